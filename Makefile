@@ -1,0 +1,51 @@
+# Two commands matter: `make study` and `make test`. Everything they need comes from this file and the package registries.
+PYTHON ?= python3
+STUDY  ?= studies/embedding-norm.toml
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+.PHONY: help setup setup-dev study test lint format types check golden clean
+
+help:
+	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
+	@echo "make test                               set up, run the whole test suite"
+	@echo "make check                              lint, format check and types (after make test)"
+
+$(VENV)/.made: Makefile
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or 3.12 is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+setup: $(VENV)/.installed
+setup-dev: $(VENV)/.installed-dev
+
+study: setup
+	$(BIN)/ablationlab run $(STUDY)
+
+test: setup-dev
+	$(BIN)/python -m pytest -n 2
+
+lint: setup-dev
+	$(BIN)/ruff check .
+
+format: setup-dev
+	$(BIN)/ruff format .
+
+types: setup-dev
+	$(BIN)/mypy
+
+check: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

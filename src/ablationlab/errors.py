@@ -1,0 +1,105 @@
+"""The exceptions a user can meet, and nothing else.
+
+::
+
+    AblationLabError            everything below; the command line prints it without a traceback
+    ├── StudyError              the study file, or a --set, is wrong (carries every problem at once)
+    ├── UnknownNameError        a name that is in no registry (carries what is allowed and the nearest match)
+    ├── DataError               a corpus cannot be fetched, read or used
+    ├── PlanError               the sealed plan does not fit what is asked of it
+    ├── MismatchError           two arms differ in something their variants did not declare
+    ├── RecordError             a file of ours on disk is damaged, foreign or of another version
+    ├── StorageError            the disk is full or the folder cannot be written
+    ├── StatisticsError         the numbers given cannot answer the question asked of them
+    ├── ExportError             a model that the target format cannot express
+    └── RunFailure              a run could not be trained (a worker died, say)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+class AblationLabError(Exception):
+    """Anything that is the user's to mend; its text says what, where and how."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing wrong with one key: its value, what is allowed, and the nearest match."""
+
+    key: str
+    message: str
+    value: str | None = None
+    allowed: str | None = None
+    nearest: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.key}: {self.message}" if self.key else self.message
+        if self.value is not None:
+            text += f" (got {self.value})"
+        if self.allowed:
+            text += f"; allowed: {self.allowed}"
+        if self.nearest:
+            text += f"; did you mean {self.nearest!r}?"
+        return text
+
+
+class StudyError(AblationLabError):
+    """A study that cannot be run as written; holds every problem found, not only the first."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+class UnknownNameError(AblationLabError):
+    """A name that a registry does not hold."""
+
+    def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
+        self.kind, self.name, self.allowed = kind, name, tuple(allowed)
+        self.nearest = nearest(name, self.allowed)
+        hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
+        super().__init__(f"unknown {kind} {name!r}; known: {', '.join(self.allowed)}{hint}")
+
+
+class DataError(AblationLabError):
+    """A corpus or tokenizer that cannot be fetched, read or used."""
+
+
+class PlanError(AblationLabError):
+    """A sealed plan that does not fit what is asked of it."""
+
+
+class MismatchError(AblationLabError):
+    """Two arms of a comparison differ in something that neither variant declared."""
+
+
+class RecordError(AblationLabError):
+    """A file on disk that is damaged, foreign or of another schema version."""
+
+
+class StorageError(AblationLabError):
+    """The operating system would not store what we wrote."""
+
+
+class StatisticsError(AblationLabError):
+    """Numbers that cannot answer the question put to them."""
+
+
+class ExportError(AblationLabError):
+    """A model that the target format cannot express."""
+
+
+class RunFailure(AblationLabError):
+    """At least one run was not trained to its end for a reason that is not a result."""
+
+
+def nearest(name: str, allowed: Iterable[str]) -> str | None:
+    """The known name most like *name*, or None when nothing is close."""
+    matches = get_close_matches(name, list(allowed), n=1, cutoff=0.6)
+    return matches[0] if matches else None
