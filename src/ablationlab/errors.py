@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 
@@ -35,6 +35,16 @@ class Problem:
     value: str | None = None
     allowed: str | None = None
     nearest: str | None = None
+
+    @classmethod
+    def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
+        """A name that is not among those known."""
+        known = list(allowed)
+        return cls(key, f"unknown {kind}", repr(name), ", ".join(known), nearest(name, known))
+
+    def under(self, prefix: str) -> Problem:
+        """The same problem inside a table."""
+        return replace(self, key=f"{prefix}.{self.key}" if self.key else prefix)
 
     def __str__(self) -> str:
         text = f"{self.key}: {self.message}" if self.key else self.message
@@ -57,7 +67,7 @@ class StudyError(AblationLabError):
         super().__init__(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems))
 
 
-class UnknownNameError(AblationLabError):
+class UnknownNameError(AblationLabError, ValueError):
     """A name that a registry does not hold."""
 
     def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:

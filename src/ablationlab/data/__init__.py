@@ -1,0 +1,1 @@
+"""Corpora (sources, checksums), tokenizers, batches."""

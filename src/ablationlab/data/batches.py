@@ -1,0 +1,54 @@
+"""Which tokens a step sees: a pure function of (seed, step), shared by every variant of that seed.
+
+    offsets_B(seed, k) ~ Uniform{0 .. train - context - 1}   from stream (seed, "batch", k)
+
+so any step's batch is computed without replay, on any number of ranks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablationlab.records import Corpus
+from ablationlab.seeding import stream
+
+
+def batch_offsets(seed: int, step: int, *, batch: int, context: int, train_tokens: int) -> NDArray[np.int64]:
+    """Where in the training text each sample of a step begins."""
+    return stream(seed, "batch", step).integers(0, train_tokens - context, size=batch, dtype=np.int64)
+
+
+class OrderHash:
+    """A running hash of everything fed to a run: h_k = SHA-256(h_{k-1} ‖ offsets_k). Its state is its value,
+    so a resumed run goes on with it.
+    """
+
+    def __init__(self, value: str) -> None:
+        self.value = value
+
+    @classmethod
+    def start(cls, corpus: Corpus, *, batch: int, context: int) -> OrderHash:
+        """The hash before the first step, bound to the tokens and to the shape of a batch."""
+        head = f"{corpus.tokens_sha256} {corpus.train_tokens} {batch}x{context}"
+        return cls(hashlib.sha256(head.encode()).hexdigest())
+
+    def feed(self, offsets: NDArray[np.int64]) -> None:
+        """Take one step's offsets in."""
+        data = bytes.fromhex(self.value) + offsets.astype("<i8").tobytes()
+        self.value = hashlib.sha256(data).hexdigest()
+
+
+def planned_order(seed: int, corpus: Corpus, *, steps: int, batch: int, context: int) -> str:
+    """The hash that a run of *steps* steps must end with."""
+    order = OrderHash.start(corpus, batch=batch, context=context)
+    for step in range(1, steps + 1):
+        order.feed(batch_offsets(seed, step, batch=batch, context=context, train_tokens=corpus.train_tokens))
+    return order.value
+
+
+def validation_windows(tokens: int, context: int) -> list[tuple[int, int]]:
+    """(start, length) of the windows that predict every token of the split but the first exactly once, stride = context."""
+    return [(start, min(context, tokens - 1 - start)) for start in range(0, tokens - 1, context)]

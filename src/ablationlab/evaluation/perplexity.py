@@ -1,0 +1,81 @@
+"""Loss, perplexity and next-token accuracy over the validation split, for a whole stack in one pass.
+
+The split is cut into windows of one context, stride one context: every token but the first is predicted exactly once, with
+1 to `context` tokens before it. Sums are taken in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from ablationlab.config import FrontEnd, ModelConfig
+from ablationlab.data.batches import validation_windows
+from ablationlab.model import Parameters, decode, embed
+
+# Tokens per forward pass of one run. A constant, so that the bits of a result never depend on the machine.
+TOKENS_PER_PASS = 8192
+
+
+class Totals:
+    """Running sums per run."""
+
+    def __init__(self, runs: int) -> None:
+        self.nll_R = torch.zeros(runs, dtype=torch.float64)
+        self.hits_R = torch.zeros(runs, dtype=torch.float64)
+        self.norm_R = torch.zeros(runs, dtype=torch.float64)
+        self.tokens = 0
+
+    def add(self, logits: Tensor, targets_BT: Tensor, vectors: Tensor) -> None:
+        """Take one batch in: logits_RBTV, its targets, and the vectors that entered block 1."""
+        targets = targets_BT.expand(logits.shape[0], -1, -1)
+        logp = logits.log_softmax(dim=-1).gather(-1, targets[..., None])
+        self.nll_R -= logp.double().sum(dim=(1, 2, 3)).cpu()
+        self.hits_R += (logits.argmax(dim=-1) == targets).double().sum(dim=(1, 2)).cpu()
+        self.norm_R += torch.linalg.vector_norm(vectors, dim=-1).double().sum(dim=(1, 2)).cpu()
+        self.tokens += targets_BT.numel()
+
+
+@torch.no_grad()
+def validation_totals(
+    params: Parameters,
+    model: ModelConfig,
+    fronts: Sequence[FrontEnd],
+    tokens: Tensor,
+    dtype: torch.dtype,
+    windows: int | None = None,
+) -> Totals:
+    """Sums over the split, or over its first *windows* windows."""
+    totals = Totals(len(fronts))
+    for batch in _batches(validation_windows(len(tokens), model.context)[:windows], model.context):
+        span = torch.stack([tokens[start : start + length + 1] for start, length in batch])
+        inputs = span[:, :-1].expand(len(fronts), -1, -1)
+        vectors = embed(params, inputs, model, fronts)
+        totals.add(decode(params, vectors, model, dtype=dtype), span[:, 1:], vectors)
+    return totals
+
+
+def _batches(windows: list[tuple[int, int]], context: int) -> Iterator[list[tuple[int, int]]]:
+    """Batches of equally long windows; the last, shorter window goes alone."""
+    whole = [window for window in windows if window[1] == context]
+    size = max(1, TOKENS_PER_PASS // context)
+    for start in range(0, len(whole), size):
+        yield whole[start : start + size]
+    if len(whole) < len(windows):
+        yield windows[-1:]
+
+
+def run_metrics(totals: Totals, run: int, validation_bytes: int) -> dict[str, float]:
+    """The language-modelling metrics of one run of the stack."""
+    nll = float(totals.nll_R[run])
+    loss = nll / totals.tokens
+    return {
+        "validation_loss": loss,
+        "perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "bits_per_byte": nll / math.log(2) / validation_bytes,
+        "next_token_accuracy": float(totals.hits_R[run]) / totals.tokens,
+        "mean_embedding_norm": float(totals.norm_R[run]) / totals.tokens,
+    }

@@ -1,0 +1,238 @@
+"""Runs on this machine: one process, or several that each take the next stack that is free.
+
+Every stack is guarded by a lock that the kernel releases when its holder dies, so two commands started on one study share
+the work and never train a run twice. Ctrl-C stops every stack at a step boundary, with a checkpoint.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as mp
+import signal
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+from ablationlab.config import DataConfig
+from ablationlab.errors import AblationLabError, RunFailure
+from ablationlab.records import Plan, ResultsFolder
+from ablationlab.storage import Lock
+
+NAME = "local"
+POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Event:
+    """A message from a worker: ``kind`` is progress, done, busy (another process has it), failed or stopped."""
+
+    kind: str
+    stack: int
+    payload: Any = None
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs; it travels to spawned processes."""
+
+    plan: Plan
+    folder: Path
+    drift: tuple[str, ...]
+
+
+def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
+    """Stacks that still have a run without a result."""
+    return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+
+
+def execute(job: Job, workers: int, listen: Listener) -> bool:
+    """Train everything that is not done; False if it was stopped by the user. Raises `RunFailure` if a stack failed."""
+    results = ResultsFolder(job.folder)
+    failures: dict[int, str] = {}
+    with _Interrupts(listen) as interrupts:
+        while not interrupts.stopping:
+            todo = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
+            if not todo:
+                break
+            crew = _in_process if min(workers, len(todo)) == 1 else _in_processes
+            ends = crew(job, todo, min(workers, len(todo)), listen, interrupts)
+            failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
+            if all(event.kind == "busy" for event in ends):
+                time.sleep(POLL_SECONDS * 5)  # all that is left is being trained by another process: wait for it
+    if interrupts.stopping:
+        return False
+    if failures:
+        lines = [f"stack {stack} ({', '.join(job.plan.stacks[stack])}): {text}" for stack, text in failures.items()]
+        raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
+    return True
+
+
+class _Interrupts:
+    """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once."""
+
+    def __init__(self, listen: Listener) -> None:
+        self.stopping = False
+        self.event: Any = mp.get_context("spawn").Event()
+        self._listen = listen
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> _Interrupts:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        except ValueError:  # not the main thread (a notebook's executor, say): its owner handles signals
+            self._before = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.stopping and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stopping = True
+        self.event.set()
+        self._listen(Event("stopping", -1))
+
+
+@contextmanager
+def _stack_lock(results: ResultsFolder, stack: int) -> Iterator[Lock | None]:
+    lock = Lock(results.stack_lock(stack))
+    held = lock.acquire()
+    try:
+        yield lock if held else None
+    finally:
+        lock.release()
+
+
+def _train(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Callable[[], bool]) -> str:
+    """Train one stack under its lock; returns how it ended."""
+    from ablationlab.environment import current
+    from ablationlab.training.loop import StackTrainer, Stopped
+
+    results = ResultsFolder(job.folder)
+    with _stack_lock(results, stack) as lock:
+        if lock is None:
+            return "busy"
+        if stack not in open_stacks(job.plan, results):
+            return "done"
+        try:
+            StackTrainer(
+                job.plan,
+                stack,
+                results,
+                corpus,
+                executor=NAME,
+                environment=current(),
+                drift=job.drift,
+                report=lambda progress: send(Event("progress", stack, progress)),
+                should_stop=should_stop,
+            ).train()
+        except Stopped:
+            return "stopped"
+    return "done"
+
+
+def _corpus(job: Job) -> Any:
+    from ablationlab.data.corpus import load_corpus
+
+    return load_corpus(DataConfig.model_validate(job.plan.study["data"]))
+
+
+def _attempt(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Callable[[], bool]) -> Event:
+    """Train one stack; whatever goes wrong with it is told, and does not reach the other stacks."""
+    try:
+        return Event(_train(job, stack, corpus, send, should_stop), stack)
+    except AblationLabError as error:
+        return Event("failed", stack, str(error))
+    except (BrokenPipeError, EOFError):
+        raise  # the parent is gone
+    except Exception:
+        return Event("failed", stack, traceback.format_exc())
+
+
+def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
+    corpus, ends = _corpus(job), []
+    for stack in todo:
+        if interrupts.stopping:
+            break
+        ends.append(_attempt(job, stack, corpus, listen, lambda: interrupts.stopping))
+        listen(ends[-1])
+    return ends
+
+
+def _worker(job: Job, channel: Connection, stop: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and sets `stop`
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    parent = mp.parent_process()
+
+    def should_stop() -> bool:
+        if parent is not None and not parent.is_alive():
+            raise EOFError
+        return bool(stop.is_set())
+
+    try:
+        corpus = _corpus(job)
+        while (stack := channel.recv()) is not None:
+            channel.send(_attempt(job, stack, corpus, channel.send, should_stop))
+    except (BrokenPipeError, EOFError):
+        return  # nobody is left to report to; what was checkpointed is on disk
+
+
+def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
+    """Spawned workers, each with a channel of its own: one that is killed breaks nobody else's."""
+    context = mp.get_context("spawn")
+    crew: dict[Connection, tuple[BaseProcess, int]] = {}
+    waiting, ends = deque(todo), []
+    for _ in range(count):
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_worker, args=(job, theirs, interrupts.event), daemon=True)
+        process.start()
+        theirs.close()
+        stack = waiting.popleft()
+        ours.send(stack)
+        crew[ours] = (process, stack)
+    while crew:
+        for channel in cast("list[Connection]", wait(list(crew), timeout=POLL_SECONDS)):
+            process, stack = crew[channel]
+            try:
+                event = channel.recv()
+            except (EOFError, OSError):
+                process.join()
+                event = Event("failed", stack, _death(process.exitcode or 0))
+            listen(event)
+            if event.kind == "progress":
+                continue
+            ends.append(event)
+            if process.is_alive() and waiting and not interrupts.stopping:
+                stack = waiting.popleft()
+                channel.send(stack)
+                crew[channel] = (process, stack)
+            else:
+                _dismiss(channel, process)
+                del crew[channel]
+    return ends
+
+
+def _dismiss(channel: Connection, process: BaseProcess) -> None:
+    with suppress(BrokenPipeError, OSError):
+        channel.send(None)
+    process.join()
+    channel.close()
+
+
+def _death(code: int) -> str:
+    if code < 0:
+        return f"its worker was killed by signal {-code} (out of memory, or by hand?)"
+    return f"its worker ended early, with exit code {code}"

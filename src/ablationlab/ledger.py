@@ -1,0 +1,89 @@
+"""The budget ledger: whether two arms differ in nothing but what their variants declare. No torch.
+
+Used before the first step (on the planned runs) and after the last (on the records), and by the analysis: a comparison
+of arms that differ in anything else is refused, with the name of the thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from ablationlab.errors import MismatchError
+from ablationlab.records import Declared, PlannedRun, Result, RunRecord
+
+# Settings of a run that describe the run itself, not the way it was made.
+_NEVER_COMPARED = frozenset({"preset"})
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+    flat_a, flat_b = flattened(a), flattened(b)
+    for key in sorted(flat_a.keys() | flat_b.keys()):
+        if flat_a.get(key) != flat_b.get(key) and key not in _NEVER_COMPARED:
+            yield key, f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
+
+
+def setting_mismatches(a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declared]) -> list[str]:
+    """Differences in model, training and budget that no variant declared."""
+    settings = [setting for one in declared for setting in one.settings]
+    found = [
+        text
+        for key, text in _differences(a.model, b.model, "model.")
+        if not any(key == setting or key.startswith(f"{setting}.") for setting in settings)
+    ]
+    found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr" or a.lr == b.lr]
+    for name in ("seed", "regime", "lr"):
+        if getattr(a, name) != getattr(b, name):
+            found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
+    for name in ("steps", "tokens", "matmul_flops"):
+        if getattr(a.budget, name) != getattr(b.budget, name):
+            found.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
+    return found
+
+
+def record_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
+    """Everything in two runs' records that should be equal and is not."""
+    found = setting_mismatches(a, b, (a.declares, b.declares))
+    owned = [pattern for one in (a.declares, b.declares) for pattern in one.parameters]
+    for name in sorted(a.initial_weights.keys() | b.initial_weights.keys()):
+        free = any(fnmatchcase(name, pattern) for pattern in owned)
+        if not free and a.initial_weights.get(name) != b.initial_weights.get(name):
+            found.append(f"initial value of {name} differs")
+    for field in ("data_order_hash", "shared_init_hash", "corpus", "execution", "plan_hash"):
+        if getattr(a, field) != getattr(b, field):
+            found.append(f"{field} differs")
+    if a.environment.versions != b.environment.versions or a.environment.code_hash != b.environment.code_hash:
+        found.append("library or code versions differ")
+    return found
+
+
+def result_mismatches(record: RunRecord, result: Result) -> list[str]:
+    """Whether a run did what its record promised; a diverged run may end early, a finished one may not."""
+    if result.status == "diverged":
+        return []
+    found = []
+    for name in ("steps", "tokens", "matmul_flops"):
+        if getattr(result, name) != getattr(record.budget, name):
+            found.append(f"{name}: {getattr(result, name):,} of {getattr(record.budget, name):,}")
+    if result.data_order_hash != record.data_order_hash:
+        found.append("the data fed differs from the data planned")
+    return found
+
+
+def refuse(a: str, b: str, mismatches: list[str]) -> None:
+    """Raise `MismatchError` if there is anything to refuse."""
+    if mismatches:
+        lines = "\n".join(f"  - {mismatch}" for mismatch in mismatches)
+        raise MismatchError(f"{a} and {b} cannot be compared; they differ in what no variant declared:\n{lines}")

@@ -1,0 +1,192 @@
+"""From a study to its runs, sealed: which runs, what each costs, how the bits are made. plan.lock is written once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from ablationlab.config import ModelConfig
+from ablationlab.data.corpus import TokenizedCorpus, check_length
+from ablationlab.environment import current, drift
+from ablationlab.errors import PlanError
+from ablationlab.ledger import refuse, setting_mismatches
+from ablationlab.parameters import matmul_flops_per_token, parameter_count
+from ablationlab.records import Budget, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
+from ablationlab.storage import content_hash
+from ablationlab.study import DEFAULT_REGIME, Study
+from ablationlab.variants import VARIANTS
+
+# Runs of one GPU stack, at most; more members gain little and cost memory.
+WIDEST_STACK = 16
+
+
+def default_folder(study: Study) -> Path:
+    """Where a study's results go unless --out says otherwise."""
+    return Path("results") / slug(study.name)
+
+
+def make_plan(
+    study: Study, corpus: TokenizedCorpus, device: Literal["auto", "cpu", "cuda"] = "auto", workers: int | None = None
+) -> Plan:
+    """Resolve a study completely. Nothing is written."""
+    from ablationlab.training.device import choose_device, choose_precision
+
+    device_kind, device_name = choose_device(device)
+    precisions = {study.in_regime(name)[1].precision for name in study.regime_names()}
+    if len(precisions) > 1:
+        raise PlanError(f"all regimes must train in one precision; this study asks for {sorted(precisions)}")
+    precision = choose_precision(precisions.pop(), device_kind)
+    cells = [
+        _cell(study, corpus, regime, seed, name, precision)
+        for regime in study.regime_names()
+        for seed in study.seeds
+        for name in study.variants
+    ]
+    width = _stack_width(study, cells, device_kind)
+    stacks = _stacks(study, cells, width)
+    cores = os.cpu_count() or 1
+    wanted = study.execution.threads
+    busy = min(workers or cores, len(stacks))
+    threads = wanted if wanted != "auto" else max(1, cores // busy) if device_kind == "cpu" else 1
+    runs = tuple(
+        cell.model_copy(update={"stack": number, "slot": slot})
+        for number, stack in enumerate(stacks)
+        for slot, cell in enumerate(stack)
+    )
+    _check_arms(study, runs)
+    plan = Plan(
+        study=study.model_dump(mode="json"),
+        study_hash=study.hash,
+        criteria_hash=study.criteria_hash,
+        corpus=corpus.record,
+        execution=Execution(
+            device=device_kind, device_name=device_name, precision=precision, stack_width=width, threads=threads
+        ),
+        runs=runs,
+        stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
+        environment=current(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan_hash="",
+    )
+    return plan.model_copy(update={"plan_hash": plan.seal()})
+
+
+def _cell(study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: str, precision: str) -> PlannedRun:
+    model, training = study.in_regime(regime)
+    model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
+    check_length(corpus.record, model.context)
+    steps = study.steps(model, training)
+    tokens = steps * training.batch * model.context
+    resolved = training.changed(steps=steps, tokens=None, precision=precision)
+    what: dict[str, Any] = {
+        "model": model.model_dump(mode="json"),
+        "training": resolved.model_dump(mode="json"),
+        "seed": seed,
+    }
+    parts = [name, f"s{seed}"] if regime == DEFAULT_REGIME else [regime, name, f"s{seed}"]
+    digest = content_hash({**what, "corpus": corpus.record.tokens_sha256, "validation": study.data.validation})
+    return PlannedRun(
+        id="-".join([*parts, digest[:8]]),
+        variant=name,
+        regime=regime,
+        lr=training.lr,
+        stack=0,
+        slot=0,
+        budget=Budget(
+            steps=steps,
+            tokens=tokens,
+            matmul_flops=tokens * matmul_flops_per_token(model),
+            parameters=parameter_count(model),
+        ),
+        **what,
+    )
+
+
+def _with_vocabulary(model: ModelConfig, corpus: TokenizedCorpus) -> ModelConfig:
+    needed = corpus.record.vocabulary
+    if model.vocabulary is not None and model.vocabulary < needed:
+        raise PlanError(
+            f"model.vocabulary = {model.vocabulary}, but the {corpus.record.tokenizer} tokenizer "
+            f"of {corpus.record.name!r} has {needed} tokens; leave it out to have it follow the tokenizer"
+        )
+    return model if model.vocabulary is not None else model.changed(vocabulary=needed)
+
+
+def _stackable(cell: PlannedRun) -> str:
+    """Runs with the same key may train in one stack: they differ in seed, learning rate and front end alone."""
+    model = {key: value for key, value in cell.model.items() if key not in ("front", "token_init_std", "preset")}
+    training = {key: value for key, value in cell.training.items() if key != "lr"}
+    return content_hash({"model": model, "training": training})
+
+
+def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+    groups: dict[str, list[PlannedRun]] = {}
+    for cell in cells:
+        groups.setdefault(_stackable(cell), []).append(cell)
+    return list(groups.values())
+
+
+def _stack_width(study: Study, cells: Sequence[PlannedRun], device: str) -> int:
+    """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
+    wanted = study.execution.stack_width
+    if wanted != "auto":
+        return wanted
+    return 1 if device == "cpu" else min(WIDEST_STACK, max(map(len, _grouped(cells))))
+
+
+def _stacks(study: Study, cells: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
+    """Cut each group into stacks; inside one, runs of a variant stand together, so that their front end is one piece."""
+    order = {name: position for position, name in enumerate(study.variants)}
+    return [
+        sorted(group[start : start + width], key=lambda cell: order[cell.variant])
+        for group in _grouped(cells)
+        for start in range(0, len(group), width)
+    ]
+
+
+def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
+    """Every variant against the baseline of its regime and seed: nothing may differ that was not declared."""
+    by_cell = {(run.regime, run.seed, run.variant): run for run in runs}
+    for run in runs:
+        base = by_cell[run.regime, run.seed, study.baseline]
+        arms = [VARIANTS[run.variant], VARIANTS[study.baseline]]
+        declared = [Declared(settings=arm.changes, parameters=arm.parameters) for arm in arms]
+        refuse(run.id, base.id, setting_mismatches(run, base, declared))
+
+
+def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
+    """Write plan.lock, or return the one that is there if it is of this very study; another study's is refused."""
+    try:
+        plan.create(results.plan)
+    except FileExistsError:
+        return open_plan(results, plan.study_hash)
+    return plan
+
+
+def open_plan(results: ResultsFolder, study_hash: str) -> Plan:
+    """The sealed plan of a folder, which must be of the study asked for."""
+    sealed = Plan.read(results.plan)
+    if sealed.study_hash != study_hash:
+        raise PlanError(
+            f"{results.path} holds another study, or this one with other settings: {sealed.study['name']!r}, "
+            f"sealed {sealed.created}, hash {sealed.study_hash[:12]} instead of {study_hash[:12]}. "
+            "A sealed plan is never changed; choose another folder with --out"
+        )
+    return sealed
+
+
+def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu", "cuda"]) -> tuple[str, ...]:
+    """What changed since the plan was sealed; changed data, or another device asked for by name, is refused outright."""
+    if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
+        raise PlanError(
+            f"corpus {plan.corpus.name!r} has changed since the plan was sealed "
+            f"(sha256 {plan.corpus.sha256[:12]} -> {corpus.record.sha256[:12]}); restore it, or plan anew with --out"
+        )
+    if device not in ("auto", plan.execution.device):
+        raise PlanError(f"the plan was sealed for {plan.execution.device}; plan anew with --out to use {device}")
+    return drift(plan.environment, current())
+
+

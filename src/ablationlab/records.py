@@ -1,0 +1,356 @@
+"""What is on disk: the contract between the half that trains and the half that does statistics.
+
+Every JSON file carries ``schema_version`` and ``kind``; docs/records.md describes them field by field. Values that JSON
+lacks (NaN, infinities) are written as strings. Reading validates; a damaged or foreign file raises `RecordError`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+
+from ablationlab.errors import RecordError
+from ablationlab.metrics import METRICS
+from ablationlab.storage import content_hash, create, read_json, replace
+
+SCHEMA_VERSION = 1
+
+
+class Part(BaseModel):
+    """A frozen piece of a record."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Record(Part):
+    """A file. ``kind`` tells files apart that were moved out of their folder."""
+
+    KIND: ClassVar[str]
+    schema_version: Literal[1] = SCHEMA_VERSION
+    kind: str = ""
+
+    def model_post_init(self, context: Any) -> None:
+        """Fill or check the kind."""
+        if not self.kind:
+            object.__setattr__(self, "kind", self.KIND)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Load and validate one file."""
+        data = read_json(path)
+        found = data.get("kind") if isinstance(data, dict) else None
+        if found != cls.KIND:
+            raise RecordError(f"{path} is not a {cls.KIND} record (kind = {found!r})")
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(
+                f"{path} has schema version {data.get('schema_version')!r}; this program reads {SCHEMA_VERSION}"
+            )
+        try:
+            return cls.model_validate(data)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RecordError(f"{path}: {where}: {first['msg']}") from error
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return (self.model_dump_json(indent=1) + "\n").encode()
+
+    def create(self, path: Path) -> None:
+        """Write a new file; never overwrites."""
+        create(path, self.to_bytes())
+
+    def replace(self, path: Path) -> None:
+        """Write a derived file anew."""
+        replace(path, self.to_bytes())
+
+
+class Git(Part):
+    """State of the checkout that the program ran from; None where there is none."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class Environment(Part):
+    """What could make the same study give other bits."""
+
+    versions: dict[str, str]
+    platform: str
+    processor: str
+    code_hash: str
+    git: Git
+
+
+class Corpus(Part):
+    """The text that was used, and what it became."""
+
+    name: str
+    source: str
+    sha256: str
+    tokenizer: str
+    vocabulary: int
+    tokens_sha256: str
+    train_tokens: int
+    validation_tokens: int
+    validation_bytes: int
+
+
+class Budget(Part):
+    """What a run costs by definition, equal for all arms of a comparison up to what a variant declares."""
+
+    steps: int
+    tokens: int
+    matmul_flops: int
+    parameters: int
+
+
+class Execution(Part):
+    """How the bits are made; sealed before the first step."""
+
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    precision: Literal["fp32", "tf32", "bf16"]
+    stack_width: int
+    threads: int
+
+
+class PlannedRun(Part):
+    """One cell of the study."""
+
+    id: str
+    variant: str
+    regime: str
+    seed: int
+    lr: float
+    stack: int
+    slot: int
+    model: dict[str, Any]
+    training: dict[str, Any]
+    budget: Budget
+
+
+class Plan(Record):
+    """plan.lock: the resolved study and everything that is fixed before the first step."""
+
+    KIND: ClassVar[str] = "plan"
+    study: dict[str, Any]
+    study_hash: str
+    criteria_hash: str
+    corpus: Corpus
+    execution: Execution
+    runs: tuple[PlannedRun, ...]
+    stacks: tuple[tuple[str, ...], ...]
+    environment: Environment
+    created: str
+    plan_hash: str
+
+    def seal(self) -> str:
+        """Hash of all that matters: everything but the clock, the checkout's state and the hash itself."""
+        body = self.model_dump(mode="json", exclude={"created": True, "plan_hash": True, "environment": {"git"}})
+        return content_hash(body)
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Load a plan and check its seal."""
+        plan = super().read(path)
+        if plan.seal() != plan.plan_hash:
+            raise RecordError(f"{path} was changed after it was sealed: its content does not match plan_hash")
+        return plan
+
+    def run(self, run_id: str) -> PlannedRun:
+        """The planned run of that id."""
+        return next(run for run in self.runs if run.id == run_id)
+
+
+class Declared(Part):
+    """What a variant may change: model settings (by key) and parameters (by name pattern)."""
+
+    settings: tuple[str, ...] = ()
+    parameters: tuple[str, ...] = ()
+
+
+class RunRecord(Record):
+    """run.json: what a run is, written before its first step."""
+
+    KIND: ClassVar[str] = "run"
+    id: str
+    study: str
+    study_hash: str
+    plan_hash: str
+    variant: str
+    baseline: str
+    declares: Declared
+    regime: str
+    seed: int
+    lr: float
+    model: dict[str, Any]
+    training: dict[str, Any]
+    corpus: Corpus
+    budget: Budget
+    data_order_hash: str
+    initial_weights: dict[str, str]
+    shared_init_hash: str
+    executor: str
+    execution: Execution
+    stack: int
+    slot: int
+    stack_members: tuple[str, ...]
+    environment: Environment
+    drift: tuple[str, ...] = ()
+    created: str
+
+
+class Divergence(Part):
+    """Where and how a run ended early."""
+
+    step: int
+    cause: str
+
+
+class Timing(Part):
+    """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
+
+    train_seconds: float
+    tokens_per_second: float
+    starts: int
+
+
+class Result(Record):
+    """result.json: how a run ended. Metric names are those of the registry."""
+
+    KIND: ClassVar[str] = "result"
+    id: str
+    status: Literal["finished", "diverged"]
+    steps: int
+    tokens: int
+    matmul_flops: int
+    data_order_hash: str
+    divergence: Divergence | None
+    metrics: dict[str, float | None]
+    checkpoint: str
+    weights_sha256: str
+    timing: Timing
+    finished: str
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, metrics: dict[str, float | None]) -> dict[str, float | None]:
+        for name in metrics:
+            if name not in METRICS or METRICS[name].level != "run":
+                raise ValueError(f"{name!r} is no run-level metric of the registry")
+        return metrics
+
+
+class Checkpoint(Record):
+    """checkpoint.json: where a run stands, and the checksums of the files beside it.
+
+    ``metrics_bytes`` and ``metrics_sha256`` pin the part of metrics.jsonl that belongs to this checkpoint; ``seal``
+    covers this record itself.
+    """
+
+    KIND: ClassVar[str] = "checkpoint"
+    id: str
+    step: int
+    files: dict[str, str]
+    metrics_bytes: int
+    metrics_sha256: str
+    data_order_hash: str
+    divergence: Divergence | None
+    last_gradient_norm: float | None
+    train_seconds: float
+    starts: int
+    seal: str = ""
+
+    def sealed(self) -> Self:
+        """The record with its own checksum filled in."""
+        return self.model_copy(update={"seal": self._own_hash()})
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Load a checkpoint record and check its own checksum."""
+        record = super().read(path)
+        if record.seal != record._own_hash():
+            raise RecordError(f"{path} is damaged: its checksum does not match")
+        return record
+
+    def _own_hash(self) -> str:
+        return content_hash(json.loads(self.model_dump_json(exclude={"seal"})))
+
+
+class StepLine(Part):
+    """One line of metrics.jsonl: the step's own numbers, nothing from the clock."""
+
+    step: int
+    loss: float
+    lr: float
+    gradient_norm: float
+    tokens: int
+    curve_loss: float | None = None
+
+    def to_line(self) -> str:
+        """The line, with its newline; an absent value is left out."""
+        return self.model_dump_json(exclude_none=True) + "\n"
+
+
+def read_metrics(path: Path) -> Iterator[StepLine]:
+    """The lines of a metrics.jsonl; a torn last line (a run in progress) is left out, any other damage is named."""
+    text = path.read_text()
+    lines = text.split("\n")
+    for number, line in enumerate(lines[:-1], start=1):
+        try:
+            if number == 1:
+                head = json.loads(line)
+                if head.get("kind") != "metrics" or head.get("schema_version") != SCHEMA_VERSION:
+                    raise ValueError("no metrics header of a version this program reads")
+                continue
+            yield StepLine.model_validate_json(line)
+        except ValueError as error:
+            raise RecordError(f"{path}, line {number}: {error}") from error
+
+
+METRICS_HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "metrics"}) + "\n"
+
+
+class RunFolder:
+    """The paths inside ``runs/<id>/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record = path / "run.json"
+        self.metrics = path / "metrics.jsonl"
+        self.result = path / "result.json"
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has its result."""
+        return self.result.exists()
+
+
+class ResultsFolder:
+    """The paths inside ``results/<study>/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan = path / "plan.lock"
+        self.runs = path / "runs"
+        self.locks = path / "locks"
+
+    def run(self, run_id: str) -> RunFolder:
+        """The folder of one run."""
+        return RunFolder(self.runs / run_id)
+
+    def stack_lock(self, stack: int) -> Path:
+        """The lock file of one stack."""
+        return self.locks / f"stack-{stack:04d}"
+
+
+def slug(text: str) -> str:
+    """A readable, safe folder name: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60]

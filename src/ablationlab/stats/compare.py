@@ -1,0 +1,96 @@
+"""One paired comparison, whole: summary, intervals, p-values, effect sizes, equivalence, caveats."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ablationlab.errors import StatisticsError
+from ablationlab.stats._common import Result, count, fraction, pair, paired_deltas
+from ablationlab.stats.caveats import Caveat, comparison_caveats
+from ablationlab.stats.effects import EffectSize, cohens_d_z, hedges_g_av
+from ablationlab.stats.equivalence import Equivalence, paired_tost
+from ablationlab.stats.intervals import RESAMPLES, Interval, all_intervals
+from ablationlab.stats.paired import GeometricRatio, PairedSample, as_ratio, logarithms, summarize
+from ablationlab.stats.significance import PValue, all_tests
+
+Transform = Literal["identity", "log"]
+
+
+@dataclass(frozen=True)
+class Comparison(Result):
+    """Everything about variant - reference over paired seeds.
+
+    All inference is on the scale of *transform*; *sample* describes that scale and *original* the values as
+    given (the same object for "identity"). *ratios* shows each interval of a "log" comparison as a
+    ratio of geometric means, by method, and is empty otherwise.
+    """
+
+    n: int
+    transform: Transform
+    level: float
+    alpha: float
+    sample: PairedSample
+    original: PairedSample
+    intervals: dict[str, Interval]
+    tests: dict[str, PValue]
+    effects: dict[str, EffectSize]
+    equivalence: Equivalence | None
+    ratios: dict[str, GeometricRatio]
+    caveats: tuple[Caveat, ...]
+
+
+def compare(
+    variant: ArrayLike,
+    reference: ArrayLike,
+    *,
+    rng: np.random.Generator,
+    level: float = 0.95,
+    alpha: float | None = None,
+    resamples: int = RESAMPLES,
+    smallest_effect: float | tuple[float, float] | None = None,
+    transform: Transform = "identity",
+    planned_pairs: int | None = None,
+) -> Comparison:
+    """Compare two arms whose i-th values share a seed.
+
+    alpha defaults to 1 - level and serves TOST and the caveats. With transform "log" (perplexity) everything
+    is computed on natural logs; smallest_effect is then a difference of logs (0.01 is about 1 %).
+    planned_pairs is how many pairs the plan promised, so that fewer are said aloud.
+    """
+    a, b = pair("variant", variant, "reference", reference)
+    level = fraction("level", level)
+    alpha = fraction("alpha", 1 - level if alpha is None else alpha)
+    resamples = count("resamples", resamples, minimum=100)
+    original = summarize(a, b)
+    if transform == "log":
+        a, b = logarithms("variant", a), logarithms("reference", b)
+    elif transform != "identity":
+        raise StatisticsError(f"transform must be 'identity' or 'log', got {transform!r}")
+    sample = original if transform == "identity" else summarize(a, b)
+    deltas = paired_deltas(a, b)
+    intervals = all_intervals(deltas, level=level, resamples=resamples, rng=rng)
+    tests = all_tests(deltas, resamples=resamples, rng=rng)
+    tost = None
+    if smallest_effect is not None:
+        tost = paired_tost(deltas, smallest_effect=smallest_effect, alpha=alpha)
+    ratios = {}
+    if transform == "log":
+        ratios = {name: as_ratio(i.estimate, i.low, i.high) for name, i in intervals.items()}
+    return Comparison(
+        n=sample.n,
+        transform=transform,
+        level=level,
+        alpha=alpha,
+        sample=sample,
+        original=original,
+        intervals=intervals,
+        tests=tests,
+        effects={"d_z": cohens_d_z(deltas, level=level), "g_av": hedges_g_av(a, b, level=level)},
+        equivalence=tost,
+        ratios=ratios,
+        caveats=comparison_caveats(sample, intervals, tests, alpha=alpha, planned_pairs=planned_pairs),
+    )

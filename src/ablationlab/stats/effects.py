@@ -1,0 +1,112 @@
+"""Standardized effect sizes of a paired comparison, with intervals.
+
+d_z  = mean(delta) / sd(delta): in units of the seed noise that pairing left over; what power is about.
+g_av = J * mean(delta) / sqrt((s_a^2 + s_b^2) / 2): in units of run-to-run spread, comparable across designs.
+
+Both intervals invert the noncentral t distribution of the paired t statistic: with lambda_lo, lambda_hi such
+that P(T >= t | lambda_lo) = P(T <= t | lambda_hi) = alpha / 2, d_z lies in lambda / sqrt(n), exactly for
+normal deltas, and delta_av in lambda / sqrt(n) * sd(delta) / s_av, approximately (Algina and Keselman 2003,
+who take the ratio of the standard deviations as known). Either excludes 0 just when the paired t-test does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, special, stats
+
+from ablationlab.stats._common import (
+    Canonical,
+    Result,
+    Status,
+    canonical,
+    fraction,
+    pair,
+    paired_deltas,
+    standard_deviation,
+)
+from ablationlab.stats.paired import correlation
+
+
+@dataclass(frozen=True)
+class EffectSize(Result):
+    """A standardized mean delta with its interval; None where *status* is not "ok", and *note* says why."""
+
+    name: str
+    estimate: float | None
+    low: float | None
+    high: float | None
+    level: float
+    n: int
+    status: Status = "ok"
+    note: str = ""
+
+
+def cohens_d_z(deltas: ArrayLike, *, level: float = 0.95) -> EffectSize:
+    """mean(delta) / sd(delta), with its exact noncentral-t interval."""
+    sample, level = canonical(deltas), fraction("level", level)
+    if problem := sample.problem():
+        return EffectSize("d_z", None, None, None, level, sample.n, *problem)
+    return _effect("d_z", sample, 1.0, 1.0, level)
+
+
+def hedges_g_av(variant: ArrayLike, reference: ArrayLike, *, level: float = 0.95) -> EffectSize:
+    """J * mean(delta) / s_av, s_av^2 = (s_a^2 + s_b^2) / 2, with the Algina-Keselman interval.
+
+    J is the small-sample correction at the degrees of freedom of s_av^2 (Satterthwaite),
+    (n - 1) (s_a^2 + s_b^2)^2 / (s_a^4 + s_b^4 + 2 r^2 s_a^2 s_b^2), which is 2 (n - 1) / (1 + r^2) for equal
+    variances (Cousineau 2020). The interval is for the population value and is not shrunk by J.
+    """
+    a, b = pair("variant", variant, "reference", reference)
+    sample, level = canonical(paired_deltas(a, b)), fraction("level", level)
+    if problem := sample.problem():
+        return EffectSize("g_av", None, None, None, level, sample.n, *problem)
+    s_a, s_b = standard_deviation(a), standard_deviation(b)
+    assert s_a is not None
+    assert s_b is not None
+    # The deltas vary, so at least one arm does; scaled, so that fourth powers stay in range.
+    scale = max(s_a, s_b)
+    x, y = (s_a / scale) ** 2, (s_b / scale) ** 2
+    r = correlation(a, b) if s_a and s_b else 0.0
+    freedom = (sample.n - 1) * (x + y) ** 2 / (x**2 + y**2 + 2 * r**2 * x * y)
+    s_av = scale * np.sqrt((x + y) / 2)
+    return _effect("g_av", sample, sample.sd * abs(sample.factor) / s_av, hedges_correction(freedom), level)
+
+
+def hedges_correction(freedom: float) -> float:
+    """J(f) = Gamma(f / 2) / (sqrt(f / 2) Gamma((f - 1) / 2)), which makes d unbiased (Hedges 1981)."""
+    half = freedom / 2
+    return float(np.exp(special.gammaln(half) - special.gammaln(half - 0.5)) / np.sqrt(half))
+
+
+def noncentrality_bounds(t: float, freedom: int, level: float) -> tuple[float, float]:
+    """lambda_lo, lambda_hi with P(T >= t | lambda_lo) = P(T <= t | lambda_hi) = (1 - level) / 2."""
+    tail = (1 - level) / 2
+    return _noncentrality(t, freedom, 1 - tail), _noncentrality(t, freedom, tail)
+
+
+def _noncentrality(t: float, freedom: int, probability: float) -> float:
+    def excess(noncentrality: float) -> float:
+        return float(stats.nct.cdf(t, freedom, noncentrality)) - probability
+
+    if abs(t) > 1e4:
+        # Out of the library's range; there T / lambda is 1 / (s / sigma) to 1 part in t^2.
+        tail = probability if t > 0 else 1 - probability
+        return float(t * np.sqrt(special.chdtri(freedom, tail) / freedom))
+
+    # P(T <= t) falls as the noncentrality grows; widen the bracket until it holds the root.
+    width = 4.0 + abs(t)
+    while excess(t - width) < 0 or excess(t + width) > 0:
+        width *= 2
+    return float(optimize.brentq(excess, t - width, t + width, xtol=1e-12, rtol=1e-12))
+
+
+def _effect(name: str, sample: Canonical, ratio: float, correction: float, level: float) -> EffectSize:
+    root = float(np.sqrt(sample.n))
+    d = sample.mean / sample.sd
+    orientation = float(np.sign(sample.factor))
+    low, high = (bound / root * ratio for bound in noncentrality_bounds(d * root, sample.n - 1, level))
+    ends = sorted((low * orientation, high * orientation))
+    return EffectSize(name, float(d * ratio * correction * orientation), ends[0], ends[1], level, sample.n)

@@ -1,0 +1,117 @@
+"""Two arms paired by seed: means, spread, correlation, and what the pairing bought."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ablationlab.errors import StatisticsError
+from ablationlab.stats._common import (
+    FloatArray,
+    Result,
+    canonical,
+    pair,
+    paired_deltas,
+    power_of_two,
+    standard_deviation,
+)
+
+
+@dataclass(frozen=True)
+class PairedSample(Result):
+    """Summary of n pairs; delta = variant - reference, standard deviations with n - 1.
+
+    correlation is Pearson's, over seeds; variance_reduction = 1 - Var(delta) / (Var(variant) +
+    Var(reference)) is the share of the unpaired variance that pairing removed (negative where pairing hurt).
+    Both are None where an arm does not vary; the standard deviations are None for one pair.
+    """
+
+    n: int
+    variant_mean: float
+    reference_mean: float
+    variant_sd: float | None
+    reference_sd: float | None
+    deltas: tuple[float, ...]
+    delta: float
+    delta_sd: float | None
+    correlation: float | None
+    variance_reduction: float | None
+
+
+@dataclass(frozen=True)
+class GeometricRatio(Result):
+    """exp(mean(log variant) - mean(log reference)): below 1 the variant's values are smaller."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
+def summarize(variant: ArrayLike, reference: ArrayLike) -> PairedSample:
+    """Describe the pairs (variant[i], reference[i]); pair i belongs to seed i."""
+    a, b = pair("variant", variant, "reference", reference)
+    deltas = paired_deltas(a, b)
+    variant_sd, reference_sd = standard_deviation(a), standard_deviation(b)
+    delta_sd = standard_deviation(deltas)
+    return PairedSample(
+        n=a.size,
+        variant_mean=_mean(a),
+        reference_mean=_mean(b),
+        variant_sd=variant_sd,
+        reference_sd=reference_sd,
+        deltas=tuple(deltas.tolist()),
+        delta=canonical(deltas).estimate,
+        delta_sd=delta_sd,
+        correlation=correlation(a, b) if variant_sd and reference_sd else None,
+        variance_reduction=_variance_reduction(delta_sd, variant_sd, reference_sd),
+    )
+
+
+def logarithms(name: str, values: ArrayLike) -> FloatArray:
+    """Natural logarithms; every value must be above zero."""
+    array = np.asarray(values, dtype=np.float64)
+    if (array <= 0).any():
+        position = int(np.argmax(array <= 0))
+        raise StatisticsError(f"{name}[{position}] is {array[position]}: a logarithm needs values above 0")
+    return np.asarray(np.log(array), dtype=np.float64)
+
+
+def ratio_of_geometric_means(variant: ArrayLike, reference: ArrayLike) -> GeometricRatio:
+    """exp(mean(log variant - log reference)): a perplexity is tested on logs and shown as a ratio."""
+    a, b = pair("variant", variant, "reference", reference)
+    deltas = paired_deltas(logarithms("variant", a), logarithms("reference", b))
+    return as_ratio(canonical(deltas).estimate)
+
+
+def as_ratio(log_delta: float, low: float | None = None, high: float | None = None) -> GeometricRatio:
+    """A difference of logs, and its interval, as a ratio."""
+    with np.errstate(over="raise"):
+        try:
+            ends = [None if end is None else float(np.exp(end)) for end in (low, high)]
+            return GeometricRatio(ratio=float(np.exp(log_delta)), low=ends[0], high=ends[1])
+        except FloatingPointError:
+            raise StatisticsError(
+                f"exp overflows for log_delta={log_delta!r}, low={low!r}, high={high!r}"
+            ) from None
+
+
+def _mean(values: FloatArray) -> float:
+    # Sorted, so that the order of the pairs cannot change the last bit; scaled, so that it cannot overflow.
+    scale = power_of_two(values)
+    return float(np.sort(values / scale).mean() * scale)
+
+
+def correlation(a: FloatArray, b: FloatArray) -> float:
+    """Pearson's correlation of two samples that both vary."""
+    x, y = (np.asarray(values / power_of_two(values)) for values in (a, b))
+    x, y = x - x.mean(), y - y.mean()
+    return float(np.clip((x @ y) / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
+
+
+def _variance_reduction(delta: float | None, variant: float | None, reference: float | None) -> float | None:
+    if delta is None or variant is None or reference is None or (variant == 0 and reference == 0):
+        return None
+    scale = max(variant, reference)
+    return 1.0 - (delta / scale) ** 2 / ((variant / scale) ** 2 + (reference / scale) ** 2)

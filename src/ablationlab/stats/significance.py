@@ -1,0 +1,152 @@
+"""Two-sided p-values for a mean delta of zero.
+
+Paired t is the default. The exact sign-flip test assumes only that the deltas are symmetric about zero
+under the null, and pays with a coarse scale: with n pairs it cannot go below 2 / 2^n.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special, stats
+
+from ablationlab.stats import _bootstrap
+from ablationlab.stats._common import Canonical, FloatArray, Result, Status, canonical, count
+from ablationlab.stats.intervals import RESAMPLES
+
+#: All 2^n sign patterns are enumerated up to this many pairs.
+ENUMERATE_UP_TO: Final = 16
+#: Sums closer than this fraction of sum(|delta|) are tied; ties count as extreme, which is the safe side.
+_TIE: Final = 1e-10
+
+
+@dataclass(frozen=True)
+class PValue(Result):
+    """A two-sided p-value; None where *status* is not "ok", and *note* says why.
+
+    minimum_p is the smallest value the test could have given for pairs like these (None: no floor).
+    """
+
+    test: str
+    p: float | None
+    statistic: float | None
+    n: int
+    exact: bool
+    minimum_p: float | None = None
+    status: Status = "ok"
+    note: str = ""
+
+
+def paired_t_test(deltas: ArrayLike) -> PValue:
+    """t = mean / (s / sqrt(n)) against Student's t with n - 1 degrees of freedom."""
+    sample = canonical(deltas)
+    if problem := sample.problem():
+        return _none("paired-t", sample, *problem)
+    t = sample.mean / (sample.sd / np.sqrt(sample.n))
+    p = 2 * special.stdtr(sample.n - 1, -abs(t))
+    return PValue("paired-t", float(p), _signed(t, sample), sample.n, exact=True)
+
+
+def sign_flip_test(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> PValue:
+    """P(|sum(s_i delta_i)| >= |sum(delta_i)|) over signs s_i = +-1.
+
+    All 2^n patterns for n <= 16 (rng unused), else *resamples* random ones with p = (1 + c) / (1 + B)
+    (Phipson and Smyth 2010).
+    """
+    sample, resamples = canonical(deltas), count("resamples", resamples, minimum=100)
+    p, floor, exact = _sign_flip(sample.values, resamples, rng)
+    note = "" if np.any(sample.values) else "all deltas are zero"
+    return PValue("sign-flip", p, sample.estimate, sample.n, exact=exact, minimum_p=floor, note=note)
+
+
+def bootstrap_test(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> PValue:
+    """P(|mean*| >= |mean|) among resamples of the deltas shifted to mean zero; too small at few seeds.
+
+    Enumerated for n <= 8 (rng unused). With B resamples p = (1 + c) / (1 + B), so that it is never 0.
+    """
+    sample, resamples = canonical(deltas), count("resamples", resamples, minimum=100)
+    if problem := sample.problem():
+        return _none("bootstrap", sample, *problem)
+    drawn = _bootstrap.draw(sample.n, resamples, rng)
+    p = float(_bootstrap.shifted_p(sample.values[None, :], drawn)[0])
+    floor = 1.0 / (1.0 + drawn.total)
+    return PValue("bootstrap", p, sample.estimate, sample.n, exact=drawn.exact, minimum_p=floor)
+
+
+def wilcoxon_test(deltas: ArrayLike) -> PValue:
+    """Wilcoxon's signed-rank test; zeros are dropped, ties share their mean rank.
+
+    Exact over all sign patterns up to 16 nonzero deltas, ties included; beyond that as scipy does
+    (exact up to 50 without ties, else the normal approximation). The statistic is the sum of positive
+    ranks minus the sum of negative ranks.
+    """
+    sample = canonical(deltas)
+    # Deltas equal but for rounding must share a rank: compare ten significant digits.
+    values = np.round(sample.values, 10)
+    values = values[values != 0]
+    if values.size == 0:
+        note = "all deltas are zero"
+        return PValue("wilcoxon", 1.0, 0.0, sample.n, exact=True, minimum_p=1.0, note=note)
+    ranks = stats.rankdata(np.abs(values)) * np.sign(values)
+    statistic = _signed(float(ranks.sum()), sample)
+    if values.size <= ENUMERATE_UP_TO:
+        p, floor = _enumerate_signs(ranks)
+        return PValue("wilcoxon", p, statistic, sample.n, exact=True, minimum_p=floor)
+    exact = values.size <= 50 and np.unique(np.abs(values)).size == values.size
+    p = float(stats.wilcoxon(values, method="exact" if exact else "asymptotic").pvalue)
+    smallest = 2.0 ** (1 - values.size) if exact else None
+    return PValue("wilcoxon", p, statistic, sample.n, exact=exact, minimum_p=smallest)
+
+
+def all_tests(
+    deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator
+) -> dict[str, PValue]:
+    """Every test by its name: paired-t, sign-flip, bootstrap, wilcoxon."""
+    return {
+        "paired-t": paired_t_test(deltas),
+        "sign-flip": sign_flip_test(deltas, resamples=resamples, rng=rng),
+        "bootstrap": bootstrap_test(deltas, resamples=resamples, rng=rng),
+        "wilcoxon": wilcoxon_test(deltas),
+    }
+
+
+def sign_flip_floor(n: int) -> float:
+    """2 / 2^n: the smallest p an exact two-sided sign-flip test of n nonzero deltas can give."""
+    return min(1.0, 2.0 ** (1 - count("n", n)))
+
+
+def _sign_flip(values: FloatArray, resamples: int, rng: np.random.Generator) -> tuple[float, float, bool]:
+    if values.size <= ENUMERATE_UP_TO:
+        return *_enumerate_signs(values), True
+    sizes = np.sort(np.abs(values))  # the same draws whatever the order of the pairs and arms
+    observed = abs(float(values.sum())) - _TIE * float(sizes.sum())
+    extreme, done = 0, 0
+    while done < resamples:  # in chunks, so that memory does not grow with the number of resamples
+        rows = min(resamples - done, max(1, 1_000_000 // sizes.size))
+        signs = rng.integers(0, 2, size=(rows, sizes.size), dtype=np.int8) * 2 - 1
+        extreme += int(np.count_nonzero(np.abs(signs @ sizes) >= observed))
+        done += rows
+    return (1 + extreme) / (1 + resamples), 1 / (1 + resamples), False
+
+
+def _enumerate_signs(values: FloatArray) -> tuple[float, float]:
+    """The exact p, and the p that these magnitudes would have if their signs all agreed."""
+    # The statistic is symmetric, so the first sign may stay fixed; the sums double with each further value.
+    sums = np.abs(values[:1])
+    for size in np.abs(values[1:]):
+        sums = np.concatenate([sums + size, sums - size])
+    tie = _TIE * np.abs(values).sum()
+    extreme = np.count_nonzero(np.abs(sums) >= abs(values.sum()) - tie)
+    furthest = np.count_nonzero(np.abs(sums) >= np.abs(values).sum() - tie)
+    return extreme / sums.size, furthest / sums.size
+
+
+def _signed(statistic: float, sample: Canonical) -> float:
+    return float(statistic * np.sign(sample.factor))
+
+
+def _none(test: str, sample: Canonical, status: Status, note: str) -> PValue:
+    return PValue(test, None, None, sample.n, exact=True, status=status, note=note)

@@ -1,0 +1,54 @@
+"""Where every run of a plan stands, read from disk alone. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ablationlab.ledger import record_mismatches, refuse, result_mismatches
+from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
+from ablationlab.storage import Lock
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """``state``: waiting, started (stopped in the middle), running, finished or diverged."""
+
+    id: str
+    state: str
+    step: int
+    steps: int
+    result: Result | None
+
+
+def run_statuses(plan: Plan, results: ResultsFolder) -> list[RunStatus]:
+    """One status per planned run, in the plan's order."""
+    held = {number for number in range(len(plan.stacks)) if Lock(results.stack_lock(number)).held_elsewhere()}
+    found = []
+    for run in plan.runs:
+        folder = results.run(run.id)
+        if folder.done:
+            result = Result.read(folder.result)
+            found.append(RunStatus(run.id, result.status, result.steps, run.budget.steps, result))
+            continue
+        step = max((line.step for line in read_metrics(folder.metrics)), default=0) if folder.metrics.exists() else 0
+        state = "running" if run.stack in held else "started" if folder.record.exists() else "waiting"
+        found.append(RunStatus(run.id, state, step, run.budget.steps, None))
+    return found
+
+
+def check_ledger(plan: Plan, results: ResultsFolder) -> int:
+    """Compare every finished run with its baseline; raises `MismatchError`, or returns the number of pairs that match."""
+    records = {}
+    for run in plan.runs:
+        folder = results.run(run.id)
+        if folder.done:
+            record = RunRecord.read(folder.record)
+            refuse(f"the record of {run.id}", "its result", result_mismatches(record, Result.read(folder.result)))
+            records[run.regime, run.seed, run.variant] = record
+    pairs = 0
+    for (regime, seed, variant), record in records.items():
+        base = records.get((regime, seed, str(plan.study["baseline"])))
+        if base is not None and variant != plan.study["baseline"]:
+            refuse(record.id, base.id, record_mismatches(record, base))
+            pairs += 1
+    return pairs

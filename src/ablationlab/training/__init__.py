@@ -1,0 +1,1 @@
+"""The loop, stacks of runs, checkpoints."""

@@ -1,0 +1,91 @@
+"""Checkpoints of one run: safetensors and a sealed JSON record in a folder that appears whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from ablationlab.errors import RecordError
+from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.storage import new_folder, sync_folder, write_bytes
+
+WEIGHTS, OPTIMIZER, RECORD = "weights.safetensors", "optimizer.safetensors", "checkpoint.json"
+_NAME = re.compile(r"step-(\d{8})")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint read back and verified. ``state`` has weights, m and v; a final one has weights alone."""
+
+    record: Checkpoint
+    state: dict[str, dict[str, Tensor]]
+
+
+def path_of(run: RunFolder, step: int) -> Path:
+    """The folder of the checkpoint after *step*."""
+    return run.checkpoints / f"step-{step:08d}"
+
+
+def steps_on_disk(run: RunFolder) -> list[int]:
+    """Steps that have a checkpoint folder, ascending, whether or not it is sound."""
+    if not run.checkpoints.is_dir():
+        return []
+    return sorted(int(m.group(1)) for m in map(_NAME.fullmatch, (p.name for p in run.checkpoints.iterdir())) if m)
+
+
+def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]) -> Checkpoint:
+    """Write a checkpoint durably; moments are left out where *state* has none."""
+    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    blobs = {WEIGHTS: safetensors.torch.save(state["weights"])}
+    if "m" in state:
+        moments = {f"{part}.{name}": value for part in ("m", "v") for name, value in state[part].items()}
+        blobs[OPTIMIZER] = safetensors.torch.save(moments)
+    files = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
+    record = record.model_copy(update={"files": files}).sealed()
+    with new_folder(path_of(run, record.step)) as folder:
+        for name, blob in blobs.items():
+            write_bytes(folder / name, blob)
+        write_bytes(folder / RECORD, record.to_bytes())
+    return record
+
+
+def load(run: RunFolder, step: int) -> Saved:
+    """Read and verify one checkpoint; `RecordError` names the file that is damaged."""
+    folder = path_of(run, step)
+    record = Checkpoint.read(folder / RECORD)
+    if record.step != step:
+        raise RecordError(f"{folder / RECORD} is of step {record.step}, not {step}")
+    state = {"weights": _verified(folder / WEIGHTS, record)}
+    if OPTIMIZER in record.files:
+        moments = _verified(folder / OPTIMIZER, record)
+        for part in ("m", "v"):
+            state[part] = {n.removeprefix(f"{part}."): t for n, t in moments.items() if n.startswith(f"{part}.")}
+    return Saved(record, state)
+
+
+def _verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+    if hashlib.sha256(data).hexdigest() != record.files.get(path.name):
+        raise RecordError(f"{path} is damaged: its checksum does not match")
+    try:
+        return safetensors.torch.load(data)
+    except SafetensorError as error:
+        raise RecordError(f"{path} is no safetensors file: {error}") from error
+
+
+def drop(run: RunFolder, steps: list[int]) -> None:
+    """Remove checkpoints that are no longer needed."""
+    for step in steps:
+        shutil.rmtree(path_of(run, step), ignore_errors=True)
+    if steps:
+        sync_folder(run.checkpoints)

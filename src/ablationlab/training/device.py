@@ -1,0 +1,54 @@
+"""Which device trains, and how its arithmetic is fixed before the first step."""
+
+from __future__ import annotations
+
+import os
+from typing import Literal
+
+import torch
+
+from ablationlab.errors import PlanError
+from ablationlab.records import Execution
+
+DeviceName = Literal["cpu", "cuda"]
+Precision = Literal["fp32", "tf32", "bf16"]
+
+
+def choose_device(asked: Literal["auto", "cpu", "cuda"]) -> tuple[DeviceName, str]:
+    """The device asked for and its full name; `auto` takes a GPU where there is one."""
+    if asked == "cuda" and not torch.cuda.is_available():
+        raise PlanError("--device cuda: this torch sees no CUDA GPU; use --device cpu, or install a CUDA build of torch")
+    if asked == "cpu" or not torch.cuda.is_available():
+        return "cpu", f"cpu ({torch.backends.cpu.get_cpu_capability()})"
+    return "cuda", torch.cuda.get_device_name(0)
+
+
+def choose_precision(asked: Literal["auto", "fp32", "tf32", "bf16"], device: DeviceName) -> Precision:
+    """`auto` is bf16 on a GPU that has it, else fp32; a precision that the device lacks is refused."""
+    has_bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    if asked == "auto":
+        return "bf16" if has_bf16 else "fp32"
+    if asked == "tf32" and device != "cuda":
+        raise PlanError("training.precision = 'tf32' exists on CUDA GPUs only; use 'fp32' or 'bf16'")
+    if asked == "bf16" and device == "cuda" and not has_bf16:
+        raise PlanError("training.precision = 'bf16': this GPU has no bf16; use 'fp32'")
+    return asked
+
+
+def compute_dtype(precision: Precision) -> torch.dtype:
+    """The type of matrix products."""
+    return torch.bfloat16 if precision == "bf16" else torch.float32
+
+
+def prepare(execution: Execution) -> torch.device:
+    """Fix threads, determinism and matrix arithmetic of this process as the plan sealed them."""
+    torch.set_num_threads(execution.threads)
+    torch.use_deterministic_algorithms(True)
+    if execution.device == "cuda":
+        # cuBLAS is deterministic only with a fixed workspace; it reads the variable when its first handle is made.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        if not torch.cuda.is_available():
+            raise PlanError("the plan was sealed for a CUDA GPU and this torch sees none; plan anew with --out")
+        torch.backends.cuda.matmul.allow_tf32 = execution.precision == "tf32"
+        torch.backends.cudnn.allow_tf32 = execution.precision == "tf32"
+    return torch.device(execution.device)

@@ -1,0 +1,322 @@
+"""Training one stack from wherever it stands to its results."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import torch
+from torch import Tensor
+
+from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.data.batches import OrderHash
+from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.evaluation.perplexity import run_metrics, validation_totals
+from ablationlab.optim import lr_factor
+from ablationlab.records import (
+    Checkpoint,
+    Divergence,
+    Environment,
+    Plan,
+    PlannedRun,
+    Result,
+    ResultsFolder,
+    RunFolder,
+    StepLine,
+    Timing,
+)
+from ablationlab.study import Study, validated
+from ablationlab.training import checkpoints
+from ablationlab.training.device import compute_dtype, prepare
+from ablationlab.training.metrics_log import MetricsLog
+from ablationlab.training.resume import resume_point
+from ablationlab.training.run_record import ensure_run_record
+from ablationlab.training.stack import Member, Stack
+
+REPORT_SECONDS = 0.5
+FINAL_METRICS = (
+    "validation_loss",
+    "perplexity",
+    "bits_per_byte",
+    "next_token_accuracy",
+    "final_gradient_norm",
+    "mean_embedding_norm",
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a display needs to know about a stack: means over its living runs."""
+
+    stack: int
+    step: int
+    steps: int
+    runs: int
+    diverged: int
+    loss: float
+    gradient_norm: float
+    tokens_per_second: float
+    note: str = ""
+
+
+class Stopped(Exception):  # noqa: N818 (not an error: a wish that was granted)
+    """Training ended at a step boundary because it was asked to; a checkpoint of that step is on disk."""
+
+
+@dataclass
+class _Run:
+    """The host's side of one member: its files and how far they are."""
+
+    planned: PlannedRun
+    folder: RunFolder
+    order: OrderHash
+    log: MetricsLog | None  # None when the run has its result already
+    divergence: Divergence | None = None
+    last_norm: float | None = None
+    order_at_divergence: str | None = None
+
+
+class StackTrainer:
+    """Drives one stack: steps, records, checkpoints, results."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        stack_index: int,
+        results: ResultsFolder,
+        corpus: TokenizedCorpus,
+        *,
+        executor: str,
+        environment: Environment,
+        drift: tuple[str, ...] = (),
+        report: Callable[[Progress], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.plan, self.index, self.corpus = plan, stack_index, corpus
+        self.report, self.should_stop = report, should_stop
+        self.study = validated(Study, plan.study)
+        planned = [plan.run(run_id) for run_id in plan.stacks[stack_index]]
+        self.model = validated(ModelConfig, planned[0].model)
+        self.training = validated(TrainingConfig, planned[0].training)
+        self.steps = planned[0].budget.steps
+        device = prepare(plan.execution)
+        self.stack = Stack(
+            [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in planned],
+            plan.execution.stack_width,
+            self.training,
+            self.steps,
+            corpus.train,
+            device,
+            compute_dtype(plan.execution.precision),
+        )
+        self.validation = torch.from_numpy(corpus.validation).to(device)
+        folders = [results.run(run.id) for run in planned]
+        for run, folder in zip(planned, folders, strict=True):
+            ensure_run_record(plan, self.study, run, folder, corpus.record, executor, environment, drift)
+        self.start, self.train_seconds, self.starts = 0, 0.0, 1
+        self._open(planned, folders)
+        self._pending: list[tuple[int, Tensor, Tensor, Tensor | None, tuple[str, ...]]] = []
+        self._drained_at = self._reported_at = time.monotonic()
+        self._reported_step = self.start
+
+    def _open(self, planned: list[PlannedRun], folders: list[RunFolder]) -> None:
+        """Find where the stack stands, put its state back, and open its files there."""
+        point = resume_point(folders)
+        self.start, self.trained = point.step, point.trained
+        shape = {"batch": self.training.batch, "context": self.model.context}
+        self.runs: list[_Run] = []
+        for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
+            saved = point.saved[slot] if point.saved else None
+            record = saved.record if saved else None
+            order = OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
+            log = None if folder.done else MetricsLog(folder, record)
+            member = _Run(run, folder, order, log)
+            if saved is not None and record is not None:
+                self.stack.restore(slot, saved.state, alive=record.divergence is None)
+                member.divergence, member.last_norm = record.divergence, record.last_gradient_norm
+                member.order_at_divergence = record.data_order_hash if record.divergence else None
+                self.train_seconds = max(self.train_seconds, record.train_seconds)
+                self.starts = max(self.starts, record.starts + 1)
+            self.runs.append(member)
+        self.notes = point.notes
+
+    def train(self) -> None:
+        """Run to the end, or to a step boundary when asked to stop (raises `Stopped`)."""
+        for note in self.notes:
+            self._report(note=note)
+        began = time.monotonic()
+        step = self.start
+        try:
+            while step < self.steps and not self._all_diverged():
+                if self.should_stop():
+                    self._checkpoint(step, began)
+                    raise Stopped
+                step += 1
+                self._step(step)
+                if step % self.study.execution.checkpoint_every == 0 and step < self.steps:
+                    self._checkpoint(step, began)
+            self._drain()
+            if self._all_diverged():
+                # Frozen runs do not change, so the last divergence is the true end, however late it was noticed.
+                step = max(run.divergence.step for run in self.runs if run.divergence)
+            if not self.trained:
+                self._checkpoint(step, began, final=True)
+            self._finish(step)
+        finally:
+            for run in self.runs:
+                if run.log is not None:
+                    run.log.close()
+
+    def _all_diverged(self) -> bool:
+        return all(run.divergence is not None for run in self.runs)
+
+    def _step(self, step: int) -> None:
+        offsets = self.stack.offsets(step)
+        losses, norms = self.stack.train_step(step, offsets)
+        for slot, run in enumerate(self.runs):
+            run.order.feed(offsets[slot])
+        every = self.study.evaluation.curve_every
+        curve = self._curve() if every is not None and (step % every == 0 or step == self.steps) else None
+        self._pending.append((step, losses, norms, curve, tuple(run.order.value for run in self.runs)))
+        # On a GPU, reading a number waits for the device: read them in bunches.
+        if time.monotonic() - self._drained_at > REPORT_SECONDS:
+            self._drain()
+
+    def _curve(self) -> Tensor:
+        totals = validation_totals(
+            self.stack.layout.views(self.stack.weights_RP.detach()),
+            self.model,
+            self.stack.fronts,
+            self.validation,
+            self.stack.dtype,
+            self.study.evaluation.curve_windows,
+        )
+        return totals.nll_R / totals.tokens
+
+    def _drain(self) -> None:
+        """Bring pending numbers to the host, write them, notice divergence, report."""
+        pending, self._pending = self._pending, []
+        self._drained_at = time.monotonic()
+        if not pending:
+            return
+        losses = torch.stack([entry[1] for entry in pending]).tolist()
+        norms = torch.stack([entry[2] for entry in pending]).tolist()
+        for slot, run in enumerate(self.runs):
+            lines: list[StepLine] = []
+            for position, (step, _, _, curve, orders) in enumerate(pending):
+                if run.divergence is not None:
+                    break
+                loss, norm = losses[position][slot], norms[position][slot]
+                lines.append(
+                    StepLine(
+                        step=step,
+                        loss=loss,
+                        lr=run.planned.lr * lr_factor(self.training, step, self.steps),
+                        gradient_norm=norm,
+                        tokens=step * self.training.batch * self.model.context,
+                        curve_loss=None if curve is None else float(curve[slot]),
+                    )
+                )
+                run.last_norm = norm
+                if not (math.isfinite(loss) and math.isfinite(norm)):
+                    what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
+                    run.divergence = Divergence(step=step, cause=f"{what} is {value}")
+                    run.order_at_divergence = orders[slot]
+            if run.log is not None and lines:
+                run.log.append(lines)
+        self._report(pending[-1][0], losses[-1], norms[-1])
+
+    def _report(
+        self, step: int | None = None, losses: list[float] | None = None, norms: list[float] | None = None, note: str = ""
+    ) -> None:
+        now, step = time.monotonic(), self.start if step is None else step
+        living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
+        per_step = self.training.batch * self.model.context * len(self.runs)
+        rate = (step - self._reported_step) * per_step / max(now - self._reported_at, 1e-9)
+        self._reported_at, self._reported_step = now, step
+        self.report(
+            Progress(
+                stack=self.index,
+                step=step,
+                steps=self.steps,
+                runs=len(self.runs),
+                diverged=len(self.runs) - len(living),
+                loss=_mean(losses, living),
+                gradient_norm=_mean(norms, living),
+                tokens_per_second=rate,
+                note=note,
+            )
+        )
+
+    def _checkpoint(self, step: int, began: float, *, final: bool = False) -> None:
+        """Save every member at the same step; the one before is kept, so that a damaged one can be passed over."""
+        self._drain()
+        if not final and (step == self.start or self._all_diverged()):
+            return
+        for slot, run in enumerate(self.runs):
+            if run.log is None:
+                continue
+            size, digest = run.log.settle()
+            state = self.stack.state(slot)
+            record = Checkpoint(
+                id=run.planned.id,
+                step=step,
+                files={},
+                metrics_bytes=size,
+                metrics_sha256=digest,
+                data_order_hash=run.order_at_divergence or run.order.value,
+                divergence=run.divergence,
+                last_gradient_norm=run.last_norm,
+                train_seconds=self.train_seconds + time.monotonic() - began,
+                starts=self.starts,
+            )
+            checkpoints.save(run.folder, record, {"weights": state["weights"]} if final else state)
+        for run in self.runs:
+            if run.log is not None:
+                checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-2])
+
+    def _finish(self, last_step: int) -> None:
+        """Validate over the whole split and write the results; then the older checkpoints may go."""
+        totals = None
+        if not self._all_diverged():
+            self._report(last_step, note="validating")
+            views = self.stack.layout.views(self.stack.weights_RP.detach())
+            totals = validation_totals(views, self.model, self.stack.fronts, self.validation, self.stack.dtype)
+        for slot, run in enumerate(self.runs):
+            if run.log is None:
+                continue
+            saved = checkpoints.load(run.folder, checkpoints.steps_on_disk(run.folder)[-1])
+            steps = run.divergence.step if run.divergence else last_step
+            tokens = steps * self.training.batch * self.model.context
+            measured: dict[str, float | None] = dict.fromkeys(FINAL_METRICS)
+            if totals is not None and run.divergence is None:
+                measured |= run_metrics(totals, slot, self.corpus.record.validation_bytes)
+                measured["final_gradient_norm"] = run.last_norm
+            seconds = saved.record.train_seconds
+            Result(
+                id=run.planned.id,
+                status="diverged" if run.divergence else "finished",
+                steps=steps,
+                tokens=tokens,
+                matmul_flops=run.planned.budget.matmul_flops // run.planned.budget.steps * steps,
+                data_order_hash=saved.record.data_order_hash,
+                divergence=run.divergence,
+                metrics=measured,
+                checkpoint=checkpoints.path_of(run.folder, saved.record.step).name,
+                weights_sha256=saved.record.files[checkpoints.WEIGHTS],
+                timing=Timing(
+                    train_seconds=seconds,
+                    tokens_per_second=tokens * len(self.runs) / max(seconds, 1e-9),
+                    starts=saved.record.starts,
+                ),
+                finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            ).create(run.folder.result)
+        for run in self.runs:
+            checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-1])
+
+
+def _mean(values: list[float] | None, slots: list[int]) -> float:
+    return math.nan if values is None or not slots else sum(values[slot] for slot in slots) / len(slots)

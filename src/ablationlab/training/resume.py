@@ -1,0 +1,57 @@
+"""Where a stack stands on disk: the last step at which every member has a sound checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ablationlab.errors import RecordError
+from ablationlab.records import RunFolder
+from ablationlab.storage import sweep
+from ablationlab.training import checkpoints
+from ablationlab.training.checkpoints import Saved
+from ablationlab.training.metrics_log import kept_part
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Step 0 and nothing saved, or a step and one checkpoint per member. ``trained``: only the results are missing."""
+
+    step: int = 0
+    saved: tuple[Saved, ...] = ()
+    trained: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+
+def resume_point(folders: list[RunFolder]) -> ResumePoint:
+    """Find it, passing over damaged checkpoints; what is newer than it is removed. Needs the stack's lock."""
+    for folder in folders:
+        sweep(folder.path)
+        if folder.checkpoints.is_dir():
+            sweep(folder.checkpoints)
+    common = set.intersection(*(set(checkpoints.steps_on_disk(folder)) for folder in folders))
+    notes: list[str] = []
+    found = ResumePoint()
+    for step in sorted(common, reverse=True):
+        try:
+            saved = tuple(_sound(folder, step) for folder in folders)
+        except RecordError as error:
+            notes.append(f"passed over: {error}")
+            continue
+        finals = ["m" not in one.state for one in saved]
+        if any(finals) and not all(finals):
+            notes.append(f"passed over step {step}: some members lack their optimizer state")
+            continue
+        found = ResumePoint(step, saved, trained=all(finals))
+        break
+    for folder in folders:
+        if not folder.done:
+            checkpoints.drop(folder, [step for step in checkpoints.steps_on_disk(folder) if step > found.step])
+    if found.step:
+        notes.append(f"going on from step {found.step}")
+    return ResumePoint(found.step, found.saved, found.trained, tuple(notes))
+
+
+def _sound(folder: RunFolder, step: int) -> Saved:
+    saved = checkpoints.load(folder, step)
+    kept_part(folder, saved.record)
+    return saved

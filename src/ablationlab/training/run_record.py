@@ -1,0 +1,69 @@
+"""run.json: written once, before a run's first step, and checked whenever the run goes on."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import lru_cache
+
+from ablationlab.config import ModelConfig
+from ablationlab.data.batches import planned_order
+from ablationlab.errors import RecordError
+from ablationlab.parameters import joint_digest, parameters, weight_digest
+from ablationlab.records import Corpus, Declared, Environment, Plan, PlannedRun, RunFolder, RunRecord
+from ablationlab.study import Study, validated
+from ablationlab.variants import VARIANTS
+
+
+def ensure_run_record(
+    plan: Plan,
+    study: Study,
+    run: PlannedRun,
+    folder: RunFolder,
+    corpus: Corpus,
+    executor: str,
+    environment: Environment,
+    drift: tuple[str, ...],
+) -> None:
+    """Create the run's record, or make sure that the one on disk is of this very plan."""
+    if folder.record.exists():
+        found = RunRecord.read(folder.record)
+        if (found.id, found.plan_hash) != (run.id, plan.plan_hash):
+            raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
+        return
+    model = validated(ModelConfig, run.model)
+    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(model)}
+    arms = [VARIANTS[name] for name in study.variants]
+    shared = [name for name in digests if not any(arm.owns_parameter(name) for arm in arms)]
+    variant = VARIANTS[run.variant]
+    RunRecord(
+        id=run.id,
+        study=study.name,
+        study_hash=plan.study_hash,
+        plan_hash=plan.plan_hash,
+        variant=run.variant,
+        baseline=study.baseline,
+        declares=Declared(settings=variant.changes, parameters=variant.parameters),
+        regime=run.regime,
+        seed=run.seed,
+        lr=run.lr,
+        model=run.model,
+        training=run.training,
+        corpus=corpus,
+        budget=run.budget,
+        data_order_hash=_order(run.seed, corpus, run.budget.steps, int(run.training["batch"]), model.context),
+        initial_weights=digests,
+        shared_init_hash=joint_digest(digests, shared),
+        executor=executor,
+        execution=plan.execution,
+        stack=run.stack,
+        slot=run.slot,
+        stack_members=plan.stacks[run.stack],
+        environment=environment,
+        drift=drift,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).create(folder.record)
+
+
+@lru_cache(maxsize=64)
+def _order(seed: int, corpus: Corpus, steps: int, batch: int, context: int) -> str:
+    return planned_order(seed, corpus, steps=steps, batch=batch, context=context)
