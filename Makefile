@@ -47,5 +47,9 @@ check: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+
+golden: setup-dev
+	$(BIN)/python tests/training/test_golden.py
+
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -41,7 +41,10 @@ Device = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    Parameter(name="--workers", help="Training processes on this machine. Default: one per core on a CPU, one on a GPU."),
+    Parameter(
+        name="--workers",
+        help="Training processes on this machine. Default: one per core on a CPU, one on a GPU.",
+    ),
 ]
 Set = Annotated[
     list[str] | None,
@@ -125,7 +128,8 @@ def run(
     workers: Workers = None,
     set_: Set = None,
     accept_drift: Annotated[
-        bool, Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded.")
+        bool,
+        Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded."),
     ] = False,
 ) -> int:
     """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.

@@ -49,7 +49,9 @@ def _matmul_rate(plan: Plan) -> float:
     rows = min(int(run.training["batch"]) * int(run.model["context"]), 8192)
     width = int(run.model["width"])
     inner = width * int(run.model["mlp_ratio"])
-    x = torch.ones(plan.execution.stack_width, rows, width, device=device, dtype=compute_dtype(plan.execution.precision))
+    x = torch.ones(
+        plan.execution.stack_width, rows, width, device=device, dtype=compute_dtype(plan.execution.precision)
+    )
     w = torch.ones(plan.execution.stack_width, width, inner, device=device, dtype=x.dtype)
     best = float("inf")
     began = time.perf_counter()

@@ -73,7 +73,11 @@ def export(run: str | Path, target: Path) -> None:
     config = gpt2_config(model.config)
     if target.exists():
         raise ExportError(f"{target} exists already; an export never overwrites")
-    tensors = {f"transformer.{ours_to_gpt2(n)}": v.detach().contiguous() for n, v in model.named_parameters() if n != "head.weight"}
+    tensors = {
+        f"transformer.{ours_to_gpt2(n)}": v.detach().contiguous()
+        for n, v in model.named_parameters()
+        if n != "head.weight"
+    }
     if not model.config.tied:
         tensors["lm_head.weight"] = model.get_parameter("head.weight").detach().contiguous()
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +93,10 @@ def gpt2_config(model: ModelConfig) -> dict[str, object]:
     cannot = [
         text
         for wrong, text in (
-            (model.front.norm != "none" or model.front.scale != 1.0, f"the front end ({_front_words(model.front)})"),
+            (
+                model.front.norm != "none" or model.front.scale != 1.0,
+                f"the front end ({_front_words(model.front)})",
+            ),
             (not model.biases, "linear layers and norms without biases"),
             (not model.final_norm, "a model without the final norm"),
             (model.head_bias, "an output head with a bias"),
@@ -98,7 +105,9 @@ def gpt2_config(model: ModelConfig) -> dict[str, object]:
     ]
     if cannot:
         raise ExportError(
-            "GPT-2's format has no place for " + "; ".join(cannot) + ". ablationlab.load(run) gives the model as a module"
+            "GPT-2's format has no place for "
+            + "; ".join(cannot)
+            + ". ablationlab.load(run) gives the model as a module"
         )
     return {
         "model_type": "gpt2",

@@ -183,7 +183,7 @@ class _OneHotLookUp(torch.autograd.Function):
         return w_RVD.gather(1, flat).view(*tokens_RBT.shape, width)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient: Tensor) -> tuple[Tensor, None]:
         (tokens_RBT,) = ctx.saved_tensors  # type: ignore[attr-defined]
         runs, width = gradient.shape[0], gradient.shape[-1]
         vocabulary = ctx.vocabulary  # type: ignore[attr-defined]

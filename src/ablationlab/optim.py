@@ -63,7 +63,8 @@ class AdamW:
 
 def gradient_norm_R(gradient_RP: Tensor) -> Tensor:
     """L2 norm over all parameters, per run, before clipping."""
-    return torch.linalg.vector_norm(gradient_RP, dim=1)
+    norm: Tensor = torch.linalg.vector_norm(gradient_RP, dim=1)
+    return norm
 
 
 def clip_(gradient_RP: Tensor, norm_R: Tensor, limit: float) -> None:

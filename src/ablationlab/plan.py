@@ -29,7 +29,10 @@ def default_folder(study: Study) -> Path:
 
 
 def make_plan(
-    study: Study, corpus: TokenizedCorpus, device: Literal["auto", "cpu", "cuda"] = "auto", workers: int | None = None
+    study: Study,
+    corpus: TokenizedCorpus,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    workers: int | None = None,
 ) -> Plan:
     """Resolve a study completely. Nothing is written."""
     from ablationlab.training.device import choose_device, choose_precision
@@ -63,7 +66,11 @@ def make_plan(
         criteria_hash=study.criteria_hash,
         corpus=corpus.record,
         execution=Execution(
-            device=device_kind, device_name=device_name, precision=precision, stack_width=width, threads=threads
+            device=device_kind,
+            device_name=device_name,
+            precision=precision,
+            stack_width=width,
+            threads=threads,
         ),
         runs=runs,
         stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
@@ -188,5 +195,3 @@ def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu
     if device not in ("auto", plan.execution.device):
         raise PlanError(f"the plan was sealed for {plan.execution.device}; plan anew with --out to use {device}")
     return drift(plan.environment, current())
-
-

@@ -8,7 +8,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from ablationlab.records import Plan
 
@@ -21,10 +29,10 @@ PLAIN_SECONDS = 15.0
 class Display(Protocol):
     """A context that hears events."""
 
-    def __enter__(self) -> Self: ...  # noqa: D105
+    def __enter__(self) -> Self: ...
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...  # noqa: D105
+    ) -> None: ...
     def hear(self, event: Event) -> None:
         """Show one event."""
 
@@ -158,6 +166,8 @@ def _sentence(plan: Plan, event: Event) -> str:
         return f"{label}: {event.payload.note}"
     if event.kind == "done":
         return f"{label}: done"
+    if event.kind == "elsewhere":
+        return f"{label}: trained by another process"
     if event.kind == "failed":
         return f"{label}: not trained: {str(event.payload).strip().splitlines()[-1]}"
     return ""

@@ -31,7 +31,7 @@ class Record(Part):
     """A file. ``kind`` tells files apart that were moved out of their folder."""
 
     KIND: ClassVar[str]
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: int = SCHEMA_VERSION
     kind: str = ""
 
     def model_post_init(self, context: Any) -> None:

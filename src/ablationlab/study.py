@@ -43,8 +43,8 @@ class Regime(Frozen):
     """Named overrides of the model or the training; everything else is the study's."""
 
     meaning: str = ""
-    model: dict[str, Any] = {}
-    training: dict[str, Any] = {}
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
 
 
 class Sweep(Frozen):
@@ -93,10 +93,10 @@ class Study(Frozen):
     training: TrainingConfig
     data: DataConfig = DataConfig()
     execution: ExecutionConfig = ExecutionConfig()
-    regimes: dict[str, Regime] = {}
+    regimes: dict[str, Regime] = Field(default_factory=dict)
     sweep: Sweep | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
-    probes: dict[str, Count] = {}
+    probes: dict[str, Count] = Field(default_factory=dict)
     criteria: tuple[Criterion, ...] = ()
 
     @field_validator("name")
@@ -240,9 +240,7 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise StudyError(
-            f"--set {override}", [Problem("", "expected key=value, for example --set training.steps=100")]
-        )
+        raise StudyError(f"--set {override}", [Problem("", "expected key=value, for example --set training.steps=100")])
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
@@ -277,7 +275,10 @@ def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
     for name, regime in regimes.items():
         if not isinstance(regime, dict):
             continue
-        for part, kind, merge in (("model", ModelConfig, _merged), ("training", TrainingConfig, _merged_budget)):
+        for part, kind, merge in (
+            ("model", ModelConfig, _merged),
+            ("training", TrainingConfig, _merged_budget),
+        ):
             base, over = data.get(part), regime.get(part)
             if not isinstance(base, dict) or not isinstance(over, dict) or not over:
                 continue
@@ -327,7 +328,9 @@ def _cross_checks(study: Study) -> list[Problem]:
         if criterion.contrast is not None:
             arms.append((f"{key}.contrast", criterion.contrast))
     for key, pair in arms:
-        found += [Problem.unknown(key, "variant of this study", n, study.variants) for n in pair if n not in study.variants]
+        found += [
+            Problem.unknown(key, "variant of this study", n, study.variants) for n in pair if n not in study.variants
+        ]
         if pair[0] == pair[1]:
             found.append(Problem(key, "compares a variant with itself", pair[0]))
     if study.sweep is not None:

@@ -21,7 +21,14 @@ from ablationlab.variants import VARIANTS
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], numbers: Sequence[str] = ()) -> Table:
     """A plain table; cells are text, never markup. Columns named in *numbers* are right-aligned."""
-    made = Table(title=Text(title), title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    made = Table(
+        title=Text(title),
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        padding=(0, 2, 0, 0),
+    )
     for column in columns:
         made.add_column(Text(column), justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
@@ -93,7 +100,14 @@ def status_table(rows: Sequence[RunStatus]) -> Table:
     """Where every run stands."""
     columns = ["run", "state", "step", "of", "validation loss", "perplexity"]
     cells = [
-        (s.id, s.state, f"{s.step:,}", f"{s.steps:,}", _number(s.result, "validation_loss"), _number(s.result, "perplexity"))
+        (
+            s.id,
+            s.state,
+            f"{s.step:,}",
+            f"{s.steps:,}",
+            _number(s.result, "validation_loss"),
+            _number(s.result, "perplexity"),
+        )
         for s in rows
     ]
     return table("Runs", columns, cells, ["step", "of", "validation loss", "perplexity"])
@@ -106,7 +120,13 @@ def _number(result: Result | None, metric: str) -> str:
 
 def results_table(plan: Plan, rows: Sequence[RunStatus]) -> Table:
     """Mean and spread per arm of the main metrics: description, not inference."""
-    names = ("validation_loss", "perplexity", "next_token_accuracy", "final_gradient_norm", "mean_embedding_norm")
+    names = (
+        "validation_loss",
+        "perplexity",
+        "next_token_accuracy",
+        "final_gradient_norm",
+        "mean_embedding_norm",
+    )
     by_id = {run.id: run for run in plan.runs}
     arms: dict[tuple[str, str], list[RunStatus]] = {}
     for row in rows:
@@ -146,7 +166,17 @@ def presets_table() -> Table:
         flops = big(matmul_flops_per_token(model))
         cells = (name, model.layers, model.width, model.heads, model.context, vocabulary)
         rows.append((*cells, f"{parameter_count(model):,}", flops, preset.meaning))
-    columns = ["name", "layers", "width", "heads", "context", "vocabulary", "parameters", "FLOPs a token", "meaning"]
+    columns = [
+        "name",
+        "layers",
+        "width",
+        "heads",
+        "context",
+        "vocabulary",
+        "parameters",
+        "FLOPs a token",
+        "meaning",
+    ]
     return table("Presets", columns, rows, columns[1:8])
 
 

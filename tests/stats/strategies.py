@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 
-
 # No deadline: the machines that run this are shared. Derandomized: the same examples on every run.
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 

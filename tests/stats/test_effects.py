@@ -56,23 +56,23 @@ def test_g_av_by_hand():
 
 
 def test_g_av_is_nearly_unbiased_at_five_pairs():
-    a, b = correlated(np.random.default_rng(1), (4000, 5), 1.0, 0.6)
-    estimates = [hedges_g_av(x, y).estimate for x, y in zip(a[:1500], b[:1500], strict=True)]
-    # The uncorrected mean is 1.14 here; the standard error of this mean is about 0.02.
-    assert np.mean(estimates) == pytest.approx(1.0, abs=0.06)
+    a, b = correlated(np.random.default_rng(1), (250, 5), 1.0, 0.6)
+    estimates = [hedges_g_av(x, y).estimate for x, y in zip(a, b, strict=True)]
+    # Without the correction the mean would be about 1.13; its standard error here is about 0.04.
+    assert np.mean(estimates) == pytest.approx(1.0, abs=0.1)
 
 
 @pytest.mark.parametrize("r", [0.2, 0.8])
 def test_intervals_cover_the_true_effect(r):
-    a, b = correlated(np.random.default_rng(2), (500, 6), 0.8, r)
+    a, b = correlated(np.random.default_rng(2), (150, 6), 0.8, r)
     truth = {"d_z": 0.8 / np.sqrt(2 * (1 - r)), "g_av": 0.8}
     covered = dict.fromkeys(truth, 0)
     for x, y in zip(a, b, strict=True):
         for effect in (cohens_d_z(x - y), hedges_g_av(x, y)):
             covered[effect.name] += effect.low <= truth[effect.name] <= effect.high
-    assert covered["d_z"] / 500 == pytest.approx(0.95, abs=0.03)
-    # Approximate for g_av: about 96 % at r = 0.2 and 94 % at 0.8 with six pairs.
-    assert 0.90 <= covered["g_av"] / 500 <= 0.99
+    assert covered["d_z"] / 150 == pytest.approx(0.95, abs=0.05)
+    # Approximate for g_av.
+    assert 0.90 <= covered["g_av"] / 150 <= 0.99
 
 
 @quick
@@ -113,6 +113,4 @@ def test_no_effect_size_without_spread_or_with_two_pairs():
 
 
 def test_an_arm_without_spread_still_has_a_g_av():
-    assert hedges_g_av([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]).estimate == pytest.approx(
-        np.sqrt(2) * hedges_correction(2)
-    )
+    assert hedges_g_av([1.0, 2.0, 3.0], [1.0, 1.0, 1.0]).estimate == pytest.approx(np.sqrt(2) * hedges_correction(2))

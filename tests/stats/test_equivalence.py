@@ -31,7 +31,7 @@ def test_equivalent_means_the_90_percent_interval_lies_within_the_bounds(arms):
     interval = paired_t_interval(deltas, level=0.9)
     assert (result.low, result.high) == (interval.low, interval.high)
     if result.p is not None and abs(result.p - 0.05) > 1e-9:
-        assert result.equivalent == (-3.0 < interval.low and interval.high < 3.0)
+        assert result.equivalent == (interval.low > -3.0 and interval.high < 3.0)
 
 
 @quick
@@ -68,5 +68,5 @@ def test_impossible_bounds_are_named(bounds):
 
 
 def test_alpha_must_leave_a_level():
-    with pytest.raises(StatisticsError, match="alpha must be below 0.5, so|alpha must be below 0.5 so"):
+    with pytest.raises(StatisticsError, match=r"alpha must be below 0\.5 so"):
         paired_tost([1.0, 2.0, 3.0], smallest_effect=1.0, alpha=0.5)

@@ -22,7 +22,6 @@ from ablationlab.stats._bootstrap import every
 
 from .strategies import generator, paired_samples, quick
 
-
 DELTAS = np.array([-0.21, 0.05, -0.4, -0.11, -0.35])
 MANY = np.random.default_rng(5).exponential(size=25) - 0.8
 
@@ -69,7 +68,9 @@ def test_exact_bootstrap_t_is_the_quantile_of_all_resampled_t():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"), [(percentile_interval, "percentile"), (bca_interval, "BCa")], ids=["percentile", "bca"]
+    ("ours", "theirs"),
+    [(percentile_interval, "percentile"), (bca_interval, "BCa")],
+    ids=["percentile", "bca"],
 )
 @pytest.mark.parametrize("deltas", [DELTAS, MANY], ids=["exact", "random"])
 def test_bootstrap_agrees_with_scipy(ours, theirs, deltas):

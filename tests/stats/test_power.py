@@ -20,8 +20,11 @@ from ablationlab.stats import (
 )
 
 
-@pytest.mark.parametrize("n", [2, 3, 5, 10, 40])
-@pytest.mark.parametrize("effect", [0.0, 0.2, 1.0, -1.7, 3.0])
+# Up to a noncentrality of about 8; beyond it statsmodels returns NaN.
+@pytest.mark.parametrize(
+    ("n", "effect"),
+    [(n, effect) for n in (2, 3, 5, 10, 40) for effect in (0.0, 0.2, 1.0, -1.7, 3.0) if n * effect**2 < 64],
+)
 def test_power_matches_statsmodels(n, effect):
     expected = TTestPower().power(abs(effect), n, 0.05)
     assert paired_t_power(effect, n) == pytest.approx(expected, abs=1e-6)
@@ -92,9 +95,7 @@ def test_sd_interval_covers():
 def test_plan_names_seeds_at_the_pilots_sd_and_at_its_upper_bound():
     made = plan(0.01, 0.008, pilot_pairs=3, planned=5)
     assert made.needed == {0.8: pairs_needed(1.25), 0.9: pairs_needed(1.25, power=0.9)}
-    assert made.needed_conservative == {
-        power: pairs_needed(0.01 / made.sd.high, power=power) for power in (0.8, 0.9)
-    }
+    assert made.needed_conservative == {power: pairs_needed(0.01 / made.sd.high, power=power) for power in (0.8, 0.9)}
     assert made.needed_conservative[0.8] > made.needed[0.8]
     assert made.needed_equivalence[0.8] == tost_pairs_needed(1.25)
     assert made.planned_power == pytest.approx(paired_t_power(1.25, 5))
@@ -131,7 +132,7 @@ def test_items_needed_gives_mcnemars_test_the_power():
 def test_detectable_difference_inverts_items_needed():
     n = items_needed(0.02, 0.3, power=0.9)
     assert detectable_difference(n, 0.3, power=0.9) == pytest.approx(0.02, rel=1e-3)
-    with pytest.raises(StatisticsError, match="items=10 with discordance=0.1"):
+    with pytest.raises(StatisticsError, match=r"items=10 with discordance=0\.1"):
         detectable_difference(10, 0.1)
 
 

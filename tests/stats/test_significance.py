@@ -20,7 +20,6 @@ from ablationlab.stats import (
 
 from .strategies import generator, paired_samples, quick
 
-
 DELTAS = np.array([-0.21, 0.05, -0.4, -0.11, -0.35])
 MANY = np.random.default_rng(6).normal(0.35, 1, 20)
 
@@ -38,7 +37,10 @@ def test_paired_t_matches_scipy():
 def test_exact_sign_flip_matches_scipys_permutation_test(n):
     deltas = generator(n).normal(0.5, 1, n)
     expected = stats.permutation_test(
-        (deltas,), lambda x, axis: np.abs(x.mean(axis=axis)), permutation_type="samples", alternative="greater"
+        (deltas,),
+        lambda x, axis: np.abs(x.mean(axis=axis)),
+        permutation_type="samples",
+        alternative="greater",
     )
     result = sign_flip_test(deltas, rng=generator())
     assert result.exact

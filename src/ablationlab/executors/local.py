@@ -31,7 +31,8 @@ POLL_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Event:
-    """A message from a worker: ``kind`` is progress, done, busy (another process has it), failed or stopped."""
+    """A message from a worker: ``kind`` is progress, done, elsewhere (done by another process), busy (another
+    process is at it), failed or stopped."""
 
     kind: str
     stack: int
@@ -126,7 +127,7 @@ def _train(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Calla
         if lock is None:
             return "busy"
         if stack not in open_stacks(job.plan, results):
-            return "done"
+            return "elsewhere"
         try:
             StackTrainer(
                 job.plan,
@@ -197,7 +198,7 @@ def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, inter
     waiting, ends = deque(todo), []
     for _ in range(count):
         ours, theirs = context.Pipe()
-        process = context.Process(target=_worker, args=(job, theirs, interrupts.event), daemon=True)
+        process: BaseProcess = context.Process(target=_worker, args=(job, theirs, interrupts.event), daemon=True)
         process.start()
         theirs.close()
         stack = waiting.popleft()

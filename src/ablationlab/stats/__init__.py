@@ -7,7 +7,13 @@ Every random function takes a keyword-only ``rng`` and the same generator state 
 from __future__ import annotations
 
 from ablationlab.stats._common import paired_deltas
-from ablationlab.stats.caveats import Caveat, expected_coverage, expected_false_positives
+from ablationlab.stats.caveats import (
+    Caveat,
+    comparison_caveats,
+    expected_coverage,
+    expected_false_positives,
+    interval_caveats,
+)
 from ablationlab.stats.compare import Comparison, compare
 from ablationlab.stats.effects import EffectSize, cohens_d_z, hedges_g_av
 from ablationlab.stats.equivalence import Equivalence, paired_tost
@@ -90,6 +96,7 @@ __all__ = [
     "bootstrap_test",
     "cohens_d_z",
     "compare",
+    "comparison_caveats",
     "crossed_bootstrap",
     "detectable_difference",
     "detectable_effect",
@@ -97,6 +104,7 @@ __all__ = [
     "expected_false_positives",
     "hedges_g_av",
     "holm",
+    "interval_caveats",
     "item_bootstrap",
     "item_pairs",
     "items_needed",

@@ -24,27 +24,55 @@ EXACT_UP_TO: Final = 8
 _TIE: Final = 1e-12
 
 
+#: Resamples are weighed in chunks of about this many counts (8 MB), so that memory stays flat.
+_CHUNK: Final = 1_000_000
+
+
 @dataclass(frozen=True, eq=False)
 class Resamples:
-    """counts_Kn: how often each delta occurs in each resample; probability_K sums to 1."""
+    """K resamples of n deltas with their probabilities, which sum to 1.
 
-    counts: FloatArray
+    counts_Kn says how often each delta occurs in each; random ones are not kept but drawn again from *seed*.
+    """
+
+    n: int
     probability: FloatArray
-    exact: bool
+    counts: FloatArray | None = None
+    seed: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether these are all possible resamples."""
+        return self.counts is not None
 
     @property
     def total(self) -> int:
         """Resamples this stands for: n^n where enumerated, else K."""
-        n = self.counts.shape[1]
-        return n**n if self.exact else len(self.counts)
+        return self.n**self.n if self.exact else len(self.probability)
+
+    def sums(self, x_Mn: FloatArray) -> FloatArray:
+        """Sum over each resample, for each row of *x_Mn*; shape (M, K)."""
+        if self.counts is not None:
+            return np.asarray(x_Mn @ self.counts.T, dtype=np.float64)
+        rng, size = np.random.default_rng(self.seed), len(self.probability)
+        sums_MK = np.empty((len(x_Mn), size))
+        rows = max(1, _CHUNK // self.n)
+        for start in range(0, size, rows):
+            stop = min(start + rows, size)
+            # Row r counts its n draws in places r n ... r n + n - 1 of one long histogram.
+            drawn = rng.integers(0, self.n, size=(stop - start, self.n))
+            places = drawn + self.n * np.arange(stop - start)[:, None]
+            counts = np.bincount(places.ravel(), minlength=places.size).reshape(places.shape)
+            sums_MK[:, start:stop] = x_Mn @ counts.T.astype(np.float64)
+        return sums_MK
 
 
 def draw(n: int, resamples: int, rng: np.random.Generator) -> Resamples:
     """All resamples of n deltas where n is small, else *resamples* random ones."""
     if n <= EXACT_UP_TO:
         return every(n)
-    counts = rng.multinomial(n, np.full(n, 1.0 / n), size=resamples).astype(np.float64)
-    return Resamples(counts=counts, probability=np.full(resamples, 1.0 / resamples), exact=False)
+    seed = int(rng.integers(2**63))
+    return Resamples(n=n, probability=np.full(resamples, 1.0 / resamples), seed=seed)
 
 
 @lru_cache(maxsize=EXACT_UP_TO)
@@ -58,7 +86,7 @@ def every(n: int) -> Resamples:
     probability = np.exp(logs)
     probability /= probability.sum()
     counts.flags.writeable = probability.flags.writeable = False
-    return Resamples(counts=counts, probability=probability, exact=True)
+    return Resamples(n=n, probability=probability, counts=counts)
 
 
 def percentile_bounds(x_Sn: FloatArray, resamples: Resamples, level: float) -> tuple[FloatArray, FloatArray]:
@@ -68,7 +96,7 @@ def percentile_bounds(x_Sn: FloatArray, resamples: Resamples, level: float) -> t
 
 
 def bca_bounds(x_Sn: FloatArray, resamples: Resamples, level: float) -> tuple[FloatArray, FloatArray]:
-    """Bias-corrected and accelerated interval of the mean (Efron 1987, eqs. 2.2 and 6.6).
+    """Bias-corrected and accelerated interval of the mean (Efron 1987).
 
     z0 = Phi^-1(P(mean* < mean) + P(mean* = mean) / 2);  a = sum(e^3) / (6 sum(e^2)^1.5), e = x - mean.
     """
@@ -82,8 +110,7 @@ def bca_bounds(x_Sn: FloatArray, resamples: Resamples, level: float) -> tuple[Fl
     acceleration = (centred**3).sum(axis=1) / (6 * (centred**2).sum(axis=1) ** 1.5)
     z = special.ndtri((1 - level) / 2)
     low, high = (
-        special.ndtr(z0 + (z0 + end) / np.maximum(1 - acceleration[:, None] * (z0 + end), 1e-6))
-        for end in (z, -z)
+        special.ndtr(z0 + (z0 + end) / np.maximum(1 - acceleration[:, None] * (z0 + end), 1e-6)) for end in (z, -z)
     )
     lower, upper = _quantiles(means, resamples.probability, low, high)
     shift = x_Sn.mean(axis=1)
@@ -100,8 +127,8 @@ def studentized_bounds(x_Sn: FloatArray, resamples: Resamples, level: float) -> 
     mean = x_Sn.mean(axis=1, keepdims=True)
     centred = x_Sn - mean
     variance = (centred**2).sum(axis=1, keepdims=True) / (n - 1)
-    means = _means(centred, resamples)
-    squares = centred**2 @ resamples.counts.T
+    sums, squares = np.split(resamples.sums(np.concatenate([centred, centred**2])), 2)
+    means = sums / n
     variance_star = (squares - n * means**2) / (n - 1)
     flat = variance_star <= 1e-12 * variance
     sign = np.where(np.abs(means) <= 1e-12 * np.sqrt(variance), 0.0, np.sign(means))
@@ -125,11 +152,11 @@ def shifted_p(x_Sn: FloatArray, resamples: Resamples) -> FloatArray:
     tie = 1e-12 * np.abs(x_Sn).max(axis=1, keepdims=True)
     extreme = (np.abs(_means(centred, resamples)) >= np.abs(mean) - tie) @ resamples.probability
     total = float(resamples.total)
-    return np.asarray((1 + total * extreme) / (1 + total), dtype=np.float64)
+    return np.asarray(np.minimum((1 + total * extreme) / (1 + total), 1.0), dtype=np.float64)
 
 
 def _means(x_Sn: FloatArray, resamples: Resamples) -> FloatArray:
-    return np.asarray(x_Sn @ resamples.counts.T / x_Sn.shape[1], dtype=np.float64)
+    return resamples.sums(x_Sn) / resamples.n
 
 
 def _quantiles(

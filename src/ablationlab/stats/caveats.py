@@ -12,7 +12,7 @@ import numpy as np
 
 from ablationlab.registry import Registry
 from ablationlab.stats._common import Result, count
-from ablationlab.stats._measured import COVERAGE, FALSE_POSITIVES, LEVEL
+from ablationlab.stats._measured import COVERAGE, CROSSED, FALSE_POSITIVES, LEVEL
 from ablationlab.stats.intervals import Interval
 from ablationlab.stats.paired import PairedSample
 from ablationlab.stats.significance import PValue
@@ -52,7 +52,7 @@ def comparison_caveats(
     """Everything worth knowing about one comparison, the gravest first."""
     found = [*_about_the_pairs(sample, planned_pairs)]
     for interval in intervals.values():
-        found += _about_an_interval(interval)
+        found += interval_caveats(interval)
     for test in tests.values():
         found += _about_a_test(test, alpha)
     return tuple(found)
@@ -75,26 +75,41 @@ def _about_the_pairs(sample: PairedSample, planned: int | None) -> list[Caveat]:
     return found
 
 
-def _about_an_interval(interval: Interval) -> list[Caveat]:
+def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
+    """What one interval cannot claim; the crossed seeds x items interval has its own."""
+    if interval.method == "crossed" and interval.status == "ok":
+        return _about_crossed(interval)
     n, name = interval.n, interval.method
     if interval.status == "unbounded":
         text = f"The {name} interval has no finite bound with {_pairs(n)}: {interval.note}."
-        return [Caveat("unbounded-interval", name, text)]
+        return (Caveat("unbounded-interval", name, text),)
     if interval.status != "ok" or name not in COVERAGE["normal"]:
-        return []
+        return ()
     if not np.isclose(interval.level, LEVEL):
         if name == "paired-t" or n > 50:
-            return []
+            return ()
         text = f"The {name} interval undercovers at few pairs; by how much was simulated at {LEVEL:.0%} only."
-        return [Caveat("undercoverage", name, text)]
+        return (Caveat("undercoverage", name, text),)
     covers = expected_coverage(name, n)
     if covers is None or covers >= LEVEL - 0.01:
-        return []
+        return ()
     text = (
         f"A nominal {LEVEL:.0%} {name} bootstrap interval over {_pairs(n)} covers about {covers:.0%} "
         "(simulated, normal differences)."
     )
-    return [Caveat("undercoverage", name, text)]
+    return (Caveat("undercoverage", name, text),)
+
+
+def _about_crossed(interval: Interval) -> tuple[Caveat, ...]:
+    covers = _interpolate(CROSSED, interval.n, LEVEL)
+    if covers is None or covers >= LEVEL - 0.01 or not np.isclose(interval.level, LEVEL):
+        return ()
+    text = (
+        f"A nominal {LEVEL:.0%} crossed bootstrap over {interval.n} seeds and their items covers about "
+        f"{covers:.0%} where differences between seeds make the noise (simulated); where the items do, it "
+        "covers more than it says."
+    )
+    return (Caveat("undercoverage", "crossed", text),)
 
 
 def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
@@ -141,6 +156,4 @@ def _interpolate(row: Mapping[int, float | None], n: int, limit: float) -> float
         return None
     # np.interp wants rising abscissae: 1/n from 0 (the limit of many pairs) upward.
     sizes = sorted(known, reverse=True)
-    return float(
-        np.interp(1 / n, [0.0, *(1 / size for size in sizes)], [limit, *(known[size] for size in sizes)])
-    )
+    return float(np.interp(1 / n, [0.0, *(1 / size for size in sizes)], [limit, *(known[size] for size in sizes)]))

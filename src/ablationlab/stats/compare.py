@@ -63,7 +63,7 @@ def compare(
     """
     a, b = pair("variant", variant, "reference", reference)
     level = fraction("level", level)
-    alpha = fraction("alpha", 1 - level if alpha is None else alpha)
+    alpha = fraction("alpha", round(1 - level, 12) if alpha is None else alpha)
     resamples = count("resamples", resamples, minimum=100)
     original = summarize(a, b)
     if transform == "log":

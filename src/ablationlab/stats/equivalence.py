@@ -42,9 +42,7 @@ def equivalence_bounds(smallest_effect: float | tuple[float, float]) -> tuple[fl
     """(-e, e) for a smallest effect e, or two bounds (low, high) as given; low < 0 < high."""
     if isinstance(smallest_effect, tuple | list):
         if len(smallest_effect) != 2 or not np.isfinite(smallest_effect).all():
-            raise StatisticsError(
-                f"smallest_effect must be one number or (low, high), got {smallest_effect!r}"
-            )
+            raise StatisticsError(f"smallest_effect must be one number or (low, high), got {smallest_effect!r}")
         low, high = (float(bound) for bound in smallest_effect)
         if not low < 0 < high:
             raise StatisticsError(f"smallest_effect must have low < 0 < high, got {smallest_effect!r}")
@@ -53,9 +51,7 @@ def equivalence_bounds(smallest_effect: float | tuple[float, float]) -> tuple[fl
     return -size, size
 
 
-def paired_tost(
-    deltas: ArrayLike, *, smallest_effect: float | tuple[float, float], alpha: float = 0.05
-) -> Equivalence:
+def paired_tost(deltas: ArrayLike, *, smallest_effect: float | tuple[float, float], alpha: float = 0.05) -> Equivalence:
     """Test whether the mean delta lies strictly within the smallest effect that matters."""
     bounds = equivalence_bounds(smallest_effect)
     alpha = fraction("alpha", alpha)
@@ -64,13 +60,11 @@ def paired_tost(
     sample = canonical(deltas)
     if problem := sample.problem():
         return Equivalence(bounds, alpha, None, None, None, None, None, None, sample.n, *problem)
-    error = sample.sd * abs(sample.factor) / np.sqrt(sample.n)
+    error = float(sample.sd * abs(sample.factor) / np.sqrt(sample.n))
     p_low, p_high = (
         float(special.stdtr(sample.n - 1, side * (sample.estimate - bound) / error))
         for side, bound in ((-1, bounds[0]), (1, bounds[1]))
     )
     interval = paired_t_interval(deltas, level=1 - 2 * alpha)
     p = max(p_low, p_high)
-    return Equivalence(
-        bounds, alpha, p, p_low, p_high, interval.low, interval.high, equivalent=p < alpha, n=sample.n
-    )
+    return Equivalence(bounds, alpha, p, p_low, p_high, interval.low, interval.high, equivalent=p < alpha, n=sample.n)

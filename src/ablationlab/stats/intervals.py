@@ -112,14 +112,10 @@ def all_intervals(
     return intervals
 
 
-def _interval(
-    method: str, sample: Canonical, level: float, low: float, high: float, *, exact: bool
-) -> Interval:
+def _interval(method: str, sample: Canonical, level: float, low: float, high: float, *, exact: bool) -> Interval:
     ends = sample.interval(low, high)
     return Interval(method, level, sample.estimate, *ends, n=sample.n, exact=exact)
 
 
 def _none(method: str, sample: Canonical, level: float, status: Status, note: str) -> Interval:
-    return Interval(
-        method, level, sample.estimate, None, None, sample.n, exact=True, status=status, note=note
-    )
+    return Interval(method, level, sample.estimate, None, None, sample.n, exact=True, status=status, note=note)

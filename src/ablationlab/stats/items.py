@@ -82,14 +82,9 @@ class Crossed(Result):
 
 def item_pairs(variant: ArrayLike, reference: ArrayLike) -> ItemPairs:
     """Check two arrays of shape (seeds, items); one dimension means one seed."""
-    a, b = (
-        np.atleast_2d(finite(name, values))
-        for name, values in (("variant", variant), ("reference", reference))
-    )
+    a, b = (np.atleast_2d(finite(name, values)) for name, values in (("variant", variant), ("reference", reference)))
     if a.ndim != 2 or a.shape != b.shape or 0 in a.shape:
-        raise StatisticsError(
-            f"variant and reference must both have shape (seeds, items), got {a.shape} and {b.shape}"
-        )
+        raise StatisticsError(f"variant and reference must both have shape (seeds, items), got {a.shape} and {b.shape}")
     return ItemPairs(a, b)
 
 
@@ -97,9 +92,7 @@ def mcnemar_tests(pairs: ItemPairs) -> tuple[McNemar, ...]:
     """p = P(X as far from its mean as variant_only), X ~ Binomial(disagreements, 1/2), for each seed pair."""
     for name, scores in (("variant", pairs.variant), ("reference", pairs.reference)):
         if not np.isin(scores, (0.0, 1.0)).all():
-            raise StatisticsError(
-                f"{name} must hold only 0 and 1 for McNemar's test, got values like {scores.max()}"
-            )
+            raise StatisticsError(f"{name} must hold only 0 and 1 for McNemar's test, got values like {scores.max()}")
     gained = np.count_nonzero(pairs.deltas > 0, axis=1)
     lost = np.count_nonzero(pairs.deltas < 0, axis=1)
     p = np.minimum(1.0, 2 * stats.binom.cdf(np.minimum(gained, lost), gained + lost, 0.5))
@@ -150,10 +143,7 @@ def crossed_bootstrap(
     if seeds < MINIMUM_PAIRS:
         note = TOO_FEW_PAIRS.format(n=seeds)
         return Crossed(
-            {
-                name: _none("crossed", level, value, seeds, "too-few-pairs", note)
-                for name, value in estimates.items()
-            },
+            {name: _none("crossed", level, value, seeds, "too-few-pairs", note) for name, value in estimates.items()},
             _none("crossed", level, macro, seeds, "too-few-pairs", note),
             resamples,
         )
@@ -164,7 +154,7 @@ def crossed_bootstrap(
     sizes_K = np.bincount(group_R.ravel(), minlength=len(weights_KS))
     means_TR = np.empty((len(tasks), resamples))
     for row, pairs in enumerate(tasks.values()):
-        means_TR[row, order_R] = _crossed_means(pairs.deltas, weights_KS, sizes_K, rng)
+        means_TR[row, order_R] = _crossed_means(pairs.deltas, weights_KS.astype(np.float64), sizes_K, rng)
     flat = {name: bool(np.ptp(pairs.deltas) == 0) for name, pairs in tasks.items()}
     intervals = {
         name: _crossed_interval(level, estimates[name], seeds, means, flat[name])
@@ -179,24 +169,19 @@ def _common_seeds(tasks: Mapping[str, ItemPairs]) -> int:
         raise StatisticsError("tasks is empty: at least one task is needed")
     seeds = {name: pairs.seeds for name, pairs in tasks.items()}
     if len(set(seeds.values())) > 1:
-        raise StatisticsError(
-            f"tasks must all have the same seeds in the same order, got numbers of seeds {seeds}"
-        )
+        raise StatisticsError(f"tasks must all have the same seeds in the same order, got numbers of seeds {seeds}")
     return next(iter(seeds.values()))
 
 
 def _crossed_means(
-    delta_SI: FloatArray, weights_KS: IntArray, sizes_K: IntArray, rng: np.random.Generator
+    delta_SI: FloatArray, weights_KS: FloatArray, sizes_K: IntArray, rng: np.random.Generator
 ) -> FloatArray:
     """Means of the resamples of one task, those of seed group 0 first, then group 1 ..."""
     seeds, items = delta_SI.shape
     if seeds <= 39 and np.isin(delta_SI, (-1.0, 0.0, 1.0)).all():  # 3^39 is the last to fit in 64 bits
         patterns_SP, counts_P = _patterns(delta_SI)
         sums = np.arange(-seeds, seeds + 1).astype(np.float64)
-        populations = (
-            (sums, np.bincount(weights_S @ patterns_SP + seeds, counts_P, sums.size).astype(np.int64))
-            for weights_S in weights_KS
-        )
+        populations = ((sums, _count(weights_S @ patterns_SP + seeds, counts_P, sums.size)) for weights_S in weights_KS)
     else:
         ones = np.ones(items, dtype=np.int64)
         populations = ((weights_S @ delta_SI, ones) for weights_S in weights_KS)
@@ -207,17 +192,20 @@ def _crossed_means(
     return np.asarray(np.concatenate(means) / seeds, dtype=np.float64)
 
 
-def _patterns(delta_SI: FloatArray) -> tuple[IntArray, IntArray]:
+def _count(position_P: FloatArray, counts_P: IntArray, size: int) -> IntArray:
+    """How many items lie at each position; positions are whole numbers held as floats, for a fast product."""
+    return np.bincount(position_P.astype(np.int64), counts_P, size).astype(np.int64)
+
+
+def _patterns(delta_SI: FloatArray) -> tuple[FloatArray, IntArray]:
     """Distinct columns of a matrix of -1, 0, 1, and how often each occurs."""
     signs_SI = delta_SI.astype(np.int64)
     code_I = 3 ** np.arange(len(signs_SI), dtype=np.int64) @ (signs_SI + 1)
     _, first, counts = np.unique(code_I, return_index=True, return_counts=True)
-    return signs_SI[:, first], counts
+    return delta_SI[:, first], counts
 
 
-def _resampled_means(
-    values: FloatArray, counts: IntArray, resamples: int, rng: np.random.Generator
-) -> FloatArray:
+def _resampled_means(values: FloatArray, counts: IntArray, resamples: int, rng: np.random.Generator) -> FloatArray:
     """Means of resamples of a population that holds values[v] counts[v] times."""
     items = int(counts.sum())
     if values.size <= _FEW_VALUES:
@@ -233,9 +221,7 @@ def _resampled_means(
     return means
 
 
-def _crossed_interval(
-    level: float, estimate: float, seeds: int, means_R: FloatArray, constant: bool
-) -> Interval:
+def _crossed_interval(level: float, estimate: float, seeds: int, means_R: FloatArray, constant: bool) -> Interval:
     if constant:
         return _none("crossed", level, estimate, seeds, "degenerate", "all item deltas are equal")
     return _percentile("crossed", level, estimate, seeds, means_R)

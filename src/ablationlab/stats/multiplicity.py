@@ -50,7 +50,8 @@ def adjust(p_values: Sequence[float | None], *, method: str = "holm") -> Adjuste
     order = np.flatnonzero(tested)[np.argsort(p[tested], kind="stable")]
     adjusted = np.full(p.size, np.nan)
     if order.size:
-        adjusted[order] = np.minimum(step(p[order]), 1.0)
+        # p * m / m may round to just below p; an adjusted p is never smaller.
+        adjusted[order] = np.clip(step(p[order]), p[order], 1.0)
     return Adjusted(
         method=method,
         adjusted=tuple(None if np.isnan(value) else float(value) for value in adjusted),

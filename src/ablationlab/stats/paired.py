@@ -92,15 +92,12 @@ def as_ratio(log_delta: float, low: float | None = None, high: float | None = No
             ends = [None if end is None else float(np.exp(end)) for end in (low, high)]
             return GeometricRatio(ratio=float(np.exp(log_delta)), low=ends[0], high=ends[1])
         except FloatingPointError:
-            raise StatisticsError(
-                f"exp overflows for log_delta={log_delta!r}, low={low!r}, high={high!r}"
-            ) from None
+            raise StatisticsError(f"exp overflows for log_delta={log_delta!r}, low={low!r}, high={high!r}") from None
 
 
 def _mean(values: FloatArray) -> float:
-    # Sorted, so that the order of the pairs cannot change the last bit; scaled, so that it cannot overflow.
-    scale = power_of_two(values)
-    return float(np.sort(values / scale).mean() * scale)
+    # Sorted, so that the order of the pairs cannot change the last bit.
+    return float(np.sort(values).mean())
 
 
 def correlation(a: FloatArray, b: FloatArray) -> float:

@@ -64,9 +64,7 @@ def tost_pairs_needed(bound: float, *, effect: float = 0.0, power: float = 0.8, 
     bound, effect = positive("bound", bound), number("effect", effect)
     power, alpha = fraction("power", power), fraction("alpha", alpha)
     if abs(effect) >= bound:
-        raise StatisticsError(
-            f"effect must lie inside +-{bound}, got {effect!r}: no number of pairs suffices"
-        )
+        raise StatisticsError(f"effect must lie inside +-{bound}, got {effect!r}: no number of pairs suffices")
     found = _smallest(lambda n: _tost_power(bound, n, effect, alpha), power)
     if found is None:
         raise StatisticsError(f"bound {bound!r} needs more than {MOST_PAIRS} pairs for power {power}")
@@ -139,9 +137,7 @@ def plan(
     def of_t(spread: float) -> dict[float, int | None]:
         return needed(lambda n: _t_power(effect / spread, n, alpha))
 
-    detectable = (
-        {p: detectable_effect(planned, power=p, alpha=alpha) * sd for p in targets} if planned else None
-    )
+    detectable = {p: detectable_effect(planned, power=p, alpha=alpha) * sd for p in targets} if planned else None
     return PowerPlan(
         effect=effect,
         assumed_sd=sd,
@@ -173,9 +169,7 @@ def items_needed(difference: float, discordance: float, *, power: float = 0.8, a
     return int(np.ceil((root / difference) ** 2))
 
 
-def detectable_difference(
-    items: int, discordance: float, *, power: float = 0.8, alpha: float = 0.05
-) -> float:
+def detectable_difference(items: int, discordance: float, *, power: float = 0.8, alpha: float = 0.05) -> float:
     """Difference in accuracy that McNemar's test sees on that many items; the inverse of items_needed.
 
     Raises where even the largest possible difference, equal to the discordance, would be missed.
@@ -188,9 +182,7 @@ def detectable_difference(
         return float(difference * np.sqrt(items) - spread)
 
     if shortfall(q) < 0:
-        raise StatisticsError(
-            f"items={items} with discordance={discordance!r} detect no difference at power {power}"
-        )
+        raise StatisticsError(f"items={items} with discordance={discordance!r} detect no difference at power {power}")
     root: float = optimize.brentq(shortfall, 0.0, q, xtol=1e-12)
     return float(root)
 

@@ -72,9 +72,7 @@ def _beats_chance(
         raise StatisticsError(f"baseline_accuracies must lie between 0 and 1, got {values.tolist()}")
     counts = [items] * values.size if isinstance(items, int | np.integer) else list(items)
     if len(counts) != values.size:
-        raise StatisticsError(
-            f"items must be one number or one per accuracy, got {len(counts)} for {values.size}"
-        )
+        raise StatisticsError(f"items must be one number or one per accuracy, got {len(counts)} for {values.size}")
     # The runs answer the same items, so they count as one run of average accuracy: under chance the average
     # varies no more than one run does, and the binomial test errs on the safe side.
     fewest = min(count("items", number) for number in counts)

@@ -101,9 +101,7 @@ def wilcoxon_test(deltas: ArrayLike) -> PValue:
     return PValue("wilcoxon", p, statistic, sample.n, exact=exact, minimum_p=smallest)
 
 
-def all_tests(
-    deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator
-) -> dict[str, PValue]:
+def all_tests(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> dict[str, PValue]:
     """Every test by its name: paired-t, sign-flip, bootstrap, wilcoxon."""
     return {
         "paired-t": paired_t_test(deltas),

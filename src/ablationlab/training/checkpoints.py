@@ -78,9 +78,10 @@ def _verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:
     if hashlib.sha256(data).hexdigest() != record.files.get(path.name):
         raise RecordError(f"{path} is damaged: its checksum does not match")
     try:
-        return safetensors.torch.load(data)
+        tensors: dict[str, Tensor] = safetensors.torch.load(data)
     except SafetensorError as error:
         raise RecordError(f"{path} is no safetensors file: {error}") from error
+    return tensors
 
 
 def drop(run: RunFolder, steps: list[int]) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Literal
 
 import torch
+import torch.utils.deterministic
 
 from ablationlab.errors import PlanError
 from ablationlab.records import Execution
@@ -17,7 +19,9 @@ Precision = Literal["fp32", "tf32", "bf16"]
 def choose_device(asked: Literal["auto", "cpu", "cuda"]) -> tuple[DeviceName, str]:
     """The device asked for and its full name; `auto` takes a GPU where there is one."""
     if asked == "cuda" and not torch.cuda.is_available():
-        raise PlanError("--device cuda: this torch sees no CUDA GPU; use --device cpu, or install a CUDA build of torch")
+        raise PlanError(
+            "--device cuda: this torch sees no CUDA GPU; use --device cpu, or install a CUDA build of torch"
+        )
     if asked == "cpu" or not torch.cuda.is_available():
         return "cpu", f"cpu ({torch.backends.cpu.get_cpu_capability()})"
     return "cuda", torch.cuda.get_device_name(0)
@@ -43,7 +47,12 @@ def compute_dtype(precision: Precision) -> torch.dtype:
 def prepare(execution: Execution) -> torch.device:
     """Fix threads, determinism and matrix arithmetic of this process as the plan sealed them."""
     torch.set_num_threads(execution.threads)
-    torch.use_deterministic_algorithms(True)
+    # The switch behind torch.use_deterministic_algorithms, which itself would import the compiler (2 s) to tell it so.
+    torch._C._set_deterministic_algorithms(True, warn_only=False)
+    # No operation here reads memory it did not write; filling it first would only cost time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    # A processor without bf16 units computes the same products through its BLAS; torch's warning is a stack trace.
+    warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
     if execution.device == "cuda":
         # cuBLAS is deterministic only with a fixed workspace; it reads the variable when its first handle is made.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -62,7 +62,7 @@ class Progress:
     note: str = ""
 
 
-class Stopped(Exception):  # noqa: N818 (not an error: a wish that was granted)
+class Stopped(Exception):
     """Training ended at a step boundary because it was asked to; a checkpoint of that step is on disk."""
 
 
@@ -131,7 +131,9 @@ class StackTrainer:
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
-            order = OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
+            order = (
+                OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
+            )
             log = None if folder.done else MetricsLog(folder, record)
             member = _Run(run, folder, order, log)
             if saved is not None and record is not None:
@@ -230,7 +232,11 @@ class StackTrainer:
         self._report(pending[-1][0], losses[-1], norms[-1])
 
     def _report(
-        self, step: int | None = None, losses: list[float] | None = None, norms: list[float] | None = None, note: str = ""
+        self,
+        step: int | None = None,
+        losses: list[float] | None = None,
+        norms: list[float] | None = None,
+        note: str = "",
     ) -> None:
         now, step = time.monotonic(), self.start if step is None else step
         living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]

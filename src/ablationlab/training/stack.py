@@ -59,7 +59,7 @@ class Layout:
 
     def views(self, flat_RP: Tensor) -> dict[str, Tensor]:
         """Each parameter with its run axis, as views; differentiating through them gives one flat gradient."""
-        slots = flat_RP.split(self.sizes, dim=1)
+        slots = torch.split(flat_RP, list(self.sizes), dim=1)
         return {
             parameter.name: slot[:, : parameter.size].view(-1, *parameter.shape)
             for parameter, slot in zip(self.parameters, slots, strict=True)
@@ -115,7 +115,11 @@ class Stack:
 
     def offsets(self, step: int) -> NDArray[np.int64]:
         """offsets_RB of a step."""
-        shape = {"batch": self.training.batch, "context": self.model.context, "train_tokens": len(self.train_tokens)}
+        shape = {
+            "batch": self.training.batch,
+            "context": self.model.context,
+            "train_tokens": len(self.train_tokens),
+        }
         return np.stack([batch_offsets(seed, step, **shape) for seed in self.seeds])
 
     def train_step(self, step: int, offsets_RB: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -157,7 +161,9 @@ class Stack:
         owned = [parameter.name for parameter in parameters(self.members[slot].model)]
         flats = {"weights": self.weights_RP.detach(), "m": self.optimizer.m_RP, "v": self.optimizer.v_RP}
         return {
-            part: {name: view[slot].cpu().contiguous() for name, view in self.layout.views(flat).items() if name in owned}
+            part: {
+                name: view[slot].cpu().contiguous() for name, view in self.layout.views(flat).items() if name in owned
+            }
             for part, flat in flats.items()
         }
 

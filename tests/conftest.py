@@ -1,0 +1,162 @@
+"""What many tests need: a small corpus, a tiny valid study on it, and the command line as a user meets it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SENTENCE = "the model reads one small text and learns to guess which letter comes next in every line"
+WORDS = tuple(SENTENCE.split())
+
+
+def corpus_text(size: int = 20_000) -> str:
+    """About *size* characters of sentences from a fixed word list; the same on every machine."""
+    lines: list[str] = []
+    length = number = 0
+    while length < size:
+        stride = number % 5 + 1
+        words = (WORDS[(7 * number + stride * place) % len(WORDS)] for place in range(5 + number % 6))
+        lines.append(" ".join(words).capitalize() + ".\n")
+        length += len(lines[-1])
+        number += 1
+    return "".join(lines)
+
+
+TINY: dict[str, Any] = {
+    "name": "tiny",
+    "question": "Does the machinery work?",
+    "baseline": "none",
+    "variants": ["none", "layernorm", "rmsnorm"],
+    "seeds": [1, 2],
+    "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
+    "training": {"steps": 12, "batch": 4, "lr": 1e-3, "warmup": 2, "precision": "fp32"},
+    "data": {},
+    "execution": {"checkpoint_every": 4, "threads": 1},
+}
+
+
+def with_changes(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Set dotted keys in a nested table; a value of ... removes the key."""
+    table = copy.deepcopy(table)
+    for key, value in changes.items():
+        *path, leaf = key.split(".")
+        here = table
+        for part in path:
+            here = here.setdefault(part, {})
+        if value is ...:
+            del here[leaf]
+        else:
+            here[leaf] = value
+    return table
+
+
+def to_toml(table: Mapping[str, Any], prefix: str = "") -> str:
+    """TOML of nested tables of plain values; JSON's scalars and lists are TOML's too."""
+    text = "".join(f"{k} = {_inline(v)}\n" for k, v in table.items() if not isinstance(v, Mapping))
+    for key, inner in table.items():
+        if isinstance(inner, Mapping):
+            text += f"\n[{prefix}{key}]\n" + to_toml(inner, f"{prefix}{key}.")
+    return text
+
+
+def _inline(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k} = {_inline(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_inline, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+@pytest.fixture
+def corpus_file(tmp_path: Path) -> Path:
+    """A text of about 20 kB."""
+    path = tmp_path / "corpus.txt"
+    path.write_text(corpus_text())
+    return path
+
+
+@pytest.fixture
+def study_table(corpus_file: Path) -> Callable[..., dict[str, Any]]:
+    """A function giving a tiny valid study as nested tables, with dotted keys changed."""
+
+    def make(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        return with_changes(TINY, {"data.corpus": str(corpus_file), **(changes or {})})
+
+    return make
+
+
+@pytest.fixture
+def study_file(study_table: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Path]:
+    """A function writing that study as a TOML file."""
+
+    def write(changes: Mapping[str, Any] | None = None, name: str = "tiny.toml") -> Path:
+        path = tmp_path / name
+        path.write_text(to_toml(study_table(changes)))
+        return path
+
+    return write
+
+
+# Python ignores SIGXFSZ, so a write past the limit is an OSError, as on a full disk.
+WITH_A_LIMIT = """
+import resource, sys
+limit = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+from ablationlab.cli import main
+main()
+"""
+
+
+def run_cli(
+    *arguments: str | Path,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    largest_file: int | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """The command line as a process of its own; a file over *largest_file* bytes is refused to it."""
+    start = ["-m", "ablationlab"] if largest_file is None else ["-c", WITH_A_LIMIT, str(largest_file)]
+    return subprocess.run(
+        [sys.executable, *start, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.fixture
+def ablationlab(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """The real command in a real process, started in tmp_path."""
+
+    def call(*arguments: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+        return run_cli(*arguments, folder=options.pop("folder", tmp_path), **options)
+
+    return call
+
+
+@pytest.fixture
+def cli(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """The command in this process: (exit code, output, errors). Spares the start."""
+    from ablationlab.cli import main
+
+    def call(*arguments: str | Path) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ablationlab.errors import UnknownNameError
+from ablationlab.stats import (
+    compare,
+    crossed_bootstrap,
+    expected_coverage,
+    expected_false_positives,
+    interval_caveats,
+    item_pairs,
+    percentile_interval,
+)
+from ablationlab.stats._measured import COVERAGE, FALSE_POSITIVES
+
+from .strategies import generator
+
+
+def caveats(n, **options):
+    rng = generator(n)
+    return compare(rng.normal(size=n), rng.normal(size=n), rng=rng, **options).caveats
+
+
+def find(found, code, about=""):
+    return next((c.text for c in found if c.code == code and c.about == about), None)
+
+
+def test_five_pairs_cannot_reach_005_in_a_sign_flip_test():
+    text = find(caveats(5), "cannot-reach-alpha", "sign-flip")
+    assert "cannot go below p = 0.0625" in text
+    assert "cannot reach 0.05" in text
+    assert find(caveats(6), "cannot-reach-alpha", "sign-flip") is None
+    assert find(caveats(6, alpha=0.01), "cannot-reach-alpha", "sign-flip") is not None
+
+
+def test_the_percentile_bootstrap_says_what_it_covers():
+    assert "over 5 pairs covers about 84%" in find(caveats(5), "undercoverage", "percentile")
+    assert "over 3 pairs covers about 7" in find(caveats(3), "undercoverage", "percentile")
+    assert find(caveats(5), "undercoverage", "paired-t") is None
+    assert "at 95% only" in find(caveats(5, level=0.9), "undercoverage", "percentile")
+
+
+def test_the_bootstrap_test_says_how_often_it_is_wrong():
+    assert "about 16% of the time" in find(caveats(5), "false-positives", "bootstrap")
+
+
+def test_few_missing_and_constant_pairs_are_said():
+    assert "2 pairs" in find(caveats(2), "too-few-pairs")
+    assert "1 pair:" in find(caveats(1), "too-few-pairs")
+    assert "4 pairs of the 5 planned" in find(caveats(4, planned_pairs=5), "fewer-pairs-than-planned")
+    assert find(caveats(5, planned_pairs=5), "fewer-pairs-than-planned") is None
+    constant = compare([1.1, 2.1, 3.1], [1.0, 2.0, 3.0], rng=generator()).caveats
+    assert "All 3 deltas equal 0.1" in find(constant, "constant-deltas")
+
+
+def test_unbounded_bootstrap_t_is_said_at_three_pairs():
+    assert "no finite bound with 3 pairs" in find(caveats(3), "unbounded-interval", "bootstrap-t")
+
+
+def test_pairing_that_hurts_is_said():
+    found = compare([1.0, 2.0, 3.0, 4.5], [4.0, 3.0, 2.0, 1.0], rng=generator()).caveats
+    assert find(found, "pairing-did-not-help") is not None
+
+
+def test_the_crossed_bootstrap_states_its_undercoverage():
+    rng = generator(1)
+    pairs = item_pairs(rng.random((5, 100)) < 0.6, rng.random((5, 100)) < 0.5)
+    (caveat,) = interval_caveats(crossed_bootstrap({"t": pairs}, rng=rng).macro)
+    assert "5 seeds" in caveat.text
+    assert caveat.about == "crossed"
+
+
+def test_expected_coverage_interpolates_between_the_simulated_sizes():
+    table = COVERAGE["normal"]["percentile"]
+    assert expected_coverage("percentile", 5) == table[5]
+    assert table[5] < expected_coverage("percentile", 6) < table[8]
+    assert table[20] < expected_coverage("percentile", 200) < 0.95
+    assert expected_coverage("percentile", 10**9) == pytest.approx(0.95)
+    assert expected_coverage("percentile", 2) is None
+    assert expected_coverage("bootstrap-t", 3) is None
+    assert expected_false_positives("bootstrap", 5) == FALSE_POSITIVES["normal"]["bootstrap"][5]
+
+
+def test_unknown_names_are_answered_with_the_nearest():
+    with pytest.raises(UnknownNameError, match="did you mean 'percentile'"):
+        expected_coverage("percentiles", 5)
+    with pytest.raises(UnknownNameError, match="did you mean 'normal'"):
+        expected_coverage("bca", 5, distribution="norm")
+
+
+def test_the_default_interval_covers_93_to_97_percent_at_five_normal_pairs():
+    assert 0.93 <= COVERAGE["normal"]["paired-t"][5] <= 0.97
+
+
+def test_the_measured_table_agrees_with_a_fresh_simulation():
+    covered = [
+        percentile_interval(x, rng=generator()).excludes(0.0) is False
+        for x in generator(21).exponential(size=(1500, 5)) - 1
+    ]
+    assert np.mean(covered) == pytest.approx(COVERAGE["skewed"]["percentile"][5], abs=0.035)

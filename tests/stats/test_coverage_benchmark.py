@@ -1,0 +1,45 @@
+"""The benchmark computes many samples at once; its formulas are held against the package's, one by one."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablationlab.stats import paired_t_interval, sign_flip_test, wilcoxon_test
+
+from .strategies import generator
+
+
+@pytest.fixture(scope="module")
+def coverage():
+    path = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
+    spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_vectorized_formulas_equal_the_package(coverage, n):
+    x = generator(n).normal(0.5, 1, (20, n))
+    low, high = coverage.t_bounds(x, 0.95)
+    flips = coverage.flip_p(x, *coverage.sign_patterns(n, generator()))
+    ranks = coverage.wilcoxon_p(x)
+    for row, deltas in enumerate(x):
+        interval = paired_t_interval(deltas)
+        assert (low[row], high[row]) == pytest.approx((interval.low, interval.high))
+        assert flips[row] == pytest.approx(sign_flip_test(deltas, rng=generator()).p)
+        assert ranks[row] == pytest.approx(wilcoxon_test(deltas).p)
+
+
+def test_a_small_run_gives_a_rate_for_every_cell(coverage):
+    intervals, tests = coverage.simulate(coverage.DISTRIBUTIONS["normal"], 5, 300, generator(1))
+    assert intervals["paired-t"].rate == pytest.approx(0.95, abs=0.05)
+    assert intervals["percentile"].rate == pytest.approx(0.84, abs=0.07)
+    assert tests["sign-flip"].rate == 0.0
+    assert all(cell.total == 300 for cell in [*intervals.values(), *tests.values()])

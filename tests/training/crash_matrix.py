@@ -1,0 +1,101 @@
+"""Kill a study at chosen moments, run it again, and report what is on disk. Run as a script by test_resume.
+
+Every attempt is a forked child that runs the real command line and dies by a real SIGKILL; torch is imported once, here.
+
+    python crash_matrix.py STUDY FOLDER POINT...     with POINT = kind:number, such as fsync:12, rename:3, torn:5, step:7
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+
+from ablationlab import cli, storage
+from ablationlab.training import checkpoints
+from ablationlab.training.stack import Stack
+
+torch.set_num_threads(1)
+counts: dict[str, int] = {}
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm(kind: str, number: int) -> None:
+    """From now on, die at the number-th event of that kind."""
+
+    def counted(name, real, before=die):
+        def wrapper(*args, **kwargs):
+            counts[name] = counts.get(name, 0) + 1
+            if name == kind and counts[name] == number:
+                before(*args) if before is not die else die()
+            return real(*args, **kwargs)
+
+        return wrapper
+
+    def torn_write(path: Path, data: bytes) -> None:
+        with path.open("xb") as file:
+            file.write(data[: len(data) // 2])
+        die()
+
+    os.fsync = counted("fsync", os.fsync)
+    os.rename = counted("rename", os.rename)
+    os.link = counted("link", os.link)
+    checkpoints.write_bytes = counted("torn", storage.write_bytes, torn_write)
+    Stack.train_step = counted("step", Stack.train_step)
+
+
+def attempt(study: str, folder: str, point: str | None) -> int:
+    """Run the command in a child; returns its wait status."""
+    child = os.fork()
+    if child == 0:
+        sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+        kind, _, number = (point or "never:0").partition(":")
+        arm(kind, int(number))
+        try:
+            cli.main(["run", study, "--out", folder, "--workers", "1"])
+        except SystemExit as end:
+            if point == "count:0":
+                Path(folder, "counts.json").write_text(json.dumps(counts))
+            os._exit(int(end.code or 0))
+    return os.waitpid(child, 0)[1]
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    """Hashes of everything that must not depend on how often a study was interrupted."""
+    found = {}
+    for run in sorted((folder / "runs").iterdir()):
+        result = json.loads((run / "result.json").read_text())
+        for volatile in ("timing", "finished"):
+            del result[volatile]
+        found[f"{run.name}/result"] = json.dumps(result, sort_keys=True)
+        for file in (run / "metrics.jsonl", *sorted(run.glob("checkpoints/*/*.safetensors"))):
+            found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
+        found[f"{run.name}/leftovers"] = str([p.name for p in run.rglob(".tmp*")])
+    return found
+
+
+def main() -> None:
+    study, folder, *points = sys.argv[1:]
+    calm = Path(folder, "calm")
+    statuses = {"calm": attempt(study, str(calm), "count:0")}
+    prints = {"calm": fingerprint(calm)}
+    for point in points:
+        here = Path(folder, point.replace(":", "-"))
+        statuses[point] = attempt(study, str(here), point)
+        statuses[f"{point} again"] = attempt(study, str(here), None)
+        prints[point] = fingerprint(here)
+    print(
+        json.dumps({"statuses": statuses, "prints": prints, "counts": json.loads((calm / "counts.json").read_text())})
+    )
+
+
+if __name__ == "__main__":
+    main()

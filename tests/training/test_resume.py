@@ -1,0 +1,209 @@
+"""Killed at any moment and run again: bit-identical to never having been killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from crash_matrix import fingerprint
+
+from ablationlab.records import Result, ResultsFolder, RunFolder
+from ablationlab.training import checkpoints
+
+HERE = Path(__file__).parent
+# Moments chosen to fall into the plan, the run records, every file of a checkpoint, the renames and the results.
+POINTS = [
+    "fsync:1",
+    "fsync:9",
+    "fsync:24",
+    "fsync:40",
+    "rename:2",
+    "rename:7",
+    "link:3",
+    "link:9",
+    "torn:4",
+    "torn:8",
+]
+POINTS += ["torn:12", "step:3", "step:7", "step:20"]
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "ablationlab", *words]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six runs in two stacks of three, twelve steps, a checkpoint every four."""
+    folder = tmp_path_factory.mktemp("study")
+    (folder / "text.txt").write_text("".join(f"line {i} of the text, {i * i}\n" for i in range(800)))
+    path = folder / "study.toml"
+    path.write_text(
+        """
+        name = "resume"
+        baseline = "none"
+        variants = ["none", "layernorm"]
+        seeds = [1, 2, 3]
+        model = { layers = 1, width = 16, heads = 2, context = 16, dropout = 0.1 }
+        training = { steps = 12, batch = 4, lr = 1e-2, warmup = 2, precision = "fp32" }
+        data = { corpus = "./text.txt" }
+        execution = { checkpoint_every = 4, threads = 1, stack_width = 3 }
+        evaluation = { curve_every = 5, curve_windows = 2 }
+        """
+    )
+    return path
+
+
+@pytest.fixture(scope="module")
+def matrix(study: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
+    folder = tmp_path_factory.mktemp("matrix")
+    words = [sys.executable, str(HERE / "crash_matrix.py"), str(study), str(folder), *POINTS]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout) | {"folder": folder}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_killed_study_ends_with_the_bits_of_an_undisturbed_one(matrix, point):
+    kind, _, number = point.partition(":")
+    assert int(number) <= matrix["counts"][kind], "the moment lies behind the end of the study: choose an earlier one"
+    assert matrix["statuses"][point] == signal.SIGKILL
+    assert matrix["statuses"][f"{point} again"] == 0
+    assert matrix["prints"][point] == matrix["prints"]["calm"]
+
+
+def test_the_undisturbed_study_is_whole_and_leaves_only_final_checkpoints(matrix):
+    runs = list((matrix["folder"] / "calm" / "runs").iterdir())
+    assert len(runs) == 6
+    for run in runs:
+        assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-00000012"]
+        assert len((run / "metrics.jsonl").read_text().splitlines()) == 1 + 12
+
+
+@pytest.fixture
+def interrupted(matrix, tmp_path: Path) -> Path:
+    """A copy of the calm study's folder as it stood before its end: made by running to a stop at step 10."""
+    script = f"""
+import os, signal, sys
+from ablationlab import cli
+from ablationlab.training.stack import Stack
+real, calls = Stack.train_step, [0]
+def step(self, *a):
+    calls[0] += 1
+    if calls[0] == 10:
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(self, *a)
+Stack.train_step = step
+cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1"])
+"""
+    done = subprocess.run([sys.executable, "-c", script, matrix_study(matrix)], capture_output=True, text=True)
+    assert done.returncode == 130, done.stderr
+    assert "Go on with: ablationlab run" in done.stdout
+    return tmp_path / "out"
+
+
+def matrix_study(matrix: dict) -> str:
+    plan = json.loads((matrix["folder"] / "calm" / "plan.lock").read_text())
+    return str(Path(plan["study"]["data"]["corpus"]).parent / "study.toml")
+
+
+def stack_0(out: Path) -> list[RunFolder]:
+    plan = json.loads((out / "plan.lock").read_text())
+    return [ResultsFolder(out).run(run_id) for run_id in plan["stacks"][0]]
+
+
+def go_on(matrix: dict, out: Path) -> str:
+    done = subprocess.run(
+        command("run", matrix_study(matrix), "--out", str(out), "--workers", "1"),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert fingerprint(out) == matrix["prints"]["calm"]
+    return done.stdout
+
+
+def test_ctrl_c_stops_at_a_step_boundary_and_damaged_checkpoints_are_passed_over(interrupted, matrix, tmp_path):
+    folders = stack_0(interrupted)
+    assert [checkpoints.steps_on_disk(folder) for folder in folders] == [[8, 10]] * 3  # the last two are kept
+    lines = folders[0].metrics.read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 10
+
+    flipped = tmp_path / "flipped"
+    shutil.copytree(interrupted, flipped)
+    weights = checkpoints.path_of(stack_0(flipped)[1], 10) / checkpoints.OPTIMIZER
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    weights.write_bytes(data)
+    said = go_on(matrix, flipped)
+    assert "passed over" in said
+    assert "optimizer.safetensors is damaged" in said
+    assert "going on from step 8" in said
+
+    truncated = tmp_path / "truncated"
+    shutil.copytree(interrupted, truncated)
+    for folder, name in zip(
+        stack_0(truncated), (checkpoints.WEIGHTS, checkpoints.RECORD, checkpoints.OPTIMIZER), strict=True
+    ):
+        for step in (8, 10):
+            file = checkpoints.path_of(folder, step) / name
+            file.write_bytes(file.read_bytes()[:-7])
+    shutil.rmtree(checkpoints.path_of(stack_0(truncated)[0], 8))
+    assert "going on" not in go_on(matrix, truncated)  # nothing sound is left: from the start, to the same bits
+
+    shortened = tmp_path / "shortened"
+    shutil.copytree(interrupted, shortened)
+    metrics = stack_0(shortened)[2].metrics
+    metrics.write_bytes(
+        metrics.read_bytes()[:300]
+    )  # the metrics of step 8 are gone, so the checkpoints do not fit them
+    assert "does not match the checkpoint" in go_on(matrix, shortened)
+
+
+def test_two_processes_on_one_study_share_the_work_and_never_train_a_run_twice(study, matrix, tmp_path):
+    out = tmp_path / "shared"
+    pair = [
+        subprocess.Popen(
+            command("run", str(study), "--out", str(out), "--workers", "2"), stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate(timeout=300)[0] for process in pair]
+    assert [process.returncode for process in pair] == [0, 0], said
+    assert sum(text.count(": done") for text in said) == 2, said  # two stacks, each trained by exactly one of them
+    assert fingerprint(out) == matrix["prints"]["calm"]
+    assert {Result.read(path).timing.starts for path in out.glob("runs/*/result.json")} == {1}
+
+
+def test_killing_the_parent_and_its_workers_loses_nothing(study, matrix, tmp_path):
+    out = tmp_path / "killed"
+    longer = ["--set", "training.steps=120", "--set", "execution.checkpoint_every=20"]
+    process = subprocess.Popen(
+        command("run", str(study), "--out", str(out), "--workers", "2", *longer), stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("runs/*/checkpoints/step-*"))) < 6 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)  # the parent alone: its workers must notice and leave
+    process.wait()
+    done = subprocess.run(
+        command("run", str(study), "--out", str(out), "--workers", "2", *longer),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    calm = tmp_path / "calm"
+    subprocess.run(
+        command("run", str(study), "--out", str(calm), "--workers", "2", *longer),
+        check=True,
+        capture_output=True,
+    )
+    assert fingerprint(out) == fingerprint(calm)
+    starts = [Result.read(path).timing.starts for path in out.glob("runs/*/result.json")]
+    assert max(starts) >= 2, "the kill came after the end: nothing was tested"
