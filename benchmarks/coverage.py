@@ -144,7 +144,7 @@ def crossed(
         uniform = rng.random((n, items))
         delta = np.where(uniform < 0.1 + effect / 2, 1.0, np.where(uniform > 0.9 + effect / 2, -1.0, 0.0))
         pairs = item_pairs((delta > 0).astype(float), (delta < 0).astype(float))
-        result = crossed_bootstrap({"task": pairs}, resamples=1_000, rng=rng).macro
+        result = crossed_bootstrap({"task": pairs}, resamples=500, rng=rng).macro
         for cell, interval in ((bootstrap, result), (t, paired_t_interval(delta.mean(axis=1)))):
             cell.total += 1
             cell.hits += interval.excludes(0.0) is False
@@ -159,22 +159,13 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> s
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
 
 
-def main() -> None:
-    """Simulate and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--simulations", type=int, default=10_000, help="simulated studies per cell")
-    parser.add_argument("--crossed-simulations", type=int, default=1_000, help="the same, crossed bootstrap")
-    parser.add_argument("--seed", type=int, default=20_240_601)
-    parser.add_argument("--python", action="store_true", help="print stats/_measured.py too")
-    arguments = parser.parse_args()
+Cells = dict[str, dict[int, tuple[dict[str, Cell], dict[str, Cell]]]]
+SEED_EFFECTS = {"large (SD 6 points)": 0.06, "small (SD 1 point)": 0.01, "none": 0.0}
 
-    cells: dict[str, dict[int, tuple[dict[str, Cell], dict[str, Cell]]]] = {}
-    for number, (name, draw) in enumerate(DISTRIBUTIONS.items()):
-        cells[name] = {}
-        for n in SIZES:
-            rng = np.random.default_rng([arguments.seed, number, n])
-            cells[name][n] = simulate(draw, n, arguments.simulations, rng)
 
+def print_tables(cells: Cells) -> None:
+    """Coverage, false positives and widths, as Markdown."""
+    header = ["differences", "method", *(f"n = {n}" for n in SIZES)]
     for title, kind in (
         ("Coverage of nominal 95 % intervals, %", 0),
         ("False positives at nominal 5 %, %", 1),
@@ -184,47 +175,60 @@ def main() -> None:
             for name, by_size in cells.items()
             for method in by_size[SIZES[0]][kind]
         ]
-        print(table(title, ["differences", "method", *(f"n = {n}" for n in SIZES)], rows))
-
+        print(table(title, header, rows))
     rows = [
         [name, method, *(_relative_width(by_size[n][0], method) for n in SIZES)]
         for name, by_size in cells.items()
         for method in ("percentile", "bca", "bootstrap-t")
     ]
-    print(
-        table(
-            "Median width, relative to paired t",
-            ["differences", "method", *(f"n = {n}" for n in SIZES)],
-            rows,
-        )
-    )
+    print(table("Median width, relative to paired t", header, rows))
 
+
+def print_crossed(simulations: int, seed: int) -> None:
+    """Coverage of the crossed bootstrap, as Markdown."""
     rows = []
-    for label, seed_sd in (("seeds dominate (SD 3 points)", 0.03), ("no seed effect, items only", 0.0)):
+    for label, seed_sd in SEED_EFFECTS.items():
         results = [
-            crossed(n, seed_sd, arguments.crossed_simulations, np.random.default_rng([arguments.seed, 9, n]))
-            for n in CROSSED_SIZES
+            crossed(n, seed_sd, simulations, np.random.default_rng([seed, 9, n])) for n in CROSSED_SIZES
         ]
-        rows.append([label, "crossed bootstrap", *(str(result[0]) for result in results)])
-        rows.append([label, "paired t over seeds", *(str(result[1]) for result in results)])
-    print(
-        table(
-            "Crossed seeds × items bootstrap, 2,000 right/wrong items: coverage of nominal 95 %, %",
-            ["noise", "interval", *(f"{n} seeds" for n in CROSSED_SIZES)],
-            rows,
-        )
-    )
+        rows.append([label, "crossed bootstrap", *(str(bootstrap) for bootstrap, _ in results)])
+        rows.append([label, "paired t over seeds", *(str(t) for _, t in results)])
+    title = "Crossed seeds × items bootstrap, 2,000 right/wrong items: coverage of nominal 95 %, %"
+    print(table(title, ["seed effect", "interval", *(f"{n} seeds" for n in CROSSED_SIZES)], rows))
 
-    if arguments.python:
-        for label, kind in (("COVERAGE", 0), ("FALSE_POSITIVES", 1)):
-            literal = {
-                name: {
-                    method: {n: _rounded(by_size[n][kind][method].rate) for n in SIZES}
-                    for method in by_size[SIZES[0]][kind]
-                }
-                for name, by_size in cells.items()
+
+def print_python(cells: Cells) -> None:
+    """The literals of stats/_measured.py."""
+    for label, kind in (("COVERAGE", 0), ("FALSE_POSITIVES", 1)):
+        literal = {
+            name: {
+                method: {n: _rounded(by_size[n][kind][method].rate) for n in SIZES}
+                for method in by_size[SIZES[0]][kind]
             }
-            print(f"{label} = {pprint.pformat(literal, width=100, sort_dicts=False)}\n")
+            for name, by_size in cells.items()
+        }
+        print(f"{label} = {pprint.pformat(literal, width=100, sort_dicts=False)}\n")
+
+
+def main() -> None:
+    """Simulate and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--simulations", type=int, default=10_000, help="simulated studies per cell")
+    parser.add_argument("--crossed-simulations", type=int, default=1_000, help="the same, crossed bootstrap")
+    parser.add_argument("--seed", type=int, default=20_240_601)
+    parser.add_argument("--python", action="store_true", help="print stats/_measured.py too")
+    arguments = parser.parse_args()
+    cells: Cells = {
+        name: {
+            n: simulate(draw, n, arguments.simulations, np.random.default_rng([arguments.seed, number, n]))
+            for n in SIZES
+        }
+        for number, (name, draw) in enumerate(DISTRIBUTIONS.items())
+    }
+    print_tables(cells)
+    print_crossed(arguments.crossed_simulations, arguments.seed)
+    if arguments.python:
+        print_python(cells)
 
 
 def _rounded(rate: float | None) -> float | None:

@@ -4,8 +4,8 @@
 
 All three resample seeds jointly and items within each task, keep the pairs whole, and end in the macro
 average over tasks. The plain loop calls scipy once per resample and task; the grouped loop, which a careful
-user would write, once per distinct draw of seeds and task. The loops run on fewer resamples or on one task and
-their times are scaled up (they are linear in both). All are timed in turn, so that a busy machine slows all.
+user would write, once per distinct draw of seeds and task. The loops run on fewer resamples or on one task
+and their times are scaled up (they are linear in both). All are timed in turn: a busy machine slows all.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,14 @@ def _inline(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def write_study(folder: Path, changes: Mapping[str, Any] | None = None, name: str = "tiny.toml") -> Path:
+    """The tiny study and its corpus as files in *folder*."""
+    (folder / "corpus.txt").write_text(corpus_text())
+    path = folder / name
+    path.write_text(to_toml(with_changes(TINY, {"data.corpus": "./corpus.txt", **(changes or {})})))
+    return path
+
+
 @pytest.fixture
 def corpus_file(tmp_path: Path) -> Path:
     """A text of about 20 kB."""
@@ -94,13 +104,11 @@ def study_table(corpus_file: Path) -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def study_file(study_table: Callable[..., dict[str, Any]], tmp_path: Path) -> Callable[..., Path]:
-    """A function writing that study as a TOML file."""
+def study_file(tmp_path: Path) -> Callable[..., Path]:
+    """A function writing that study, and its corpus, as files in tmp_path."""
 
     def write(changes: Mapping[str, Any] | None = None, name: str = "tiny.toml") -> Path:
-        path = tmp_path / name
-        path.write_text(to_toml(study_table(changes)))
-        return path
+        return write_study(tmp_path, changes, name)
 
     return write
 
@@ -144,6 +152,38 @@ def ablationlab(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str
     return call
 
 
+@contextmanager
+def torch_as_it_was() -> Iterator[None]:
+    """Undo the process-wide settings that a verb makes, for the tests that come after."""
+    import torch
+
+    threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.use_deterministic_algorithms(deterministic)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A tiny study that was trained to its end by the real command."""
+
+    study: Path
+    results: Path
+    output: str
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """The tiny study, trained once for the whole session; not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    study = write_study(folder)
+    ended = run_cli("run", study, "--out", folder / "results", "--workers", "1", "--device", "cpu", folder=folder)
+    assert ended.returncode == 0, ended.stderr
+    return Trained(study, folder / "results", ended.stdout)
+
+
 @pytest.fixture
 def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -154,7 +194,7 @@ def cli(
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with torch_as_it_was(), pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
         printed = capsys.readouterr()
         return int(ended.value.code or 0), printed.out, printed.err

@@ -30,7 +30,8 @@ def in_a_process(code: str, *arguments: object, limit: int | None = None) -> sub
     head = "import sys\nfrom pathlib import Path\nfrom ablationlab.errors import StorageError\n"
     head += "from ablationlab.storage import *\n"
     if limit is not None:
-        head += f"import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, resource.RLIM_INFINITY))\n"
+        head += "import resource\n_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
+        head += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, hard))\n"
     command = [sys.executable, "-c", head + code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
@@ -298,7 +299,7 @@ def test_a_lock_that_cannot_note_its_holder_is_not_kept(tmp_path):
     code = (
         "lock = Lock(Path(sys.argv[1]))\n"
         "try:\n    lock.acquire()\nexcept StorageError as error:\n    print('is full' in str(error))\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))\n"
         "print(Lock(Path(sys.argv[1])).acquire())"
     )
     answer = in_a_process(code, tmp_path / "l", limit=0)
