@@ -12,12 +12,12 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 FLOORS = (
     ("errors", "registry"),
-    ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats"),
-    ("variants", "parameters", "data", "study", "dropout", "model", "optim"),
+    ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions"),
+    ("variants", "parameters", "data", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "progress", "report"),
-    ("cli", "__init__", "__main__"),
+    ("tables", "tables_analysis", "progress", "report"),
+    ("cli", "verbs_analysis", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -210,7 +210,6 @@ def test_a_variant_that_costs_more_is_refused_even_if_it_says_so(plan_of):
 
 
 def test_a_variant_with_a_parameter_that_it_did_not_declare_is_refused(plan_of):
-    # BUG: the plan compares settings and budget only; the ledger finds it when everything is trained.
     with (
         temporary_variant(lambda model: model.changed(head_bias=True), changes=("head_bias",)) as name,
         pytest.raises(MismatchError, match=r"head\.bias"),
@@ -219,7 +218,6 @@ def test_a_variant_with_a_parameter_that_it_did_not_declare_is_refused(plan_of):
 
 
 def test_a_variant_that_starts_shared_parameters_elsewhere_is_refused(plan_of):
-    # BUG: as above; every matrix starts fifty times larger and the plan is sealed.
     with (
         temporary_variant(lambda model: model.changed(init_std=1.0), changes=("init_std",)) as name,
         pytest.raises(MismatchError, match=r"blocks\.0\.attn\.qkv\.weight"),
@@ -228,7 +226,6 @@ def test_a_variant_that_starts_shared_parameters_elsewhere_is_refused(plan_of):
 
 
 def test_a_variant_that_makes_an_impossible_model_is_one_of_our_errors(plan_of):
-    # BUG: pydantic's ValidationError escapes, which the command line calls a bug of the program.
     def three_heads(model: ModelConfig) -> ModelConfig:
         return model.changed(heads=3)
 

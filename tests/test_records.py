@@ -143,7 +143,6 @@ def test_a_damaged_record_is_refused_with_the_field(tmp_path, change, says):
 
 
 def test_a_record_cannot_be_built_under_a_foreign_kind():
-    # BUG: model_post_init says "fill or check the kind" and only fills it.
     with pytest.raises(ValueError, match="kind"):
         result(kind="plan")
 
@@ -241,13 +240,11 @@ def test_a_metrics_file_without_a_header_of_ours_is_refused(tmp_path, head):
 
 
 def test_a_header_that_is_no_table_is_refused(tmp_path):
-    # BUG: AttributeError: 'list' object has no attribute 'get'.
     with pytest.raises(RecordError, match=r"metrics\.jsonl, line 1: "):
         metrics(tmp_path, b"[]\n" + LINE.encode())
 
 
 def test_bytes_that_are_no_text_are_named_like_any_other_damage(tmp_path):
-    # BUG: the file is decoded before the lines are looked at: UnicodeDecodeError.
     with pytest.raises(RecordError, match=r"metrics\.jsonl"):
         metrics(tmp_path, METRICS_HEADER.encode() + b"\xff" + LINE.encode() + LINE.encode())
 

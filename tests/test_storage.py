@@ -99,7 +99,6 @@ def test_a_full_disk_is_one_clear_error_and_leaves_no_trace(tmp_path, verb):
     assert "the disk (or a quota on it) is full; free some space" in message
     assert "What was finished before is intact; run the same command again." in message
     assert left == "[]"
-    # BUG: names the hidden temporary file, which is gone, instead of the file that was to be written.
     assert message.startswith(f"cannot write {tmp_path / 'file.json'}: ")
 
 
@@ -295,7 +294,6 @@ def test_asking_for_a_lock_that_nobody_ever_held_creates_nothing(tmp_path):
 
 
 def test_a_lock_that_cannot_note_its_holder_is_not_kept(tmp_path):
-    # BUG: the descriptor is left open, and with it the lock, when writing the process id fails.
     code = (
         "lock = Lock(Path(sys.argv[1]))\n"
         "try:\n    lock.acquire()\nexcept StorageError as error:\n    print('is full' in str(error))\n"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -28,6 +30,7 @@ app = App(
         "training runs with records one can trace.\n\n"
         "Start with: ablationlab run studies/quick.toml"
     ),
+    help_format="plaintext",
     help_epilogue="A traceback instead of the short message: put --debug anywhere on the line.",
 )
 data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
@@ -60,6 +63,15 @@ def _console() -> Console:
     # Output that goes to a file or a pipe is not folded at 80 columns.
     console = Console()
     return console if console.is_terminal else Console(width=max(console.width, 200))
+
+
+def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
+    """The command that goes on with this very study in this very place."""
+    words = ["ablationlab", "run", str(study)]
+    words += ["--out", str(out)] if out is not None else []
+    for override in overrides or ():
+        words += ["--set", override]
+    return shlex.join(words)
 
 
 def _open(study_file: Path, out: Path | None, overrides: list[str] | None) -> tuple[Study, ResultsFolder]:
@@ -115,7 +127,9 @@ def plan(
         console.print()
     console.print(plan_summary(sealed, estimate(sealed, crew), crew), markup=False, highlight=False)
     _say_what_waits(console, resolved)
-    console.print(f"Written to {results.plan}. Train it with: ablationlab run {study}", markup=False, highlight=False)
+    console.print(
+        f"Written to {results.plan}. Train it with: {_again(study, out, set_)}", markup=False, highlight=False
+    )
     return OK
 
 
@@ -169,7 +183,8 @@ def run(
         with display_for(console, sealed, done_steps) as display:
             finished = execute(Job(sealed, results.path, drift), _crew(sealed, workers), display.hear)
         if not finished:
-            console.print(f"Stopped; every run has its checkpoint. Go on with: ablationlab run {study}", markup=False)
+            again = _again(study, out, set_)
+            console.print(f"Stopped; every run has its checkpoint. Go on with: {again}", markup=False, highlight=False)
             return INTERRUPTED
     pairs = check_ledger(sealed, results)
     console.print()
@@ -193,7 +208,8 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     console = _console()
     resolved, results = _open(study, out, set_)
     if not results.plan.exists():
-        console.print(f"{results.path}: not planned yet. Start with: ablationlab run {study}", markup=False)
+        again = _again(study, out, set_)
+        console.print(f"{results.path}: not planned yet. Start with: {again}", markup=False, highlight=False)
         return OK
     sealed = open_plan(results, resolved.hash)
     rows = run_statuses(sealed, results)
@@ -297,10 +313,17 @@ def main(arguments: list[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]  # noqa: S105
+    if debug:
+        os.environ["ABLATIONLAB_DEBUG"] = "1"
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to fail
     console = Console(stderr=True, soft_wrap=True)
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
     except CycloptsError as error:
+        if debug:
+            raise
         console.print(f"error: {error}\nSee: ablationlab --help", markup=False, highlight=False)
         sys.exit(USAGE)
     except AblationLabError as error:

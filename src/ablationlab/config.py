@@ -92,9 +92,10 @@ class ModelConfig(Frozen):
     @classmethod
     def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
         width = info.data.get("width")  # absent when width itself is wrong
-        if width is not None and width % heads:
-            divisors = ", ".join(str(h) for h in range(1, width + 1) if width % h == 0)
-            raise ValueError(f"{heads} does not divide width = {width}; divisors: {divisors}")
+        if width is not None and heads >= 1 and width % heads:
+            below = next(h for h in range(min(heads, width), 0, -1) if width % h == 0)
+            above = next((h for h in range(heads, min(width, heads + 10_000) + 1) if width % h == 0), width)
+            raise ValueError(f"{heads} does not divide width = {width}; the nearest that do: {below} and {above}")
         return heads
 
 

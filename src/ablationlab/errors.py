@@ -11,6 +11,7 @@
     ├── RecordError             a file of ours on disk is damaged, foreign or of another version
     ├── StorageError            the disk is full or the folder cannot be written
     ├── StatisticsError         the numbers given cannot answer the question asked of them
+    ├── TableError              runs that a user brings (a CSV file, lm-eval samples) are not as they should be
     ├── ExportError             a model that the target format cannot express
     └── RunFailure              a run could not be trained (a worker died, say)
 """
@@ -99,6 +100,17 @@ class StorageError(AblationLabError):
 
 class StatisticsError(AblationLabError):
     """Numbers that cannot answer the question put to them."""
+
+
+class TableError(AblationLabError):
+    """Runs that a user brings, in a CSV file or as lm-eval samples, with everything that is wrong with them."""
+
+    def __init__(self, source: str, problems: Sequence[str]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        head = f"{source}: {count} problem{'s' if count != 1 else ''}"
+        super().__init__("\n".join([head, *(f"  - {problem}" for problem in self.problems)]))
 
 
 class ExportError(AblationLabError):

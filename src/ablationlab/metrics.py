@@ -83,6 +83,13 @@ _declare(
         "diagnostics",
         transform="log",
     ),
+    Metric(
+        "spike_score",
+        "largest lasting upward jump of the training loss, in robust standard deviations of its noise; by the analysis",
+        "1",
+        "lower",
+        "stability",
+    ),
     Metric("loss", "training loss of the step's batch", "nats/token", "lower", "training", "step"),
     Metric("lr", "learning rate of the step", "1", None, "training", "step"),
     Metric(

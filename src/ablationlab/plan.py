@@ -8,16 +8,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from ablationlab.config import ModelConfig
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.environment import current, drift
 from ablationlab.errors import PlanError
 from ablationlab.ledger import refuse, setting_mismatches
-from ablationlab.parameters import matmul_flops_per_token, parameter_count
+from ablationlab.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
 from ablationlab.records import Budget, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
 from ablationlab.storage import content_hash
-from ablationlab.study import DEFAULT_REGIME, Study
-from ablationlab.variants import VARIANTS
+from ablationlab.study import DEFAULT_REGIME, Study, validated
+from ablationlab.variants import VARIANTS, Variant
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
@@ -83,7 +85,11 @@ def make_plan(
 
 def _cell(study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: str, precision: str) -> PlannedRun:
     model, training = study.in_regime(regime)
-    model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
+    try:
+        model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
+    except ValidationError as error:
+        why = error.errors()[0]
+        raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why['msg']}") from error
     check_length(corpus.record, model.context)
     steps = study.steps(model, training)
     tokens = steps * training.batch * model.context
@@ -161,7 +167,24 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
         base = by_cell[run.regime, run.seed, study.baseline]
         arms = [VARIANTS[run.variant], VARIANTS[study.baseline]]
         declared = [Declared(settings=arm.changes, parameters=arm.parameters) for arm in arms]
-        refuse(run.id, base.id, setting_mismatches(run, base, declared))
+        found = setting_mismatches(run, base, declared) + _parameter_mismatches(run, base, arms)
+        refuse(run.id, base.id, found)
+
+
+def _parameter_mismatches(run: PlannedRun, base: PlannedRun, arms: Sequence[Variant]) -> list[str]:
+    """Parameters that differ in shape or start, or that only one arm has, although no variant declared them."""
+    ours, theirs = ({p.name: p for p in parameters(validated(ModelConfig, one.model))} for one in (run, base))
+    return [
+        f"parameter {name}: {_words(ours.get(name))} against {_words(theirs.get(name))}"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name) and not any(arm.owns_parameter(name) for arm in arms)
+    ]
+
+
+def _words(parameter: Parameter | None) -> str:
+    if parameter is None:
+        return "absent"
+    return f"shape {parameter.shape}, start {parameter.fill if parameter.std is None else f'N(0, {parameter.std:g}²)'}"
 
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:

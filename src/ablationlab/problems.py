@@ -17,6 +17,8 @@ def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
     """One problem per thing wrong; the branches of a union that all failed count as one thing."""
     found: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and detail["input"]:
+            continue  # its elements are wrong, and are reported themselves
         location = _location(detail["loc"], data)
         problem = _problem(detail, location, model)
         if detail["type"] in ("literal_error", "float_type", "int_type", "greater_than") and problem.key in found:
@@ -73,6 +75,8 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
         return Problem(key, "has the wrong type", value, wanted)
     if kind in _BOUNDS:
         return Problem(key, "is out of range", value, f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}")
+    if kind == "finite_number":
+        return Problem(key, "is not a finite number", value)
     if kind in ("too_short", "string_too_short"):
         return Problem(key, "must not be empty")
     return Problem(key, detail["msg"].removeprefix("Input should be ").removeprefix("Value error, "), value)

@@ -38,6 +38,8 @@ class Record(Part):
         """Fill or check the kind."""
         if not self.kind:
             object.__setattr__(self, "kind", self.KIND)
+        elif self.kind != self.KIND:
+            raise ValueError(f"kind is {self.kind!r}, not {self.KIND!r}")
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -300,13 +302,16 @@ class StepLine(Part):
 
 def read_metrics(path: Path) -> Iterator[StepLine]:
     """The lines of a metrics.jsonl; a torn last line (a run in progress) is left out, any other damage is named."""
-    text = path.read_text()
-    lines = text.split("\n")
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
             if number == 1:
                 head = json.loads(line)
-                if head.get("kind") != "metrics" or head.get("schema_version") != SCHEMA_VERSION:
+                if (
+                    not isinstance(head, dict)
+                    or head.get("kind") != "metrics"
+                    or head.get("schema_version") != SCHEMA_VERSION
+                ):
                     raise ValueError("no metrics header of a version this program reads")
                 continue
             yield StepLine.model_validate_json(line)

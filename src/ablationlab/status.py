@@ -43,6 +43,10 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
         folder = results.run(run.id)
         if folder.done:
             record = RunRecord.read(folder.record)
+            if record.plan_hash != plan.plan_hash:
+                refuse(
+                    f"the record of {run.id}", "the sealed plan", ["plan_hash differs: it was made under another plan"]
+                )
             refuse(f"the record of {run.id}", "its result", result_mismatches(record, Result.read(folder.result)))
             records[run.regime, run.seed, run.variant] = record
     pairs = 0

@@ -22,6 +22,7 @@ from ablationlab.errors import RecordError, StorageError
 
 TEMPORARY = ".tmp-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
 
 
 @contextmanager
@@ -32,8 +33,9 @@ def storage_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NO_ROOM:
             why = "the disk (or a quota on it) is full; free some space"
-        elif isinstance(error, PermissionError) or error.errno == errno.EROFS:
-            why = "the folder cannot be written; choose another with --out"
+        elif error.errno in _NO_PLACE:
+            why = f"{error.strerror}: the folder cannot be written; choose another with --out"
+            raise StorageError(f"cannot write {path}: {why}") from error
         else:
             why = error.strerror or str(error)
         raise StorageError(
@@ -50,9 +52,9 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write and flush to the device; not atomic by itself, for use inside `new_folder`."""
-    with storage_errors(path), path.open("xb") as file:
+def write_bytes(path: Path, data: bytes, *, of: Path | None = None) -> None:
+    """Write and flush to the device; not atomic by itself. Errors speak of the file *of* that it becomes."""
+    with storage_errors(of or path), path.open("xb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -64,7 +66,7 @@ def create(path: Path, data: bytes) -> None:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        write_bytes(temporary, data)
+        write_bytes(temporary, data, of=path)
         try:
             os.link(temporary, path)
         except FileExistsError:
@@ -83,7 +85,7 @@ def replace(path: Path, data: bytes) -> None:
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            write_bytes(temporary, data)
+            write_bytes(temporary, data, of=path)
             temporary.replace(path)
             sync_folder(path.parent)
         finally:
@@ -148,9 +150,13 @@ class Lock:
         except BlockingIOError:
             os.close(handle)
             return False
-        with storage_errors(self.path):
-            os.ftruncate(handle, 0)
-            os.write(handle, f"{os.getpid()}\n".encode())
+        try:
+            with storage_errors(self.path):
+                os.ftruncate(handle, 0)
+                os.write(handle, f"{os.getpid()}\n".encode())
+        except StorageError:
+            os.close(handle)
+            raise
         self._handle = handle
         return True
 

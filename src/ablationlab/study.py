@@ -32,6 +32,7 @@ from ablationlab.errors import Problem, StudyError
 from ablationlab.metrics import METRICS
 from ablationlab.problems import problems_of
 from ablationlab.records import slug
+from ablationlab.stability import SPIKE_SCORE
 from ablationlab.storage import content_hash
 from ablationlab.variants import VARIANTS
 
@@ -76,8 +77,15 @@ class Criterion(Frozen):
     @field_validator("metric")
     @classmethod
     def _metric_exists(cls, name: str) -> str:
-        METRICS[name]
+        if METRICS[name].level == "step":
+            raise ValueError(f"{name!r} is a number per step; a criterion needs one per run or per item")
         return name
+
+
+class Stability(Frozen):
+    """When a run counts as unstable: it diverged, or its spike score (see `stability.py`) is above ``spike_score``."""
+
+    spike_score: Positive = SPIKE_SCORE
 
 
 class Study(Frozen):
@@ -98,6 +106,9 @@ class Study(Frozen):
     evaluation: EvaluationConfig = EvaluationConfig()
     probes: dict[str, Count] = Field(default_factory=dict)
     criteria: tuple[Criterion, ...] = ()
+    stability: Stability = Stability()
+    # Metrics, or families of metrics, that break a tie on the primary metric, in this order.
+    tie_breakers: tuple[Annotated[str, Field(min_length=1)], ...] = ("calibration", "throughput")
 
     @field_validator("name")
     @classmethod
@@ -106,7 +117,7 @@ class Study(Frozen):
             raise ValueError("the name needs at least one letter or digit, since it names the results folder")
         return name
 
-    @field_validator("seeds", "variants")
+    @field_validator("seeds", "variants", "tie_breakers")
     @classmethod
     def _no_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return _unique(values)
@@ -143,7 +154,7 @@ class Study(Frozen):
     @property
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
-        fields = {"baseline", "variants", "contrasts", "seeds", "sweep", "criteria"}
+        fields = {"baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers"}
         return content_hash(self.model_dump(mode="json", include=fields))
 
     def regime_names(self) -> tuple[str, ...]:
@@ -156,7 +167,7 @@ class Study(Frozen):
             return self.model, self.training
         regime = self.regimes[name]
         return (
-            validated(ModelConfig, _merged(self.model.model_dump(mode="json"), regime.model)),
+            validated(ModelConfig, _merged_model(self.model.model_dump(mode="json"), regime.model)),
             validated(TrainingConfig, _merged_budget(self.training.model_dump(mode="json"), regime.training)),
         )
 
@@ -178,7 +189,12 @@ def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def validated(kind: type[M], data: Any) -> M:
     """Read a settings table from plain values, by the rules of a study file."""
     # Through JSON, so that a TOML file and a plan.lock are read by the same strict rules (a list may be a tuple).
-    return kind.model_validate_json(json.dumps(data, default=str))
+    return kind.model_validate_json(json.dumps(data, default=_no_json))
+
+
+def _no_json(value: Any) -> Any:
+    # TOML's dates and times: no setting is one, so they arrive as a table, which no setting takes for a text.
+    return {type(value).__name__: str(value)}
 
 
 def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,6 +203,11 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         inner = merged.get(key)
         merged[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
     return merged
+
+
+def _merged_model(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    # A regime that names a preset replaces the study's model: half of one shape and half of another is nobody's wish.
+    return dict(over) if "preset" in over else _merged(base, over)
 
 
 def _merged_budget(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,6 +225,7 @@ def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
     except ValidationError as error:
         problems += problems_of(error, Study, data)
     problems += _unknown_variants(data)
+    problems += _unknown_data(data)
     problems += _regime_problems(data)
     if study is not None and not problems:
         problems += _cross_checks(study)
@@ -228,19 +250,30 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
         raise StudyError(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
     except tomllib.TOMLDecodeError as error:
         raise StudyError(str(path), [Problem("", f"is not TOML: {error}")]) from error
-    for override in overrides:
-        _apply_override(data, override)
-    corpus = data.get("data", {}).get("corpus") if isinstance(data.get("data"), dict) else None
-    if isinstance(corpus, str) and looks_like_path(corpus):
-        data["data"]["corpus"] = str((path.parent / Path(corpus).expanduser()).resolve())
+    _resolve_corpus(data, path.parent, str(path))
+    wrong = [problem for override in overrides for problem in _apply_override(data, override)]
+    if wrong:
+        raise StudyError("--set", wrong)
+    _resolve_corpus(data, Path.cwd(), "--set")
     return parse_study(data, str(path))
 
 
-def _apply_override(data: dict[str, Any], override: str) -> None:
+def _resolve_corpus(data: dict[str, Any], folder: Path, source: str) -> None:
+    """Make a corpus given by path absolute: in a file it is relative to the file, in --set to the current folder."""
+    table = data.get("data")
+    corpus = table.get("corpus") if isinstance(table, dict) else None
+    if isinstance(table, dict) and isinstance(corpus, str) and looks_like_path(corpus):
+        try:
+            table["corpus"] = str((folder / Path(corpus).expanduser()).resolve())
+        except (RuntimeError, ValueError, OSError) as error:
+            raise StudyError(source, [Problem("data.corpus", f"is no usable path: {error}", repr(corpus))]) from error
+
+
+def _apply_override(data: dict[str, Any], override: str) -> list[Problem]:
     key, equals, text = override.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        raise StudyError(f"--set {override}", [Problem("", "expected key=value, for example --set training.steps=100")])
+        return [Problem(repr(override), "expected key=value, for example --set training.steps=100")]
     try:
         value = tomllib.loads(f"value = {text.strip()}")["value"]
     except tomllib.TOMLDecodeError:
@@ -249,10 +282,11 @@ def _apply_override(data: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise StudyError(f"--set {override}", [Problem(key, f"{part!r} is a value, not a table")])
+            return [Problem(repr(override), f"{part!r} is a value, not a table")]
     if isinstance(value, dict) and isinstance(table.get(parts[-1]), dict):
         value = _merged(table[parts[-1]], value)
     table[parts[-1]] = value
+    return []
 
 
 def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
@@ -266,6 +300,17 @@ def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
+def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:
+    table = data.get("data")
+    corpus, tokenizer = (table.get("corpus"), table.get("tokenizer")) if isinstance(table, dict) else (None, None)
+    found = []
+    if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in SOURCES:
+        found.append(Problem.unknown("data.corpus", "corpus", corpus, [*SOURCES, "path/to/file.txt or folder/"]))
+    if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
+        found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
+    return found
+
+
 def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
     """Validate each regime's overrides where they stand, so that the message names the regime's own key."""
     regimes = data.get("regimes")
@@ -276,14 +321,12 @@ def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
         if not isinstance(regime, dict):
             continue
         for part, kind, merge in (
-            ("model", ModelConfig, _merged),
+            ("model", ModelConfig, _merged_model),
             ("training", TrainingConfig, _merged_budget),
         ):
             base, over = data.get(part), regime.get(part)
             if not isinstance(base, dict) or not isinstance(over, dict) or not over:
                 continue
-            if part == "model" and "preset" in over:
-                base = {}
             before = set(map(str, _problems(kind, base, part)))
             merged = _problems(kind, merge(base, over), part)
             found += [problem.under(f"regimes.{name}") for problem in merged if str(problem) not in before]
@@ -307,7 +350,8 @@ def _cross_checks(study: Study) -> list[Problem]:
         per_step = training.batch * model.context
         if training.tokens is not None and training.tokens % per_step:
             low = training.tokens // per_step * per_step
-            allowed = f"multiples of batch x context = {per_step}, such as {max(low, per_step)} or {low + per_step}"
+            near = f"{max(low, per_step)} or {max(low, per_step) + per_step}"
+            allowed = f"multiples of batch x context = {per_step}, such as {near}"
             found.append(Problem(f"{key}.tokens", "is no whole number of steps", str(training.tokens), allowed))
             continue
         steps = study.steps(model, training)
@@ -315,11 +359,6 @@ def _cross_checks(study: Study) -> list[Problem]:
             found.append(
                 Problem(f"{key}.warmup", "must be shorter than the run", str(training.warmup), f"below {steps}")
             )
-    corpus, tokenizer = study.data.corpus, study.data.tokenizer
-    if not looks_like_path(corpus) and corpus not in SOURCES:
-        found.append(Problem.unknown("data.corpus", "corpus", corpus, [*SOURCES, "path/to/file.txt or folder/"]))
-    if tokenizer not in TOKENIZERS:
-        found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
     arms = [(f"contrasts[{i}]", pair) for i, pair in enumerate(study.contrasts)]
     for i, criterion in enumerate(study.criteria):
         key = f"criteria[{i}]"
@@ -327,6 +366,10 @@ def _cross_checks(study: Study) -> list[Problem]:
             found.append(Problem.unknown(f"{key}.regime", "regime", criterion.regime, study.regime_names()))
         if criterion.contrast is not None:
             arms.append((f"{key}.contrast", criterion.contrast))
+    asked = [(c.metric, c.regime, frozenset(c.contrast or ())) for c in study.criteria]
+    for i, question in enumerate(asked):
+        if (first := asked.index(question)) != i:
+            found.append(Problem(f"criteria[{i}]", f"asks again what criteria[{first}] asks", question[0]))
     for key, pair in arms:
         found += [
             Problem.unknown(key, "variant of this study", n, study.variants) for n in pair if n not in study.variants

@@ -175,7 +175,6 @@ def test_a_missing_page_is_an_answer_like_any_other(web):
     ids=["no-http", "broken-chunks"],
 )
 def test_a_broken_web_server_does_not_keep_the_wheel_from_being_tried(web, wheels, head):
-    # BUG: http.client.HTTPException (BadStatusLine, IncompleteRead) is not caught and ends the program.
     wanted = source(web.offer("/play.txt", b"", head), Wheel("goodtext==1.0", "goodtext/input.txt"))
     assert fetch(wanted).read_bytes() == TEXT
 
@@ -197,7 +196,6 @@ def test_a_cache_that_cannot_be_written_is_named(web, tmp_path, monkeypatch):
 
 
 def test_a_folder_in_the_place_of_the_cached_file_is_one_of_our_errors(web):
-    # BUG: is_cached reads it without looking: IsADirectoryError.
     wanted = source(web.offer("/play.txt", TEXT))
     cached_path(wanted).mkdir(parents=True)
     assert not is_cached(wanted)

@@ -8,6 +8,7 @@ cached. A source is data: adding one is adding an entry to `SOURCES`.
 from __future__ import annotations
 
 import hashlib
+import http.client
 import os
 import subprocess
 import sys
@@ -84,7 +85,10 @@ def cached_path(source: Source) -> Path:
 def is_cached(source: Source) -> bool:
     """Whether the cache holds the right bytes."""
     path = cached_path(source)
-    return path.exists() and _checksum(path.read_bytes()) == source.sha256
+    try:
+        return _checksum(path.read_bytes()) == source.sha256
+    except OSError:
+        return False
 
 
 def fetch(source: Source) -> Path:
@@ -130,7 +134,7 @@ def _from_url(source: Source) -> bytes:
         with urllib.request.urlopen(source.url, timeout=TIMEOUT_SECONDS) as answer:  # noqa: S310 (https, from SOURCES)
             data: bytes = answer.read(source.size + 1)
             return data
-    except (urllib.error.URLError, OSError, TimeoutError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
         raise DataError(str(getattr(error, "reason", error))) from error
 
 

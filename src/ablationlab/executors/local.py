@@ -7,6 +7,7 @@ the work and never train a run twice. Ctrl-C stops every stack at a step boundar
 from __future__ import annotations
 
 import multiprocessing as mp
+import os
 import signal
 import time
 import traceback
@@ -21,11 +22,12 @@ from types import FrameType
 from typing import Any, cast
 
 from ablationlab.config import DataConfig
-from ablationlab.errors import AblationLabError, RunFailure
+from ablationlab.errors import AblationLabError, RunFailure, StorageError
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 
 NAME = "local"
+DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
 POLL_SECONDS = 0.2
 
 
@@ -37,6 +39,7 @@ class Event:
     kind: str
     stack: int
     payload: Any = None
+    fatal: bool = False  # no other stack can do better: the disk is full, say
 
 
 Listener = Callable[[Event], None]
@@ -68,12 +71,14 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
             crew = _in_process if min(workers, len(todo)) == 1 else _in_processes
             ends = crew(job, todo, min(workers, len(todo)), listen, interrupts)
             failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
+            if any(event.fatal for event in ends):
+                break
             if all(event.kind == "busy" for event in ends):
                 time.sleep(POLL_SECONDS * 5)  # all that is left is being trained by another process: wait for it
     if interrupts.stopping:
         return False
     if failures:
-        lines = [f"stack {stack} ({', '.join(job.plan.stacks[stack])}): {text}" for stack, text in failures.items()]
+        lines = [f"{', '.join(job.plan.stacks[stack])}: {text}" for stack, text in failures.items()]
         raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
     return True
 
@@ -156,11 +161,13 @@ def _attempt(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Cal
     try:
         return Event(_train(job, stack, corpus, send, should_stop), stack)
     except AblationLabError as error:
-        return Event("failed", stack, str(error))
+        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError))
     except (BrokenPipeError, EOFError):
         raise  # the parent is gone
-    except Exception:
-        return Event("failed", stack, traceback.format_exc())
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            return Event("failed", stack, traceback.format_exc())
+        return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")
 
 
 def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
@@ -170,6 +177,8 @@ def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interru
             break
         ends.append(_attempt(job, stack, corpus, listen, lambda: interrupts.stopping))
         listen(ends[-1])
+        if ends[-1].fatal:
+            break
     return ends
 
 
@@ -216,6 +225,8 @@ def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, inter
             if event.kind == "progress":
                 continue
             ends.append(event)
+            if event.fatal:
+                waiting.clear()
             if process.is_alive() and waiting and not interrupts.stopping:
                 stack = waiting.popleft()
                 channel.send(stack)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ablationlab.errors import RecordError
 from ablationlab.records import Checkpoint, RunFolder
-from ablationlab.storage import new_folder, sync_folder, write_bytes
+from ablationlab.storage import new_folder, storage_errors, sync_folder, write_bytes
 
 WEIGHTS, OPTIMIZER, RECORD = "weights.safetensors", "optimizer.safetensors", "checkpoint.json"
 _NAME = re.compile(r"step-(\d{8})")
@@ -42,7 +42,8 @@ def steps_on_disk(run: RunFolder) -> list[int]:
 
 def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]) -> Checkpoint:
     """Write a checkpoint durably; moments are left out where *state* has none."""
-    run.checkpoints.mkdir(parents=True, exist_ok=True)
+    with storage_errors(run.checkpoints):
+        run.checkpoints.mkdir(parents=True, exist_ok=True)
     blobs = {WEIGHTS: safetensors.torch.save(state["weights"])}
     if "m" in state:
         moments = {f"{part}.{name}": value for part in ("m", "v") for name, value in state[part].items()}
