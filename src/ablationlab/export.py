@@ -8,8 +8,7 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor, nn
 
-from ablationlab.config import DataConfig, FrontEnd, ModelConfig
-from ablationlab.data.corpus import load_corpus
+from ablationlab.config import FrontEnd, ModelConfig
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.errors import ExportError, RecordError
 from ablationlab.model import forward
@@ -36,12 +35,10 @@ class GPT(nn.Module):
         return forward(params, tokens_BT[None], self.config, [self.config.front])[0]
 
     def tokenizer(self) -> CharTokenizer:
-        """The tokenizer this run was trained with; reads the corpus again."""
-        corpus = self.record.corpus
-        loaded = load_corpus(DataConfig(corpus=corpus.name, tokenizer=corpus.tokenizer))
-        if loaded.record.sha256 != corpus.sha256:
-            raise RecordError(f"corpus {corpus.name!r} has changed since this run was trained")
-        return loaded.tokenizer
+        """The tokenizer this run was trained with, from its record."""
+        if self.record.corpus.characters is None:
+            raise RecordError(f"the record of {self.record.id} holds no characters for its tokenizer")
+        return CharTokenizer(self.record.corpus.characters)
 
 
 def _attach(root: nn.Module, name: str, value: nn.Parameter) -> None:

@@ -101,6 +101,7 @@ class Corpus(Part):
     train_tokens: int
     validation_tokens: int
     validation_bytes: int
+    characters: str | None = None  # a character tokenizer's vocabulary, in the order of its ids
 
 
 class Budget(Part):

@@ -86,9 +86,8 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     return (
         f"{len(plan.runs)} runs in {len(plan.stacks)} stacks of width {how.stack_width}; "
         f"{big(tokens)} tokens, {big(flops, 'FLOP')} of matrix products in all.\n"
-        f"{how.device_name}, {how.precision}, {how.threads} thread(s) a process, {workers} process(es); "
-        f"a matrix product runs at {cost.matmul_gflops:.3g} GFLOP/s here.\n"
-        f"Roughly {duration(cost.seconds)}; disk {big(cost.disk_bytes, 'B')} at the end, "
+        f"{how.device_name}, {how.precision}, {how.threads} thread(s) a process, {workers} process(es).\n"
+        f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {big(cost.disk_bytes, 'B')} at the end, "
         f"{big(cost.peak_disk_bytes, 'B')} at most.\n"
         f"Corpus {plan.corpus.name}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
         f"validation tokens, vocabulary {plan.corpus.vocabulary}.\n"

@@ -44,6 +44,7 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
         validation_tokens=len(validation),
         # The first token of the split is only ever context, so its bytes are not predicted.
         validation_bytes=len(tokenizer.decode(validation[1:]).encode()),
+        characters=tokenizer.characters,
     )
     return TokenizedCorpus(record, tokenizer, train, validation)
 
