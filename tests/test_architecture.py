@@ -16,7 +16,7 @@ FLOORS = (
     ("variants", "parameters", "data", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "progress", "report"),
+    ("tables", "tables_analysis", "tables_power", "progress", "report"),
     ("cli", "verbs_analysis", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

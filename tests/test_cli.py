@@ -108,7 +108,7 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
     code = "import sys, ablationlab.cli; print([n for n in sys.modules if n.startswith(('ablationlab', 'pydantic'))])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     found = set(re.findall(r"'([\w.]+)'", answer.stdout))
-    assert found == {"ablationlab", "ablationlab.cli", "ablationlab.errors"}
+    assert found == {"ablationlab", "ablationlab.cli", "ablationlab.errors", "ablationlab.verbs_analysis"}
 
 
 # --- lists ------------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file,
     assert "none (baseline)" in output
     assert "6 runs in 6 stacks of width 1; 4.61 k tokens" in output
     assert "FLOP of matrix products" in output
-    assert re.search(r"Roughly \d+ s; disk \d+ kB at the end, \d+ kB at most", output)
+    assert re.search(r"Roughly \d+ s \(from a training step timed here: [\d.e-]+ s\); disk \d+ kB at the end, \d+ kB at most", output)
     assert "2 process(es)" in output
     assert f"plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}" in output
 
@@ -439,7 +439,7 @@ def test_another_environment_is_refused_unless_it_is_accepted(cli, trained, tmp_
     plan = Plan.read(trained.results / "plan.lock")
     sealed = plan.environment.model_copy(update={"versions": {**plan.environment.versions, "torch": "1.0"}})
     old = plan.model_copy(update={"environment": sealed})
-    old.model_copy(update={"plan_hash": old.seal()}).create(results.plan)
+    old.sealed().create(results.plan)
     text = refused(
         cli("run", trained.study, "--out", results.path),
         "this is not the environment that the plan was sealed in",

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ablationlab import __version__
 from ablationlab.errors import AblationLabError
+from ablationlab.verbs_analysis import register
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -35,6 +36,7 @@ app = App(
 )
 data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
 app.command(data_app)
+register(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]

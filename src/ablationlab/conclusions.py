@@ -35,7 +35,7 @@ class IntervalPart(Part):
     note: str = ""
 
 
-class TestPart(Part):
+class PValuePart(Part):
     """A two-sided p-value; *minimum_p* is the smallest that the test could have given for so many pairs."""
 
     test: str
@@ -151,7 +151,7 @@ class ComparisonPart(Part):
     test: str
     alpha: float
     intervals: dict[str, IntervalPart]
-    tests: dict[str, TestPart]
+    tests: dict[str, PValuePart]
     effects: dict[str, EffectPart]
     ratios: dict[str, RatioPart]
     p: float | None

@@ -80,7 +80,7 @@ def make_plan(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         plan_hash="",
     )
-    return plan.model_copy(update={"plan_hash": plan.seal()})
+    return plan.sealed()
 
 
 def _cell(study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: str, precision: str) -> PlannedRun:

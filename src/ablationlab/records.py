@@ -153,18 +153,33 @@ class Plan(Record):
     created: str
     plan_hash: str
 
-    def seal(self) -> str:
-        """Hash of all that matters: everything but the clock, the checkout's state and the hash itself."""
-        body = self.model_dump(mode="json", exclude={"created": True, "plan_hash": True, "environment": {"git"}})
+    @staticmethod
+    def seal(content: dict[str, Any]) -> str:
+        """Hash of a plan's JSON: everything but the clock, the checkout's state and the hash itself.
+
+        Of the file's own content, so that a later version of this program, which may know more fields, finds it whole.
+        """
+        body = {key: value for key, value in content.items() if key not in ("created", "plan_hash")}
+        body["environment"] = {key: value for key, value in content["environment"].items() if key != "git"}
         return content_hash(body)
+
+    def sealed(self) -> Self:
+        """The plan with its hash filled in."""
+        return self.model_copy(update={"plan_hash": self.seal(json.loads(self.model_dump_json()))})
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Load a plan and check its seal."""
-        plan = super().read(path)
-        if plan.seal() != plan.plan_hash:
+        """Load a plan; one whose seal is broken is refused."""
+        plan, holds = cls.read_with_seal(path)
+        if not holds:
             raise RecordError(f"{path} was changed after it was sealed: its content does not match plan_hash")
         return plan
+
+    @classmethod
+    def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
+        """Load a plan, and say whether its seal holds."""
+        plan = super().read(path)
+        return plan, cls.seal(read_json(path)) == plan.plan_hash
 
     def run(self, run_id: str) -> PlannedRun:
         """The planned run of that id."""
@@ -272,18 +287,19 @@ class Checkpoint(Record):
 
     def sealed(self) -> Self:
         """The record with its own checksum filled in."""
-        return self.model_copy(update={"seal": self._own_hash()})
+        return self.model_copy(update={"seal": self._hash(json.loads(self.model_dump_json()))})
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Load a checkpoint record and check its own checksum."""
         record = super().read(path)
-        if record.seal != record._own_hash():
+        if record.seal != cls._hash(read_json(path)):
             raise RecordError(f"{path} is damaged: its checksum does not match")
         return record
 
-    def _own_hash(self) -> str:
-        return content_hash(json.loads(self.model_dump_json(exclude={"seal"})))
+    @staticmethod
+    def _hash(content: dict[str, Any]) -> str:
+        return content_hash({key: value for key, value in content.items() if key != "seal"})
 
 
 class StepLine(Part):

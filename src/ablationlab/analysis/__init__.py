@@ -1,0 +1,43 @@
+"""Records, or a table of runs, to comparisons: analysis.json. No torch.
+
+:func:`analyze` takes material from :func:`read_results` (a results folder) or :func:`read_table` (a CSV file).
+"""
+
+from __future__ import annotations
+
+from ablationlab.analysis.arms import stability
+from ablationlab.analysis.comparisons import RESAMPLES, comparisons, corrected
+from ablationlab.analysis.from_csv import TableOptions, read_table
+from ablationlab.analysis.from_records import read_results
+from ablationlab.analysis.material import Material
+from ablationlab.analysis.power import power_of
+from ablationlab.analysis.questions import questions
+from ablationlab.conclusions import Analysis
+
+__all__ = ["Material", "TableOptions", "analyze", "read_results", "read_table"]
+
+
+def analyze(material: Material) -> Analysis:
+    """Every comparison, corrected and labelled; the same material gives the same bytes."""
+    found, families = corrected(comparisons(material, questions(material)))
+    return Analysis(
+        study=material.name,
+        question=material.question,
+        source=material.source,
+        source_hash=material.source_hash,
+        criteria_hash=material.criteria_hash,
+        baseline=material.baseline,
+        variants=material.variants,
+        regimes=material.regimes,
+        seeds=material.seeds,
+        criteria=material.criteria,
+        primary=material.primary,
+        tie_breakers=material.tie_breakers,
+        resamples=RESAMPLES,
+        comparisons=tuple(found),
+        families=tuple(families),
+        stability=stability(material),
+        power=power_of(found, material.primary),
+        ledger=material.ledger,
+        deviations=material.deviations,
+    )

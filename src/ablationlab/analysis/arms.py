@@ -1,0 +1,90 @@
+"""Stability of arms and contrasts, from the stability of their runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablationlab.analysis.material import Material
+from ablationlab.conclusions import (
+    ArmStabilityPart,
+    CaveatPart,
+    GainPart,
+    RunStabilityPart,
+    StabilityPart,
+)
+from ablationlab.stability import Gain, stability_gain
+from ablationlab.stats import item_pairs, mcnemar_tests
+
+
+def stability(material: Material) -> StabilityPart | None:
+    """All of it; None where nothing is known of the runs' course (a table of values)."""
+    if not material.runs:
+        return None
+    arms = [
+        _arm(variant, regime, [r for r in material.runs if (r.variant, r.regime) == (variant, regime)])
+        for regime in material.regimes
+        for variant in material.variants
+    ]
+    gains = [
+        _gain(material, variant, reference, regime)
+        for regime in material.regimes
+        for variant, reference in material.pairs()
+    ]
+    return StabilityPart(threshold=material.spike_threshold, runs=material.runs, arms=tuple(arms), gains=tuple(gains))
+
+
+def _arm(variant: str, regime: str, runs: Sequence[RunStabilityPart]) -> ArmStabilityPart:
+    known = [run for run in runs if run.unstable is not None]
+    scores = [run.spike_score for run in known if run.spike_score is not None]
+    diverged = sum(run.state == "diverged" for run in known)
+    unstable = sum(bool(run.unstable) for run in known)
+    return ArmStabilityPart(
+        variant=variant,
+        regime=regime,
+        runs=len(known),
+        diverged=diverged,
+        spiked=unstable - diverged,
+        unstable_runs=unstable,
+        unstable=unstable > 0 if known else None,
+        largest_spike_score=max(scores, default=None),
+    )
+
+
+def _gain(material: Material, variant: str, reference: str, regime: str) -> GainPart:
+    flags = {(r.variant, r.seed): r.unstable for r in material.runs if r.regime == regime and r.unstable is not None}
+    seeds = [s for s in material.seeds if (variant, s) in flags and (reference, s) in flags]
+    a, b = ([bool(flags[arm, s]) for s in seeds] for arm in (variant, reference))
+    gain = stability_gain(a, b)
+    p = mcnemar_tests(item_pairs([float(v) for v in a], [float(v) for v in b]))[0].p if seeds else None
+    return GainPart(
+        id=f"stability/{regime}/{variant}:{reference}",
+        variant=variant,
+        reference=reference,
+        regime=regime,
+        n=gain.n,
+        planned_pairs=len(material.seeds),
+        reference_unstable=gain.reference_unstable,
+        variant_unstable=gain.variant_unstable,
+        rescued=gain.rescued,
+        broken=gain.broken,
+        estimate=gain.estimate,
+        low=gain.low,
+        high=gain.high,
+        level=gain.level,
+        mcnemar_p=p,
+        caveats=tuple(_caveats(gain, len(material.seeds))),
+    )
+
+
+def _caveats(gain: Gain, planned: int) -> list[CaveatPart]:
+    found = []
+    if gain.n < planned:
+        text = f"Judged on {gain.n} of the {planned} planned pairs."
+        found.append(CaveatPart(code="fewer-pairs-than-planned", about="", text=text))
+    if gain.n < 4:
+        text = f"{gain.n} pairs cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
+        found.append(CaveatPart(code="cannot-exclude-zero", about="tango", text=text))
+    elif gain.n == 4:
+        text = "With 4 pairs the interval excludes a true gain of 0 in up to 12.5 % of studies instead of 5 %."
+        found.append(CaveatPart(code="undercoverage", about="tango", text=text))
+    return found

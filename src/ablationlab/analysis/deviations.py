@@ -1,0 +1,102 @@
+"""What is not as it was registered: the plan itself, the runs, the study file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ablationlab.conclusions import DeviationPart
+from ablationlab.ledger import flattened
+from ablationlab.records import Plan, Result, ResultsFolder, RunRecord
+from ablationlab.study import Study
+
+#: What the registration consists of; anything else in a study file is how the runs are made.
+_REGISTERED = ("baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers")
+
+
+def of_plan(*, sealed: bool) -> list[DeviationPart]:
+    """A plan whose seal is broken; one that was sealed anew is refused by the ledger, for its runs carry the old seal."""
+    if sealed:
+        return []
+    text = (
+        "plan.lock was changed after it was sealed (its content does not match its seal): nothing counts as registered, "
+        "all is exploratory."
+    )
+    return [DeviationPart(code="tampered-plan", about="plan.lock", text=text)]
+
+
+def of_runs(plan: Plan, results: ResultsFolder, done: Mapping[str, tuple[RunRecord, Result]]) -> list[DeviationPart]:
+    """Runs that are missing, extra, diverged, or made in another environment than the plan was sealed in."""
+    found = []
+    missing = [run.id for run in plan.runs if run.id not in done]
+    if missing:
+        text = f"{len(missing)} of {len(plan.runs)} planned runs have no result: {_list(missing)}."
+        found.append(DeviationPart(code="missing-runs", about="runs", text=text))
+    planned = {run.id for run in plan.runs}
+    folders = sorted(path.name for path in results.runs.iterdir()) if results.runs.is_dir() else []
+    extra = [name for name in folders if name not in planned and results.run(name).record.exists()]
+    if extra:
+        text = f"{len(extra)} runs that were not planned lie in the folder and are not used: {_list(extra)}."
+        found.append(DeviationPart(code="extra-runs", about="runs", text=text))
+    diverged = [name for name, (_, result) in done.items() if result.status == "diverged"]
+    if diverged:
+        text = f"{len(diverged)} runs diverged: {_list(diverged)}. They count as unstable and have no other value."
+        found.append(DeviationPart(code="diverged-runs", about="runs", text=text))
+    return found + _drift(plan, {name: record for name, (record, _) in done.items()})
+
+
+def _drift(plan: Plan, records: Mapping[str, RunRecord]) -> list[DeviationPart]:
+    by_line: dict[str, list[str]] = {}
+    for name, record in records.items():
+        lines = list(record.drift)
+        sealed, made = plan.environment, record.environment
+        if not lines and (sealed.versions, sealed.code_hash) != (made.versions, made.code_hash):
+            lines = ["library or code versions differ from those the plan was sealed with"]
+        for line in lines:
+            by_line.setdefault(line, []).append(name)
+    return [
+        DeviationPart(code="drift", about=line, text=f"Environment changed after sealing ({line}) in {_list(names)}.")
+        for line, names in by_line.items()
+    ]
+
+
+def against_file(sealed: Study, given: Study) -> list[DeviationPart]:
+    """Where the study file as it stands now differs from the sealed one; the sealed one is what is applied."""
+    found = []
+    before, now = sealed.model_dump(mode="json"), given.model_dump(mode="json")
+    for name in _REGISTERED:
+        if before[name] != now[name]:
+            text = f"{name} in the study file differs from what was registered: {_change(before[name], now[name])}."
+            text += " The registered one is applied."
+            found.append(DeviationPart(code="changed-criteria", about=name, text=text))
+    rest = [{k: v for k, v in table.items() if k not in _REGISTERED} for table in (before, now)]
+    a, b = flattened(rest[0]), flattened(rest[1])
+    changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    if changed:
+        shown = ", ".join(f"{key} {a.get(key)!r} -> {b.get(key)!r}" for key in changed[:5])
+        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
+        text = f"Settings in the study file differ from the sealed ones: {shown}{more}. The runs have the sealed ones."
+        found.append(DeviationPart(code="changed-settings", about=", ".join(changed), text=text))
+    return found
+
+
+def _change(before: object, now: object) -> str:
+    if isinstance(before, list) and isinstance(now, list):
+        gone = [item for item in before if item not in now]
+        new = [item for item in now if item not in before]
+        parts = ([f"without {_compact(gone)}"] if gone else []) + ([f"with {_compact(new)}"] if new else [])
+        return " and ".join(parts) or "in another order"
+    return f"{_compact([before])} -> {_compact([now])}"
+
+
+def _compact(items: Sequence[object]) -> str:
+    def one(item: object) -> str:
+        if isinstance(item, dict):
+            return " ".join(f"{key}={value}" for key, value in item.items() if value is not None)
+        return ":".join(map(str, item)) if isinstance(item, list) else str(item)
+
+    return "; ".join(map(one, items))
+
+
+def _list(names: Iterable[str], most: int = 6) -> str:
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

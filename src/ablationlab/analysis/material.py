@@ -1,0 +1,125 @@
+"""What an analysis starts from, wherever the runs came from: values per metric, task, regime, variant and seed; questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Literal, NamedTuple
+
+from ablationlab.conclusions import (
+    MACRO,
+    DeviationPart,
+    LedgerPart,
+    RunStabilityPart,
+    Seed,
+)
+from ablationlab.metrics import Metric
+from ablationlab.study import Criterion
+
+
+class Arm(NamedTuple):
+    """The values of one metric of one variant in one regime."""
+
+    metric: str
+    task: str | None
+    regime: str
+    variant: str
+
+
+#: Per arm and seed: a number, or in words why there is none.
+Values = Mapping[Arm, Mapping[Seed, float | str]]
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question about a metric, and how it is to be answered. regime None: every regime; contrast None: every variant."""
+
+    metric: str
+    regime: str | None = None
+    contrast: tuple[str, str] | None = None
+    role: Literal["primary", "secondary", "guard"] | None = None
+    test: str = "paired-t"
+    interval: str = "paired-t"
+    alpha: float = 0.05
+    correction: str = "holm"
+    smallest_effect: float | None = None
+    margin: float | None = None
+    registered: bool = False
+
+    @classmethod
+    def from_criterion(cls, criterion: Criterion, *, registered: bool) -> Ask:
+        """A registered criterion as a question; under a plan that was tampered with it is not registered."""
+        return cls(**dict(criterion), registered=registered)
+
+
+@dataclass(frozen=True)
+class Material:
+    """Everything the comparisons, the stability and the verdict are made from."""
+
+    name: str
+    question: str
+    source: Literal["records", "table"]
+    source_hash: str
+    criteria_hash: str | None
+    baseline: str
+    variants: tuple[str, ...]
+    regimes: tuple[str, ...]
+    seeds: tuple[Seed, ...]
+    contrasts: tuple[tuple[str, str], ...]
+    asks: tuple[Ask, ...]
+    metrics: Mapping[str, Metric]
+    values: Values
+    tie_breakers: tuple[str, ...] = ()
+    spike_threshold: float = 0.0
+    runs: tuple[RunStabilityPart, ...] = ()
+    ledger: LedgerPart | None = None
+    deviations: tuple[DeviationPart, ...] = ()
+    criteria: tuple[dict[str, object], ...] = field(default=())
+
+    @property
+    def primary(self) -> str | None:
+        """The primary metric: the first asked as primary; without any, validation loss where there is one."""
+        asked = [ask.metric for ask in self.asks if ask.role == "primary"]
+        if asked:
+            return asked[0]
+        return "validation_loss" if any(arm.metric == "validation_loss" for arm in self.values) else None
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """(variant, reference): every variant against the baseline, then the contrasts, each pair of arms once."""
+        wanted = [(variant, self.baseline) for variant in self.variants if variant != self.baseline]
+        wanted += [*self.contrasts, *(ask.contrast for ask in self.asks if ask.contrast is not None)]
+        seen: dict[frozenset[str], tuple[str, str]] = {}
+        for pair in wanted:
+            seen.setdefault(frozenset(pair), pair)
+        return list(seen.values())
+
+
+def with_macro(values: Values) -> dict[Arm, dict[Seed, float | str]]:
+    """Add the macro average over tasks wherever a metric has several; a seed that lacks a task has none."""
+    found: dict[Arm, dict[Seed, float | str]] = {arm: dict(by_seed) for arm, by_seed in values.items()}
+    groups: dict[tuple[str, str, str], list[Arm]] = {}
+    for arm in values:
+        if arm.task is not None:
+            groups.setdefault((arm.metric, arm.regime, arm.variant), []).append(arm)
+    everywhere: dict[str, set[str | None]] = {}
+    for arm in values:
+        everywhere.setdefault(arm.metric, set()).add(arm.task)
+    for (metric, regime, variant), arms in groups.items():
+        tasks = everywhere[metric] - {None}
+        if len(tasks) > 1:
+            found[Arm(metric, MACRO, regime, variant)] = _macro(arms, values, len(tasks))
+    return found
+
+
+def _macro(arms: Iterable[Arm], values: Values, tasks: int) -> dict[Seed, float | str]:
+    by_seed: dict[Seed, list[float | str]] = {}
+    for arm in arms:
+        for seed, value in values[arm].items():
+            by_seed.setdefault(seed, []).append(value)
+    return {seed: _average(found, tasks) for seed, found in by_seed.items()}
+
+
+def _average(found: list[float | str], tasks: int) -> float | str:
+    numbers = [value for value in found if not isinstance(value, str)]
+    return fmean(numbers) if len(numbers) == tasks else f"only {len(numbers)} of {tasks} tasks have a value"

@@ -1,0 +1,126 @@
+"""The hypotheses that were fixed before any run: H0, H1a, H1b.
+
+H0 and H1a speak of zero-/few-shot macro accuracy, and are judged on it alone, only where it was shown to be sensitive. H1b
+speaks of regimes in which the baseline is unstable.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ablationlab.conclusions import Analysis, ComparisonPart, GainPart, HypothesisVerdict
+from ablationlab.verdict.words import measured, share
+
+#: The run-level metric of the task evaluation, macro-averaged over tasks.
+MACRO_ACCURACY: Final = "macro_accuracy"
+
+H0: Final = "The change does not alter zero-/few-shot macro accuracy where the baseline trains stably."
+H1A: Final = "The change lowers macro accuracy even though it smooths training."
+H1B: Final = "Where the baseline is unstable, the change restores stability, possibly at some cost in accuracy."
+
+
+def hypotheses(analysis: Analysis) -> dict[str, HypothesisVerdict]:
+    """Each supported, rejected or undecided, with the comparisons that say so."""
+    usable, reason = _accuracy(analysis)
+    return {"H0": _h0(analysis, usable, reason), "H1a": _h1a(analysis, usable, reason), "H1b": _h1b(analysis)}
+
+
+def _accuracy(analysis: Analysis) -> tuple[list[ComparisonPart], str]:
+    """Comparisons of macro accuracy that may count; without any, why there are none."""
+    found = [one for one in analysis.comparisons if one.metric == MACRO_ACCURACY and one.reference == analysis.baseline]
+    if not found:
+        return [], "zero-/few-shot macro accuracy is not in the records"
+    usable = [one for one in found if one.sensitivity is not None and one.sensitivity.sensitive]
+    if not usable:
+        reasons = {reason for one in found if one.sensitivity for reason in one.sensitivity.reasons}
+        return [], "macro accuracy is not shown to be sensitive at this scale: " + (
+            "; ".join(sorted(reasons)) or "no baseline beyond chance and no positive control on record"
+        )
+    registered = [one for one in usable if one.label == "registered"]
+    return (registered, "") if registered else ([], "macro accuracy was compared, but not registered")
+
+
+def _unstable(analysis: Analysis, regime: str) -> bool | None:
+    arm = analysis.stability.arm(analysis.baseline, regime) if analysis.stability else None
+    return None if arm is None else arm.unstable
+
+
+def _h0(analysis: Analysis, usable: list[ComparisonPart], reason: str) -> HypothesisVerdict:
+    if not usable:
+        return _undecided(H0, reason)
+    stable = [one for one in usable if _unstable(analysis, one.regime) is False]
+    if not stable:
+        return _undecided(H0, "the baseline is not shown to train stably in any regime with macro accuracy")
+    changed = [one for one in stable if one.outcome in ("better", "worse")]
+    if changed:
+        return _said(H0, "rejected", changed)
+    if all(one.equivalence is not None and one.equivalence.equivalent for one in stable):
+        return _said(H0, "supported", stable)
+    return _undecided(H0, "neither a difference nor equivalence is shown for every variant", stable)
+
+
+def _h1a(analysis: Analysis, usable: list[ComparisonPart], reason: str) -> HypothesisVerdict:
+    if not usable:
+        return _undecided(H1A, reason)
+    lower = [one for one in usable if one.outcome == "worse"]
+    smooth = [one for one in lower if _smoother(analysis, one)]
+    if smooth:
+        return _said(H1A, "supported", smooth)
+    if lower:
+        return _undecided(H1A, "accuracy is lower, but training is not shown to be smoother (spike score)", lower)
+    harmless = [
+        one for one in usable if one.outcome == "better" or (one.equivalence is not None and one.equivalence.equivalent)
+    ]
+    if len(harmless) == len(usable):
+        return _said(H1A, "rejected", harmless)
+    return _undecided(H1A, "neither a loss of accuracy nor its absence is shown for every variant", usable)
+
+
+def _smoother(analysis: Analysis, one: ComparisonPart) -> bool:
+    """A significantly lower spike score, or a stability gain whose lower bound is above 0."""
+    score = analysis.comparison("spike_score", one.regime, one.variant, one.reference)
+    gain = analysis.stability.gain(one.variant, one.reference, one.regime) if analysis.stability else None
+    return (score is not None and score.outcome == "better") or (
+        gain is not None and gain.low is not None and gain.low > 0
+    )
+
+
+def _h1b(analysis: Analysis) -> HypothesisVerdict:
+    if analysis.stability is None:
+        return _undecided(H1B, "nothing is known of the runs' stability")
+    gains = [
+        gain
+        for gain in analysis.stability.gains
+        if gain.reference == analysis.baseline and _unstable(analysis, gain.regime)
+    ]
+    if not gains:
+        return _undecided(H1B, "the baseline is stable in every regime that was run; this needs one where it is not")
+    ids = tuple(gain.id for gain in gains)
+    restored = [gain for gain in gains if gain.low is not None and gain.low > 0]
+    if restored:
+        ids = tuple(gain.id for gain in restored)
+        return HypothesisVerdict(statement=H1B, status="supported", why=_gains(restored), evidence=ids)
+    if all(gain.high is not None and gain.high <= 0 for gain in gains):
+        return HypothesisVerdict(statement=H1B, status="rejected", why=_gains(gains), evidence=ids)
+    why = f"the baseline is unstable, but no gain is shown: {_gains(gains)}"
+    return HypothesisVerdict(statement=H1B, status="undecided", why=why, evidence=ids)
+
+
+def _gains(gains: list[GainPart]) -> str:
+    return "; ".join(
+        f"{gain.variant} in {gain.regime}: {gain.reference_unstable} of {gain.n} baseline and {gain.variant_unstable} of "
+        f"{gain.n} variant runs unstable, gain {share(gain.estimate)} ({share(gain.low)} to {share(gain.high)})"
+        for gain in gains
+    )
+
+
+def _undecided(statement: str, why: str, found: list[ComparisonPart] | None = None) -> HypothesisVerdict:
+    evidence = tuple(one.id for one in found or [])
+    return HypothesisVerdict(statement=statement, status="undecided", why=why, evidence=evidence)
+
+
+def _said(statement: str, status: str, found: list[ComparisonPart]) -> HypothesisVerdict:
+    why = "; ".join(f"{one.variant} in {one.regime}: {measured(one)}" for one in found)
+    return HypothesisVerdict.model_validate(
+        {"statement": statement, "status": status, "why": why, "evidence": [one.id for one in found]}
+    )

@@ -1,0 +1,171 @@
+"""A results folder made of records alone: no training, any numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablationlab.records import (
+    METRICS_HEADER,
+    Budget,
+    Corpus,
+    Declared,
+    Divergence,
+    Environment,
+    Execution,
+    Git,
+    Plan,
+    PlannedRun,
+    Result,
+    ResultsFolder,
+    RunRecord,
+    StepLine,
+    Timing,
+)
+from ablationlab.study import Study, parse_study
+
+STEPS = 60
+CORPUS = Corpus(
+    name="tiny-shakespeare",
+    source="test",
+    sha256="0" * 64,
+    tokenizer="char",
+    vocabulary=65,
+    tokens_sha256="1" * 64,
+    train_tokens=1000,
+    validation_tokens=100,
+    validation_bytes=100,
+)
+ENVIRONMENT = Environment(versions={"python": "3.11"}, platform="test", processor="test", code_hash="2" * 64, git=Git())
+EXECUTION = Execution(device="cpu", device_name="test", precision="fp32", stack_width=1, threads=1)
+CRITERIA = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05, "margin": 0.1}]
+DECLARES = {"none": Declared(), "layernorm": Declared(settings=("front",), parameters=("front.*",))}
+Metrics = Mapping[str, float | None]
+
+
+def study(**changes: Any) -> Study:
+    table = {
+        "name": "made",
+        "baseline": "none",
+        "variants": ["none", "layernorm"],
+        "seeds": [1, 2, 3, 4, 5],
+        "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
+        "training": {"steps": STEPS, "batch": 4, "lr": 1e-3, "warmup": 2, "precision": "fp32"},
+        "data": {"corpus": "tiny-shakespeare"},
+        "criteria": CRITERIA,
+    }
+    return parse_study({**table, **changes})
+
+
+def outcome(variant: str, regime: str, seed: int) -> Metrics | None:
+    """Loss 2.0 plus seed noise; layernorm is 0.2 better. None would mean that the run diverged."""
+    noise = np.random.default_rng(seed).normal(0, 0.05) + np.random.default_rng([seed, len(variant)]).normal(0, 0.01)
+    loss = 2.0 + noise - (0.2 if variant == "layernorm" else 0.0)
+    return {"validation_loss": loss, "perplexity": float(np.exp(loss)), "final_gradient_norm": 0.5 + 0.01 * seed}
+
+
+def calm(seed: int, steps: int = STEPS) -> list[float]:
+    rng = np.random.default_rng(seed)
+    return list(1.5 + 2.7 * np.exp(-np.arange(steps) / 11) + 0.04 * rng.standard_normal(steps))
+
+
+def make_plan(made: Study) -> Plan:
+    runs = []
+    for regime in made.regime_names():
+        model, training = made.in_regime(regime)
+        for seed in made.seeds:
+            for name in made.variants:
+                runs.append(
+                    PlannedRun(
+                        id=f"{regime}-{name}-s{seed}",
+                        variant=name,
+                        regime=regime,
+                        seed=seed,
+                        lr=training.lr,
+                        stack=len(runs),
+                        slot=0,
+                        model=model.model_dump(mode="json") | {"front": name},
+                        training=training.model_dump(mode="json"),
+                        budget=Budget(steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100),
+                    )
+                )
+    plan = Plan(
+        study=made.model_dump(mode="json"),
+        study_hash=made.hash,
+        criteria_hash=made.criteria_hash,
+        corpus=CORPUS,
+        execution=EXECUTION,
+        runs=tuple(runs),
+        stacks=tuple((run.id,) for run in runs),
+        environment=ENVIRONMENT,
+        created="2026-01-01T00:00:00+00:00",
+        plan_hash="",
+    )
+    return plan.sealed()
+
+
+def write_run(
+    folder: Path, plan: Plan, run: PlannedRun, metrics: Metrics | None, losses: list[float], **changes: Any
+) -> None:
+    """One run's three files; metrics None means that it diverged. *changes* go into run.json."""
+    where = ResultsFolder(folder).run(run.id)
+    where.path.mkdir(parents=True, exist_ok=True)
+    record = RunRecord(
+        study=plan.study["name"],
+        study_hash=plan.study_hash,
+        plan_hash=plan.plan_hash,
+        baseline=plan.study["baseline"],
+        declares=DECLARES.get(run.variant, DECLARES["layernorm"]),
+        corpus=plan.corpus,
+        data_order_hash=f"order-{run.seed}",
+        initial_weights={"wte": f"init-{run.seed}"},
+        shared_init_hash=f"shared-{run.seed}",
+        executor="local",
+        execution=plan.execution,
+        stack_members=(run.id,),
+        environment=plan.environment,
+        created="2026-01-01T00:00:00+00:00",
+        **run.model_dump(),
+    )
+    record.model_copy(update=changes).replace(where.record)
+    diverged = metrics is None
+    steps = len(losses) if diverged else run.budget.steps
+    Result(
+        id=run.id,
+        status="diverged" if diverged else "finished",
+        steps=steps,
+        tokens=run.budget.tokens,
+        matmul_flops=run.budget.matmul_flops,
+        data_order_hash=f"order-{run.seed}",
+        divergence=Divergence(step=steps, cause="loss is nan") if diverged else None,
+        metrics={} if metrics is None else dict(metrics),
+        checkpoint="step-1",
+        weights_sha256="3" * 64,
+        timing=Timing(train_seconds=1.0, tokens_per_second=1.0, starts=1),
+        finished="2026-01-01T00:00:00+00:00",
+    ).replace(where.result)
+    lines = [
+        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=1.0, tokens=64 * i).to_line()
+        for i, loss in enumerate(losses, start=1)
+    ]
+    where.metrics.write_text(METRICS_HEADER + "".join(lines))
+
+
+def build(
+    folder: Path,
+    made: Study | None = None,
+    outcomes: Callable[[str, str, int], Metrics | None] = outcome,
+    curves: Callable[[str, str, int], list[float]] = lambda variant, regime, seed: calm(seed),
+    only: Callable[[PlannedRun], bool] = lambda run: True,
+) -> Plan:
+    """A whole results folder; *only* chooses the runs that are done."""
+    plan = make_plan(made or study())
+    plan.create(ResultsFolder(folder).plan)
+    for run in plan.runs:
+        if only(run):
+            cell = (run.variant, run.regime, run.seed)
+            write_run(folder, plan, run, outcomes(*cell), curves(*cell))
+    return plan

@@ -1,0 +1,199 @@
+"""Runs that a user brings in a table."""
+
+from __future__ import annotations
+
+import pytest
+from scipy import stats as scipy_stats
+
+from ablationlab.analysis import TableOptions, analyze, read_table
+from ablationlab.conclusions import MACRO
+from ablationlab.errors import StatisticsError, TableError
+from ablationlab.verdict import decide
+
+HEAD = "variant,seed,metric,value\n"
+NONE = [2.10, 2.15, 2.08, 2.12, 2.11]
+NORM = [2.05, 2.09, 2.04, 2.06, 2.065]
+
+
+def rows(values, variant, metric="loss", extra=""):
+    return "".join(f"{variant},{seed},{metric},{value}{extra}\n" for seed, value in enumerate(values, start=1))
+
+
+def table(tmp_path, text=None, name="runs.csv"):
+    path = tmp_path / name
+    path.write_text(HEAD + rows(NONE, "none") + rows(NORM, "norm") if text is None else text)
+    return path
+
+
+OPTIONS = TableOptions("none", lower=("loss",), smallest_effect=0.01)
+
+
+def problems(path, options=OPTIONS):
+    with pytest.raises(TableError) as caught:
+        read_table(path, options)
+    assert str(path) in str(caught.value)
+    return "\n".join(caught.value.problems)
+
+
+def test_a_table_gives_the_same_statistics_and_a_verdict(tmp_path):
+    found = analyze(read_table(table(tmp_path), OPTIONS))
+    one = found.comparisons[0]
+    assert one.id == "loss/default/norm:none"
+    assert one.p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue, rel=1e-9)
+    assert (one.label, one.role, one.outcome) == ("exploratory", "primary", "better")
+    assert decide(found).verdicts[0].decision == "adopt"
+    assert [d.code for d in found.deviations] == ["not-registered", "ledger-unknown"]
+    assert found.stability is None
+
+
+def test_the_order_of_rows_and_columns_changes_nothing(tmp_path):
+    lines = (rows(NONE, "none") + rows(NORM, "norm")).splitlines()
+    first = analyze(read_table(table(tmp_path), OPTIONS)).comparisons[0]
+    shuffled = HEAD + "\n".join(reversed(lines)) + "\n"
+    swapped = "Value, metric ,seed,variant,note\n" + "\n".join(
+        f"{v},{m},{s},{a},x" for a, s, m, v in (line.split(",") for line in lines)
+    )
+    for name, text in (("a.csv", shuffled), ("b.csv", swapped)):
+        other = analyze(read_table(table(tmp_path, text, name), OPTIONS)).comparisons[0]
+        assert other.p == first.p
+        assert other.pairs == first.pairs
+
+
+def test_known_metrics_bring_their_direction_and_transform(tmp_path):
+    text = HEAD + rows([8, 9, 10.5], "none", "perplexity") + rows([7, 8, 9.1], "norm", "perplexity")
+    one = analyze(read_table(table(tmp_path, text), TableOptions("none"))).comparisons[0]
+    assert (one.direction, one.transform) == ("lower", "log")
+    assert one.ratio.ratio < 1
+
+
+def test_tasks_get_a_macro_average_with_a_family_of_its_own(tmp_path):
+    text = HEAD.replace("\n", ",task\n")
+    for task, shift in (("a", 0.0), ("b", 0.1)):
+        text += rows(NONE, "none", "acc", f",{task}") + rows([v + shift for v in NORM], "norm", "acc", f",{task}")
+    found = analyze(read_table(table(tmp_path, text), TableOptions("none", higher=("acc",))))
+    assert [one.task for one in found.comparisons] == ["a", "b", MACRO]
+    a, b, macro = found.comparisons
+    assert macro.delta == pytest.approx((a.delta + b.delta) / 2)
+    assert a.family == b.family != macro.family
+    assert (a.family_size, macro.family_size) == (2, 1)
+    assert decide(found).verdicts[0].evidence[0] == macro.id
+
+
+def test_a_seed_that_lacks_a_task_has_no_macro_average(tmp_path):
+    text = HEAD.replace("\n", ",task\n") + rows(NONE, "none", "acc", ",a") + rows(NORM, "norm", "acc", ",a")
+    text += rows(NONE, "none", "acc", ",b") + rows(NORM[:4], "norm", "acc", ",b")
+    found = analyze(read_table(table(tmp_path, text), TableOptions("none", higher=("acc",))))
+    macro = found.comparisons[-1]
+    assert macro.n == 4
+    assert macro.missing[0].why == "only 1 of 2 tasks have a value"
+
+
+def test_regimes_are_kept_apart(tmp_path):
+    text = HEAD.replace("\n", ",regime\n")
+    for regime, shift in (("cold", 0.0), ("hot", 1.0)):
+        text += rows(NONE, "none", extra=f",{regime}") + rows([v + shift for v in NORM], "norm", extra=f",{regime}")
+    verdict = decide(analyze(read_table(table(tmp_path, text), OPTIONS)))
+    assert [(v.regime, v.decision) for v in verdict.verdicts] == [("cold", "adopt"), ("hot", "keep-baseline")]
+
+
+@pytest.mark.parametrize("word", ["nan", "inf", "diverged", "NaN"])
+def test_a_run_that_diverged_counts_as_unstable(tmp_path, word):
+    text = HEAD + rows(NONE, "none") + rows([*NORM[:4], word], "norm")
+    found = analyze(read_table(table(tmp_path, text), OPTIONS))
+    one = found.comparisons[0]
+    assert (one.n, one.planned_pairs) == (4, 5)
+    assert "survivors-only" in {caveat.code for caveat in one.caveats}
+    assert found.stability.arm("norm", "default").diverged == 1
+    assert decide(found).verdicts[0].decision == "inconclusive"  # better on the survivors, but less stable
+
+
+def test_an_empty_value_is_missing_and_no_divergence(tmp_path):
+    text = HEAD + rows(NONE, "none") + rows([*NORM[:4], ""], "norm")
+    found = analyze(read_table(table(tmp_path, text), OPTIONS))
+    assert found.comparisons[0].missing[0].why == "no value in the table"
+    assert found.stability is None
+
+
+def test_seeds_may_be_names(tmp_path):
+    text = HEAD + "".join(f"{v},run-{s},loss,{2 + s / 10 + len(v)}\n" for v in ("none", "ln") for s in (1, 2, 3))
+    found = analyze(read_table(table(tmp_path, text), OPTIONS))
+    assert found.seeds == ("run-1", "run-2", "run-3")
+
+
+def test_a_missing_column_is_named_with_the_nearest(tmp_path):
+    said = problems(table(tmp_path, "variant,seeds,metric,val\nnone,1,loss,3\n"))
+    assert "column 'seed' is missing (found: variant, seeds, metric, val); is it 'seeds'?" in said
+    assert "column 'value' is missing" in said
+
+
+def test_every_bad_row_is_reported_at_once(tmp_path):
+    said = problems(table(tmp_path, HEAD + "none,1,loss,3\nnone,1,loss,4\nln,1,loss,abc\nln,,loss,1\nln,2\n"))
+    assert said.splitlines() == [
+        "line 3: none, 1, loss, default is given already in line 2",
+        "line 4: value 'abc' is not a number",
+        "line 5: seed must not be empty",
+        "line 6: 2 cells under 4 columns",
+    ]
+
+
+def test_many_bad_rows_are_counted(tmp_path):
+    said = problems(table(tmp_path, HEAD + "".join(f"none,{i},loss,x{i}\n" for i in range(50))))
+    assert said.splitlines()[-1] == "and 38 more"
+
+
+def test_an_unknown_baseline_gets_a_suggestion(tmp_path):
+    said = problems(table(tmp_path), TableOptions("nnoe", lower=("loss",)))
+    assert "--baseline 'nnoe' is not in the table; it holds: none, norm; did you mean 'none'?" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (
+            TableOptions("none", primary="los"),
+            "--primary 'los' is not in the table; it holds: loss; did you mean 'loss'?",
+        ),
+        (TableOptions("none", lower=("loss",), higher=("loss",)), "cannot be better both lower and higher"),
+        (TableOptions("none", lower=("loss",), log=("x",)), "--log 'x' is not in the table"),
+    ],
+)
+def test_options_that_do_not_fit_are_named(tmp_path, options, says):
+    assert says in problems(table(tmp_path), options)
+
+
+def test_a_metric_of_unknown_direction_is_asked_about(tmp_path):
+    text = HEAD + rows(NONE, "none", "score") + rows(NORM, "norm", "score")
+    said = problems(table(tmp_path, text), TableOptions("none"))
+    assert said == "which way is 'score' better? Say --lower score or --higher score"
+
+
+def test_several_metrics_need_a_primary_one(tmp_path):
+    text = HEAD + rows(NONE, "none") + rows(NORM, "norm") + rows(NONE, "none", "acc") + rows(NORM, "norm", "acc")
+    assert "name the one that decides with --primary: loss, acc" in problems(table(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "column 'variant' is missing (found: nothing)"),
+        (HEAD.encode(), "holds no rows below its header"),
+        (b"\xff\xfe\x00", "is not UTF-8 at byte 0"),
+        (HEAD.encode() + b'none,1,loss,"3\n', "is not CSV"),
+        (HEAD.encode() + b"none,1,loss,3\n", "holds one variant only, 'none'"),
+        (b"variant,seed,seed,metric,value\n", "column 'seed' appears twice"),
+    ],
+)
+def test_what_is_no_table_is_said(tmp_path, content, says):
+    path = tmp_path / "runs.csv"
+    path.write_bytes(content)
+    assert says in problems(path)
+
+
+def test_a_missing_file_is_said(tmp_path):
+    assert problems(tmp_path / "no.csv") == "no such file"
+
+
+@pytest.mark.parametrize("given", [{"alpha": 0.0}, {"alpha": 0.7}, {"smallest_effect": -1.0}, {"margin": 0.0}])
+def test_numbers_that_make_no_sense_are_refused(given):
+    with pytest.raises(StatisticsError, match="must"):
+        TableOptions.checked(baseline="none", **given)

@@ -1,0 +1,71 @@
+"""Power before the runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablationlab.analysis.planning import power_plans
+from ablationlab.errors import StatisticsError
+from ablationlab.stats import detectable_effect, items_needed, paired_t_power, pairs_needed, tost_pairs_needed
+
+from .builder import CRITERIA, build, study
+
+
+def test_an_assumed_sd_gives_the_textbook_numbers():
+    found = power_plans(study(), sd=0.05)
+    row = found.rows[0]
+    assert row.question.id == "validation_loss/default/layernorm:none"
+    assert row.plan.needed == {0.8: pairs_needed(1.0), 0.9: pairs_needed(1.0, power=0.9)}
+    assert row.plan.needed[0.8] == 10
+    assert row.plan.planned_detectable[0.8] == pytest.approx(1.682 * 0.05, rel=1e-3)
+    assert row.equivalence[0.8] == tost_pairs_needed(1.0)
+    assert found.detectable[0.8] == pytest.approx(1.682, abs=1e-3)
+    assert dict(row.curve)[5] == pytest.approx(paired_t_power(1.0, 5))
+
+
+def test_the_family_shares_alpha():
+    made = study(variants=["none", "layernorm", "rmsnorm"])
+    assert [row.alpha for row in power_plans(made, sd=0.05).rows] == [0.025, 0.025]
+    one = study(variants=["none", "layernorm", "rmsnorm"], criteria=[{**CRITERIA[0], "correction": "none"}])
+    assert [row.alpha for row in power_plans(one, sd=0.05).rows] == [0.05, 0.05]
+
+
+def test_a_pilot_gives_its_sd_and_a_conservative_number(tmp_path):
+    build(tmp_path, study(seeds=[1, 2, 3]))
+    found = power_plans(study(), pilot=tmp_path)
+    row = found.rows[0]
+    assert row.sd_from == "pilot, 3 pairs"
+    assert row.plan.needed_conservative[0.8] >= row.plan.needed[0.8]
+    assert any("Seeds 1, 2, 3 are in the pilot too" in note for note in found.notes)
+
+
+def test_items_follow_from_the_discordance():
+    made = study(criteria=[{"metric": "next_token_accuracy", "smallest_effect": 0.01}])
+    assert power_plans(made, sd=0.01, discordance=0.1).rows[0].items == items_needed(0.01, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"sd": -1.0}, "--sd -1"),
+        ({"sd": 0.1, "discordance": 2.0}, "--discordance 2"),
+        ({"sd": float("nan")}, "--sd nan"),
+    ],
+)
+def test_assumptions_that_make_no_sense_are_refused(given, says):
+    with pytest.raises(StatisticsError, match=says):
+        power_plans(study(), **given)
+
+
+def test_what_cannot_be_planned_is_said():
+    assert "--pilot" in power_plans(study()).notes[0]
+    assert "registers no criteria" in power_plans(study(criteria=[])).notes[0]
+    assert "no smallest_effect" in power_plans(study(criteria=[{"metric": "perplexity"}]), sd=0.1).notes[0]
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.025, 0.05 / 3, 0.01, 0.05 / 6])
+@pytest.mark.parametrize("n", [3, 4, 5])
+def test_detectable_effects_exist_at_every_corrected_alpha(n, alpha):
+    """The library's noncentral t gives NaN at some of these values."""
+    effect = detectable_effect(n, alpha=alpha)
+    assert paired_t_power(effect, n, alpha=alpha) == pytest.approx(0.8, abs=1e-9)
