@@ -5,11 +5,20 @@ from typing import Any
 
 import pytest
 
+from ablationlab.config import ModelConfig, validated
 from ablationlab.data.corpus import load_corpus
 from ablationlab.errors import MismatchError
-from ablationlab.ledger import flattened, record_mismatches, refuse, result_mismatches, setting_mismatches
+from ablationlab.ledger import (
+    environment_mismatches,
+    flattened,
+    record_mismatches,
+    refuse,
+    result_mismatches,
+    setting_mismatches,
+)
+from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan
-from ablationlab.records import Declared, Divergence, Plan, Result, ResultsFolder, RunRecord, Timing
+from ablationlab.records import Declared, Divergence, Plan, Result, ResultsFolder, RunRecord, Start, Timing
 from ablationlab.status import check_ledger, run_statuses
 from ablationlab.study import parse_study
 from ablationlab.training.run_record import ensure_run_record
@@ -25,7 +34,10 @@ class Bench:
         self.results = ResultsFolder(folder)
         for run in self.plan.runs:
             place = self.results.run(run.id)
-            ensure_run_record(self.plan, study, run, place, corpus.record, "test", self.plan.environment, ())
+            model = validated(ModelConfig, run.model)
+            digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(model)}
+            execution, environment = self.plan.execution, self.plan.environment
+            ensure_run_record(self.plan, study, run, place, digests, "test", execution, environment, ())
 
     def record(self, variant: str, seed: int = 1) -> RunRecord:
         run = next(run for run in self.plan.runs if (run.variant, run.seed) == (variant, seed))
@@ -230,3 +242,33 @@ def test_the_status_of_a_run_is_read_from_its_files(bench):
     assert lock.acquire()
     assert {s.id: s.state for s in run_statuses(bench.plan, bench.results)}[first.id] == "running"
     lock.release()
+
+
+def _start(**changes: Any) -> Start:
+    calm: dict[str, Any] = {
+        "step": 0,
+        "versions": {"torch": "2"},
+        "code_hash": "a",
+        "processor": "p",
+        "device_name": "d",
+        "threads": 1,
+        "drift": (),
+    }
+    return Start(**{**calm, **changes})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"code_hash": "b"}, ["library or code versions differ"]),
+        ({"versions": {"torch": "3"}}, ["library or code versions differ"]),
+        ({"threads": 2}, ["device or threads differ"]),
+        ({"device_name": "other"}, ["device or threads differ"]),
+        ({"step": 6}, []),
+        ({"code_hash": "b", "drift": ("accepted",)}, []),
+    ],
+)
+def test_a_run_that_went_on_in_another_environment_matches_no_other_unless_that_was_accepted(bench, change, said):
+    calm = bench.finish(bench.record("none"), history=(_start(),))
+    other = bench.finish(bench.record("layernorm"), history=(_start(), _start(**change)))
+    assert environment_mismatches(other, calm) == said

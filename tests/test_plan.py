@@ -170,7 +170,7 @@ def test_a_stack_holds_runs_of_one_shape_with_those_of_a_variant_side_by_side(pl
 
 
 def test_threads_are_shared_out_among_the_workers_asked_for(plan_of, monkeypatch):
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    monkeypatch.setattr("ablationlab.plan.usable_cores", lambda: 8)
     assert plan_of({"execution.threads": "auto"}, workers=2).execution.threads == 4
     assert plan_of({"execution.threads": "auto"}, workers=8).execution.threads == 1, "6 stacks keep 6 busy"
     assert plan_of({"execution.threads": 3}, workers=2).execution.threads == 3

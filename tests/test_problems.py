@@ -5,11 +5,10 @@ from typing import Literal
 import pytest
 from pydantic import ValidationError
 
-from ablationlab.config import Count, Frozen, Positive
+from ablationlab.config import Count, Frozen, Positive, validated
 from ablationlab.errors import Problem, StudyError, UnknownNameError, nearest
 from ablationlab.problems import problems_of
 from ablationlab.registry import Registry
-from ablationlab.study import validated
 
 
 class Inner(Frozen):

@@ -55,7 +55,8 @@ def checkpoint(**changes: Any) -> Checkpoint:
         "divergence": None,
         "last_gradient_norm": 1.25,
         "train_seconds": 0.5,
-        "starts": 1,
+        "history": (),
+        "plan_hash": "00",
     }
     return Checkpoint(**{**fields, **changes}).sealed()
 
@@ -264,6 +265,8 @@ def test_the_layout_of_a_results_folder_is_the_documented_one(tmp_path):
     assert results.plan == tmp_path / "plan.lock"
     assert not run.done
     result().create(run.result)
+    assert not run.done  # a result without the record it belongs to proves nothing
+    run.record.write_text("{}")
     assert run.done
 
 

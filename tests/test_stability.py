@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -72,6 +72,7 @@ def test_a_constant_curve_has_no_spike_and_the_part_after_nan_is_ignored():
     assert spike_score([*losses[:100], nan, 99.0, 99.0, 99.0]) == spike_score(losses[:100])
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 20), min_size=12, max_size=80))
 def test_any_curve_has_a_finite_score(losses):
     found = spike_score(losses)
@@ -143,6 +144,7 @@ def test_five_of_five_against_none_excludes_zero_and_three_pairs_never_do():
     assert stability_gain([False] * 3 + [True] * 2, [True] * 5).low < 0
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=12))
 def test_swapping_the_arms_flips_the_gain(pairs):
     variant, reference = zip(*pairs, strict=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
+from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig, steps_of
 from ablationlab.errors import StudyError
 from ablationlab.records import slug
 from ablationlab.study import Study, load_study, parse_study
@@ -452,8 +452,8 @@ def test_a_regime_that_gives_tokens_replaces_the_steps_of_the_study(study_table)
     study = parse_study(study_table({"regimes": {"long": {"training": {"tokens": 640}}}}))
     model, training = study.in_regime("long")
     assert (training.steps, training.tokens) == (None, 640)
-    assert study.steps(model, training) == 10
-    assert study.steps(study.model, study.training) == 12
+    assert steps_of(model, training) == 10
+    assert steps_of(study.model, study.training) == 12
 
 
 def test_a_regime_with_a_preset_has_the_shape_of_that_preset(study_table):

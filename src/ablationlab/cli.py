@@ -13,8 +13,8 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from ablationlab import __version__
-from ablationlab.errors import AblationLabError
-from ablationlab.verbs_analysis import register
+from ablationlab.errors import AblationLabError, RunFailure
+from ablationlab.verbs_analysis import judge, register
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -100,7 +100,9 @@ def _seal(
 def _crew(plan: Plan, workers: int | None) -> int:
     if workers is not None:
         return workers
-    return 1 if plan.execution.device == "cuda" else max(1, (os.cpu_count() or 1) // plan.execution.threads)
+    from ablationlab.plan import usable_cores
+
+    return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
 
 
 @app.command
@@ -182,22 +184,24 @@ def run(
     _say_what_waits(console, resolved)
     done_steps = sum(status.steps for status in before if status.result is not None)
     if waiting:
+        job = Job(sealed, results.path, resolved.data, drift, accept_drift)
         with display_for(console, sealed, done_steps) as display:
-            finished = execute(Job(sealed, results.path, drift), _crew(sealed, workers), display.hear)
+            finished = execute(job, _crew(sealed, workers), display.hear)
         if not finished:
-            again = _again(study, out, set_)
-            console.print(f"Stopped; every run has its checkpoint. Go on with: {again}", markup=False, highlight=False)
+            again = _again(study, out, set_) + (" --accept-drift" if accept_drift else "")
+            text = f"Stopped at a step boundary; what was in training has its checkpoint. Go on with: {again}"
+            console.print(text, markup=False, highlight=False)
             return INTERRUPTED
-    pairs = check_ledger(sealed, results)
     console.print()
     console.print(results_table(sealed, run_statuses(sealed, results)))
+    pairs = check_ledger(sealed, results)
     console.print(
         f"\nLedger: {pairs} variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
-        f"stack width, threads and versions.\nEvery run is in {results.runs}",
+        f"stack width, threads and versions.",
         markup=False,
         highlight=False,
     )
-    return OK
+    return judge(results, console)
 
 
 @app.command
@@ -332,7 +336,7 @@ def main(arguments: list[str] | None = None) -> None:
         if debug:
             raise
         console.print(f"error: {error}", markup=False, highlight=False)
-        sys.exit(FAILED if type(error).__name__ == "RunFailure" else USAGE)
+        sys.exit(FAILED if isinstance(error, RunFailure) else USAGE)
     except KeyboardInterrupt:
         console.print("Interrupted.", markup=False)
         sys.exit(INTERRUPTED)

@@ -5,12 +5,17 @@ Everything here is plain values. Nothing mutates a config; a change is a new one
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from ablationlab.registry import Registry
 
+M = TypeVar("M", bound=BaseModel)
+#: The regime without overrides; every study has it.
+DEFAULT_REGIME = "default"
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -47,8 +52,8 @@ class FrontEnd(Frozen):
     def _affine_belongs_to_a_norm(self) -> Self:
         if self.gain and self.norm not in ("layernorm", "rmsnorm"):
             raise ValueError(f"gain needs norm = 'layernorm' or 'rmsnorm', not {self.norm!r}")
-        if self.bias and self.norm != "layernorm":
-            raise ValueError(f"bias needs norm = 'layernorm', not {self.norm!r}")
+        if self.bias and (self.norm != "layernorm" or not self.gain):
+            raise ValueError(f"bias needs norm = 'layernorm' with gain = true, not {self.norm!r}")
         return self
 
 
@@ -188,3 +193,42 @@ PRESETS.add(
         shape={"layers": 24, "width": 2048, "heads": 16, "context": 2048, "vocabulary": 50257},
     ),
 )
+
+
+def validated(kind: type[M], data: Any) -> M:
+    """Read a settings table from plain values, by the rules of a study file."""
+    # Through JSON, so that a TOML file and a plan.lock are read by the same strict rules (a list may be a tuple).
+    return kind.model_validate_json(json.dumps(data, default=_no_json))
+
+
+def _no_json(value: Any) -> Any:
+    # TOML's dates and times: no setting is one, so they arrive as a table, which no setting takes for a text.
+    return {type(value).__name__: str(value)}
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables, the second laid over the first."""
+    both = dict(base)
+    for key, value in over.items():
+        inner = both.get(key)
+        both[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return both
+
+
+def merged_model(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A regime's model over the study's; one that names a preset replaces it, for half a shape is nobody's wish."""
+    return dict(over) if "preset" in over else merged(base, over)
+
+
+def merged_training(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A regime's training over the study's; tokens take the place of steps, and the other way round."""
+    kept = {k: v for k, v in base.items() if not (k in ("steps", "tokens") and {"steps", "tokens"} & over.keys())}
+    return merged(kept, over)
+
+
+def steps_of(model: ModelConfig, training: TrainingConfig) -> int:
+    """Number of steps of a run, from its steps or its tokens."""
+    if training.steps is not None:
+        return training.steps
+    assert training.tokens is not None
+    return training.tokens // (training.batch * model.context)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.records import Plan, PlannedRun
-from ablationlab.study import validated
 
 if TYPE_CHECKING:
     import torch

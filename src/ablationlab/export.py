@@ -8,13 +8,12 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor, nn
 
-from ablationlab.config import FrontEnd, ModelConfig
+from ablationlab.config import FrontEnd, ModelConfig, validated
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.errors import ExportError, RecordError
 from ablationlab.model import forward
 from ablationlab.records import Result, RunFolder, RunRecord
 from ablationlab.storage import new_folder, write_bytes
-from ablationlab.study import validated
 from ablationlab.training import checkpoints
 
 

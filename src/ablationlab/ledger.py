@@ -64,9 +64,23 @@ def record_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     for field in ("data_order_hash", "shared_init_hash", "corpus", "execution", "plan_hash"):
         if getattr(a, field) != getattr(b, field):
             found.append(f"{field} differs")
-    if a.environment.versions != b.environment.versions or a.environment.code_hash != b.environment.code_hash:
+    made = [(one.environment.versions, one.environment.code_hash) for one in (a, b)]
+    if made[0] != made[1] and not (a.drift or b.drift):
         found.append("library or code versions differ")
     return found
+
+
+def environment_mismatches(a: Result, b: Result) -> list[str]:
+    """Whether two runs were made in different environments that nobody accepted.
+
+    Drift that was accepted on the command line is in the history; the analysis lists it as a deviation.
+    """
+    if any(start.drift for start in (*a.history, *b.history)):
+        return []
+    made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in one.history} for one in (a, b)]
+    where = [{(start.device_name, start.threads) for start in one.history} for one in (a, b)]
+    found = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
+    return found + (["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else [])
 
 
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:

@@ -95,9 +95,10 @@ def decode(
     model: ModelConfig,
     *,
     dtype: torch.dtype = torch.float32,
+    head_dtype: torch.dtype | None = None,
     dropout: Dropout | None = None,
 ) -> Tensor:
-    """logits_RBTV from the vectors entering block 1."""
+    """logits_RBTV from the vectors entering block 1; the head runs in ``head_dtype`` where that is given."""
     if dropout is not None:
         x = dropout(x, "front")
     for i in range(model.layers):
@@ -107,7 +108,7 @@ def decode(
     if model.final_norm:
         x = layer_norm(params, "final_norm", x, model)
     head = params["tok.weight"] if model.tied else params["head.weight"]
-    return linear(x, head.transpose(1, 2), params.get("head.bias"), dtype).float()
+    return linear(x, head.transpose(1, 2), params.get("head.bias"), head_dtype or dtype).float()
 
 
 def attention(

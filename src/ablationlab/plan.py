@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from ablationlab.config import ModelConfig
+from ablationlab.config import DEFAULT_REGIME, ModelConfig, steps_of, validated
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.environment import current, drift
 from ablationlab.errors import PlanError
@@ -18,11 +18,18 @@ from ablationlab.ledger import refuse, setting_mismatches
 from ablationlab.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
 from ablationlab.records import Budget, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
 from ablationlab.storage import content_hash
-from ablationlab.study import DEFAULT_REGIME, Study, validated
+from ablationlab.study import Study
 from ablationlab.variants import VARIANTS, Variant
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: an affinity mask, as containers and taskset set it, counts."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def default_folder(study: Study) -> Path:
@@ -52,7 +59,7 @@ def make_plan(
     ]
     width = _stack_width(study, cells, device_kind)
     stacks = _stacks(study, cells, width)
-    cores = os.cpu_count() or 1
+    cores = usable_cores()
     wanted = study.execution.threads
     busy = min(workers or cores, len(stacks))
     threads = wanted if wanted != "auto" else max(1, cores // busy) if device_kind == "cpu" else 1
@@ -91,7 +98,7 @@ def _cell(study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: s
         why = error.errors()[0]
         raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why['msg']}") from error
     check_length(corpus.record, model.context)
-    steps = study.steps(model, training)
+    steps = steps_of(model, training)
     tokens = steps * training.batch * model.context
     resolved = training.changed(steps=steps, tokens=None, precision=precision)
     what: dict[str, Any] = {
@@ -166,6 +173,8 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
     for run in runs:
         base = by_cell[run.regime, run.seed, study.baseline]
         arms = [VARIANTS[run.variant], VARIANTS[study.baseline]]
+        if run.variant != study.baseline and run.model == base.model:
+            raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
         declared = [Declared(settings=arm.changes, parameters=arm.parameters) for arm in arms]
         found = setting_mismatches(run, base, declared) + _parameter_mismatches(run, base, arms)
         refuse(run.id, base.id, found)

@@ -7,14 +7,14 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rich.console import Console
+from rich.console import Console, Group
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
     TaskID,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -71,10 +71,12 @@ class _Counter:
 
     def hear(self, event: Event) -> None:
         if event.kind == "progress":
-            self.first.setdefault(event.stack, event.payload.step)
+            self.first[event.stack] = event.payload.start
             self.at[event.stack] = event.payload.step
-        elif event.kind == "done" and event.stack in self.at:
-            self.at[event.stack] = self.plan.run(self.plan.stacks[event.stack][0]).budget.steps
+        elif event.kind in ("done", "elsewhere"):
+            steps = self.plan.run(self.plan.stacks[event.stack][0]).budget.steps
+            self.first.setdefault(event.stack, steps)
+            self.at[event.stack] = steps
 
     @property
     def fresh(self) -> int:
@@ -90,39 +92,45 @@ class LiveDisplay:
 
     def __init__(self, console: Console, plan: Plan, done_steps: int) -> None:
         self.plan, self.counter = plan, _Counter(plan, done_steps)
-        self.bars = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(bar_width=28),
+        self.total = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
             MofNCompleteColumn(),
-            TimeElapsedColumn(),
+            TextColumn("steps, left"),
             TimeRemainingColumn(),
+            console=console,
+        )
+        self.stacks = Progress(
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
             TextColumn("{task.fields[numbers]}", markup=False),
             console=console,
         )
-        self.overall = self.bars.add_task("all runs, steps", total=_total_steps(plan), completed=done_steps, numbers="")
+        self.live = Live(Group(self.total, self.stacks), console=console, refresh_per_second=4)
+        self.overall = self.total.add_task("all runs", total=_total_steps(plan), completed=done_steps)
         self.lines: dict[int, TaskID] = {}
 
     def __enter__(self) -> Self:
-        self.bars.start()
+        self.live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.bars.stop()
+        self.live.stop()
 
     def hear(self, event: Event) -> None:
         """Move the bars."""
         self.counter.hear(event)
-        self.bars.update(self.overall, completed=self.counter.done)
+        self.total.update(self.overall, completed=self.counter.done)
         if event.kind == "progress":
             if event.stack not in self.lines:
                 label = _label(self.plan, event.stack)
-                self.lines[event.stack] = self.bars.add_task(label, total=event.payload.steps, numbers="")
-            self.bars.update(self.lines[event.stack], completed=event.payload.step, numbers=_numbers(event))
-        elif event.kind in ("done", "failed", "stopped") and event.stack in self.lines:
-            self.bars.remove_task(self.lines.pop(event.stack))
+                self.lines[event.stack] = self.stacks.add_task(label, total=event.payload.steps, numbers="")
+            self.stacks.update(self.lines[event.stack], completed=event.payload.step, numbers=_numbers(event))
+        elif event.kind in ("done", "elsewhere", "failed", "stopped") and event.stack in self.lines:
+            self.stacks.remove_task(self.lines.pop(event.stack))
         note = _sentence(self.plan, event)
         if note:
-            self.bars.console.print(note, markup=False, highlight=False)
+            self.live.console.print(note, markup=False, highlight=False)
 
 
 class PlainDisplay:
@@ -159,6 +167,8 @@ class PlainDisplay:
 
 def _sentence(plan: Plan, event: Event) -> str:
     """What deserves a line of its own."""
+    if event.kind == "waiting":
+        return f"All that is left is being trained by another process ({event.payload}); waiting for it."
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)

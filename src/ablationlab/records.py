@@ -231,6 +231,18 @@ class Divergence(Part):
     cause: str
 
 
+class Start(Part):
+    """One start of training that a run's weights go back to: after which step, and in which environment."""
+
+    step: int
+    versions: dict[str, str]
+    code_hash: str
+    processor: str
+    device_name: str
+    threads: int
+    drift: tuple[str, ...]
+
+
 class Timing(Part):
     """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
 
@@ -253,6 +265,7 @@ class Result(Record):
     metrics: dict[str, float | None]
     checkpoint: str
     weights_sha256: str
+    history: tuple[Start, ...] = ()
     timing: Timing
     finished: str
 
@@ -274,6 +287,7 @@ class Checkpoint(Record):
 
     KIND: ClassVar[str] = "checkpoint"
     id: str
+    plan_hash: str
     step: int
     files: dict[str, str]
     metrics_bytes: int
@@ -282,7 +296,7 @@ class Checkpoint(Record):
     divergence: Divergence | None
     last_gradient_norm: float | None
     train_seconds: float
-    starts: int
+    history: tuple[Start, ...]
     seal: str = ""
 
     def sealed(self) -> Self:
@@ -351,8 +365,8 @@ class RunFolder:
 
     @property
     def done(self) -> bool:
-        """Whether the run has its result."""
-        return self.result.exists()
+        """Whether the run has its result, and the record that the result belongs to."""
+        return self.result.exists() and self.record.exists()
 
 
 class ResultsFolder:

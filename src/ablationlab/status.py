@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablationlab.ledger import record_mismatches, refuse, result_mismatches
+from ablationlab.ledger import environment_mismatches, record_mismatches, refuse, result_mismatches
 from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
 from ablationlab.storage import Lock
 
@@ -47,12 +47,14 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
                 refuse(
                     f"the record of {run.id}", "the sealed plan", ["plan_hash differs: it was made under another plan"]
                 )
-            refuse(f"the record of {run.id}", "its result", result_mismatches(record, Result.read(folder.result)))
-            records[run.regime, run.seed, run.variant] = record
+            result = Result.read(folder.result)
+            refuse(f"the record of {run.id}", "its result", result_mismatches(record, result))
+            records[run.regime, run.seed, run.variant] = record, result
     pairs = 0
-    for (regime, seed, variant), record in records.items():
+    for (regime, seed, variant), (record, result) in records.items():
         base = records.get((regime, seed, str(plan.study["baseline"])))
         if base is not None and variant != plan.study["baseline"]:
-            refuse(record.id, base.id, record_mismatches(record, base))
+            found = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
+            refuse(record.id, base[0].id, found)
             pairs += 1
     return pairs

@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from ablationlab.config import (
+    DEFAULT_REGIME,
     Count,
     DataConfig,
     EvaluationConfig,
@@ -25,9 +25,13 @@ from ablationlab.config import (
     NonNegative,
     Positive,
     TrainingConfig,
+    merged,
+    merged_model,
+    merged_training,
+    validated,
 )
-from ablationlab.data.sources import SOURCES, looks_like_path
-from ablationlab.data.tokenizers import TOKENIZERS
+from ablationlab.crosschecks import cross_checks
+from ablationlab.data.sources import looks_like_path
 from ablationlab.errors import Problem, StudyError
 from ablationlab.metrics import METRICS
 from ablationlab.problems import problems_of
@@ -35,9 +39,6 @@ from ablationlab.records import slug
 from ablationlab.stability import SPIKE_SCORE
 from ablationlab.storage import content_hash
 from ablationlab.variants import VARIANTS
-
-DEFAULT_REGIME = "default"
-M = TypeVar("M", bound=BaseModel)
 
 
 class Regime(Frozen):
@@ -148,14 +149,21 @@ class Study(Frozen):
 
     @property
     def hash(self) -> str:
-        """Hash of the whole resolved study."""
-        return content_hash(self.model_dump(mode="json"))
+        """Hash of the whole resolved study.
+
+        Defaults are left out, so that a version with more settings still knows it; so is the folder of a corpus
+        given by path, which may move: the plan pins the text itself.
+        """
+        body = self.model_dump(mode="json", exclude_defaults=True)
+        if looks_like_path(self.data.corpus):
+            body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
+        return content_hash(body)
 
     @property
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
         fields = {"baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers"}
-        return content_hash(self.model_dump(mode="json", include=fields))
+        return content_hash(self.model_dump(mode="json", include=fields, exclude_defaults=True))
 
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""
@@ -167,16 +175,9 @@ class Study(Frozen):
             return self.model, self.training
         regime = self.regimes[name]
         return (
-            validated(ModelConfig, _merged_model(self.model.model_dump(mode="json"), regime.model)),
-            validated(TrainingConfig, _merged_budget(self.training.model_dump(mode="json"), regime.training)),
+            validated(ModelConfig, merged_model(self.model.model_dump(mode="json"), regime.model)),
+            validated(TrainingConfig, merged_training(self.training.model_dump(mode="json"), regime.training)),
         )
-
-    def steps(self, model: ModelConfig, training: TrainingConfig) -> int:
-        """Number of steps of a run."""
-        if training.steps is not None:
-            return training.steps
-        assert training.tokens is not None
-        return training.tokens // (training.batch * model.context)
 
 
 def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -184,36 +185,6 @@ def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
     if repeated:
         raise ValueError(f"given more than once: {', '.join(map(str, repeated))}")
     return values
-
-
-def validated(kind: type[M], data: Any) -> M:
-    """Read a settings table from plain values, by the rules of a study file."""
-    # Through JSON, so that a TOML file and a plan.lock are read by the same strict rules (a list may be a tuple).
-    return kind.model_validate_json(json.dumps(data, default=_no_json))
-
-
-def _no_json(value: Any) -> Any:
-    # TOML's dates and times: no setting is one, so they arrive as a table, which no setting takes for a text.
-    return {type(value).__name__: str(value)}
-
-
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
-    for key, value in over.items():
-        inner = merged.get(key)
-        merged[key] = _merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _merged_model(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    # A regime that names a preset replaces the study's model: half of one shape and half of another is nobody's wish.
-    return dict(over) if "preset" in over else _merged(base, over)
-
-
-def _merged_budget(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    # A regime that gives tokens replaces a study's steps, and the other way round.
-    kept = {k: v for k, v in base.items() if not (k in ("steps", "tokens") and {"steps", "tokens"} & over.keys())}
-    return _merged(kept, over)
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
@@ -224,13 +195,9 @@ def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
         study = validated(Study, data)
     except ValidationError as error:
         problems += problems_of(error, Study, data)
-    problems += _unknown_variants(data)
-    problems += _unknown_data(data)
-    problems += _regime_problems(data)
-    if study is not None and not problems:
-        problems += _cross_checks(study)
+    problems += cross_checks(data)
     if problems:
-        raise StudyError(source, _without_repeats(problems))
+        raise StudyError(source, list(dict.fromkeys(problems)))
     assert study is not None
     return study
 
@@ -279,110 +246,23 @@ def _apply_override(data: dict[str, Any], override: str) -> list[Problem]:
     except tomllib.TOMLDecodeError:
         value = text.strip()
     table = data
+    if parts[-1] in ("steps", "tokens") and parts[-2:-1] == ["training"]:
+        _forget_budget(data, parts[:-1])
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             return [Problem(repr(override), f"{part!r} is a value, not a table")]
     if isinstance(value, dict) and isinstance(table.get(parts[-1]), dict):
-        value = _merged(table[parts[-1]], value)
+        value = merged(table[parts[-1]], value)
     table[parts[-1]] = value
     return []
 
 
-def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
-    names = data.get("variants")
-    if not isinstance(names, Sequence) or isinstance(names, str):
-        return []
-    return [
-        Problem.unknown(f"variants[{position}]", "variant", name, VARIANTS)
-        for position, name in enumerate(names)
-        if isinstance(name, str) and name not in VARIANTS
-    ]
-
-
-def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:
-    table = data.get("data")
-    corpus, tokenizer = (table.get("corpus"), table.get("tokenizer")) if isinstance(table, dict) else (None, None)
-    found = []
-    if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in SOURCES:
-        found.append(Problem.unknown("data.corpus", "corpus", corpus, [*SOURCES, "path/to/file.txt or folder/"]))
-    if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
-        found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
-    return found
-
-
-def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
-    """Validate each regime's overrides where they stand, so that the message names the regime's own key."""
-    regimes = data.get("regimes")
-    if not isinstance(regimes, dict):
-        return []
-    found: list[Problem] = []
-    for name, regime in regimes.items():
-        if not isinstance(regime, dict):
-            continue
-        for part, kind, merge in (
-            ("model", ModelConfig, _merged_model),
-            ("training", TrainingConfig, _merged_budget),
-        ):
-            base, over = data.get(part), regime.get(part)
-            if not isinstance(base, dict) or not isinstance(over, dict) or not over:
-                continue
-            before = set(map(str, _problems(kind, base, part)))
-            merged = _problems(kind, merge(base, over), part)
-            found += [problem.under(f"regimes.{name}") for problem in merged if str(problem) not in before]
-    return found
-
-
-def _problems(kind: type[BaseModel], data: Mapping[str, Any], key: str) -> list[Problem]:
-    try:
-        validated(kind, data)
-    except ValidationError as error:
-        return [problem.under(key) for problem in problems_of(error, kind, data)]
-    return []
-
-
-def _cross_checks(study: Study) -> list[Problem]:
-    """Checks between tables, on a study whose every table is right by itself."""
-    found: list[Problem] = []
-    for regime in study.regime_names():
-        model, training = study.in_regime(regime)
-        key = "training" if regime == DEFAULT_REGIME else f"regimes.{regime}.training"
-        per_step = training.batch * model.context
-        if training.tokens is not None and training.tokens % per_step:
-            low = training.tokens // per_step * per_step
-            near = f"{max(low, per_step)} or {max(low, per_step) + per_step}"
-            allowed = f"multiples of batch x context = {per_step}, such as {near}"
-            found.append(Problem(f"{key}.tokens", "is no whole number of steps", str(training.tokens), allowed))
-            continue
-        steps = study.steps(model, training)
-        if training.schedule == "warmup-cosine" and training.warmup >= steps:
-            found.append(
-                Problem(f"{key}.warmup", "must be shorter than the run", str(training.warmup), f"below {steps}")
-            )
-    arms = [(f"contrasts[{i}]", pair) for i, pair in enumerate(study.contrasts)]
-    for i, criterion in enumerate(study.criteria):
-        key = f"criteria[{i}]"
-        if criterion.regime not in study.regime_names():
-            found.append(Problem.unknown(f"{key}.regime", "regime", criterion.regime, study.regime_names()))
-        if criterion.contrast is not None:
-            arms.append((f"{key}.contrast", criterion.contrast))
-    asked = [(c.metric, c.regime, frozenset(c.contrast or ())) for c in study.criteria]
-    for i, question in enumerate(asked):
-        if (first := asked.index(question)) != i:
-            found.append(Problem(f"criteria[{i}]", f"asks again what criteria[{first}] asks", question[0]))
-    for key, pair in arms:
-        found += [
-            Problem.unknown(key, "variant of this study", n, study.variants) for n in pair if n not in study.variants
-        ]
-        if pair[0] == pair[1]:
-            found.append(Problem(key, "compares a variant with itself", pair[0]))
-    if study.sweep is not None:
-        shared = sorted(set(study.sweep.selection_seeds) & set(study.seeds))
-        if shared:
-            text = "a rate must be chosen on other seeds than those it is judged on"
-            found.append(Problem("sweep.selection_seeds", text, ", ".join(map(str, shared))))
-    return found
-
-
-def _without_repeats(problems: Sequence[Problem]) -> list[Problem]:
-    return list(dict.fromkeys(problems))
+def _forget_budget(data: dict[str, Any], path: Sequence[str]) -> None:
+    """Steps given on the command line take the place of tokens in the file, and the other way round."""
+    table: Any = data
+    for part in path:
+        table = table.get(part) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        for name in ("steps", "tokens"):
+            table.pop(name, None)

@@ -60,6 +60,11 @@ def analysis_view(
     if analysis.ledger is not None:
         yield _lines("Ledger", [analysis.ledger.text])
     yield ""
+    yield from verdict_view(analysis, verdict)
+
+
+def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
+    """The decisions, the hypotheses and what to do."""
     yield _verdicts(analysis, verdict)
     if analysis.source == "records":
         found = [f"{k} {h.status}. {h.statement} Because: {h.why}." for k, h in verdict.hypotheses.items()]

@@ -11,7 +11,10 @@ from cyclopts import App, Parameter
 from ablationlab.errors import AblationLabError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ablationlab.analysis import Material
+    from ablationlab.records import ResultsFolder
 
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
@@ -95,6 +98,28 @@ def analyze(
         console.print(part, markup=False, highlight=False)
     console.print(
         f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}", markup=False, highlight=False
+    )
+    return 0
+
+
+def judge(results: ResultsFolder, console: Console) -> int:
+    """The last step of `run`: analyze, write both files, show the verdict; `analyze` shows everything."""
+    from ablationlab.analysis import analyze as compute
+    from ablationlab.analysis import read_results
+    from ablationlab.tables_analysis import verdict_view
+    from ablationlab.verdict import decide
+
+    analysis = compute(read_results(results.path, None))
+    verdict = decide(analysis)
+    analysis.replace(results.path / "analysis.json")
+    verdict.replace(results.path / "verdict.json")
+    console.print()
+    for part in verdict_view(analysis, verdict):
+        console.print(part, markup=False, highlight=False)
+    console.print(
+        f"\nEvery run is in {results.runs}; every comparison: ablationlab analyze {results.path}",
+        markup=False,
+        highlight=False,
     )
     return 0
 

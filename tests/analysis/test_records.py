@@ -13,7 +13,7 @@ from statsmodels.stats.multitest import multipletests
 from ablationlab.analysis import analyze, read_results
 from ablationlab.conclusions import Analysis
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.records import Plan, Record, ResultsFolder
+from ablationlab.records import Plan, ResultsFolder
 
 from .builder import CRITERIA, ENVIRONMENT, build, calm, outcome, study, write_run
 
@@ -269,7 +269,8 @@ def test_a_plan_sealed_anew_after_the_runs_is_refused(tmp_path):
     path = ResultsFolder(tmp_path).plan
     data = json.loads(path.read_text())
     data["study"]["criteria"][0]["alpha"] = 0.2
-    plan = Record.read.__func__(Plan, _written(path, data))
+    plan, holds = Plan.read_with_seal(_written(path, data))
+    assert not holds
     plan.sealed().replace(path)
     with pytest.raises(MismatchError, match="made under another plan"):
         read_results(tmp_path)
@@ -313,6 +314,12 @@ def test_a_study_without_criteria_is_exploratory_and_still_judged(tmp_path):
     assert codes(found) == ["no-criteria"]
     assert found.primary == "validation_loss"
     assert find(found, PRIMARY).outcome == "better"
+
+
+def test_a_registered_metric_that_was_never_measured_is_a_deviation(tmp_path):
+    build(tmp_path, study(criteria=[*CRITERIA, {"metric": "next_token_accuracy"}]))
+    found = analyze(read_results(tmp_path))
+    assert [(d.code, d.about) for d in found.deviations] == [("missing-metric", "next_token_accuracy")]
 
 
 def test_an_empty_or_foreign_folder_says_what_it_is(tmp_path):

@@ -73,7 +73,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
     found = {}
     for run in sorted((folder / "runs").iterdir()):
         result = json.loads((run / "result.json").read_text())
-        for volatile in ("timing", "finished"):
+        for volatile in ("timing", "finished", "history"):
             del result[volatile]
         found[f"{run.name}/result"] = json.dumps(result, sort_keys=True)
         for file in (run / "metrics.jsonl", *sorted(run.glob("checkpoints/*/*.safetensors"))):

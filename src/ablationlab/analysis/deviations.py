@@ -41,13 +41,13 @@ def of_runs(plan: Plan, results: ResultsFolder, done: Mapping[str, tuple[RunReco
     if diverged:
         text = f"{len(diverged)} runs diverged: {_list(diverged)}. They count as unstable and have no other value."
         found.append(DeviationPart(code="diverged-runs", about="runs", text=text))
-    return found + _drift(plan, {name: record for name, (record, _) in done.items()})
+    return found + _drift(plan, done)
 
 
-def _drift(plan: Plan, records: Mapping[str, RunRecord]) -> list[DeviationPart]:
+def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[DeviationPart]:
     by_line: dict[str, list[str]] = {}
-    for name, record in records.items():
-        lines = list(record.drift)
+    for name, (record, result) in done.items():
+        lines = list(dict.fromkeys([*record.drift, *(line for start in result.history for line in start.drift)]))
         sealed, made = plan.environment, record.environment
         if not lines and (sealed.versions, sealed.code_hash) != (made.versions, made.code_hash):
             lines = ["library or code versions differ from those the plan was sealed with"]

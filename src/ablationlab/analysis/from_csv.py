@@ -16,11 +16,11 @@ from typing import Any, Literal
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.material import Arm, Ask, Material, with_macro
 from ablationlab.conclusions import DeviationPart, RunStabilityPart, Seed
+from ablationlab.config import DEFAULT_REGIME
 from ablationlab.errors import StatisticsError, TableError, nearest
 from ablationlab.metrics import METRICS, Metric
 from ablationlab.stability import SPIKE_SCORE
 from ablationlab.storage import content_hash
-from ablationlab.study import DEFAULT_REGIME
 
 NEEDED = ("variant", "seed", "metric", "value")
 OPTIONAL = ("regime", "task")

@@ -187,6 +187,10 @@ def _deviations(
     found += of_runs(plan, results, {run.planned.id: (run.record, run.result) for run in done})
     if study_file is not None:
         found += against_file(study, study_file)
+    measured = {"spike_score"}.union(*(run.result.metrics for run in done))
+    for name in dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured):
+        text = f"{name} is registered, but no run has a value of it: its question is not answered."
+        found.append(DeviationPart(code="missing-metric", about=name, text=text))
     if not study.criteria:
         text = "The study registers no criteria: every comparison and verdict is exploratory."
         found.append(DeviationPart(code="no-criteria", about="criteria", text=text))

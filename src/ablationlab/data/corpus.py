@@ -68,7 +68,7 @@ def _read(corpus: str) -> tuple[str, str, str]:
         origin = f"path {path}" if len(files) == 1 else f"path {path} ({len(files)} files)"
         return text, origin, hashlib.sha256(text.encode()).hexdigest()
     source = SOURCES[corpus]
-    return _utf8(fetch(source)), source.url, source.sha256
+    return _utf8(fetch(source)), f"named source, canonical address {source.url}", source.sha256
 
 
 def _text_files(path: Path) -> list[Path]:

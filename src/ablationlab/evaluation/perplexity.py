@@ -54,7 +54,9 @@ def validation_totals(
         span = torch.stack([tokens[start : start + length + 1] for start, length in batch])
         inputs = span[:, :-1].expand(len(fronts), -1, -1)
         vectors = embed(params, inputs, model, fronts)
-        totals.add(decode(params, vectors, model, dtype=dtype), span[:, 1:], vectors)
+        # The head in fp32 whatever the precision: bf16 logits tie, and ties would go to the smaller token id.
+        logits = decode(params, vectors, model, dtype=dtype, head_dtype=torch.float32)
+        totals.add(logits, span[:, 1:], vectors)
     return totals
 
 
@@ -74,7 +76,7 @@ def run_metrics(totals: Totals, run: int, validation_bytes: int) -> dict[str, fl
     loss = nll / totals.tokens
     return {
         "validation_loss": loss,
-        "perplexity": math.exp(loss) if loss < 700 else math.inf,
+        "perplexity": math.exp(min(loss, 700.0)),
         "bits_per_byte": nll / math.log(2) / validation_bytes,
         "next_token_accuracy": float(totals.hits_R[run]) / totals.tokens,
         "mean_embedding_norm": float(totals.norm_R[run]) / totals.tokens,

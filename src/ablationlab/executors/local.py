@@ -51,7 +51,9 @@ class Job:
 
     plan: Plan
     folder: Path
-    drift: tuple[str, ...]
+    data: DataConfig
+    drift: tuple[str, ...] = ()
+    accept_drift: bool = False
 
 
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
@@ -63,19 +65,27 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
     """Train everything that is not done; False if it was stopped by the user. Raises `RunFailure` if a stack failed."""
     results = ResultsFolder(job.folder)
     failures: dict[int, str] = {}
-    with _Interrupts(listen) as interrupts:
+    waiting_for: list[str] = []
+    with _Interrupts() as interrupts:
         while not interrupts.stopping:
-            todo = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
-            if not todo:
+            left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
+            if not left:
                 break
+            locks = {stack: Lock(results.stack_lock(stack)) for stack in left}
+            todo = [stack for stack in left if not locks[stack].held_elsewhere()]
+            if not todo:  # all that is left is being trained by another process: wait for it
+                holders = sorted({lock.holder() for lock in locks.values()})
+                if holders != waiting_for:
+                    waiting_for = holders
+                    listen(Event("waiting", left[0], ", ".join(holders)))
+                time.sleep(POLL_SECONDS * 5)
+                continue
             crew = _in_process if min(workers, len(todo)) == 1 else _in_processes
             ends = crew(job, todo, min(workers, len(todo)), listen, interrupts)
             failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
             if any(event.fatal for event in ends):
                 break
-            if all(event.kind == "busy" for event in ends):
-                time.sleep(POLL_SECONDS * 5)  # all that is left is being trained by another process: wait for it
-    if interrupts.stopping:
+    if interrupts.stopping and not failures:
         return False
     if failures:
         lines = [f"{', '.join(job.plan.stacks[stack])}: {text}" for stack, text in failures.items()]
@@ -86,10 +96,8 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
 class _Interrupts:
     """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once."""
 
-    def __init__(self, listen: Listener) -> None:
+    def __init__(self) -> None:
         self.stopping = False
-        self.event: Any = mp.get_context("spawn").Event()
-        self._listen = listen
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> _Interrupts:
@@ -107,9 +115,18 @@ class _Interrupts:
     def _ask(self, number: int, frame: FrameType | None) -> None:
         if self.stopping and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.stopping = True
-        self.event.set()
-        self._listen(Event("stopping", -1))
+        self.stopping = True  # nothing more inside a handler: the loops look at it
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Children started in here are born deaf to both signals, until they say otherwise."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for number in self._before:
+                signal.signal(number, self._ask)
 
 
 @contextmanager
@@ -142,6 +159,7 @@ def _train(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Calla
                 executor=NAME,
                 environment=current(),
                 drift=job.drift,
+                accept_drift=job.accept_drift,
                 report=lambda progress: send(Event("progress", stack, progress)),
                 should_stop=should_stop,
             ).train()
@@ -153,7 +171,7 @@ def _train(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Calla
 def _corpus(job: Job) -> Any:
     from ablationlab.data.corpus import load_corpus
 
-    return load_corpus(DataConfig.model_validate(job.plan.study["data"]))
+    return load_corpus(job.data)
 
 
 def _attempt(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Callable[[], bool]) -> Event:
@@ -175,16 +193,28 @@ def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interru
     for stack in todo:
         if interrupts.stopping:
             break
-        ends.append(_attempt(job, stack, corpus, listen, lambda: interrupts.stopping))
+        ends.append(_attempt(job, stack, corpus, listen, _announcing(interrupts, listen)))
         listen(ends[-1])
         if ends[-1].fatal:
             break
     return ends
 
 
+def _announcing(interrupts: _Interrupts, listen: Listener) -> Callable[[], bool]:
+    """Whether to stop; says so the first time."""
+    said: list[bool] = []
+
+    def stopping() -> bool:
+        if interrupts.stopping and not said:
+            said.append(True)
+            listen(Event("stopping", -1))
+        return interrupts.stopping
+
+    return stopping
+
+
 def _worker(job: Job, channel: Connection, stop: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C and sets `stop`
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    # Born deaf to SIGINT and SIGTERM: a terminal's Ctrl-C, or a stop of the whole group, is the parent's to hear.
     parent = mp.parent_process()
 
     def should_stop() -> bool:
@@ -204,16 +234,39 @@ def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, inter
     """Spawned workers, each with a channel of its own: one that is killed breaks nobody else's."""
     context = mp.get_context("spawn")
     crew: dict[Connection, tuple[BaseProcess, int]] = {}
-    waiting, ends = deque(todo), []
+    waiting: deque[int] = deque(todo)
+    ends: list[Event] = []
+    stop, stopping = context.Event(), _announcing(interrupts, listen)
     for _ in range(count):
         ours, theirs = context.Pipe()
-        process: BaseProcess = context.Process(target=_worker, args=(job, theirs, interrupts.event), daemon=True)
-        process.start()
+        process: BaseProcess = context.Process(target=_worker, args=(job, theirs, stop), daemon=True)
+        with interrupts.ignored():
+            process.start()
         theirs.close()
         stack = waiting.popleft()
         ours.send(stack)
         crew[ours] = (process, stack)
+    try:
+        _attend(crew, waiting, ends, listen, stop, stopping)
+    finally:
+        for process, _ in crew.values():  # an error or a second Ctrl-C: a killed worker loses no finished work
+            process.kill()
+            process.join()
+    return ends
+
+
+def _attend(
+    crew: dict[Connection, tuple[BaseProcess, int]],
+    waiting: deque[int],
+    ends: list[Event],
+    listen: Listener,
+    stop: Any,
+    stopping: Callable[[], bool],
+) -> None:
+    """Hear the workers and hand out stacks until everyone has gone home."""
     while crew:
+        if stopping():
+            stop.set()
         for channel in cast("list[Connection]", wait(list(crew), timeout=POLL_SECONDS)):
             process, stack = crew[channel]
             try:
@@ -227,14 +280,13 @@ def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, inter
             ends.append(event)
             if event.fatal:
                 waiting.clear()
-            if process.is_alive() and waiting and not interrupts.stopping:
+            if process.is_alive() and waiting and not stopping():
                 stack = waiting.popleft()
                 channel.send(stack)
                 crew[channel] = (process, stack)
             else:
                 _dismiss(channel, process)
                 del crew[channel]
-    return ends
 
 
 def _dismiss(channel: Connection, process: BaseProcess) -> None:

@@ -42,8 +42,10 @@ def steps_on_disk(run: RunFolder) -> list[int]:
 
 def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]) -> Checkpoint:
     """Write a checkpoint durably; moments are left out where *state* has none."""
+    if not run.record.exists():
+        raise RecordError(f"{run.path} has gone while it was being trained; run again")
     with storage_errors(run.checkpoints):
-        run.checkpoints.mkdir(parents=True, exist_ok=True)
+        run.checkpoints.mkdir(exist_ok=True)
     blobs = {WEIGHTS: safetensors.torch.save(state["weights"])}
     if "m" in state:
         moments = {f"{part}.{name}": value for part in ("m", "v") for name, value in state[part].items()}

@@ -44,6 +44,14 @@ def compute_dtype(precision: Precision) -> torch.dtype:
     return torch.bfloat16 if precision == "bf16" else torch.float32
 
 
+def observe(execution: Execution, stack_width: int) -> Execution:
+    """What this process really computes with, after `prepare`."""
+    _, name = choose_device(execution.device)
+    return execution.model_copy(
+        update={"device_name": name, "threads": torch.get_num_threads(), "stack_width": stack_width}
+    )
+
+
 def prepare(execution: Execution) -> torch.device:
     """Fix threads, determinism and matrix arithmetic of this process as the plan sealed them."""
     torch.set_num_threads(execution.threads)

@@ -11,11 +11,13 @@ from datetime import UTC, datetime
 import torch
 from torch import Tensor
 
-from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.batches import OrderHash
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.errors import PlanError, RecordError
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.optim import lr_factor
+from ablationlab.parameters import weight_digest
 from ablationlab.records import (
     Checkpoint,
     Divergence,
@@ -25,12 +27,13 @@ from ablationlab.records import (
     Result,
     ResultsFolder,
     RunFolder,
+    Start,
     StepLine,
     Timing,
 )
-from ablationlab.study import Study, validated
+from ablationlab.study import Study
 from ablationlab.training import checkpoints
-from ablationlab.training.device import compute_dtype, prepare
+from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.metrics_log import MetricsLog
 from ablationlab.training.resume import resume_point
 from ablationlab.training.run_record import ensure_run_record
@@ -52,6 +55,7 @@ class Progress:
     """What a display needs to know about a stack: means over its living runs."""
 
     stack: int
+    start: int
     step: int
     steps: int
     runs: int
@@ -92,11 +96,17 @@ class StackTrainer:
         executor: str,
         environment: Environment,
         drift: tuple[str, ...] = (),
+        accept_drift: bool = False,
         report: Callable[[Progress], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan, self.index, self.corpus = plan, stack_index, corpus
         self.report, self.should_stop = report, should_stop
+        if (corpus.record.tokens_sha256, corpus.record.train_tokens) != (
+            plan.corpus.tokens_sha256,
+            plan.corpus.train_tokens,
+        ):
+            raise PlanError(f"corpus {plan.corpus.name!r} is not the one that the plan was sealed with")
         self.study = validated(Study, plan.study)
         planned = [plan.run(run_id) for run_id in plan.stacks[stack_index]]
         self.model = validated(ModelConfig, planned[0].model)
@@ -113,18 +123,37 @@ class StackTrainer:
             compute_dtype(plan.execution.precision),
         )
         self.validation = torch.from_numpy(corpus.validation).to(device)
+        found = observe(plan.execution, len(self.stack.seeds))
+        if found != plan.execution:
+            drift = (*drift, f"execution {plan.execution} -> {found}")
+            if not accept_drift:
+                raise PlanError(f"the plan was sealed for {plan.execution}, but this is {found}; plan anew with --out")
         folders = [results.run(run.id) for run in planned]
-        for run, folder in zip(planned, folders, strict=True):
-            ensure_run_record(plan, self.study, run, folder, corpus.record, executor, environment, drift)
-        self.start, self.train_seconds, self.starts = 0, 0.0, 1
+        for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
+            weights = self.stack.state(slot)["weights"]
+            digests = {name: weight_digest(value.numpy()) for name, value in weights.items()}
+            ensure_run_record(plan, self.study, run, folder, digests, executor, found, environment, drift)
+        self.start, self.train_seconds = 0, 0.0
+        self.history: tuple[Start, ...] = ()
         self._open(planned, folders)
+        self.history += (
+            Start(
+                step=self.start,
+                versions=environment.versions,
+                code_hash=environment.code_hash,
+                processor=environment.processor,
+                device_name=found.device_name,
+                threads=found.threads,
+                drift=drift,
+            ),
+        )
         self._pending: list[tuple[int, Tensor, Tensor, Tensor | None, tuple[str, ...]]] = []
         self._drained_at = self._reported_at = time.monotonic()
         self._reported_step = self.start
 
     def _open(self, planned: list[PlannedRun], folders: list[RunFolder]) -> None:
         """Find where the stack stands, put its state back, and open its files there."""
-        point = resume_point(folders)
+        point = resume_point(folders, self.plan.plan_hash)
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[_Run] = []
@@ -141,7 +170,7 @@ class StackTrainer:
                 member.divergence, member.last_norm = record.divergence, record.last_gradient_norm
                 member.order_at_divergence = record.data_order_hash if record.divergence else None
                 self.train_seconds = max(self.train_seconds, record.train_seconds)
-                self.starts = max(self.starts, record.starts + 1)
+                self.history = record.history
             self.runs.append(member)
         self.notes = point.notes
 
@@ -240,12 +269,12 @@ class StackTrainer:
     ) -> None:
         now, step = time.monotonic(), self.start if step is None else step
         living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
-        per_step = self.training.batch * self.model.context * len(self.runs)
-        rate = (step - self._reported_step) * per_step / max(now - self._reported_at, 1e-9)
+        rate = (step - self._reported_step) * self._tokens_per_step() / max(now - self._reported_at, 1e-9)
         self._reported_at, self._reported_step = now, step
         self.report(
             Progress(
                 stack=self.index,
+                start=self.start,
                 step=step,
                 steps=self.steps,
                 runs=len(self.runs),
@@ -256,6 +285,9 @@ class StackTrainer:
                 note=note,
             )
         )
+
+    def _tokens_per_step(self) -> int:
+        return self.training.batch * self.model.context * len(self.runs)
 
     def _checkpoint(self, step: int, began: float, *, final: bool = False) -> None:
         """Save every member at the same step; the one before is kept, so that a damaged one can be passed over."""
@@ -269,6 +301,7 @@ class StackTrainer:
             state = self.stack.state(slot)
             record = Checkpoint(
                 id=run.planned.id,
+                plan_hash=self.plan.plan_hash,
                 step=step,
                 files={},
                 metrics_bytes=size,
@@ -277,7 +310,7 @@ class StackTrainer:
                 divergence=run.divergence,
                 last_gradient_norm=run.last_norm,
                 train_seconds=self.train_seconds + time.monotonic() - began,
-                starts=self.starts,
+                history=self.history,
             )
             checkpoints.save(run.folder, record, {"weights": state["weights"]} if final else state)
         for run in self.runs:
@@ -294,7 +327,13 @@ class StackTrainer:
         for slot, run in enumerate(self.runs):
             if run.log is None:
                 continue
+            if not run.folder.record.exists():
+                raise RecordError(f"{run.folder.path} has gone while it was being trained; run again")
             saved = checkpoints.load(run.folder, checkpoints.steps_on_disk(run.folder)[-1])
+            if totals is not None and run.divergence is None and not math.isfinite(float(totals.nll_R[slot])):
+                # The last update broke it: no training step is left to notice.
+                cause = f"validation loss is {float(totals.nll_R[slot])}"
+                run.divergence = Divergence(step=last_step, cause=cause)
             steps = run.divergence.step if run.divergence else last_step
             tokens = steps * self.training.batch * self.model.context
             measured: dict[str, float | None] = dict.fromkeys(FINAL_METRICS)
@@ -313,10 +352,11 @@ class StackTrainer:
                 metrics=measured,
                 checkpoint=checkpoints.path_of(run.folder, saved.record.step).name,
                 weights_sha256=saved.record.files[checkpoints.WEIGHTS],
+                history=saved.record.history,
                 timing=Timing(
                     train_seconds=seconds,
-                    tokens_per_second=tokens * len(self.runs) / max(seconds, 1e-9),
-                    starts=saved.record.starts,
+                    tokens_per_second=last_step * self._tokens_per_step() / max(seconds, 1e-9),
+                    starts=len(saved.record.history),
                 ),
                 finished=datetime.now(UTC).isoformat(timespec="seconds"),
             ).create(run.folder.result)

@@ -22,7 +22,7 @@ class ResumePoint:
     notes: tuple[str, ...] = field(default=())
 
 
-def resume_point(folders: list[RunFolder]) -> ResumePoint:
+def resume_point(folders: list[RunFolder], plan_hash: str) -> ResumePoint:
     """Find it, passing over damaged checkpoints; what is newer than it is removed. Needs the stack's lock."""
     for folder in folders:
         sweep(folder.path)
@@ -33,7 +33,7 @@ def resume_point(folders: list[RunFolder]) -> ResumePoint:
     found = ResumePoint()
     for step in sorted(common, reverse=True):
         try:
-            saved = tuple(_sound(folder, step) for folder in folders)
+            saved = tuple(_sound(folder, step, plan_hash) for folder in folders)
         except RecordError as error:
             notes.append(f"passed over: {error}")
             continue
@@ -51,7 +51,9 @@ def resume_point(folders: list[RunFolder]) -> ResumePoint:
     return ResumePoint(found.step, found.saved, found.trained, tuple(notes))
 
 
-def _sound(folder: RunFolder, step: int) -> Saved:
+def _sound(folder: RunFolder, step: int, plan_hash: str) -> Saved:
     saved = checkpoints.load(folder, step)
+    if (saved.record.id, saved.record.plan_hash) != (folder.path.name, plan_hash):
+        raise RecordError(f"{checkpoints.path_of(folder, step)} belongs to another run or another plan")
     kept_part(folder, saved.record)
     return saved

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from ablationlab.config import ModelConfig
 from ablationlab.data.batches import planned_order
 from ablationlab.errors import RecordError
-from ablationlab.parameters import joint_digest, parameters, weight_digest
-from ablationlab.records import Corpus, Declared, Environment, Plan, PlannedRun, RunFolder, RunRecord
-from ablationlab.study import Study, validated
+from ablationlab.parameters import joint_digest
+from ablationlab.records import Corpus, Declared, Environment, Execution, Plan, PlannedRun, RunFolder, RunRecord
+from ablationlab.study import Study
 from ablationlab.variants import VARIANTS
 
 
@@ -19,19 +18,23 @@ def ensure_run_record(
     study: Study,
     run: PlannedRun,
     folder: RunFolder,
-    corpus: Corpus,
+    digests: dict[str, str],
     executor: str,
+    execution: Execution,
     environment: Environment,
     drift: tuple[str, ...],
 ) -> None:
-    """Create the run's record, or make sure that the one on disk is of this very plan."""
+    """Create the run's record, or make sure that the one on disk is of this very plan.
+
+    *digests* are of the weights that the stack really starts from, *execution* is what was found, not what was asked.
+    """
     if folder.record.exists():
         found = RunRecord.read(folder.record)
         if (found.id, found.plan_hash) != (run.id, plan.plan_hash):
             raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
         return
-    model = validated(ModelConfig, run.model)
-    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(model)}
+    if folder.checkpoints.is_dir() or folder.result.exists():
+        raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
     arms = [VARIANTS[name] for name in study.variants]
     shared = [name for name in digests if not any(arm.owns_parameter(name) for arm in arms)]
     variant = VARIANTS[run.variant]
@@ -48,13 +51,15 @@ def ensure_run_record(
         lr=run.lr,
         model=run.model,
         training=run.training,
-        corpus=corpus,
+        corpus=plan.corpus,
         budget=run.budget,
-        data_order_hash=_order(run.seed, corpus, run.budget.steps, int(run.training["batch"]), model.context),
+        data_order_hash=_order(
+            run.seed, plan.corpus, run.budget.steps, int(run.training["batch"]), int(run.model["context"])
+        ),
         initial_weights=digests,
         shared_init_hash=joint_digest(digests, shared),
         executor=executor,
-        execution=plan.execution,
+        execution=execution,
         stack=run.stack,
         slot=run.slot,
         stack_members=plan.stacks[run.stack],

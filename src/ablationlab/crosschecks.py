@@ -1,0 +1,158 @@
+"""Checks on a study file that look across its tables, and names that must be in a registry.
+
+They read the plain tables, not the validated study, so that one mistake in one table does not hide those in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ablationlab.config import (
+    DEFAULT_REGIME,
+    ModelConfig,
+    TrainingConfig,
+    merged_model,
+    merged_training,
+    steps_of,
+    validated,
+)
+from ablationlab.data.sources import SOURCES, looks_like_path
+from ablationlab.data.tokenizers import TOKENIZERS
+from ablationlab.errors import Problem
+from ablationlab.problems import problems_of
+from ablationlab.variants import VARIANTS
+
+
+def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
+    """Every problem of that kind."""
+    found = [*_unknown_variants(data), *_unknown_data(data), *_regime_problems(data), *_budget_problems(data)]
+    return [*found, *_reference_problems(data), *_repeated_criteria(data), *_sweep_problems(data)]
+
+
+def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
+    names = data.get("variants")
+    if not isinstance(names, Sequence) or isinstance(names, str):
+        return []
+    return [
+        Problem.unknown(f"variants[{position}]", "variant", name, VARIANTS)
+        for position, name in enumerate(names)
+        if isinstance(name, str) and name not in VARIANTS
+    ]
+
+
+def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:
+    table = data.get("data")
+    corpus, tokenizer = (table.get("corpus"), table.get("tokenizer")) if isinstance(table, dict) else (None, None)
+    found = []
+    if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in SOURCES:
+        found.append(Problem.unknown("data.corpus", "corpus", corpus, [*SOURCES, "path/to/file.txt or folder/"]))
+    if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
+        found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
+    return found
+
+
+def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
+    """Validate each regime's overrides where they stand, so that the message names the regime's own key."""
+    regimes = data.get("regimes")
+    if not isinstance(regimes, dict):
+        return []
+    found: list[Problem] = []
+    for name, regime in regimes.items():
+        if not isinstance(regime, dict):
+            continue
+        for part, kind, merge in (
+            ("model", ModelConfig, merged_model),
+            ("training", TrainingConfig, merged_training),
+        ):
+            base, over = data.get(part), regime.get(part)
+            if not isinstance(base, dict) or not isinstance(over, dict) or not over:
+                continue
+            before = set(map(str, _problems(kind, base, part)))
+            merged = _problems(kind, merge(base, over), part)
+            found += [problem.under(f"regimes.{name}") for problem in merged if str(problem) not in before]
+    return found
+
+
+def _problems(kind: type[BaseModel], data: Mapping[str, Any], key: str) -> list[Problem]:
+    try:
+        validated(kind, data)
+    except ValidationError as error:
+        return [problem.under(key) for problem in problems_of(error, kind, data)]
+    return []
+
+
+def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Token budgets that are no whole steps, and warmups longer than the run, in every regime that is right by itself."""
+    model, training = _table(data, "model"), _table(data, "training")
+    regimes = {DEFAULT_REGIME: {}, **_table(data, "regimes")}
+    for name, regime in regimes.items():
+        key = "training" if name == DEFAULT_REGIME else f"regimes.{name}.training"
+        try:
+            here = validated(ModelConfig, merged_model(model, _table(regime, "model")))
+            plan = validated(TrainingConfig, merged_training(training, _table(regime, "training")))
+        except ValidationError:
+            continue  # reported where it stands
+        per_step = plan.batch * here.context
+        if plan.tokens is not None and plan.tokens % per_step:
+            low = max(plan.tokens // per_step * per_step, per_step)
+            allowed = f"multiples of batch x context = {per_step}, such as {low} or {low + per_step}"
+            yield Problem(f"{key}.tokens", "is no whole number of steps", str(plan.tokens), allowed)
+        elif plan.schedule == "warmup-cosine" and plan.warmup >= steps_of(here, plan):
+            allowed = f"below {steps_of(here, plan)}"
+            yield Problem(f"{key}.warmup", "must be shorter than the run", str(plan.warmup), allowed)
+
+
+def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Contrasts and criteria that speak of arms or regimes that the study does not have."""
+    variants = [name for name in _list(data, "variants") if isinstance(name, str)]
+    regimes = list(dict.fromkeys([DEFAULT_REGIME, *_table(data, "regimes")]))
+    pairs = [(f"contrasts[{i}]", pair) for i, pair in enumerate(_list(data, "contrasts"))]
+    for i, criterion in enumerate(_list(data, "criteria")):
+        if not isinstance(criterion, Mapping):
+            continue
+        regime = criterion.get("regime", DEFAULT_REGIME)
+        if isinstance(regime, str) and regime not in regimes:
+            yield Problem.unknown(f"criteria[{i}].regime", "regime", regime, regimes)
+        pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
+    for key, pair in pairs:
+        names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []
+        for name in names:
+            if variants and name not in variants:
+                yield Problem.unknown(key, "variant of this study", name, variants)
+        if len(names) == 2 and names[0] == names[1]:
+            yield Problem(key, "compares a variant with itself", names[0])
+
+
+def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
+    asked: list[tuple[int, tuple[str, str, frozenset[str]]]] = []
+    for i, criterion in enumerate(_list(data, "criteria")):
+        if not isinstance(criterion, Mapping):
+            continue
+        contrast = criterion.get("contrast")
+        arms = frozenset(map(str, contrast)) if isinstance(contrast, list | tuple) else frozenset()
+        question = (str(criterion.get("metric")), str(criterion.get("regime", DEFAULT_REGIME)), arms)
+        first = next((number for number, other in asked if other == question), None)
+        if first is not None:
+            yield Problem(f"criteria[{i}]", f"asks again what criteria[{first}] asks", question[0])
+        asked.append((i, question))
+
+
+def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    chosen = [seed for seed in _list(_table(data, "sweep"), "selection_seeds") if isinstance(seed, int)]
+    shared = sorted(set(chosen) & {seed for seed in _list(data, "seeds") if isinstance(seed, int)})
+    if shared:
+        text = "a rate must be chosen on other seeds than those it is judged on"
+        yield Problem("sweep.selection_seeds", text, ", ".join(map(str, shared)))
+
+
+def _table(data: Any, key: str) -> dict[str, Any]:
+    inner = data.get(key) if isinstance(data, Mapping) else None
+    return dict(inner) if isinstance(inner, Mapping) else {}
+
+
+def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    inner = data.get(key)
+    return inner if isinstance(inner, list | tuple) else ()

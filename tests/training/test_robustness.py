@@ -1,0 +1,222 @@
+"""Things that happen to a study while it runs: other code, other data, a folder that goes, workers that die."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ablationlab.config import DataConfig
+from ablationlab.data.corpus import load_corpus
+from ablationlab.environment import current
+from ablationlab.errors import PlanError
+from ablationlab.records import Plan, Result, ResultsFolder
+from ablationlab.training.loop import StackTrainer
+
+# Runs the command line with a patch before it: argv[1] is Python, the rest are the command's words.
+PATCHED = """
+import sys
+patch = sys.argv.pop(1)
+import os, signal
+from ablationlab import cli, environment
+from ablationlab.training.stack import Stack
+def at_step(number, act):
+    real, calls = Stack.train_step, [0]
+    def step(self, *words):
+        calls[0] += 1
+        if calls[0] == number:
+            act()
+        return real(self, *words)
+    Stack.train_step = step
+exec(patch)
+cli.main(sys.argv[1:])
+"""
+STOP_AT_6 = "at_step(6, lambda: os.kill(os.getpid(), signal.SIGINT))"
+OTHER_CODE = "environment.code_hash = lambda: 'f' * 64"
+
+
+def command(*words: object, patch: str = "") -> list[str]:
+    return [sys.executable, "-c", PATCHED, patch, *map(str, words)]
+
+
+def said(words: list[str]) -> tuple[int, str]:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_going_on_with_other_code_is_refused_unless_accepted_and_then_recorded(
+    study_file: Callable[..., Path], tmp_path
+):
+    run = ["run", study_file({"seeds": [1]}), "--out", tmp_path / "out", "--workers", "1"]
+    assert said(command(*run, patch=STOP_AT_6))[0] == 130
+    code, text = said(command(*run, patch=OTHER_CODE))
+    assert code == 2
+    assert "ablationlab's source" in text
+    code, text = said(command(*run, "--accept-drift", patch=OTHER_CODE))
+    assert code == 0, text
+    assert "Environment changed after sealing" in (tmp_path / "out" / "analysis.json").read_text()
+    results = {path.parent.name: Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")}
+    first = next(result for name, result in results.items() if name.startswith("none"))
+    assert [(start.step, bool(start.drift)) for start in first.history] == [(0, False), (6, True)]
+    assert first.history[1].code_hash == "f" * 64
+    others = [result for name, result in results.items() if not name.startswith("none")]
+    assert [[bool(start.drift) for start in result.history] for result in others] == [[True], [True]]
+
+
+def test_another_text_than_the_sealed_one_never_reaches_training(study_file, tmp_path):
+    study = study_file()
+    assert said(command("plan", study, "--out", tmp_path / "out"))[0] == 0
+    results = ResultsFolder(tmp_path / "out")
+    text = (tmp_path / "corpus.txt").read_text()
+    (tmp_path / "corpus.txt").write_text(text.swapcase()[::-1])
+    swapped = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
+    with pytest.raises(PlanError, match="is not the one that the plan was sealed with"):
+        StackTrainer(Plan.read(results.plan), 0, results, swapped, executor="test", environment=current())
+    code, text = said(command("run", study, "--out", tmp_path / "out"))
+    assert code == 2
+    assert "has changed since the plan was sealed" in text
+
+
+def test_another_device_or_thread_count_than_the_sealed_one_is_refused(study_file, tmp_path):
+    study = study_file()
+    assert said(command("plan", study, "--out", tmp_path / "out"))[0] == 0
+    results = ResultsFolder(tmp_path / "out")
+    plan = Plan.read(results.plan)
+    elsewhere = plan.model_copy(update={"execution": plan.execution.model_copy(update={"device_name": "another cpu"})})
+    corpus = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
+    with pytest.raises(PlanError, match="another cpu"):
+        StackTrainer(elsewhere, 0, results, corpus, executor="test", environment=current())
+
+
+def test_a_model_that_the_last_update_breaks_has_diverged(study_file, tmp_path):
+    study = study_file({"training": {"steps": 1, "batch": 4, "lr": 1e30, "schedule": "constant", "precision": "fp32"}})
+    code, text = said(command("run", study, "--out", tmp_path / "out", "--workers", "1"))
+    assert code == 0, text
+    for path in tmp_path.glob("out/runs/*/result.json"):
+        result = Result.read(path)
+        assert result.status == "diverged"
+        assert result.divergence.step == 1
+        assert result.divergence.cause.startswith("validation loss is")
+        assert set(result.metrics.values()) == {None}
+
+
+def test_a_run_folder_that_goes_in_mid_training_fails_that_run_and_the_next_command_makes_it_anew(study_file, tmp_path):
+    run = ["run", study_file({"seeds": [1]}), "--out", tmp_path / "out", "--workers", "1"]
+    gone = "import shutil, glob; at_step(6, lambda: shutil.rmtree(glob.glob(os.environ['OUT'] + '/runs/none*')[0]))"
+    os.environ["OUT"] = str(tmp_path / "out")
+    try:
+        code, text = said(command(*run, patch=gone))
+    finally:
+        del os.environ["OUT"]
+    assert code == 1
+    assert "Traceback" not in text
+    assert len(list(tmp_path.glob("out/runs/*/result.json"))) == 2
+    code, text = said(command(*run))
+    assert code == 0, text
+    assert len(list(tmp_path.glob("out/runs/*/result.json"))) == 3
+
+
+def wait_for(found: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not found() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert found()
+
+
+LONG = {"training.steps": 3000, "training.warmup": 2, "execution.checkpoint_every": 20, "seeds": [1]}
+
+
+def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_training(study_file, tmp_path):
+    """The whole process group gets the signal, as from a terminal; the workers must not die of it."""
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "ablationlab", "run", study_file(LONG), "--out", out, "--workers", "2"]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    wait_for(lambda: len(list(out.glob("runs/*/checkpoints/step-*"))) >= 2)
+    os.killpg(process.pid, signal.SIGINT)
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, text
+    assert "Traceback" not in text
+    assert "Go on with: ablationlab run" in text
+    started = [path for path in out.glob("runs/*") if (path / "run.json").exists()]
+    assert started
+    for run in started:
+        last = max(int(path.name.removeprefix("step-")) for path in run.glob("checkpoints/step-*"))
+        lines = (run / "metrics.jsonl").read_text().splitlines()
+        assert json.loads(lines[-1])["step"] == last  # a checkpoint of the very step it stopped at
+
+
+def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(study_file, tmp_path):
+    out = tmp_path / "out"
+    study = study_file({**LONG, "training.steps": 600})
+    words = [sys.executable, "-m", "ablationlab", "run", study, "--out", out, "--workers", "2"]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: len(list(out.glob("runs/*/checkpoints/step-*"))) >= 2)
+    victim = next(int(path.read_text()) for path in sorted(out.glob("locks/*")))
+    os.kill(victim, signal.SIGKILL)
+    text, _ = process.communicate(timeout=200)
+    assert process.returncode == 1, text
+    assert "killed by signal 9" in text
+    assert len(list(out.glob("runs/*/result.json"))) == 2
+    again = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert len(list(out.glob("runs/*/result.json"))) == 3
+    assert "going on from step" in again.stdout
+
+
+def test_adding_a_variant_and_a_seed_to_a_study_changes_no_bit_of_its_other_runs_at_equal_width(study_file, tmp_path):
+    small, large = {"seeds": [1, 2]}, {"seeds": [1, 2, 7], "variants": ["none", "layernorm", "sqrt-d", "rmsnorm"]}
+    found = []
+    for name, changes in (("small", small), ("large", large)):
+        study = study_file({**changes, "execution.stack_width": 4, "model.dropout": 0.1}, f"{name}.toml")
+        code, text = said(command("run", study, "--out", tmp_path / name, "--workers", "1"))
+        assert code == 0, text
+        results = [Result.read(path) for path in (tmp_path / name).glob("runs/*/result.json")]
+        found.append({result.id: (result.weights_sha256, result.data_order_hash) for result in results})
+    assert len(found[0]) == 6
+    assert len(found[1]) == 12
+    assert {run: found[1][run] for run in found[0]} == found[0]
+
+
+def test_a_study_can_move_with_its_text_and_results(study_file, tmp_path):
+    study = study_file({"seeds": [1]}, "here.toml")
+    assert said(command("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6))[0] == 130
+    there = tmp_path / "elsewhere"
+    there.mkdir()
+    for name in ("here.toml", "corpus.txt", "out"):
+        shutil.move(tmp_path / name, there / name)
+    code, text = said(command("run", there / "here.toml", "--out", there / "out", "--workers", "1"))
+    assert code == 0, text
+    assert "going on from step 6" in text
+
+
+def test_initial_weights_in_the_record_are_those_of_the_stack(study_file, tmp_path, monkeypatch):
+    """A stack that starts from something else than it should is found out by its own record."""
+    import torch
+
+    from ablationlab.parameters import Parameter
+    from ablationlab.records import RunRecord
+
+    study = study_file({"seeds": [1]})
+    assert said(command("plan", study, "--out", tmp_path / "out"))[0] == 0
+    results, plan = ResultsFolder(tmp_path / "out"), Plan.read(tmp_path / "out" / "plan.lock")
+    corpus = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
+    StackTrainer(plan, 0, results, corpus, executor="test", environment=current()).train()
+    honest = RunRecord.read(results.run(plan.stacks[0][0]).record).initial_weights
+    real = Parameter.draw
+    monkeypatch.setattr(Parameter, "draw", lambda self, seed: real(replace(self), seed + 1))
+    other = ResultsFolder(tmp_path / "other")
+    StackTrainer(plan, 0, other, corpus, executor="test", environment=current()).train()
+    skewed = RunRecord.read(other.run(plan.stacks[0][0]).record).initial_weights
+    assert honest["tok.weight"] != skewed["tok.weight"]
+    torch._C._set_deterministic_algorithms(False)
