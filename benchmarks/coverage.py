@@ -95,9 +95,7 @@ def wilcoxon_p(x_Sn: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(1.0, 2 * cumulative[smaller]), dtype=np.float64)
 
 
-def simulate(
-    draw: Draw, n: int, simulations: int, rng: np.random.Generator
-) -> tuple[dict[str, Cell], dict[str, Cell]]:
+def simulate(draw: Draw, n: int, simulations: int, rng: np.random.Generator) -> tuple[dict[str, Cell], dict[str, Cell]]:
     """Coverage of the intervals and rejections of the tests, over simulated studies with true mean zero."""
     intervals = {name: Cell() for name in ("paired-t", "percentile", "bca", "bootstrap-t")}
     tests = {name: Cell() for name in ("paired-t", "sign-flip", "bootstrap", "wilcoxon")}
@@ -188,9 +186,7 @@ def print_crossed(simulations: int, seed: int) -> None:
     """Coverage of the crossed bootstrap, as Markdown."""
     rows = []
     for label, seed_sd in SEED_EFFECTS.items():
-        results = [
-            crossed(n, seed_sd, simulations, np.random.default_rng([seed, 9, n])) for n in CROSSED_SIZES
-        ]
+        results = [crossed(n, seed_sd, simulations, np.random.default_rng([seed, 9, n])) for n in CROSSED_SIZES]
         rows.append([label, "crossed bootstrap", *(str(bootstrap) for bootstrap, _ in results)])
         rows.append([label, "paired t over seeds", *(str(t) for _, t in results)])
     title = "Crossed seeds × items bootstrap, 2,000 right/wrong items: coverage of nominal 95 %, %"

@@ -37,7 +37,10 @@ def run(study: str, out: Path, precision: str, *, kill_after: int | None = None)
 def bits(out: Path) -> dict[str, tuple[str, bytes]]:
     """Weights' checksum and metrics' bytes of every run."""
     return {
-        run.name: (json.loads((run / "result.json").read_text())["weights_sha256"], (run / "metrics.jsonl").read_bytes())
+        run.name: (
+            json.loads((run / "result.json").read_text())["weights_sha256"],
+            (run / "metrics.jsonl").read_bytes(),
+        )
         for run in sorted((out / "runs").iterdir())
     }
 

@@ -35,7 +35,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
         execution = { threads = 1 }
         """
     )
-    words = ["run", str(folder / "study.toml"), "--out", str(folder / "out"), "--workers", "1"]
+    words = ["run", str(folder / "study.toml"), "--out", str(folder / "out"), "--workers", "1", "--device", "cpu"]
     done = subprocess.run([sys.executable, "-m", "ablationlab", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return ResultsFolder(folder / "out")

@@ -60,7 +60,7 @@ def attempt(study: str, folder: str, point: str | None) -> int:
         kind, _, number = (point or "never:0").partition(":")
         arm(kind, int(number))
         try:
-            cli.main(["run", study, "--out", folder, "--workers", "1"])
+            cli.main(["run", study, "--out", folder, "--workers", "1", "--device", "cpu"])
         except SystemExit as end:
             if point == "count:0":
                 Path(folder, "counts.json").write_text(json.dumps(counts))

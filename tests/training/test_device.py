@@ -31,8 +31,12 @@ def test_a_resumed_study_keeps_the_threads_width_and_precision_it_was_sealed_wit
     """Planned for one process of several threads, run with more workers: the sealed numbers stand, in every record."""
     study, out = study_file({"execution.threads": 2, "execution.stack_width": 2, "seeds": [1]}), tmp_path / "out"
     command = [sys.executable, "-m", "ablationlab"]
-    subprocess.run([*command, "plan", study, "--out", out, "--workers", "1"], check=True, capture_output=True)
-    subprocess.run([*command, "run", study, "--out", out, "--workers", "2"], check=True, capture_output=True)
+    subprocess.run(
+        [*command, "plan", study, "--out", out, "--workers", "1", "--device", "cpu"], check=True, capture_output=True
+    )
+    subprocess.run(
+        [*command, "run", study, "--out", out, "--workers", "2", "--device", "cpu"], check=True, capture_output=True
+    )
     plan = Plan.read(out / "plan.lock")
     assert (plan.execution.threads, plan.execution.stack_width, plan.execution.precision) == (2, 2, "fp32")
     records = [json.loads(path.read_text()) for path in out.glob("runs/*/run.json")]

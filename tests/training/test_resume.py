@@ -35,7 +35,7 @@ POINTS += ["torn:12", "step:3", "step:7", "step:20"]
 
 
 def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "ablationlab", *words]
+    return [sys.executable, "-m", "ablationlab", *words, "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +100,7 @@ def step(self, *a):
         os.kill(os.getpid(), signal.SIGINT)
     return real(self, *a)
 Stack.train_step = step
-cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1"])
+cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """
     done = subprocess.run([sys.executable, "-c", script, matrix_study(matrix)], capture_output=True, text=True)
     assert done.returncode == 130, done.stderr

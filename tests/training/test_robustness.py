@@ -38,7 +38,7 @@ def at_step(number, act):
         return real(self, *words)
     Stack.train_step = step
 exec(patch)
-cli.main(sys.argv[1:])
+cli.main([*sys.argv[1:], "--device", "cpu"])
 """
 STOP_AT_6 = "at_step(6, lambda: os.kill(os.getpid(), signal.SIGINT))"
 OTHER_CODE = "environment.code_hash = lambda: 'f' * 64"
@@ -138,7 +138,19 @@ LONG = {"training.steps": 3000, "training.warmup": 2, "execution.checkpoint_ever
 def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_training(study_file, tmp_path):
     """The whole process group gets the signal, as from a terminal; the workers must not die of it."""
     out = tmp_path / "out"
-    words = [sys.executable, "-m", "ablationlab", "run", study_file(LONG), "--out", out, "--workers", "2"]
+    words = [
+        sys.executable,
+        "-m",
+        "ablationlab",
+        "run",
+        study_file(LONG),
+        "--out",
+        out,
+        "--workers",
+        "2",
+        "--device",
+        "cpu",
+    ]
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )
@@ -159,7 +171,7 @@ def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_trainin
 def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(study_file, tmp_path):
     out = tmp_path / "out"
     study = study_file({**LONG, "training.steps": 600})
-    words = [sys.executable, "-m", "ablationlab", "run", study, "--out", out, "--workers", "2"]
+    words = [sys.executable, "-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     wait_for(lambda: len(list(out.glob("runs/*/checkpoints/step-*"))) >= 2)
     victim = next(int(path.read_text()) for path in sorted(out.glob("locks/*")))

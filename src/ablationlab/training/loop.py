@@ -148,6 +148,7 @@ class StackTrainer:
             ),
         )
         self._pending: list[tuple[int, Tensor, Tensor, Tensor | None, tuple[str, ...]]] = []
+        self._saved_step = self.start
         self._drained_at = self._reported_at = time.monotonic()
         self._reported_step = self.start
 
@@ -292,8 +293,9 @@ class StackTrainer:
     def _checkpoint(self, step: int, began: float, *, final: bool = False) -> None:
         """Save every member at the same step; the one before is kept, so that a damaged one can be passed over."""
         self._drain()
-        if not final and (step == self.start or self._all_diverged()):
+        if not final and (step == self._saved_step or self._all_diverged()):
             return
+        self._saved_step = step
         for slot, run in enumerate(self.runs):
             if run.log is None:
                 continue

@@ -28,7 +28,7 @@ from ablationlab.conclusions import (
 from ablationlab.verdict.case import Case, case_of, trade_off
 from ablationlab.verdict.needs import needs_of
 from ablationlab.verdict.ties import break_tie
-from ablationlab.verdict.words import measured, share
+from ablationlab.verdict.words import bound, measured, share
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,10 @@ def _worse(case: Case, _: TradeOffPart | None) -> Finding:
         return Finding(None, problem)
     if case.primary.outcome != "worse":
         return Finding(None, f"not significantly worse: {measured(case.primary)}")
-    advice = f"Keep the baseline ({case.analysis.baseline}): {case.variant} is worse."
+    advice = (
+        f"Keep the baseline ({case.analysis.baseline}): with {case.variant}, {case.primary.metric} is worse "
+        f"({bound(case.primary, case.primary.delta)}), at this budget and at the same learning rate."
+    )
     return Finding("keep-baseline", f"significantly worse: {measured(case.primary)}", advice)
 
 

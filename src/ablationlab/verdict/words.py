@@ -29,7 +29,9 @@ def amount(one: ComparisonPart, value: float | None) -> str:
         return "-"
     if one.transform != "log":
         return f"{value:+.3g}"
-    return f"{100 * math.expm1(value):+.3g} %" if abs(value) < math.log(2) else f"×{math.exp(value):.3g}"
+    # Delta and both bounds in one style, chosen by the delta.
+    large = abs(one.delta if one.delta is not None else value) >= math.log(2)
+    return f"×{math.exp(value):.3g}" if large else f"{100 * math.expm1(value):+.3g} %"
 
 
 def bound(one: ComparisonPart, value: float | None) -> str:
