@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 FLOORS = (
-    ("errors", "registry"),
+    ("errors", "registry", "terminal"),
     ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions"),
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),

@@ -108,7 +108,13 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
     code = "import sys, ablationlab.cli; print([n for n in sys.modules if n.startswith(('ablationlab', 'pydantic'))])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     found = set(re.findall(r"'([\w.]+)'", answer.stdout))
-    assert found == {"ablationlab", "ablationlab.cli", "ablationlab.errors", "ablationlab.verbs_analysis"}
+    assert found == {
+        "ablationlab",
+        "ablationlab.cli",
+        "ablationlab.errors",
+        "ablationlab.terminal",
+        "ablationlab.verbs_analysis",
+    }
 
 
 # --- lists ------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
+from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
 
 if TYPE_CHECKING:
@@ -59,12 +60,6 @@ Set = Annotated[
         help="Override any setting of the study, as key=value in TOML: --set training.steps=100 --set 'seeds=[1,2]'.",
     ),
 ]
-
-
-def _console() -> Console:
-    # Output that goes to a file or a pipe is not folded at 80 columns.
-    console = Console()
-    return console if console.is_terminal else Console(width=max(console.width, 200))
 
 
 def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
@@ -122,7 +117,7 @@ def plan(
     from ablationlab.estimate import estimate
     from ablationlab.tables import plan_summary, plan_tables
 
-    console = _console()
+    console = make_console()
     resolved, results = _open(study, out, set_)
     sealed, _ = _seal(resolved, results, device, _positive(workers))
     crew = _crew(sealed, workers)
@@ -161,7 +156,7 @@ def run(
     from ablationlab.status import check_ledger, run_statuses
     from ablationlab.tables import results_table
 
-    console = _console()
+    console = make_console()
     resolved, results = _open(study, out, set_)
     sealed, corpus = _seal(resolved, results, device, _positive(workers))
     drift = plan_drift(sealed, corpus, device)
@@ -211,7 +206,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.status import run_statuses
     from ablationlab.tables import results_table, status_table
 
-    console = _console()
+    console = make_console()
     resolved, results = _open(study, out, set_)
     if not results.plan.exists():
         again = _again(study, out, set_)
@@ -231,7 +226,7 @@ def variants() -> int:
     """Explain every variant: its name, its formula, what it is for."""
     from ablationlab.tables import variants_table
 
-    _console().print(variants_table())
+    make_console().print(variants_table())
     return OK
 
 
@@ -240,7 +235,7 @@ def presets() -> int:
     """List the model presets with their true parameter counts."""
     from ablationlab.tables import presets_table
 
-    _console().print(presets_table())
+    make_console().print(presets_table())
     return OK
 
 
@@ -249,7 +244,7 @@ def metrics() -> int:
     """List every metric that records and criteria can name, with its unit and meaning."""
     from ablationlab.tables import metrics_table
 
-    _console().print(metrics_table())
+    make_console().print(metrics_table())
     return OK
 
 
@@ -258,7 +253,7 @@ def data_list() -> int:
     """List the named corpora and which of them are in the cache."""
     from ablationlab.tables import corpora_table
 
-    _console().print(corpora_table())
+    make_console().print(corpora_table())
     return OK
 
 
@@ -271,7 +266,7 @@ def data_fetch(name: Annotated[str, Parameter(help="A corpus of `ablationlab dat
     """
     from ablationlab.data.sources import SOURCES, fetch
 
-    _console().print(str(fetch(SOURCES[name])), markup=False, highlight=False, soft_wrap=True)
+    make_console().print(str(fetch(SOURCES[name])), markup=False, highlight=False, soft_wrap=True)
     return OK
 
 
@@ -288,7 +283,7 @@ def export(
     from ablationlab.export import export as write
 
     write(run, directory)
-    _console().print(f"Written to {directory}", markup=False, highlight=False)
+    make_console().print(f"Written to {directory}", markup=False, highlight=False)
     return OK
 
 

@@ -84,9 +84,14 @@ class Criterion(Frozen):
 
 
 class Stability(Frozen):
-    """When a run counts as unstable: it diverged, or its spike score (see `stability.py`) is above ``spike_score``."""
+    """When a run counts as unstable: it diverged, or its spike score (see `stability.py`) is above ``spike_score``.
+
+    ``diverged`` is the rule for metrics that a diverged run has no value of: compare the surviving pairs and say so
+    ("survivors"), or compare nothing in that regime and contrast ("refuse").
+    """
 
     spike_score: Positive = SPIKE_SCORE
+    diverged: Literal["survivors", "refuse"] = "survivors"
 
 
 class Study(Frozen):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -23,12 +23,6 @@ from ablationlab.verdict.words import amount, name_of, number, share
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
 _WIDE = 150
-
-
-def console() -> Console:
-    """A console that does not fold what goes to a file or a pipe at 80 columns."""
-    made = Console()
-    return made if made.is_terminal else Console(width=max(made.width, 200))
 
 
 def analysis_view(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 
 from ablationlab.errors import AblationLabError
+from ablationlab.terminal import console as make_console
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,7 +65,6 @@ def analyze(
     from ablationlab.analysis import read_results
     from ablationlab.study import load_study
     from ablationlab.tables_analysis import analysis_view
-    from ablationlab.tables_analysis import console as make_console
     from ablationlab.verdict import decide
 
     options = {
@@ -171,7 +171,6 @@ def power(
     """
     from ablationlab.analysis.planning import power_plans
     from ablationlab.study import load_study
-    from ablationlab.tables_analysis import console as make_console
     from ablationlab.tables_power import power_view
 
     resolved = load_study(study, set_ or ())
@@ -209,7 +208,6 @@ def compare(
     """
     from ablationlab.analysis.items import compare_items
     from ablationlab.analysis.lm_eval import read_pair
-    from ablationlab.tables_analysis import console as make_console
     from ablationlab.tables_analysis import items_view
 
     if not 0 < alpha < 1:

@@ -147,6 +147,16 @@ def test_a_diverged_run_is_reported_counts_as_unstable_and_leaves_fewer_pairs(tm
     assert (gain.n, gain.rescued, gain.estimate) == (5, 1, 0.2)
 
 
+def test_a_study_may_register_that_survivors_are_not_compared(tmp_path):
+    registered = study(stability={"diverged": "refuse"})
+    build(tmp_path, registered, outcomes=lambda v, r, s: None if (v, s) == ("none", 2) else outcome(v, r, s))
+    found = analyze(read_results(tmp_path))
+    one = find(found, PRIMARY)
+    assert (one.n, one.planned_pairs, one.delta, one.p, one.pairs) == (0, 5, None, None, ())
+    assert [caveat.code for caveat in one.caveats] == ["refused-for-divergence"]
+    assert found.stability.gain("layernorm", "none", "default").n == 5
+
+
 def test_a_spiking_run_makes_its_arm_unstable_by_the_registered_score(tmp_path):
     def curves(variant, regime, seed):
         losses = calm(seed)

@@ -41,16 +41,20 @@ def _is_there(material: Material, question: Question) -> bool:
 
 def _comparison(material: Material, question: Question) -> ComparisonPart:
     pairs, missing = paired(material, question)
+    refused = material.diverged == "refuse" and any(_diverged(m) for m in missing)
+    if refused:
+        pairs = []
     transform, caveats = _transform(question, pairs)
     planned = len(material.seeds) if material.source == "records" else len(pairs) + len({m.seed for m in missing})
-    caveats += _about_missing(missing)
+    caveats += _about_missing(missing, refused=refused)
     numbers: dict[str, Any] = {}
     if pairs:
         result = _computed(material, question, pairs, transform, planned)
         numbers = _numbers(result, [seed for seed, _, _ in pairs], pairs)
         caveats += [CaveatPart(**caveat.as_dict()) for caveat in result.caveats]
     else:
-        caveats.append(CaveatPart(code="no-pairs", about="", text="No seed has a value in both arms."))
+        if not refused:
+            caveats.append(CaveatPart(code="no-pairs", about="", text="No seed has a value in both arms."))
         numbers = dict.fromkeys(_SUMMARY) | {"intervals": {}, "tests": {}, "effects": {}, "ratios": {}, "pairs": ()}
         numbers["equivalence"] = None
     ask = question.ask
@@ -176,11 +180,20 @@ def _numbers(result: Comparison, seeds: Sequence[Seed], pairs: Sequence[tuple[Se
     }
 
 
-def _about_missing(missing: Iterable[MissingPart]) -> list[CaveatPart]:
-    diverged = [m for m in missing if m.why.startswith("diverged")]
+def _diverged(missing: MissingPart) -> bool:
+    return missing.why.startswith("diverged")
+
+
+def _about_missing(missing: Iterable[MissingPart], *, refused: bool) -> list[CaveatPart]:
+    diverged = [m for m in missing if _diverged(m)]
     if not diverged:
         return []
     who = ", ".join(f"{m.arm} seed {m.seed}" for m in diverged)
+    if refused:
+        text = (
+            f"Not compared, by the registered rule for diverged runs: {who}. That they diverged counts under stability."
+        )
+        return [CaveatPart(code="refused-for-divergence", about="", text=text)]
     text = (
         f"Diverged, so without a value: {who}. What is compared here are the survivors; that these runs diverged counts "
         "under stability."

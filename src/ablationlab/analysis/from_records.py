@@ -62,6 +62,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         values=_values(plan, done),
         tie_breakers=study.tie_breakers,
         spike_threshold=study.stability.spike_score,
+        diverged=study.stability.diverged,
         runs=tuple(_stability(run, done, study.stability.spike_score) for run in plan.runs),
         ledger=LedgerPart(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
         deviations=tuple(_deviations(plan, results, done, study, study_file, sealed)),

@@ -72,6 +72,7 @@ class Material:
     values: Values
     tie_breakers: tuple[str, ...] = ()
     spike_threshold: float = 0.0
+    diverged: Literal["survivors", "refuse"] = "survivors"
     runs: tuple[RunStabilityPart, ...] = ()
     ledger: LedgerPart | None = None
     deviations: tuple[DeviationPart, ...] = ()
