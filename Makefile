@@ -12,7 +12,7 @@ help:
 	@echo "make check                              lint, format check and types (after make test)"
 
 $(VENV)/.made: Makefile
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or 3.12 is needed: make PYTHON=python3.11 ...")'
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
 	$(PYTHON) -m venv $(VENV)
 	touch $@
 

@@ -54,9 +54,9 @@ BAD = [
     ({"modle": {}}, "modle", ["unknown key", "did you mean 'model'?"]),
     ({"model.front": {"gian": True}}, "model.front.gian", ["unknown key", "did you mean 'gain'?"]),
     (
-        {"model.front": {"gain": True}},
-        "model.front",
-        ["gain needs norm = 'layernorm' or 'rmsnorm', not 'none'"],
+        {"model.front": {"norm": "center"}},
+        "model.front.norm",
+        ["is set by variants, never by a study", "place"],
     ),
     ({"model.width": -16}, "model.width", ["got -16", "at least 1"]),
     ({"model.layers": -1}, "model.layers", ["got -1", "at least 0"]),
@@ -370,7 +370,7 @@ def test_set_reaches_nested_keys_lists_and_new_tables(study_file):
             "model.tied=false",
             "regimes.hot.training.lr=1e-2",
             "sweep={lr = [1e-3, 3e-3]}",
-            "model.front.scale=2.0",
+            "model.front.place=token",
             "training={batch = 8}",
             'data.corpus="./elsewhere.txt"',
         ],
@@ -383,7 +383,7 @@ def test_set_reaches_nested_keys_lists_and_new_tables(study_file):
     assert study.in_regime("hot")[1].lr == 1e-2
     assert study.sweep is not None
     assert study.sweep.lr == (1e-3, 3e-3)
-    assert study.model.front.scale == 2.0
+    assert study.model.front.place == "token"
     assert (study.training.batch, study.training.warmup) == (8, 2)
 
 
@@ -436,15 +436,15 @@ def test_a_path_that_no_system_can_hold_is_a_study_error(study_file):
 def test_a_regime_overrides_only_what_it_names(study_table):
     table = study_table(
         {
-            "model.front": {"norm": "rmsnorm", "gain": True},
-            "regimes": {"hot": {"model": {"dropout": 0.1, "front": {"gain": False}}, "training": {"lr": 0.1}}},
+            "model.front": {"place": "token"},
+            "regimes": {"hot": {"model": {"dropout": 0.1, "front": {"place": "sum"}}, "training": {"lr": 0.1}}},
         }
     )
     study = parse_study(table)
     model, training = study.in_regime("hot")
     assert study.regime_names() == ("default", "hot")
     assert study.in_regime("default") == (study.model, study.training)
-    assert model == study.model.changed(dropout=0.1, front=study.model.front.changed(gain=False))
+    assert model == study.model.changed(dropout=0.1, front=study.model.front.changed(place="sum"))
     assert training == study.training.changed(lr=0.1)
 
 

@@ -41,7 +41,7 @@ def test_a_variant_declares_every_setting_it_changes(name):
     before, after = (flattened(model.model_dump()) for model in (MODEL, arm.apply(MODEL)))
     differing = {key for key in before if before[key] != after[key]}
     assert (name == "none") == (not differing)
-    assert all(arm.owns_setting(key) for key in differing)
+    assert all(arm.declares.covers_setting(key) for key in differing)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -50,7 +50,7 @@ def test_a_variant_declares_every_parameter_it_adds_or_starts_elsewhere(name):
     before = {p.name: p for p in parameters(MODEL)}
     after = {p.name: p for p in parameters(arm.apply(MODEL))}
     differing = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    assert {key for key in differing if not arm.owns_parameter(key)} == set()
+    assert {key for key in differing if not arm.declares.covers_parameter(key)} == set()
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -73,12 +73,12 @@ def test_a_variant_explains_itself():
 
 def test_ownership_goes_by_table_and_by_pattern_not_by_prefix_of_a_word():
     arm = VARIANTS["layernorm"]
-    assert arm.owns_setting("front")
-    assert arm.owns_setting("front.norm")
-    assert not arm.owns_setting("frontier")
-    assert not arm.owns_setting("tied")
-    assert arm.owns_parameter("front.gain")
-    assert not arm.owns_parameter("blocks.0.norm1.gain")
+    assert arm.declares.covers_setting("front")
+    assert arm.declares.covers_setting("front.norm")
+    assert not arm.declares.covers_setting("frontier")
+    assert not arm.declares.covers_setting("tied")
+    assert arm.declares.covers_parameter("front.gain")
+    assert not arm.declares.covers_parameter("blocks.0.norm1.gain")
 
 
 def test_a_name_is_given_once():

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from ablationlab.config import (
     DEFAULT_REGIME,
+    FrontEnd,
     ModelConfig,
     TrainingConfig,
     merged_model,
@@ -28,7 +29,13 @@ from ablationlab.variants import VARIANTS
 
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     """Every problem of that kind."""
-    found = [*_unknown_variants(data), *_unknown_data(data), *_regime_problems(data), *_budget_problems(data)]
+    found = [
+        *_unknown_variants(data),
+        *_unknown_data(data),
+        *_front_problems(data),
+        *_regime_problems(data),
+        *_budget_problems(data),
+    ]
     return [*found, *_reference_problems(data), *_repeated_criteria(data), *_sweep_problems(data)]
 
 
@@ -41,6 +48,21 @@ def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
         for position, name in enumerate(names)
         if isinstance(name, str) and name not in VARIANTS
     ]
+
+
+def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """The front end is what variants change: were a study to set it, an arm's name would no longer say what it is."""
+    tables = {"model": _table(data, "model")}
+    for name, regime in _table(data, "regimes").items():
+        tables[f"regimes.{name}.model"] = _table(regime, "model")
+    for key, model in tables.items():
+        for setting, value in _table(model, "front").items():
+            field = FrontEnd.model_fields.get(setting)
+            if field is not None and setting != "place" and value != field.default:
+                text = "is set by variants, never by a study; choose a variant (ablationlab variants)"
+                yield Problem(
+                    f"{key}.front.{setting}", text, None, "place, which every variant keeps unless it names one"
+                )
 
 
 def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:

@@ -7,7 +7,6 @@ of arms that differ in anything else is refused, with the name of the thing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Any
 
 from ablationlab.errors import MismatchError
@@ -37,11 +36,11 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -> Ite
 
 def setting_mismatches(a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declared]) -> list[str]:
     """Differences in model, training and budget that no variant declared."""
-    settings = [setting for one in declared for setting in one.settings]
+    allowed = list(declared)
     found = [
         text
         for key, text in _differences(a.model, b.model, "model.")
-        if not any(key == setting or key.startswith(f"{setting}.") for setting in settings)
+        if not any(one.covers_setting(key) for one in allowed)
     ]
     found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr" or a.lr == b.lr]
     for name in ("seed", "regime", "lr"):
@@ -56,9 +55,8 @@ def setting_mismatches(a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, dec
 def record_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     """Everything in two runs' records that should be equal and is not."""
     found = setting_mismatches(a, b, (a.declares, b.declares))
-    owned = [pattern for one in (a.declares, b.declares) for pattern in one.parameters]
     for name in sorted(a.initial_weights.keys() | b.initial_weights.keys()):
-        free = any(fnmatchcase(name, pattern) for pattern in owned)
+        free = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
         if not free and a.initial_weights.get(name) != b.initial_weights.get(name):
             found.append(f"initial value of {name} differs")
     for field in ("data_order_hash", "shared_init_hash", "corpus", "execution", "plan_hash"):

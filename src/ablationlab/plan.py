@@ -19,7 +19,7 @@ from ablationlab.parameters import Parameter, matmul_flops_per_token, parameter_
 from ablationlab.records import Budget, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
 from ablationlab.storage import content_hash
 from ablationlab.study import Study
-from ablationlab.variants import VARIANTS, Variant
+from ablationlab.variants import VARIANTS
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
@@ -172,21 +172,20 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
     by_cell = {(run.regime, run.seed, run.variant): run for run in runs}
     for run in runs:
         base = by_cell[run.regime, run.seed, study.baseline]
-        arms = [VARIANTS[run.variant], VARIANTS[study.baseline]]
+        declared = [VARIANTS[run.variant].declares, VARIANTS[study.baseline].declares]
         if run.variant != study.baseline and run.model == base.model:
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
-        declared = [Declared(settings=arm.changes, parameters=arm.parameters) for arm in arms]
-        found = setting_mismatches(run, base, declared) + _parameter_mismatches(run, base, arms)
+        found = setting_mismatches(run, base, declared) + _parameter_mismatches(run, base, declared)
         refuse(run.id, base.id, found)
 
 
-def _parameter_mismatches(run: PlannedRun, base: PlannedRun, arms: Sequence[Variant]) -> list[str]:
+def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[Declared]) -> list[str]:
     """Parameters that differ in shape or start, or that only one arm has, although no variant declared them."""
     ours, theirs = ({p.name: p for p in parameters(validated(ModelConfig, one.model))} for one in (run, base))
     return [
         f"parameter {name}: {_words(ours.get(name))} against {_words(theirs.get(name))}"
         for name in sorted(ours.keys() | theirs.keys())
-        if ours.get(name) != theirs.get(name) and not any(arm.owns_parameter(name) for arm in arms)
+        if ours.get(name) != theirs.get(name) and not any(one.covers_parameter(name) for one in declared)
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -191,6 +192,14 @@ class Declared(Part):
 
     settings: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+
+    def covers_setting(self, key: str) -> bool:
+        """Whether a model setting may differ: it is named, or the table it stands in is."""
+        return any(key == setting or key.startswith(f"{setting}.") for setting in self.settings)
+
+    def covers_parameter(self, name: str) -> bool:
+        """Whether a parameter may differ in its presence, shape or start."""
+        return any(fnmatchcase(name, pattern) for pattern in self.parameters)
 
 
 class RunRecord(Record):

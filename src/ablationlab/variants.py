@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from ablationlab.config import FrontEnd, ModelConfig
+from ablationlab.records import Declared
 from ablationlab.registry import Registry
 
 Change = Callable[[ModelConfig], ModelConfig]
@@ -33,13 +33,10 @@ class Variant:
         """The changed model."""
         return self.change(model)
 
-    def owns_parameter(self, name: str) -> bool:
-        """Whether this variant declared that the parameter may differ from the baseline's."""
-        return any(fnmatchcase(name, pattern) for pattern in self.parameters)
-
-    def owns_setting(self, key: str) -> bool:
-        """Whether this variant declared that the model setting may differ from the baseline's."""
-        return any(key == change or key.startswith(f"{change}.") for change in self.changes)
+    @property
+    def declares(self) -> Declared:
+        """What this variant may change, as it stands in records."""
+        return Declared(settings=self.changes, parameters=self.parameters)
 
 
 VARIANTS: Registry[Variant] = Registry("variant")

@@ -2,27 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.errors import DataError
 from ablationlab.registry import Registry
-
-
-class Tokenizer(Protocol):
-    """What the rest of the program asks of a tokenizer."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of distinct tokens."""
-
-    def encode(self, text: str) -> NDArray[np.int64]:
-        """Token ids of a text."""
-
-    def decode(self, tokens: NDArray[np.int64]) -> str:
-        """Text of token ids."""
 
 
 class CharTokenizer:

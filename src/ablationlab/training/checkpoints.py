@@ -46,6 +46,7 @@ def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]
         raise RecordError(f"{run.path} has gone while it was being trained; run again")
     with storage_errors(run.checkpoints):
         run.checkpoints.mkdir(exist_ok=True)
+        sync_folder(run.path)
     blobs = {WEIGHTS: safetensors.torch.save(state["weights"])}
     if "m" in state:
         moments = {f"{part}.{name}": value for part in ("m", "v") for name, value in state[part].items()}

@@ -8,7 +8,7 @@ from io import BufferedRandom
 
 from ablationlab.errors import RecordError
 from ablationlab.records import METRICS_HEADER, Checkpoint, RunFolder, StepLine
-from ablationlab.storage import storage_errors
+from ablationlab.storage import storage_errors, sync_folder
 
 
 class MetricsLog:
@@ -23,6 +23,7 @@ class MetricsLog:
             self._file.seek(0, os.SEEK_END)
             if checkpoint is None:
                 self._file.write(head)
+            sync_folder(run.path)
         self._hash = hashlib.sha256(head)
         self._bytes = len(head)
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ablationlab.data.batches import planned_order
 from ablationlab.errors import RecordError
 from ablationlab.parameters import joint_digest
-from ablationlab.records import Corpus, Declared, Environment, Execution, Plan, PlannedRun, RunFolder, RunRecord
+from ablationlab.records import Corpus, Environment, Execution, Plan, PlannedRun, RunFolder, RunRecord
 from ablationlab.study import Study
 from ablationlab.variants import VARIANTS
 
@@ -36,8 +36,7 @@ def ensure_run_record(
     if folder.checkpoints.is_dir() or folder.result.exists():
         raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
     arms = [VARIANTS[name] for name in study.variants]
-    shared = [name for name in digests if not any(arm.owns_parameter(name) for arm in arms)]
-    variant = VARIANTS[run.variant]
+    shared = [name for name in digests if not any(arm.declares.covers_parameter(name) for arm in arms)]
     RunRecord(
         id=run.id,
         study=study.name,
@@ -45,7 +44,7 @@ def ensure_run_record(
         plan_hash=plan.plan_hash,
         variant=run.variant,
         baseline=study.baseline,
-        declares=Declared(settings=variant.changes, parameters=variant.parameters),
+        declares=VARIANTS[run.variant].declares,
         regime=run.regime,
         seed=run.seed,
         lr=run.lr,
