@@ -174,7 +174,7 @@ def test_two_processes_on_one_study_share_the_work_and_never_train_a_run_twice(s
         )
         for _ in range(2)
     ]
-    said = [process.communicate(timeout=300)[0] for process in pair]
+    said = [process.communicate(timeout=600)[0] for process in pair]
     assert [process.returncode for process in pair] == [0, 0], said
     assert sum(text.count(": done") for text in said) == 2, said  # two stacks, each trained by exactly one of them
     assert fingerprint(out) == matrix["prints"]["calm"]
@@ -187,7 +187,7 @@ def test_killing_the_parent_and_its_workers_loses_nothing(study, matrix, tmp_pat
     process = subprocess.Popen(
         command("run", str(study), "--out", str(out), "--workers", "2", *longer), stdout=subprocess.DEVNULL
     )
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while len(list(out.glob("runs/*/checkpoints/step-*"))) < 6 and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)  # the parent alone: its workers must notice and leave

@@ -354,7 +354,7 @@ class StackTrainer:
                 metrics=measured,
                 checkpoint=checkpoints.path_of(run.folder, saved.record.step).name,
                 weights_sha256=saved.record.files[checkpoints.WEIGHTS],
-                history=saved.record.history,
+                history=self.history,  # with this start, which validates, even if it trained nothing
                 timing=Timing(
                     train_seconds=seconds,
                     tokens_per_second=last_step * self._tokens_per_step() / max(seconds, 1e-9),
