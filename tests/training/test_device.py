@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from ablationlab.errors import PlanError
-from ablationlab.records import Execution, Plan
+from ablationlab.records import Execution
 from ablationlab.training.device import choose_device, choose_precision, compute_dtype, prepare
 
 
@@ -25,23 +21,6 @@ def test_threads_and_determinism_are_what_the_plan_sealed():
     finally:
         torch.set_num_threads(before[0])
         torch._C._set_deterministic_algorithms(before[1])
-
-
-def test_a_resumed_study_keeps_the_threads_width_and_precision_it_was_sealed_with(study_file, tmp_path):
-    """Planned for one process of several threads, run with more workers: the sealed numbers stand, in every record."""
-    study, out = study_file({"execution.threads": 2, "execution.stack_width": 2, "seeds": [1]}), tmp_path / "out"
-    command = [sys.executable, "-m", "ablationlab"]
-    subprocess.run(
-        [*command, "plan", study, "--out", out, "--workers", "1", "--device", "cpu"], check=True, capture_output=True
-    )
-    subprocess.run(
-        [*command, "run", study, "--out", out, "--workers", "2", "--device", "cpu"], check=True, capture_output=True
-    )
-    plan = Plan.read(out / "plan.lock")
-    assert (plan.execution.threads, plan.execution.stack_width, plan.execution.precision) == (2, 2, "fp32")
-    records = [json.loads(path.read_text()) for path in out.glob("runs/*/run.json")]
-    assert len(records) == 3
-    assert all(Execution(**record["execution"]) == plan.execution for record in records)
 
 
 def test_automatic_precision_on_a_cpu_is_fp32():

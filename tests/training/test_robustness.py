@@ -97,6 +97,20 @@ def test_another_device_or_thread_count_than_the_sealed_one_is_refused(study_fil
         StackTrainer(elsewhere, 0, results, corpus, executor="test", environment=current())
 
 
+def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_file, tmp_path, monkeypatch):
+    """Stopped in the middle, then gone on with by more workers under another OMP_NUM_THREADS."""
+    study = study_file({"execution.threads": 2, "execution.stack_width": 2, "seeds": [1]})
+    assert said(command("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6))[0] == 130
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    code, text = said(command("run", study, "--out", tmp_path / "out", "--workers", "2"))
+    assert code == 0, text
+    results = [Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")]
+    assert sorted(len(result.history) for result in results) == [1, 2, 2]  # the first stack of two was resumed
+    assert {start.threads for result in results for start in result.history} == {2}
+    records = [json.loads(path.read_text())["execution"] for path in tmp_path.glob("out/runs/*/run.json")]
+    assert {(found["threads"], found["stack_width"], found["precision"]) for found in records} == {(2, 2, "fp32")}
+
+
 def test_a_model_that_the_last_update_breaks_has_diverged(study_file, tmp_path):
     study = study_file({"training": {"steps": 1, "batch": 4, "lr": 1e30, "schedule": "constant", "precision": "fp32"}})
     code, text = said(command("run", study, "--out", tmp_path / "out", "--workers", "1"))
