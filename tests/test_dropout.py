@@ -13,7 +13,7 @@ SITES = dropout_sites(MODEL)
 
 
 def masks(seeds, step, rate=0.2, first_sample=0):
-    return Dropout(rate, SITES, dropout_keys(seeds, step, SITES), first_sample)
+    return Dropout(rate, SITES, torch.from_numpy(dropout_keys(seeds, step, SITES)), first_sample)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -48,7 +48,7 @@ def test_seeds_steps_and_sites_have_masks_of_their_own():
 
 def test_another_layer_changes_no_other_mask():
     deep = dropout_sites(MODEL.changed(layers=5))
-    deeper = Dropout(0.2, deep, dropout_keys([1], 3, deep))
+    deeper = Dropout(0.2, deep, torch.from_numpy(dropout_keys([1], 3, deep)))
     for site in SITES:
         assert torch.equal(deeper.mask(site, (1, 2, 8, 16)), masks([1], 3).mask(site, (1, 2, 8, 16)))
 

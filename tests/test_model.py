@@ -189,7 +189,7 @@ def test_counted_flops_equal_torchs_own_count_of_the_plain_products(layers):
     from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 
     sites = dropout_sites(model)
-    dropout = Dropout(0.0, sites, dropout_keys([1], 1, sites))
+    dropout = Dropout(0.0, sites, torch.from_numpy(dropout_keys([1], 1, sites)))
     with FlopCounterMode(display=False) as counter:
         forward(weights, tokens_for(model, 1), model, [model.front], dropout=dropout)
     assert 3 * counter.get_total_flops() == 3 * model.context * matmul_flops_per_token(model)

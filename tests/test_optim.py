@@ -10,9 +10,13 @@ import pytest
 import torch
 
 from ablationlab.config import TrainingConfig
-from ablationlab.optim import AdamW, clip_, gradient_norm_R, lr_factor
+from ablationlab.optim import AdamW, bias_corrections, gradient_norm_R, lr_factor
 
-TRAINING = TrainingConfig(steps=10, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8)
+TRAINING = TrainingConfig(steps=10, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8, clip="off")
+
+
+def corrections(training: TrainingConfig, step: int) -> torch.Tensor:
+    return torch.tensor(bias_corrections(training, step))
 
 
 def test_a_stack_of_adamw_equals_torchs_adamw_for_each_run():
@@ -30,7 +34,8 @@ def test_a_stack_of_adamw_equals_torchs_adamw_for_each_run():
     alive = torch.ones(3, dtype=torch.bool)
     for step in range(1, 51):
         gradient = torch.from_numpy(generator.normal(size=(3, 64)) * 10.0 ** generator.integers(-4, 2)).float()
-        optimizer.update(weights, gradient, torch.tensor(lrs), step, alive)
+        norms = gradient_norm_R(gradient)
+        optimizer.update(weights, gradient, norms, torch.tensor(lrs), corrections(TRAINING, step), alive)
         for run, (decayed, free, one) in enumerate(theirs):
             decayed.grad, free.grad = gradient[run, :40].clone(), gradient[run, 40:].clone()
             one.step()
@@ -44,7 +49,8 @@ def test_a_frozen_run_keeps_every_bit_even_when_its_gradient_is_nan():
     optimizer = AdamW.start(TRAINING, weights, torch.ones(8))
     gradient = torch.randn(2, 8)
     gradient[0] = float("nan")
-    optimizer.update(weights, gradient, torch.full((2,), 1e-2), 1, torch.tensor([False, True]))
+    lr, alive = torch.full((2,), 1e-2), torch.tensor([False, True])
+    optimizer.update(weights, gradient, gradient_norm_R(gradient), lr, corrections(TRAINING, 1), alive)
     assert torch.equal(weights[0], before[0])
     assert not optimizer.m_RP[0].any()
     assert not optimizer.v_RP[0].any()
@@ -52,17 +58,24 @@ def test_a_frozen_run_keeps_every_bit_even_when_its_gradient_is_nan():
     assert not torch.equal(weights[1], before[1])
 
 
-def test_clipping_equals_torchs_for_each_run():
+def test_clipping_equals_torchs_for_each_run_and_leaves_the_gradient_itself_alone():
+    training = TRAINING.changed(clip=1.0)
     gradient = torch.stack([torch.randn(100) * 5, torch.randn(100) * 0.01])
-    expected = gradient.clone()
-    norms = gradient_norm_R(gradient)
-    clip_(gradient, norms, 1.0)
+    given, norms = gradient.clone(), gradient_norm_R(gradient)
+    optimizer = AdamW.start(training, torch.zeros(2, 100), torch.ones(100))
+    alive = torch.ones(2, dtype=torch.bool)
+    total, top = optimizer.update(
+        torch.zeros(2, 100), gradient, norms, torch.full((2,), 1e-3), corrections(training, 1), alive
+    )
+    assert torch.equal(gradient, given)
     for run in range(2):
         parameter = torch.nn.Parameter(torch.zeros(100))
-        parameter.grad = expected[run].clone()
+        parameter.grad = given[run].clone()
         norm = torch.nn.utils.clip_grad_norm_([parameter], 1.0)
         torch.testing.assert_close(norms[run], norm)
-        torch.testing.assert_close(gradient[run], parameter.grad)
+        torch.testing.assert_close(optimizer.m_RP[run], 0.1 * parameter.grad)
+        torch.testing.assert_close(total[run], (0.05 * parameter.grad**2).sum())
+        torch.testing.assert_close(top[run], (0.05 * parameter.grad**2).max())
 
 
 def test_warmup_is_linear_and_the_cosine_ends_at_its_floor():

@@ -152,7 +152,7 @@ class ExecutionConfig(Frozen):
 
     stack_width: Count | Literal["auto"] = "auto"
     threads: Count | Literal["auto"] = "auto"
-    checkpoint_every: Count = 100
+    checkpoint_every: Count | Literal["auto"] = "auto"  # steps; auto: when enough time has passed
 
 
 class Preset(BaseModel):

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.config import ModelConfig
@@ -23,10 +25,9 @@ def dropout_sites(model: ModelConfig) -> tuple[str, ...]:
     return ("front", *blocks)
 
 
-def dropout_keys(seeds: Sequence[int], step: int, sites: Sequence[str]) -> Tensor:
-    """keys_SR2: two words per site and run, int32, on the host."""
-    rows = [[words(seed, "dropout", step, site) for seed in seeds] for site in sites]
-    return torch.tensor(rows, dtype=torch.int32)
+def dropout_keys(seeds: Sequence[int], step: int, sites: Sequence[str]) -> NDArray[np.int32]:
+    """keys_SR2: two words per site and run."""
+    return np.array([[words(seed, "dropout", step, site) for seed in seeds] for site in sites], dtype=np.int32)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,18 @@ from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig
 from ablationlab.dropout import Dropout
+from ablationlab.ops import (
+    add,
+    add_norm,
+    affine,
+    bias_gelu,
+    causal_attention,
+    fused,
+    head_loss_R,
+    masked_attention,
+    norm,
+    short_attention,
+)
 
 Parameters = Mapping[str, Tensor]
 # Up to this vocabulary the gradient of the look-up is a matrix product with one-hot rows: deterministic on every device,
@@ -40,6 +52,24 @@ def forward(
     """logits_RBTV in fp32. ``fronts`` holds one front end per run; everything behind it is shared."""
     x = embed(params, tokens_RBT, model, fronts)
     return decode(params, x, model, dtype=dtype, dropout=dropout)
+
+
+def training_loss_R(
+    params: Parameters,
+    tokens_RBT: Tensor,
+    targets_RBT: Tensor,
+    model: ModelConfig,
+    fronts: Sequence[FrontEnd],
+    *,
+    dtype: torch.dtype = torch.float32,
+    dropout: Dropout | None = None,
+) -> Tensor:
+    """Mean negative log-likelihood in nats, per run."""
+    x = embed(params, tokens_RBT, model, fronts)
+    if model.head_bias:
+        return loss_R(decode(params, x, model, dtype=dtype, dropout=dropout), targets_RBT)
+    y = transform(params, x, model, dtype, dtype, dropout)
+    return head_loss_R(y.flatten(1, 2), _head(params, model).to(dtype), targets_RBT.flatten(1))
 
 
 def loss_R(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
@@ -99,67 +129,90 @@ def decode(
     dropout: Dropout | None = None,
 ) -> Tensor:
     """logits_RBTV from the vectors entering block 1; the head runs in ``head_dtype`` where that is given."""
+    head_dtype = head_dtype or dtype
+    y = transform(params, x, model, dtype, head_dtype, dropout)
+    head = _head(params, model).transpose(1, 2).to(head_dtype)
+    bias = params.get("head.bias")
+    return _product(y, head, None if bias is None else bias.to(head_dtype)).float()
+
+
+def transform(
+    params: Parameters, x: Tensor, model: ModelConfig, dtype: torch.dtype, out: torch.dtype, dropout: Dropout | None
+) -> Tensor:
+    """y_RBTD in *out*: all blocks and the final norm. A sum with the residual stream and the norm after it are one step."""
     if dropout is not None:
         x = dropout(x, "front")
-    for i in range(model.layers):
-        block = f"blocks.{i}"
-        x = x + attention(params, layer_norm(params, f"{block}.norm1", x, model), block, model, dtype, dropout)
-        x = x + mlp(params, layer_norm(params, f"{block}.norm2", x, model), block, dtype, dropout)
-    if model.final_norm:
-        x = layer_norm(params, "final_norm", x, model)
-    head = params["tok.weight"] if model.tied else params["head.weight"]
-    return linear(x, head.transpose(1, 2), params.get("head.bias"), head_dtype or dtype).float()
+    branches = [
+        (f"blocks.{i}.{norm}", branch, f"blocks.{i}")
+        for i in range(model.layers)
+        for norm, branch in (("norm1", attention), ("norm2", mlp))
+    ]
+    if not branches:
+        return _norm(params, "final_norm", x, model, out) if model.final_norm else x.to(out)
+    y = _norm(params, branches[0][0], x, model, dtype)
+    for position, (_, branch, block) in enumerate(branches):
+        o, bias = branch(params, y, block, model, dtype, dropout)
+        last = position + 1 == len(branches)
+        if last and not model.final_norm:
+            return add(x, o, bias).to(out)
+        following = "final_norm" if last else branches[position + 1][0]
+        gain, shift = params[f"{following}.gain"], params.get(f"{following}.bias")
+        x, y = add_norm(x, o, bias, gain, shift, model.norm_eps, out if last else dtype)
+    return y
 
 
 def attention(
-    params: Parameters, x: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
-) -> Tensor:
-    """Causal self-attention; runs are folded into the batch, since attention never mixes them."""
-    R, B, T, D = x.shape
-    qkv = linear(x, params[f"{block}.attn.qkv.weight"], params.get(f"{block}.attn.qkv.bias"), dtype)
-    q, k, v = qkv.view(R * B, T, 3, model.heads, D // model.heads).permute(2, 0, 3, 1, 4)
+    params: Parameters, y: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
+) -> tuple[Tensor, Tensor | None]:
+    """Causal self-attention: its output, and a bias that the reader of it still has to add."""
+    short = dropout is None and short_attention(y, y.shape[2], y.shape[3] // model.heads)
+    qkv, bias = linear(params, y, f"{block}.attn.qkv", dtype, keep_bias=not short)
     if dropout is None:
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        a = causal_attention(qkv, bias, model.heads)
     else:
         # Fused attention takes no named mask, so the plain path it is.
-        scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
-        future = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)
-        weights = scores.masked_fill(future, float("-inf")).float().softmax(dim=-1).to(dtype)
-        weights = dropout(weights.view(R, B, model.heads, T, T), f"{block}.attn")
-        y = weights.view(R * B, model.heads, T, T) @ v
-    y = y.transpose(1, 2).reshape(R, B, T, D)
-    y = linear(y, params[f"{block}.attn.out.weight"], params.get(f"{block}.attn.out.bias"), dtype)
-    return y if dropout is None else dropout(y, f"{block}.attn.out")
+        weights, values = masked_attention(qkv, model.heads)
+        a = (dropout(weights, f"{block}.attn") @ values).transpose(2, 3).reshape(y.shape)
+    o, bias = linear(params, a, f"{block}.attn.out", dtype, keep_bias=dropout is not None)
+    return (o, bias) if dropout is None else (dropout(o, f"{block}.attn.out"), None)
 
 
-def mlp(params: Parameters, x: Tensor, block: str, dtype: torch.dtype, dropout: Dropout | None) -> Tensor:
-    """Two linear layers around GELU in GPT-2's tanh form."""
-    h = linear(x, params[f"{block}.mlp.up.weight"], params.get(f"{block}.mlp.up.bias"), dtype)
-    h = F.gelu(h, approximate="tanh")
-    y = linear(h, params[f"{block}.mlp.down.weight"], params.get(f"{block}.mlp.down.bias"), dtype)
-    return y if dropout is None else dropout(y, f"{block}.mlp")
+def mlp(
+    params: Parameters, y: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
+) -> tuple[Tensor, Tensor | None]:
+    """Two linear layers around GELU in GPT-2's tanh form: their output, and a bias that its reader still has to add."""
+    h, bias = linear(params, y, f"{block}.mlp.up", dtype)
+    o, bias = linear(params, bias_gelu(h, bias), f"{block}.mlp.down", dtype, keep_bias=dropout is not None)
+    return (o, bias) if dropout is None else (dropout(o, f"{block}.mlp"), None)
 
 
-def linear(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """y_RBTO = x · w + b, one batched product for the whole stack."""
+def linear(
+    params: Parameters, x: Tensor, name: str, dtype: torch.dtype, *, keep_bias: bool = False
+) -> tuple[Tensor, Tensor | None]:
+    """x · w (+ b), one batched product for the whole stack, and the bias if it was left for the next kernel to add."""
+    w, b = params[f"{name}.weight"].to(dtype), params.get(f"{name}.bias")
+    if fused(x) and not keep_bias:
+        return _product(x, w, None), b
+    return _product(x, w, None if b is None else b.to(dtype)), None
+
+
+def _product(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None) -> Tensor:
     R, B, T, inputs = x_RBTI.shape
-    x, w = x_RBTI.reshape(R, B * T, inputs).to(dtype), w_RIO.to(dtype)
-    y = torch.bmm(x, w) if b_RO is None else torch.baddbmm(b_RO[:, None].to(dtype), x, w)
-    return y.view(R, B, T, w.shape[-1])
+    if R == 1:
+        x, w = x_RBTI.reshape(B * T, inputs), w_RIO[0]
+        y = x @ w if b_RO is None else torch.addmm(b_RO[0], x, w)
+    else:
+        x = x_RBTI.reshape(R, B * T, inputs)
+        y = torch.bmm(x, w_RIO) if b_RO is None else torch.baddbmm(b_RO[:, None], x, w_RIO)
+    return y.view(R, B, T, w_RIO.shape[-1])
 
 
-def layer_norm(params: Parameters, name: str, x: Tensor, model: ModelConfig) -> Tensor:
-    """LayerNorm with each run's own gain and bias."""
-    y = F.layer_norm(x, x.shape[-1:], eps=model.norm_eps)
-    return affine(y, params[f"{name}.gain"], params.get(f"{name}.bias"))
+def _norm(params: Parameters, name: str, x: Tensor, model: ModelConfig, dtype: torch.dtype) -> Tensor:
+    return norm(x, params[f"{name}.gain"], params.get(f"{name}.bias"), model.norm_eps, dtype)
 
 
-def affine(x_RBTD: Tensor, gain_RD: Tensor | None, bias_RD: Tensor | None) -> Tensor:
-    """x · gain + bias, per run."""
-    if gain_RD is None:
-        return x_RBTD
-    gain = gain_RD[:, None, None]
-    return x_RBTD * gain if bias_RD is None else torch.addcmul(bias_RD[:, None, None], x_RBTD, gain)
+def _head(params: Parameters, model: ModelConfig) -> Tensor:
+    return params["tok.weight"] if model.tied else params["head.weight"]
 
 
 def look_up(w_RVD: Tensor, tokens_RBT: Tensor) -> Tensor:
@@ -188,5 +241,6 @@ class _OneHotLookUp(torch.autograd.Function):
         (tokens_RBT,) = ctx.saved_tensors  # type: ignore[attr-defined]
         runs, width = gradient.shape[0], gradient.shape[-1]
         vocabulary = ctx.vocabulary  # type: ignore[attr-defined]
-        one_hot = F.one_hot(tokens_RBT.reshape(runs, -1), vocabulary).to(gradient.dtype)
+        ids = torch.arange(vocabulary, device=gradient.device)
+        one_hot = (tokens_RBT.reshape(runs, -1, 1) == ids).to(gradient.dtype)
         return torch.bmm(one_hot.transpose(1, 2), gradient.reshape(runs, -1, width)), None

@@ -37,6 +37,11 @@ class Parameter:
         """Matrices and embeddings, as against gains and biases."""
         return len(self.shape) >= 2
 
+    @property
+    def in_products(self) -> bool:
+        """A matrix of a block: it is read by matrix products alone, in their precision."""
+        return self.is_matrix and self.name.startswith("blocks.")
+
     def draw(self, seed: int) -> NDArray[np.float32]:
         """The initial value for one seed."""
         if self.std is None:

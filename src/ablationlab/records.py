@@ -332,6 +332,8 @@ class StepLine(Part):
     loss: float
     lr: float
     gradient_norm: float
+    second_moment_mean: float | None = None
+    second_moment_max: float | None = None
     tokens: int
     curve_loss: float | None = None
 

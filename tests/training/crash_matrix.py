@@ -49,7 +49,7 @@ def arm(kind: str, number: int) -> None:
     os.rename = counted("rename", os.rename)
     os.link = counted("link", os.link)
     checkpoints.write_bytes = counted("torn", storage.write_bytes, torn_write)
-    Stack.train_step = counted("step", Stack.train_step)
+    Stack.advance = counted("step", Stack.advance)
 
 
 def attempt(study: str, folder: str, point: str | None) -> int:

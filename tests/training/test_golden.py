@@ -26,7 +26,7 @@ def losses(variant: str) -> list[float]:
     tokens = np.random.default_rng(0).integers(0, 17, 3000) // 2 * 2
     member = Member(variant, 1, 1e-2, VARIANTS[variant].apply(MODEL))
     stack = Stack([member], 1, TRAINING, 6, tokens, torch.device("cpu"), torch.float32)
-    return [float(stack.train_step(step, stack.offsets(step))[0]) for step in range(1, 7)]
+    return [float(stack.train_step(step, stack.offsets(step)).loss) for step in range(1, 7)]
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))

@@ -93,13 +93,13 @@ def interrupted(matrix, tmp_path: Path) -> Path:
 import os, signal, sys
 from ablationlab import cli
 from ablationlab.training.stack import Stack
-real, calls = Stack.train_step, [0]
+real, calls = Stack.advance, [0]
 def step(self, *a):
     calls[0] += 1
     if calls[0] == 10:
         os.kill(os.getpid(), signal.SIGINT)
     return real(self, *a)
-Stack.train_step = step
+Stack.advance = step
 cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """
     done = subprocess.run([sys.executable, "-c", script, matrix_study(matrix)], capture_output=True, text=True)

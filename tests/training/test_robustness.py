@@ -30,13 +30,13 @@ import os, signal
 from ablationlab import cli, environment
 from ablationlab.training.stack import Stack
 def at_step(number, act):
-    real, calls = Stack.train_step, [0]
+    real, calls = Stack.advance, [0]
     def step(self, *words):
         calls[0] += 1
         if calls[0] == number:
             act()
         return real(self, *words)
-    Stack.train_step = step
+    Stack.advance = step
 exec(patch)
 cli.main([*sys.argv[1:], "--device", "cpu"])
 """

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.dropout import Dropout
 from ablationlab.export import GPT
 from ablationlab.parameters import parameters
 from ablationlab.training.stack import ALIGNMENT, Layout, Member, Stack
@@ -66,7 +67,8 @@ def test_variants_of_a_seed_see_the_same_batches_and_masks():
     for step in (1, 2, 7):
         offsets = stack.offsets(step)
         assert (offsets == offsets[0]).all()
-        mask = stack._dropout(step).mask("blocks.0.mlp", (3, 4, 16, 16))
+        stack.feed(step, offsets[None])
+        mask = Dropout(0.3, stack._sites, stack._keys[0]).mask("blocks.0.mlp", (3, 4, 16, 16))
         assert (mask == mask[0]).all()
 
 
@@ -133,7 +135,7 @@ def test_a_diverging_member_is_frozen_and_its_neighbours_keep_every_bit():
         if step == 4:
             stack.layout.views(stack.weights_RP.detach())["blocks.0.mlp.up.weight"][1, 0, 0] = float("inf")
             before = stack.state(1)
-        losses, _ = stack.train_step(step, stack.offsets(step))
+        losses, *_ = stack.train_step(step, stack.offsets(step))
         if step >= 4:
             assert not losses[1].isfinite()
             assert losses[[0, 2]].isfinite().all()

@@ -21,21 +21,19 @@ TOKENS_PER_PASS = 8192
 
 
 class Totals:
-    """Running sums per run."""
+    """Running sums per run, on the device: adding waits for nothing."""
 
-    def __init__(self, runs: int) -> None:
-        self.nll_R = torch.zeros(runs, dtype=torch.float64)
-        self.hits_R = torch.zeros(runs, dtype=torch.float64)
-        self.norm_R = torch.zeros(runs, dtype=torch.float64)
+    def __init__(self, runs: int, device: torch.device) -> None:
+        self.nll_R, self.hits_R, self.norm_R = torch.zeros(3, runs, dtype=torch.float64, device=device)
         self.tokens = 0
 
     def add(self, logits: Tensor, targets_BT: Tensor, vectors: Tensor) -> None:
         """Take one batch in: logits_RBTV, its targets, and the vectors that entered block 1."""
         targets = targets_BT.expand(logits.shape[0], -1, -1)
         logp = logits.log_softmax(dim=-1).gather(-1, targets[..., None])
-        self.nll_R -= logp.double().sum(dim=(1, 2, 3)).cpu()
-        self.hits_R += (logits.argmax(dim=-1) == targets).double().sum(dim=(1, 2)).cpu()
-        self.norm_R += torch.linalg.vector_norm(vectors, dim=-1).double().sum(dim=(1, 2)).cpu()
+        self.nll_R -= logp.double().sum(dim=(1, 2, 3))
+        self.hits_R += (logits.argmax(dim=-1) == targets).double().sum(dim=(1, 2))
+        self.norm_R += torch.linalg.vector_norm(vectors, dim=-1).double().sum(dim=(1, 2))
         self.tokens += targets_BT.numel()
 
 
@@ -49,14 +47,14 @@ def validation_totals(
     windows: int | None = None,
 ) -> Totals:
     """Sums over the split, or over its first *windows* windows."""
-    totals = Totals(len(fronts))
+    totals = Totals(len(fronts), tokens.device)
     for batch in _batches(validation_windows(len(tokens), model.context)[:windows], model.context):
-        span = torch.stack([tokens[start : start + length + 1] for start, length in batch])
+        span, length = _spans(tokens, batch, model.context), batch[0][1]
         inputs = span[:, :-1].expand(len(fronts), -1, -1)
         vectors = embed(params, inputs, model, fronts)
         # The head in fp32 whatever the precision: bf16 logits tie, and ties would go to the smaller token id.
         logits = decode(params, vectors, model, dtype=dtype, head_dtype=torch.float32)
-        totals.add(logits, span[:, 1:], vectors)
+        totals.add(logits[:, :, :length], span[:, 1 : length + 1], vectors[:, :, :length])
     return totals
 
 
@@ -68,6 +66,13 @@ def _batches(windows: list[tuple[int, int]], context: int) -> Iterator[list[tupl
         yield whole[start : start + size]
     if len(whole) < len(windows):
         yield windows[-1:]
+
+
+def _spans(tokens: Tensor, batch: list[tuple[int, int]], context: int) -> Tensor:
+    """Each window and the token after it; one that ends early is filled up with its last token, which nothing before sees."""
+    starts = batch[0][0] + context * torch.arange(len(batch), device=tokens.device)
+    at = starts[:, None] + torch.arange(context + 1, device=tokens.device)
+    return tokens[at.clamp(max=len(tokens) - 1)]
 
 
 def run_metrics(totals: Totals, run: int, validation_bytes: int) -> dict[str, float]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,9 +38,10 @@ from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.metrics_log import MetricsLog
 from ablationlab.training.resume import resume_point
 from ablationlab.training.run_record import ensure_run_record
-from ablationlab.training.stack import Member, Stack
+from ablationlab.training.stack import FEED, Member, Stack
 
 REPORT_SECONDS = 0.5
+CHECKPOINT_SECONDS = 30.0
 FINAL_METRICS = (
     "validation_loss",
     "perplexity",
@@ -81,6 +83,35 @@ class _Run:
     divergence: Divergence | None = None
     last_norm: float | None = None
     order_at_divergence: str | None = None
+
+
+class _Fetch:
+    """A tensor on its way to the host; nothing waits for it until it is asked for."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._ready: torch.cuda.Event | None = None
+        self._host = values
+        if values.is_cuda:
+            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            self._host.copy_(values, non_blocking=True)
+            self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._ready.record()
+
+    def get(self) -> Tensor:
+        """The values, on the host."""
+        if self._ready is not None:
+            self._ready.synchronize()
+        return self._host
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Steps that were handed over together, and what is known of them."""
+
+    steps: range
+    measured: _Fetch
+    orders: list[tuple[str, ...]]
+    curve: _Fetch | None
 
 
 class StackTrainer:
@@ -147,9 +178,9 @@ class StackTrainer:
                 drift=drift,
             ),
         )
-        self._pending: list[tuple[int, Tensor, Tensor, Tensor | None, tuple[str, ...]]] = []
+        self._pending: list[_Chunk] = []
         self._saved_step = self.start
-        self._drained_at = self._reported_at = time.monotonic()
+        self._drained_at = self._reported_at = self._saved_at = time.monotonic()
         self._reported_step = self.start
 
     def _open(self, planned: list[PlannedRun], folders: list[RunFolder]) -> None:
@@ -186,9 +217,8 @@ class StackTrainer:
                 if self.should_stop():
                     self._checkpoint(step, began)
                     raise Stopped
-                step += 1
-                self._step(step)
-                if step % self.study.execution.checkpoint_every == 0 and step < self.steps:
+                step = self._advance(step)
+                if step < self.steps and self._checkpoint_due(step):
                     self._checkpoint(step, began)
             self._drain()
             if self._all_diverged():
@@ -205,19 +235,52 @@ class StackTrainer:
     def _all_diverged(self) -> bool:
         return all(run.divergence is not None for run in self.runs)
 
-    def _step(self, step: int) -> None:
-        offsets = self.stack.offsets(step)
-        losses, norms = self.stack.train_step(step, offsets)
-        for slot, run in enumerate(self.runs):
-            run.order.feed(offsets[slot])
-        every = self.study.evaluation.curve_every
-        curve = self._curve() if every is not None and (step % every == 0 or step == self.steps) else None
-        self._pending.append((step, losses, norms, curve, tuple(run.order.value for run in self.runs)))
-        # On a GPU, reading a number waits for the device: read them in bunches.
-        if time.monotonic() - self._drained_at > REPORT_SECONDS:
-            self._drain()
+    def _advance(self, done: int) -> int:
+        """Hand the next steps to the stack, up to where the host has something to do; returns the last of them.
 
-    def _curve(self) -> Tensor:
+        On a GPU the numbers of one chunk are read while the device works on the next.
+        """
+        last = self._next_stop(done)
+        steps = range(done + 1, last + 1)
+        offsets = np.stack([self.stack.offsets(step) for step in steps])
+        self.stack.feed(done + 1, offsets)
+        for _ in steps:
+            self.stack.advance()
+        orders = []
+        for step_offsets in offsets:
+            for slot, run in enumerate(self.runs):
+                run.order.feed(step_offsets[slot])
+            orders.append(tuple(run.order.value for run in self.runs))
+        every = self.study.evaluation.curve_every
+        curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
+        self._pending.append(_Chunk(steps, _Fetch(torch.stack(self.stack.measured())), orders, curve))
+        if self.stack.device.type == "cuda":
+            self._drain(keep=1)
+        elif time.monotonic() - self._drained_at > REPORT_SECONDS:
+            self._drain()
+        return last
+
+    def _next_stop(self, done: int) -> int:
+        """The CPU looks up after every step; a GPU goes on until a checkpoint, a point of the curve, or `FEED` steps."""
+        if self.stack.device.type != "cuda":
+            return done + 1
+        stops = [done + FEED, self.steps]
+        for every in (self.study.execution.checkpoint_every, self.study.evaluation.curve_every):
+            if isinstance(every, int):
+                stops.append((done // every + 1) * every)
+        return min(stops)
+
+    def _checkpoint_due(self, step: int) -> bool:
+        """At the steps that the study names, or when a crash would cost more than `CHECKPOINT_SECONDS` of work.
+
+        Where checkpoints fall changes no bit of the outcome.
+        """
+        every = self.study.execution.checkpoint_every
+        if every == "auto":
+            return time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
+        return step % every == 0
+
+    def _curve(self) -> _Fetch:
         totals = validation_totals(
             self.stack.layout.views(self.stack.weights_RP.detach()),
             self.model,
@@ -226,40 +289,51 @@ class StackTrainer:
             self.stack.dtype,
             self.study.evaluation.curve_windows,
         )
-        return totals.nll_R / totals.tokens
+        return _Fetch(totals.nll_R / totals.tokens)
 
-    def _drain(self) -> None:
-        """Bring pending numbers to the host, write them, notice divergence, report."""
-        pending, self._pending = self._pending, []
+    def _drain(self, keep: int = 0) -> None:
+        """Bring pending numbers to the host, all but the newest *keep* chunks; write them, notice divergence, report."""
+        pending = self._pending[: len(self._pending) - keep]
+        self._pending = self._pending[len(pending) :]
         self._drained_at = time.monotonic()
         if not pending:
             return
-        losses = torch.stack([entry[1] for entry in pending]).tolist()
-        norms = torch.stack([entry[2] for entry in pending]).tolist()
+        rows = [(chunk, position) for chunk in pending for position in range(len(chunk.steps))]
+        measured = [chunk.measured.get().tolist() for chunk in pending]  # [field of Measured][step][run]
+        values: list[list[list[float]]] = [
+            [field[position] for field in found]
+            for chunk, found in zip(pending, measured, strict=True)
+            for position in range(len(chunk.steps))
+        ]
+        curves = {chunk.steps[-1]: chunk.curve.get().tolist() for chunk in pending if chunk.curve is not None}
         for slot, run in enumerate(self.runs):
             lines: list[StepLine] = []
-            for position, (step, _, _, curve, orders) in enumerate(pending):
+            for (chunk, position), said in zip(rows, values, strict=True):
                 if run.divergence is not None:
                     break
-                loss, norm = losses[position][slot], norms[position][slot]
+                step = chunk.steps[position]
+                loss, norm, second_mean, second_max = (field[slot] for field in said)
                 lines.append(
                     StepLine(
                         step=step,
                         loss=loss,
                         lr=run.planned.lr * lr_factor(self.training, step, self.steps),
                         gradient_norm=norm,
+                        second_moment_mean=second_mean,
+                        second_moment_max=second_max,
                         tokens=step * self.training.batch * self.model.context,
-                        curve_loss=None if curve is None else float(curve[slot]),
+                        curve_loss=curves[step][slot] if step in curves else None,
                     )
                 )
                 run.last_norm = norm
                 if not (math.isfinite(loss) and math.isfinite(norm)):
                     what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
                     run.divergence = Divergence(step=step, cause=f"{what} is {value}")
-                    run.order_at_divergence = orders[slot]
+                    run.order_at_divergence = chunk.orders[position][slot]
             if run.log is not None and lines:
                 run.log.append(lines)
-        self._report(pending[-1][0], losses[-1], norms[-1])
+        losses, norms, *_ = values[-1]
+        self._report(rows[-1][0].steps[-1], losses, norms)
 
     def _report(
         self,
@@ -295,7 +369,7 @@ class StackTrainer:
         self._drain()
         if not final and (step == self._saved_step or self._all_diverged()):
             return
-        self._saved_step = step
+        self._saved_step, self._saved_at = step, time.monotonic()
         for slot, run in enumerate(self.runs):
             if run.log is None:
                 continue

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,12 +21,15 @@ from torch import Tensor
 from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
 from ablationlab.data.batches import batch_offsets
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.model import forward, loss_R
-from ablationlab.optim import AdamW, clip_, gradient_norm_R, lr_factor
-from ablationlab.parameters import Parameter, parameters
+from ablationlab.model import training_loss_R
+from ablationlab.ops import compiling, fused
+from ablationlab.optim import AdamW, bias_corrections, gradient_norm_R, lr_factor
+from ablationlab.parameters import Parameter, parameter_count, parameters
 
 # Every parameter starts on a 256-byte boundary of the flat buffer, in every row, whatever stands before it.
 ALIGNMENT = 64
+# Steps that can be handed to the device at once.
+FEED = 32
 
 
 @dataclass(frozen=True)
@@ -40,29 +44,46 @@ class Member:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where each parameter lives in a row: the union of what the members own, in the order of the forward pass."""
+    """Where each parameter lives in a row: the union of what the members own."""
 
     parameters: tuple[Parameter, ...]
 
     @classmethod
     def of(cls, members: Sequence[Member]) -> Layout:
-        """The layout of a stack. A slot that a member does not own stays at its start value there: its gradient is 0."""
+        """The layout of a stack. A slot that a member does not own stays at its start value there: its gradient is 0.
+
+        The matrices of the blocks stand first, so that one pass turns them all into the precision of the products.
+        """
         gain = any(member.model.front.gain for member in members)
         bias = any(member.model.front.bias for member in members)
         full = FrontEnd(norm="layernorm" if gain or bias else "none", gain=gain, bias=bias)
-        return cls(parameters(members[0].model.changed(front=full)))
+        found = parameters(members[0].model.changed(front=full))
+        return cls(tuple(sorted(found, key=lambda parameter: not parameter.in_products)))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Slot sizes, padded to the alignment."""
         return tuple(-(-parameter.size // ALIGNMENT) * ALIGNMENT for parameter in self.parameters)
 
-    def views(self, flat_RP: Tensor) -> dict[str, Tensor]:
-        """Each parameter with its run axis, as views; differentiating through them gives one flat gradient."""
-        slots = torch.split(flat_RP, list(self.sizes), dim=1)
+    @cached_property
+    def products(self) -> int:
+        """How many parameters are matrices of the blocks; they come first."""
+        return sum(parameter.in_products for parameter in self.parameters)
+
+    def views(self, flat_RP: Tensor, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
+        """Each parameter with its run axis; differentiating through them gives one flat gradient.
+
+        Views of the buffer, but for the matrices of the blocks where *dtype* is not the buffer's own: those are of a copy.
+        """
+        ahead = self.sizes[: self.products]
+        matrices, rest = torch.split(flat_RP, [sum(ahead), flat_RP.shape[1] - sum(ahead)], dim=1)
+        slots = [
+            *torch.split(matrices.to(dtype), list(ahead), dim=1),
+            *torch.split(rest, list(self.sizes[self.products :]), dim=1),
+        ]
         return {
-            parameter.name: slot[:, : parameter.size].view(-1, *parameter.shape)
-            for parameter, slot in zip(self.parameters, slots, strict=True)
+            parameter.name: (slot if parameter.size == size else slot[:, : parameter.size]).view(-1, *parameter.shape)
+            for parameter, size, slot in zip(self.parameters, self.sizes, slots, strict=True)
         }
 
     def decay_P(self, rule: str) -> Tensor:
@@ -74,8 +95,22 @@ class Layout:
         return torch.cat(pieces)
 
 
+class Measured(NamedTuple):
+    """What a step says of each run, on the device: shapes (R,) or (steps, R)."""
+
+    loss: Tensor
+    gradient_norm: Tensor
+    second_moment_mean: Tensor
+    second_moment_max: Tensor
+
+
 class Stack:
-    """R runs in lockstep."""
+    """R runs in lockstep.
+
+    `feed` hands over what the next steps need, `advance` makes one of them, `measured` reads what they said. A step reads its
+    inputs from fixed buffers on the device, at a cursor that it moves on itself, so on a GPU it is recorded once as a CUDA
+    graph and then replayed: no launches, no traffic with the host. On the CPU the same code simply runs.
+    """
 
     def __init__(
         self,
@@ -100,11 +135,23 @@ class Stack:
             self._fill(row, {parameter.name: parameter.draw(member.seed) for parameter in parameters(member.model)})
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
         self.optimizer = AdamW.start(training, self.weights_RP.detach(), self.layout.decay_P(training.decay).to(device))
-        self.lr_R = torch.tensor([member.lr for member in padded], dtype=torch.float32, device=device)
+        self.lr_R = np.array([member.lr for member in padded])
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self.train_tokens = torch.from_numpy(train_tokens).to(device)
+        self.gradient_RP: Tensor | None = None  # of the last step, before clipping
+        self.windows_RBT: Tensor | None = None  # what the last step saw: one context and the token after it
+        self._owned_R = torch.tensor([float(parameter_count(m.model)) for m in padded], device=device)
         self._window = torch.arange(self.model.context + 1, device=device)
         self._sites = dropout_sites(self.model)
+        self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
+        self._row = torch.arange(FEED, device=device)[:, None, None]
+        self._offsets = torch.zeros(FEED, width, training.batch, dtype=torch.int64, device=device)
+        self._lr = torch.zeros(FEED, width, device=device)
+        self._corrections = torch.ones(FEED, 2, device=device)
+        self._keys = torch.zeros(FEED, len(self._sites), width, 2, dtype=torch.int32, device=device)
+        self._measured = torch.zeros(FEED, len(Measured._fields), width, device=device)
+        self._fed = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
 
     def _fill(self, row: int, arrays: dict[str, NDArray[np.float32]]) -> None:
         start = self.layout.views(self.weights_RP)
@@ -122,47 +169,102 @@ class Stack:
         }
         return np.stack([batch_offsets(seed, step, **shape) for seed in self.seeds])
 
-    def train_step(self, step: int, offsets_RB: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """One update of every living run; returns loss_R and gradient_norm_R without waiting for the device.
+    def feed(self, first: int, offsets_SRB: NDArray[np.int64]) -> None:
+        """Hand over the next steps, from *first* on, at most `FEED` of them; they are made by as many calls of `advance`."""
+        count = len(offsets_SRB)
+        assert 0 < count <= FEED
+        steps = range(first, first + count)
+        factors = np.array([lr_factor(self.training, step, self.steps) for step in steps])
+        self._put(self._offsets, offsets_SRB)
+        self._put(self._lr, (factors[:, None] * self.lr_R).astype(np.float32))
+        self._put(self._corrections, np.array([bias_corrections(self.training, k) for k in steps], dtype=np.float32))
+        if self.model.dropout:
+            self._put(self._keys, np.stack([dropout_keys(self.seeds, step, self._sites) for step in steps]))
+        self._cursor.zero_()
+        self._fed = count
+
+    def _put(self, buffer: Tensor, values: NDArray[Any]) -> None:
+        host = torch.from_numpy(np.ascontiguousarray(values))
+        if self.device.type == "cuda":  # from pinned memory a copy does not wait for the device
+            host = host.pin_memory()
+        buffer[: len(host)].copy_(host, non_blocking=True)
+
+    def advance(self) -> None:
+        """Make the next step of those fed."""
+        if self.device.type != "cuda":
+            self._step()
+            return
+        if self._graph is None:
+            self._graph = self._record()
+        self._graph.replay()
+
+    def measured(self) -> Measured:
+        """What the steps fed last have said, once all of them are made; waits for nothing."""
+        return Measured(*self._measured[: self._fed].clone().unbind(1))
+
+    def train_step(self, step: int, offsets_RB: NDArray[np.int64]) -> Measured:
+        """Feed and make a single step."""
+        self.feed(step, offsets_RB[None])
+        self.advance()
+        return Measured(*(values[0] for values in self.measured()))
+
+    def _step(self) -> None:
+        """One update of every living run, at the cursor.
 
         A run whose loss or gradient is not finite is frozen from this step on, before its update.
         """
-        offsets = torch.from_numpy(offsets_RB).to(self.device, non_blocking=True)
-        windows = self.train_tokens[offsets[:, :, None] + self._window]
-        losses = loss_R(
-            forward(
-                self.layout.views(self.weights_RP),
-                windows[..., :-1],
-                self.model,
-                self.fronts,
-                dtype=self.dtype,
-                dropout=self._dropout(step),
-            ),
-            windows[..., 1:],
+        offsets, lr, corrections, keys = (
+            buffer.index_select(0, self._cursor)[0]
+            for buffer in (self._offsets, self._lr, self._corrections, self._keys)
         )
-        (gradient,) = torch.autograd.grad(losses.sum(), self.weights_RP)
+        self.windows_RBT = self.train_tokens[offsets[:, :, None] + self._window]
+        losses = training_loss_R(
+            self.layout.views(self.weights_RP, self.dtype),
+            self.windows_RBT[..., :-1],
+            self.windows_RBT[..., 1:],
+            self.model,
+            self.fronts,
+            dtype=self.dtype,
+            dropout=Dropout(self.model.dropout, self._sites, keys) if self.model.dropout else None,
+        )
+        (self.gradient_RP,) = torch.autograd.grad(losses.sum(), self.weights_RP)
         with torch.no_grad():
-            norms = gradient_norm_R(gradient)
-            self.alive_R = self.alive_R & losses.isfinite() & norms.isfinite()
-            if self.training.clip != "off":
-                clip_(gradient, norms, self.training.clip)
-            lr = self.lr_R * lr_factor(self.training, step, self.steps)
-            self.optimizer.update(self.weights_RP, gradient, lr, step, self.alive_R)
-        return losses.detach(), norms
+            norms = gradient_norm_R(self.gradient_RP)
+            self.alive_R.logical_and_(losses.isfinite() & norms.isfinite())
+            total, top = self.optimizer.update(self.weights_RP, self.gradient_RP, norms, lr, corrections, self.alive_R)
+            said = torch.stack([losses.detach(), norms, total / self._owned_R, top])
+            self._measured.copy_(torch.where(self._row == self._cursor, said, self._measured))
+            self._cursor.add_(1)
 
-    def _dropout(self, step: int) -> Dropout | None:
-        if not self.model.dropout:
-            return None
-        keys = dropout_keys(self.seeds, step, self._sites).to(self.device)
-        return Dropout(self.model.dropout, self._sites, keys)
+    def _record(self) -> torch.cuda.CUDAGraph:
+        """The step as a CUDA graph. A rehearsal that compiles kernels, and one that makes workspaces, are undone."""
+        state = (self.weights_RP.detach(), self.optimizer.m_RP, self.optimizer.v_RP, self.alive_R, self._cursor)
+        kept = [tensor.clone() for tensor in state]
+        if fused(self.weights_RP):
+            with compiling():
+                self._step()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            self._step()
+        torch.cuda.current_stream().wait_stream(side)
+        for tensor, before in zip(state, kept, strict=True):
+            tensor.copy_(before)
+        self.gradient_RP = self.windows_RBT = None
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._step()
+        return graph
 
     def state(self, slot: int) -> dict[str, dict[str, Tensor]]:
         """The weights and both moments of one run, by parameter name, on the host."""
-        owned = [parameter.name for parameter in parameters(self.members[slot].model)]
+        owned = {parameter.name for parameter in parameters(self.members[slot].model)}
         flats = {"weights": self.weights_RP.detach(), "m": self.optimizer.m_RP, "v": self.optimizer.v_RP}
         return {
             part: {
-                name: view[slot].cpu().contiguous() for name, view in self.layout.views(flat).items() if name in owned
+                name: view[0].contiguous()
+                for name, view in self.layout.views(flat[slot : slot + 1].cpu()).items()
+                if name in owned
             }
             for part, flat in flats.items()
         }

@@ -1,0 +1,168 @@
+"""The steps of a model that read memory more than they compute: plain torch here, one kernel each on a CUDA GPU.
+
+The plain forms define what is computed; `ablationlab.kernels` must agree with them to rounding. A linear layer's bias is
+added by the step that reads the layer's output where that step is a kernel, and by the layer itself otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Elements of one piece of the logits: 2 GB in bf16. A constant, so that the bits of a loss never depend on free memory.
+LOGITS_PER_PIECE = 1 << 30
+# Columns of the logits are padded to this many, so that every row starts on a boundary that the matrix units like.
+LOGITS_ALIGNMENT = 8
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+def fused(x: Tensor) -> bool:
+    """Whether kernels take the memory-bound steps on this tensor's device."""
+    return x.is_cuda and _has_triton()
+
+
+@contextmanager
+def compiling() -> Iterator[None]:
+    """In here kernels are compiled, in parallel, and not run: what they would write is undefined."""
+    from ablationlab.kernels import launch
+
+    with launch.compiling():
+        yield
+
+
+def norm(x: Tensor, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: torch.dtype) -> Tensor:
+    """LayerNorm of x_R…D with each run's own gain and bias, in *dtype*."""
+    if fused(x):
+        from ablationlab.kernels.norm import Norm
+
+        found: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
+        return found
+    if len(x) == 1:  # torch's own affine form is one pass; it has no run axis
+        y = F.layer_norm(x[0], x.shape[-1:], gain_RD[0], None if bias_RD is None else bias_RD[0], eps)[None]
+    else:
+        y = affine(F.layer_norm(x, x.shape[-1:], eps=eps), gain_RD, bias_RD)
+    return y.to(dtype)
+
+
+def add_norm(
+    x: Tensor, o: Tensor, ob_RD: Tensor | None, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """x' = x + (o + ob) in fp32, and its LayerNorm in *dtype*."""
+    if fused(x):
+        from ablationlab.kernels.norm import AddNorm
+
+        total, y = AddNorm.apply(x, o, ob_RD, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
+        return total, y
+    total = add(x, o, ob_RD)
+    return total, norm(total, gain_RD, bias_RD, eps, dtype)
+
+
+def add(x: Tensor, o: Tensor, ob_RD: Tensor | None) -> Tensor:
+    """x + (o + ob) in fp32."""
+    return x + (o if ob_RD is None else o + ob_RD[:, None, None])
+
+
+def bias_gelu(h: Tensor, b_RD: Tensor | None) -> Tensor:
+    """GELU(h + b) in GPT-2's tanh form, in h's precision."""
+    if fused(h):
+        from ablationlab.kernels.gelu import BiasGelu
+
+        found: Tensor = BiasGelu.apply(h, b_RD)  # type: ignore[no-untyped-call]
+        return found
+    return F.gelu(h if b_RD is None else (h + b_RD[:, None, None]).to(h.dtype), approximate="tanh")
+
+
+def short_attention(x: Tensor, time: int, size: int) -> bool:
+    """Whether a kernel takes the attention of such a context and head size; it adds the bias of the layer before it."""
+    if not fused(x):
+        return False
+    from ablationlab.kernels import attention
+
+    return attention.fits(time, size)
+
+
+def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tensor:
+    """y_RBTD; queries, keys and values stand side by side in the last axis. Runs are folded into the batch."""
+    R, B, T, columns = qkv_RBTC.shape
+    size = columns // 3 // heads
+    if short_attention(qkv_RBTC, T, size):
+        from ablationlab.kernels.attention import ShortAttention
+
+        found: Tensor = ShortAttention.apply(qkv_RBTC, b_RC, heads)  # type: ignore[no-untyped-call]
+        return found
+    qkv = qkv_RBTC if b_RC is None else (qkv_RBTC + b_RC[:, None, None]).to(qkv_RBTC.dtype)
+    q, k, v = qkv.view(R * B, T, 3, heads, size).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return y.transpose(1, 2).reshape(R, B, T, columns // 3)
+
+
+def masked_attention(qkv_RBTC: Tensor, heads: int) -> tuple[Tensor, Tensor]:
+    """Causal attention weights_RBHTT in qkv's precision, and values: for a caller that drops some of the weights."""
+    R, B, T, columns = qkv_RBTC.shape
+    q, k, v = qkv_RBTC.view(R, B, T, 3, heads, columns // 3 // heads).permute(3, 0, 1, 4, 2, 5)
+    scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    future = torch.ones(T, T, dtype=torch.bool, device=qkv_RBTC.device).triu(1)
+    return scores.masked_fill(future, float("-inf")).float().softmax(dim=-1).to(qkv_RBTC.dtype), v
+
+
+def head_loss_R(y_RND: Tensor, head_RVD: Tensor, targets_RN: Tensor) -> Tensor:
+    """Mean negative log-likelihood per run, of logits = y · headᵀ, without ever holding all logits."""
+    if fused(y_RND):
+        found: Tensor = _HeadLoss.apply(y_RND, head_RVD, targets_RN)  # type: ignore[no-untyped-call]
+        return found
+    logits = torch.bmm(y_RND, head_RVD.transpose(1, 2)).float()
+    nll = F.cross_entropy(logits.flatten(0, 1), targets_RN.reshape(-1), reduction="none")
+    return nll.view(len(y_RND), -1).mean(dim=1)
+
+
+class _HeadLoss(torch.autograd.Function):
+    """Logits piece by piece: each piece becomes its own gradient in place, and both products with it are made at once."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+        from ablationlab.kernels.cross_entropy import nll_and_gradient_
+
+        runs, rows, _ = y.shape
+        vocabulary = head.shape[1]
+        padded = F.pad(head, (0, 0, 0, -vocabulary % LOGITS_ALIGNMENT))
+        piece = max(1, LOGITS_PER_PIECE // (runs * padded.shape[1]))
+        dy, dhead = torch.empty_like(y), None
+        nll = torch.empty(runs, rows, device=y.device)
+        for start in range(0, rows, piece):
+            part = slice(start, min(start + piece, rows))
+            logits = torch.bmm(y[:, part], padded.transpose(1, 2))
+            flat = logits.view(-1, logits.shape[-1])
+            found = nll_and_gradient_(flat, targets[:, part].reshape(-1), vocabulary, 1 / rows)
+            nll[:, part] = found.view(runs, -1)
+            torch.bmm(logits, padded, out=dy[:, part])
+            share = torch.bmm(logits.transpose(1, 2), y[:, part])[:, :vocabulary].float()
+            dhead = share if dhead is None else dhead.add_(share)
+        ctx.save_for_backward(dy, dhead)  # type: ignore[arg-type]
+        ctx.dtype = head.dtype  # type: ignore[attr-defined]
+        return nll.mean(dim=1)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient_R: Tensor) -> tuple[Tensor, Tensor, None]:
+        dy, dhead = ctx.saved_tensors  # type: ignore[attr-defined]
+        scale = gradient_R[:, None, None]
+        return (dy * scale).to(dy.dtype), (dhead * scale).to(ctx.dtype), None  # type: ignore[attr-defined]
+
+
+def affine(x_RBTD: Tensor, gain_RD: Tensor | None, bias_RD: Tensor | None) -> Tensor:
+    """x · gain + bias, per run."""
+    if gain_RD is None:
+        return x_RBTD
+    shape = (len(gain_RD), *[1] * (x_RBTD.dim() - 2), -1)
+    gain = gain_RD.view(shape)
+    return x_RBTD * gain if bias_RD is None else torch.addcmul(bias_RD.view(shape), x_RBTD, gain)
