@@ -14,7 +14,7 @@ import statistics
 import numpy as np
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.parameters import matmul_flops_per_token
 from ablationlab.records import Execution
 from ablationlab.training.device import prepare
@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
     options = parser.parse_args()
-    model = ModelConfig(preset="gpt2-small", vocabulary=50257)
+    model = validated(ModelConfig, {"preset": "gpt2-small", "vocabulary": 50257})
     training = TrainingConfig(steps=1000, batch=options.batch, precision="bf16")
     prepare(Execution(device="cuda", device_name="", precision="bf16", stack_width=1, threads=1))
     tokens = np.random.default_rng(0).integers(0, 50257, 2_000_000)

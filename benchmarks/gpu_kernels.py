@@ -75,9 +75,10 @@ def one_precision(dtype: torch.dtype, rate: float, *, tune: bool) -> None:
         return ops.causal_attention(qkv, qb, HEADS)
 
     name = str(dtype).removeprefix("torch.")
-    norms = product((1024, 2048, 4096), (16, 32, 64, 128)) if tune else [(norm.ELEMENTS, norm.ROWS_PER_PROGRAM)]
-    for norm.ELEMENTS, norm.ROWS_PER_PROGRAM in norms:
-        label = f"norm {norm.ELEMENTS}/{norm.ROWS_PER_PROGRAM} {name}"
+    norms = product((1024, 2048, 4096), (16, 32, 64, 128)) if tune else [(norm.ELEMENTS[0], norm.ROWS_PER_PROGRAM)]
+    for elements, norm.ROWS_PER_PROGRAM in norms:
+        norm.ELEMENTS = elements, elements
+        label = f"norm {elements}/{norm.ROWS_PER_PROGRAM} {name}"
         both(label, normed, [x, o, bias, gain, shift], 2 * wide + 2 * unit, 2 * wide + 2 * unit)
     gelus = (
         product((8, 16), (128, 256, 512), (16, 32, 64)) if tune else [(gelu.ROWS, gelu.BLOCK, gelu.ROWS_PER_PROGRAM)]

@@ -102,9 +102,39 @@ def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tenso
         found: Tensor = ShortAttention.apply(qkv_RBTC, b_RC, heads)  # type: ignore[no-untyped-call]
         return found
     qkv = qkv_RBTC if b_RC is None else (qkv_RBTC + b_RC[:, None, None]).to(qkv_RBTC.dtype)
+    if qkv.is_cuda and qkv.dtype == torch.bfloat16 and size % 8 == 0 and size <= 256:
+        packed: Tensor = _Flash.apply(qkv.view(R * B, T, 3, heads, size))  # type: ignore[no-untyped-call]
+        return packed.reshape(R, B, T, columns // 3)
     q, k, v = qkv.view(R * B, T, 3, heads, size).permute(2, 0, 3, 1, 4)
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return y.transpose(1, 2).reshape(R, B, T, columns // 3)
+
+
+class _Flash(torch.autograd.Function):
+    """torch's flash attention on queries, keys and values where the linear layer left them; their gradient goes back there.
+
+    Through scaled_dot_product_attention the same kernels run, but the three gradients are then moved twice.
+    """
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, qkv: Tensor) -> Tensor:
+        q, k, v = qkv.unbind(2)
+        time = qkv.shape[1]
+        out, *rest = torch.ops.aten._flash_attention_forward(q, k, v, None, None, time, time, 0.0, True, False)
+        ctx.save_for_backward(qkv, out, *rest[:3])
+        return out  # type: ignore[no-any-return]
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, dout: Tensor) -> Tensor:
+        qkv, out, lse, state, unused = ctx.saved_tensors  # type: ignore[attr-defined]
+        time = qkv.shape[1]
+        parts = torch.ops.aten._flash_attention_backward(
+            dout.contiguous(), *qkv.unbind(2), out, lse, None, None, time, time, 0.0, True, state, unused
+        )
+        dqkv = torch.empty_like(qkv)
+        for position, part in enumerate(parts):
+            dqkv[:, :, position].copy_(part)
+        return dqkv
 
 
 def masked_attention(qkv_RBTC: Tensor, heads: int) -> tuple[Tensor, Tensor]:

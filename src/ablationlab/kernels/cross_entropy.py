@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ablationlab.kernels.launch import launch
 
-BLOCK = 4096  # of the vocabulary at once
+BLOCK = 8192  # of the vocabulary at once
 
 
 @triton.jit(do_not_specialize=["rows"])

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from ablationlab.kernels.launch import launch
 
-ROWS, BLOCK = 8, 512
-ROWS_PER_PROGRAM = 16
+ROWS, BLOCK = 16, 512
+ROWS_PER_PROGRAM = 32
 
 
 @triton.jit

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from ablationlab.kernels.launch import launch
 
-ELEMENTS = 4096  # of one tile
+NARROW = 512
+ELEMENTS = 4096, 2048  # of one tile, up to that width and beyond it
 ROWS_PER_PROGRAM = 32  # whose column sums are taken together in the backward pass
 
 
@@ -87,7 +88,7 @@ def _norm_backward(
 
 def _tile(width: int) -> tuple[int, int]:
     block = triton.next_power_of_2(width)
-    return max(1, ELEMENTS // block), block
+    return max(1, ELEMENTS[width > NARROW] // block), block
 
 
 def _run_forward(
