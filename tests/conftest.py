@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+# Triton reads this when it is first imported, by whichever test: its kernels then run on the CPU.
+os.environ["TRITON_INTERPRET"] = "1"
+
 SENTENCE = "the model reads one small text and learns to guess which letter comes next in every line"
 WORDS = tuple(SENTENCE.split())
 

@@ -203,3 +203,20 @@ def test_bf16_products_stay_close_to_float32():
     assert rough.dtype == torch.float32
     assert ((rough - exact).norm() / exact.norm()) < 0.02
     assert not torch.equal(rough, exact)
+
+
+def test_the_plain_forms_that_only_some_processors_use_agree_with_torchs():
+    """GELU that keeps its factor, and attention as products: against torch's, forward and backward, in float64."""
+    from ablationlab.ops import _Gelu, _Products
+
+    torch.manual_seed(0)
+    z = torch.randn(3, 50, dtype=torch.float64, requires_grad=True)
+    seed = torch.randn(3, 50, dtype=torch.float64)
+    ours, theirs = _Gelu.apply(z), torch.nn.functional.gelu(z, approximate="tanh")
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, z, seed), torch.autograd.grad(theirs, z, seed))
+    qkv = [torch.randn(2, 3, 11, 8, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    seed = torch.randn(2, 3, 11, 8, dtype=torch.float64)
+    ours, theirs = _Products.apply(*qkv), torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True)
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(torch.autograd.grad(ours, qkv, seed), torch.autograd.grad(theirs, qkv, seed))

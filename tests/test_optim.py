@@ -10,22 +10,21 @@ import pytest
 import torch
 
 from ablationlab.config import TrainingConfig
-from ablationlab.optim import AdamW, bias_corrections, gradient_norm_R, lr_factor
+from ablationlab.optim import AdamW, clock, gradient_norm_R, lr_factor
 
 TRAINING = TrainingConfig(steps=10, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8, clip="off")
 
 
-def corrections(training: TrainingConfig, step: int) -> torch.Tensor:
-    return torch.tensor(bias_corrections(training, step))
+def ticking(training: TrainingConfig, step: int) -> torch.Tensor:
+    return torch.tensor(clock(training, step))
 
 
 def test_a_stack_of_adamw_equals_torchs_adamw_for_each_run():
     generator = np.random.default_rng(0)
     start = torch.from_numpy(generator.normal(size=(3, 64))).float()
-    decay = torch.cat([torch.ones(40), torch.zeros(24)])
     lrs = [1e-3, 1e-2, 3e-4]
     weights = start.clone()
-    optimizer = AdamW.start(TRAINING, weights, decay)
+    optimizer = AdamW.start(TRAINING, weights, 40)
     theirs = []
     for run, lr in enumerate(lrs):
         decayed, free = start[run, :40].clone().requires_grad_(), start[run, 40:].clone().requires_grad_()
@@ -35,7 +34,7 @@ def test_a_stack_of_adamw_equals_torchs_adamw_for_each_run():
     for step in range(1, 51):
         gradient = torch.from_numpy(generator.normal(size=(3, 64)) * 10.0 ** generator.integers(-4, 2)).float()
         norms = gradient_norm_R(gradient)
-        optimizer.update(weights, gradient, norms, torch.tensor(lrs), corrections(TRAINING, step), alive)
+        optimizer.update(weights, gradient, norms, torch.tensor(lrs), ticking(TRAINING, step), alive)
         for run, (decayed, free, one) in enumerate(theirs):
             decayed.grad, free.grad = gradient[run, :40].clone(), gradient[run, 40:].clone()
             one.step()
@@ -46,11 +45,11 @@ def test_a_stack_of_adamw_equals_torchs_adamw_for_each_run():
 def test_a_frozen_run_keeps_every_bit_even_when_its_gradient_is_nan():
     weights = torch.randn(2, 8)
     before = weights.clone()
-    optimizer = AdamW.start(TRAINING, weights, torch.ones(8))
+    optimizer = AdamW.start(TRAINING, weights, 8)
     gradient = torch.randn(2, 8)
     gradient[0] = float("nan")
     lr, alive = torch.full((2,), 1e-2), torch.tensor([False, True])
-    optimizer.update(weights, gradient, gradient_norm_R(gradient), lr, corrections(TRAINING, 1), alive)
+    optimizer.update(weights, gradient, gradient_norm_R(gradient), lr, ticking(TRAINING, 1), alive)
     assert torch.equal(weights[0], before[0])
     assert not optimizer.m_RP[0].any()
     assert not optimizer.v_RP[0].any()
@@ -62,10 +61,10 @@ def test_clipping_equals_torchs_for_each_run_and_leaves_the_gradient_itself_alon
     training = TRAINING.changed(clip=1.0)
     gradient = torch.stack([torch.randn(100) * 5, torch.randn(100) * 0.01])
     given, norms = gradient.clone(), gradient_norm_R(gradient)
-    optimizer = AdamW.start(training, torch.zeros(2, 100), torch.ones(100))
+    optimizer = AdamW.start(training, torch.zeros(2, 100), 100)
     alive = torch.ones(2, dtype=torch.bool)
     total, top = optimizer.update(
-        torch.zeros(2, 100), gradient, norms, torch.full((2,), 1e-3), corrections(training, 1), alive
+        torch.zeros(2, 100), gradient, norms, torch.full((2,), 1e-3), ticking(training, 1), alive
     )
     assert torch.equal(gradient, given)
     for run in range(2):

@@ -199,8 +199,8 @@ def linear(
 def _product(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None) -> Tensor:
     R, B, T, inputs = x_RBTI.shape
     if R == 1:
-        x, w = x_RBTI.reshape(B * T, inputs), w_RIO[0]
-        y = x @ w if b_RO is None else torch.addmm(b_RO[0], x, w)
+        x, w = x_RBTI.reshape(B * T, inputs), w_RIO.squeeze(0)
+        y = x @ w if b_RO is None else torch.addmm(b_RO.squeeze(0), x, w)
     else:
         x = x_RBTI.reshape(R, B * T, inputs)
         y = torch.bmm(x, w_RIO) if b_RO is None else torch.baddbmm(b_RO[:, None], x, w_RIO)

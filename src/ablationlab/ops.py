@@ -41,6 +41,12 @@ def compiling() -> Iterator[None]:
         yield
 
 
+@cache
+def _fast_tanh() -> bool:
+    """Whether torch's own GELU is vectorized well: on x86 with AVX it is, on Arm its backward takes twice as long as ours."""
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX")
+
+
 def norm(x: Tensor, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: torch.dtype) -> Tensor:
     """LayerNorm of x_R…D with each run's own gain and bias, in *dtype*."""
     if fused(x):
@@ -49,7 +55,8 @@ def norm(x: Tensor, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: 
         found: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
         return found
     if len(x) == 1:  # torch's own affine form is one pass; it has no run axis
-        y = F.layer_norm(x[0], x.shape[-1:], gain_RD[0], None if bias_RD is None else bias_RD[0], eps)[None]
+        bias = None if bias_RD is None else bias_RD.squeeze(0)
+        y = F.layer_norm(x, x.shape[-1:], gain_RD.squeeze(0), bias, eps)
     else:
         y = affine(F.layer_norm(x, x.shape[-1:], eps=eps), gain_RD, bias_RD)
     return y.to(dtype)
@@ -80,7 +87,34 @@ def bias_gelu(h: Tensor, b_RD: Tensor | None) -> Tensor:
 
         found: Tensor = BiasGelu.apply(h, b_RD)  # type: ignore[no-untyped-call]
         return found
-    return F.gelu(h if b_RD is None else (h + b_RD[:, None, None]).to(h.dtype), approximate="tanh")
+    z = h if b_RD is None else (h + b_RD[:, None, None]).to(h.dtype)
+    if z.dtype == torch.float32 and z.requires_grad and not _fast_tanh():
+        kept: Tensor = _Gelu.apply(z)  # type: ignore[no-untyped-call]
+        return kept
+    return F.gelu(z, approximate="tanh")
+
+
+class _Gelu(torch.autograd.Function):
+    """GELU that keeps its logistic factor s: GELU(z) = z · s, and the slope s (1 + z · 2u' (1 - s)) needs no exponential.
+
+    u = √(2/π) (z + 0.044715 z³) and s = 1 / (1 + exp(-2u)), which is (1 + tanh u) / 2.
+    """
+
+    TWICE = 2 * math.sqrt(2 / math.pi)
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, z: Tensor) -> Tensor:
+        s = z * z
+        s.mul_(0.044715 * _Gelu.TWICE).add_(_Gelu.TWICE).mul_(z).sigmoid_()
+        ctx.save_for_backward(z, s)
+        return z * s
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, dg: Tensor) -> Tensor:
+        z, s = ctx.saved_tensors  # type: ignore[attr-defined]
+        slope: Tensor = z * z
+        slope.mul_(3 * 0.044715 * _Gelu.TWICE).add_(_Gelu.TWICE).mul_(z)
+        return slope.addcmul_(slope, s, value=-1).add_(1).mul_(s).mul_(dg)
 
 
 def short_attention(x: Tensor, time: int, size: int) -> bool:
@@ -106,8 +140,34 @@ def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tenso
         packed: Tensor = _Flash.apply(qkv.view(R * B, T, 3, heads, size))  # type: ignore[no-untyped-call]
         return packed.reshape(R, B, T, columns // 3)
     q, k, v = qkv.view(R * B, T, 3, heads, size).permute(2, 0, 3, 1, 4)
+    if not qkv.is_cuda and qkv.dtype == torch.bfloat16:  # the backward of fused attention is slow there
+        weighed: Tensor = _Products.apply(q, k, v)  # type: ignore[no-untyped-call]
+        return weighed.transpose(1, 2).reshape(R, B, T, columns // 3)
     y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
     return y.transpose(1, 2).reshape(R, B, T, columns // 3)
+
+
+class _Products(torch.autograd.Function):
+    """Causal attention as batched matrix products, for processors that have units for them."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        batch, heads, time, size = q.shape
+        q, k, v = (x.reshape(-1, time, size) for x in (q, k, v))
+        future = torch.full((time, time), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
+        p = torch.baddbmm(future, q, k.transpose(1, 2), alpha=size**-0.5).softmax(dim=-1)
+        ctx.save_for_backward(q, k, v, p)
+        return torch.bmm(p, v).view(batch, heads, time, size)
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v, p = ctx.saved_tensors  # type: ignore[attr-defined]
+        dy_flat = dy.reshape(v.shape)
+        dp = torch.bmm(dy_flat, v.transpose(1, 2))
+        ds = torch._softmax_backward_data(dp, p, -1, p.dtype).mul_(q.shape[-1] ** -0.5)
+        found = torch.bmm(ds, k), torch.bmm(ds.transpose(1, 2), q), torch.bmm(p.transpose(1, 2), dy_flat)
+        dq, dk, dv = (gradient.view(dy.shape) for gradient in found)
+        return dq, dk, dv
 
 
 class _Flash(torch.autograd.Function):

@@ -33,10 +33,10 @@ def lr_factor(training: TrainingConfig, step: int, steps: int) -> float:
     return training.final_lr + (1 - training.final_lr) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def bias_corrections(training: TrainingConfig, step: int) -> tuple[float, float]:
-    """1 - β₁ᵏ and sqrt(1 - β₂ᵏ)."""
+def clock(training: TrainingConfig, step: int) -> tuple[float, float, float]:
+    """What AdamW must know of the step k: k itself, 1 - β₁ᵏ and sqrt(1 - β₂ᵏ)."""
     beta1, beta2 = training.betas
-    return 1 - beta1**step, math.sqrt(1 - beta2**step)
+    return float(step), 1 - beta1**step, math.sqrt(1 - beta2**step)
 
 
 @dataclass
@@ -44,14 +44,14 @@ class AdamW:
     """First and second moments of a stack, and the rule that moves it."""
 
     training: TrainingConfig
-    decay_P: Tensor  # 1 where weight decay applies, else 0
+    decaying: int  # weight decay applies to that many first columns
     m_RP: Tensor
     v_RP: Tensor
 
     @classmethod
-    def start(cls, training: TrainingConfig, weights_RP: Tensor, decay_P: Tensor) -> AdamW:
+    def start(cls, training: TrainingConfig, weights_RP: Tensor, decaying: int) -> AdamW:
         """Zero moments."""
-        return cls(training, decay_P, torch.zeros_like(weights_RP), torch.zeros_like(weights_RP))
+        return cls(training, decaying, torch.zeros_like(weights_RP), torch.zeros_like(weights_RP))
 
     def update(
         self,
@@ -59,12 +59,12 @@ class AdamW:
         gradient_RP: Tensor,
         norm_R: Tensor,
         lr_R: Tensor,
-        corrections_2: Tensor,
+        clock_3: Tensor,
         alive_R: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Clip, and move the weights of the runs that are alive, in place; frozen rows keep every bit.
 
-        The gradient itself stays as it is. *corrections_2* are `bias_corrections`. Returns the sum and the maximum of the
+        The gradient itself stays as it is. *clock_3* is the step's `clock`. Returns the sum and the maximum of the
         second moment, per run.
         """
         clip = None if self.training.clip == "off" else self.training.clip
@@ -76,31 +76,45 @@ class AdamW:
                 gradient_RP,
                 self.m_RP,
                 self.v_RP,
-                self.decay_P,
+                self.decaying,
                 norm_R,
                 lr_R,
-                corrections_2,
+                clock_3,
                 alive_R,
                 betas=self.training.betas,
                 eps=self.training.eps,
                 weight_decay=self.training.weight_decay,
                 clip=clip,
             )
-        beta1, beta2 = self.training.betas
-        lr, alive = lr_R[:, None], alive_R[:, None]
-        if clip is not None:
-            # As torch.nn.utils.clip_grad_norm_ does: rows whose norm exceeds the limit are scaled down to it.
-            gradient_RP = gradient_RP * (clip / (norm_R + 1e-6)).clamp(max=1.0)[:, None]
-        m = torch.lerp(self.m_RP, gradient_RP, 1 - beta1)
-        v = (self.v_RP * beta2).addcmul_(gradient_RP, gradient_RP, value=1 - beta2)
-        denominator = (v.sqrt() / corrections_2[1]).add_(self.training.eps)
-        moved = weights_RP * (1 - lr * self.training.weight_decay * self.decay_P)
-        moved -= (lr / corrections_2[0]) * (m / denominator)
-        # `where`, not multiplication: NaN times zero is NaN.
-        self.m_RP.copy_(torch.where(alive, m, self.m_RP))
-        self.v_RP.copy_(torch.where(alive, v, self.v_RP))
-        weights_RP.copy_(torch.where(alive, moved, weights_RP))
+        for run, alive in enumerate(alive_R.tolist()):
+            if alive:  # nothing at all is done to a frozen run
+                gradient = gradient_RP[run]
+                if clip is not None:
+                    # As torch.nn.utils.clip_grad_norm_ does: a norm above the limit is scaled down to it.
+                    gradient = gradient * (clip / (norm_R[run] + 1e-6)).clamp(max=1.0)
+                self._move(weights_RP[run], gradient, self.m_RP[run], self.v_RP[run], float(lr_R[run]), clock_3[0])
         return self.v_RP.sum(dim=1), self.v_RP.amax(dim=1)
+
+    def _move(self, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, step: Tensor) -> None:
+        """torch's own fused AdamW on one row: first the part that decays, then the rest."""
+        beta1, beta2 = self.training.betas
+        parts = ((slice(None, self.decaying), self.training.weight_decay), (slice(self.decaying, None), 0.0))
+        for part, decay in parts:
+            torch._fused_adamw_(
+                [w[part]],
+                [g[part]],
+                [m[part]],
+                [v[part]],
+                [],
+                [step],
+                lr=lr,
+                beta1=beta1,
+                beta2=beta2,
+                weight_decay=decay,
+                eps=self.training.eps,
+                amsgrad=False,
+                maximize=False,
+            )
 
 
 def gradient_norm_R(gradient_RP: Tensor) -> Tensor:

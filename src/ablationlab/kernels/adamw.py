@@ -14,15 +14,15 @@ BLOCK, TILES = 1024, 8
 
 @triton.jit
 def _adamw(
-    w_ptr, g_ptr, m_ptr, v_ptr, decay_ptr, norm_ptr, lr_ptr, correct_ptr, alive_ptr, parts_ptr,
-    columns, rest1, beta2, rest2, eps, weight_decay, clip,
+    w_ptr, g_ptr, m_ptr, v_ptr, norm_ptr, lr_ptr, clock_ptr, alive_ptr, parts_ptr, columns, decaying,
+    rest1, beta2, rest2, eps, weight_decay, clip,
     CLIP: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     alive = tl.load(alive_ptr + run) != 0
     lr = tl.load(lr_ptr + run)
-    correct1 = tl.load(correct_ptr)
-    correct2 = tl.load(correct_ptr + 1)
+    correct1 = tl.load(clock_ptr + 1)
+    correct2 = tl.load(clock_ptr + 2)
     shrink = 1.0
     if CLIP:
         shrink = tl.minimum(clip / (tl.load(norm_ptr + run) + 1e-6), 1.0)
@@ -36,10 +36,10 @@ def _adamw(
         g = tl.load(g_ptr + at, mask=mask, other=0.0) * shrink
         m_old = tl.load(m_ptr + at, mask=mask, other=0.0)
         v_old = tl.load(v_ptr + at, mask=mask, other=0.0)
-        decay = tl.load(decay_ptr + column, mask=mask, other=0.0)
+        decay = tl.where(column < decaying, weight_decay, 0.0)
         m = m_old + rest1 * (g - m_old)
         v = v_old * beta2 + rest2 * g * g
-        moved = w * (1.0 - lr * weight_decay * decay) - (lr / correct1) * (m / (tl.sqrt(v) / correct2 + eps))
+        moved = w * (1.0 - lr * decay) - (lr / correct1) * (m / (tl.sqrt(v) / correct2 + eps))
         # A frozen run keeps every bit; `where`, since NaN times zero is NaN.
         v = tl.where(alive, v, v_old)
         tl.store(w_ptr + at, tl.where(alive, moved, w), mask=mask)
@@ -53,8 +53,8 @@ def _adamw(
 
 
 def update_(
-    weights_RP: Tensor, gradient_RP: Tensor, m_RP: Tensor, v_RP: Tensor, decay_P: Tensor, norm_R: Tensor, lr_R: Tensor,
-    corrections_2: Tensor, alive_R: Tensor, *, betas: tuple[float, float], eps: float, weight_decay: float,
+    weights_RP: Tensor, gradient_RP: Tensor, m_RP: Tensor, v_RP: Tensor, decaying: int, norm_R: Tensor, lr_R: Tensor,
+    clock_3: Tensor, alive_R: Tensor, *, betas: tuple[float, float], eps: float, weight_decay: float,
     clip: float | None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Move the living runs in place; the gradient is left as it is. Returns the sum and the maximum of v, per run."""
@@ -63,8 +63,8 @@ def update_(
     parts = torch.empty(runs, programs, 2, device=weights_RP.device)
     launch(
         _adamw, (programs, runs),
-        weights_RP, gradient_RP, m_RP, v_RP, decay_P, norm_R, lr_R, corrections_2, alive_R.view(torch.uint8), parts,
-        columns, 1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay, clip or 0.0,
+        weights_RP, gradient_RP, m_RP, v_RP, norm_R, lr_R, clock_3, alive_R.view(torch.uint8), parts, columns, decaying,
+        1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay, clip or 0.0,
         CLIP=clip is not None, TILES=TILES, BLOCK=BLOCK,
     )  # fmt: skip
     return parts[..., 0].sum(dim=1), parts[..., 1].amax(dim=1)

@@ -28,8 +28,11 @@ def choose_device(asked: Literal["auto", "cpu", "cuda"]) -> tuple[DeviceName, st
 
 
 def choose_precision(asked: Literal["auto", "fp32", "tf32", "bf16"], device: DeviceName) -> Precision:
-    """`auto` is bf16 on a GPU that has it, else fp32; a precision that the device lacks is refused."""
-    has_bf16 = device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    """`auto` is bf16 where the device has matrix units for it, else fp32; a precision that a GPU lacks is refused."""
+    if device == "cuda":
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        has_bf16 = torch.cpu._is_amx_tile_supported()
     if asked == "auto":
         return "bf16" if has_bf16 else "fp32"
     if asked == "tf32" and device != "cuda":

@@ -23,7 +23,7 @@ from ablationlab.data.batches import batch_offsets
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model import training_loss_R
 from ablationlab.ops import compiling, fused
-from ablationlab.optim import AdamW, bias_corrections, gradient_norm_R, lr_factor
+from ablationlab.optim import AdamW, clock, gradient_norm_R, lr_factor
 from ablationlab.parameters import Parameter, parameter_count, parameters
 
 # Every parameter starts on a 256-byte boundary of the flat buffer, in every row, whatever stands before it.
@@ -52,13 +52,14 @@ class Layout:
     def of(cls, members: Sequence[Member]) -> Layout:
         """The layout of a stack. A slot that a member does not own stays at its start value there: its gradient is 0.
 
-        The matrices of the blocks stand first, so that one pass turns them all into the precision of the products.
+        The matrices of the blocks stand first, so that one pass turns them all into the precision of the products; then
+        the other matrices, so that all that may decay is one piece.
         """
         gain = any(member.model.front.gain for member in members)
         bias = any(member.model.front.bias for member in members)
         full = FrontEnd(norm="layernorm" if gain or bias else "none", gain=gain, bias=bias)
         found = parameters(members[0].model.changed(front=full))
-        return cls(tuple(sorted(found, key=lambda parameter: not parameter.in_products)))
+        return cls(tuple(sorted(found, key=lambda parameter: (not parameter.in_products, not parameter.is_matrix))))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -86,13 +87,10 @@ class Layout:
             for parameter, size, slot in zip(self.parameters, self.sizes, slots, strict=True)
         }
 
-    def decay_P(self, rule: str) -> Tensor:
-        """1 where weight decay applies: matrices and embeddings, or everything."""
-        pieces = [
-            torch.full((size,), float(rule == "all" or parameter.is_matrix))
-            for parameter, size in zip(self.parameters, self.sizes, strict=True)
-        ]
-        return torch.cat(pieces)
+    def decaying(self, rule: str) -> int:
+        """How much of a row, from its beginning, weight decay applies to: matrices and embeddings, or everything."""
+        sizes = zip(self.parameters, self.sizes, strict=True)
+        return sum(size for parameter, size in sizes if rule == "all" or parameter.is_matrix)
 
 
 class Measured(NamedTuple):
@@ -134,7 +132,7 @@ class Stack:
         for row, member in enumerate(padded):
             self._fill(row, {parameter.name: parameter.draw(member.seed) for parameter in parameters(member.model)})
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
-        self.optimizer = AdamW.start(training, self.weights_RP.detach(), self.layout.decay_P(training.decay).to(device))
+        self.optimizer = AdamW.start(training, self.weights_RP.detach(), self.layout.decaying(training.decay))
         self.lr_R = np.array([member.lr for member in padded])
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self.train_tokens = torch.from_numpy(train_tokens).to(device)
@@ -147,7 +145,7 @@ class Stack:
         self._row = torch.arange(FEED, device=device)[:, None, None]
         self._offsets = torch.zeros(FEED, width, training.batch, dtype=torch.int64, device=device)
         self._lr = torch.zeros(FEED, width, device=device)
-        self._corrections = torch.ones(FEED, 2, device=device)
+        self._clock = torch.ones(FEED, 3, device=device)
         self._keys = torch.zeros(FEED, len(self._sites), width, 2, dtype=torch.int32, device=device)
         self._measured = torch.zeros(FEED, len(Measured._fields), width, device=device)
         self._fed = 0
@@ -177,7 +175,7 @@ class Stack:
         factors = np.array([lr_factor(self.training, step, self.steps) for step in steps])
         self._put(self._offsets, offsets_SRB)
         self._put(self._lr, (factors[:, None] * self.lr_R).astype(np.float32))
-        self._put(self._corrections, np.array([bias_corrections(self.training, k) for k in steps], dtype=np.float32))
+        self._put(self._clock, np.array([clock(self.training, step) for step in steps], dtype=np.float32))
         if self.model.dropout:
             self._put(self._keys, np.stack([dropout_keys(self.seeds, step, self._sites) for step in steps]))
         self._cursor.zero_()
@@ -191,7 +189,7 @@ class Stack:
 
     def advance(self) -> None:
         """Make the next step of those fed."""
-        if self.device.type != "cuda":
+        if not fused(self.weights_RP):
             self._step()
             return
         if self._graph is None:
@@ -213,9 +211,8 @@ class Stack:
 
         A run whose loss or gradient is not finite is frozen from this step on, before its update.
         """
-        offsets, lr, corrections, keys = (
-            buffer.index_select(0, self._cursor)[0]
-            for buffer in (self._offsets, self._lr, self._corrections, self._keys)
+        offsets, lr, clock_3, keys = (
+            buffer.index_select(0, self._cursor)[0] for buffer in (self._offsets, self._lr, self._clock, self._keys)
         )
         self.windows_RBT = self.train_tokens[offsets[:, :, None] + self._window]
         losses = training_loss_R(
@@ -231,7 +228,7 @@ class Stack:
         with torch.no_grad():
             norms = gradient_norm_R(self.gradient_RP)
             self.alive_R.logical_and_(losses.isfinite() & norms.isfinite())
-            total, top = self.optimizer.update(self.weights_RP, self.gradient_RP, norms, lr, corrections, self.alive_R)
+            total, top = self.optimizer.update(self.weights_RP, self.gradient_RP, norms, lr, clock_3, self.alive_R)
             said = torch.stack([losses.detach(), norms, total / self._owned_R, top])
             self._measured.copy_(torch.where(self._row == self._cursor, said, self._measured))
             self._cursor.add_(1)
@@ -240,9 +237,8 @@ class Stack:
         """The step as a CUDA graph. A rehearsal that compiles kernels, and one that makes workspaces, are undone."""
         state = (self.weights_RP.detach(), self.optimizer.m_RP, self.optimizer.v_RP, self.alive_R, self._cursor)
         kept = [tensor.clone() for tensor in state]
-        if fused(self.weights_RP):
-            with compiling():
-                self._step()
+        with compiling():
+            self._step()
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
