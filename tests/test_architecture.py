@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 FLOORS = (
     ("errors", "registry", "terminal"),
-    ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions"),
+    ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions", "conclusions_sweeps"),
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),

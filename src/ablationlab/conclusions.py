@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from ablationlab.conclusions_sweeps import InteractionsPart, SweepPart
 from ablationlab.records import Part, Record
 
 Seed = int | str
@@ -197,7 +198,10 @@ class FamilyPart(Part):
 
 
 class RunStabilityPart(Part):
-    """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there)."""
+    """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there).
+
+    *measures* holds the other numbers of its course, by the names of the metric registry.
+    """
 
     run: str
     variant: str
@@ -208,6 +212,10 @@ class RunStabilityPart(Part):
     spike_step: int | None
     unstable: bool | None
     why: str
+    lr: float | None = None
+    diverged_at: int | None = None
+    cause: str | None = None
+    measures: dict[str, float | None] = {}
 
 
 class ArmStabilityPart(Part):
@@ -313,7 +321,8 @@ class Analysis(Record):
     comparisons: tuple[ComparisonPart, ...]
     families: tuple[FamilyPart, ...]
     stability: StabilityPart | None
-    sweep: None = None
+    sweep: SweepPart | None = None
+    interactions: InteractionsPart | None = None
     power: tuple[PowerPart, ...]
     ledger: LedgerPart | None
     deviations: tuple[DeviationPart, ...]
