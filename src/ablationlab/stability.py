@@ -59,15 +59,22 @@ def spike_score(losses: ArrayLike) -> Spike:
         raise StatisticsError(f"losses must be one-dimensional, got shape {x.shape}")
     bad = np.flatnonzero(~np.isfinite(x))
     x = x[: bad[0]] if bad.size else x
-    if x.size < SHORTEST_PAST + 2:
+    lasting = lasting_scores(x)
+    if lasting is None:
         return Spike(None, None)
+    at = int(lasting.argmax())
+    step = SHORTEST_PAST + at
+    return Spike(float(lasting[at]), step + 1, float(np.median(x[max(0, step - WINDOW) : step])), float(x[step]))
+
+
+def lasting_scores(x: FloatArray) -> FloatArray | None:
+    """min(z_t, z_(t+1)) from the first step that has a past; None where the curve is too short. All must be finite."""
+    if x.size < SHORTEST_PAST + 2:
+        return None
     medians, noises = _past(x)
     floor = max(_noise(x), 8 * np.finfo(np.float64).eps * float(np.abs(x).max()), np.finfo(np.float64).tiny)
     z = (x[SHORTEST_PAST:] - medians) / np.maximum(noises, floor)
-    lasting = np.minimum(z[:-1], z[1:])
-    at = int(lasting.argmax())
-    step = SHORTEST_PAST + at
-    return Spike(float(lasting[at]), step + 1, float(medians[at]), float(x[step]))
+    return np.asarray(np.minimum(z[:-1], z[1:]))
 
 
 def _past(x: FloatArray) -> tuple[FloatArray, FloatArray]:
