@@ -16,7 +16,7 @@ FLOORS = (
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability", "stability_course", "stability_sweeps"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "progress", "report"),
+    ("tables", "tables_analysis", "tables_power", "tables_sweeps", "progress", "report"),
     ("cli", "verbs_analysis", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -18,6 +18,7 @@ from ablationlab.conclusions import (
     Verdict,
 )
 from ablationlab.tables import table
+from ablationlab.tables_sweeps import sweep_view
 from ablationlab.verdict.words import amount, name_of, number, share
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
@@ -46,6 +47,7 @@ def analysis_view(
     if analysis.stability is not None:
         yield ""
         yield _stability(analysis.stability)
+    yield from sweep_view(analysis)
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
         yield _lines("Mind", notes)
