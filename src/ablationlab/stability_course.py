@@ -109,7 +109,7 @@ class Watch:
     """A warning while a run is trained: a rule on each new loss and gradient norm that costs next to nothing.
 
     The level is an exponential mean of the past (weight 0.1 on the new value), the noise sqrt(pi) / 2 times that of the absolute
-    steps, which is their standard deviation if they are normal. Two steps in a row more than seven of them above the level
+    steps, which is a loss's standard deviation if its noise is normal. Two steps in a row more than seven of them above the level
     is a warning; the next comes 20 steps later at the earliest. It is for the person who watches: nothing records it, and
     the measures above do not know of it.
     """
@@ -133,8 +133,11 @@ class Watch:
         if self.above == 2 and step >= self.quiet_until:
             warning, self.quiet_until = rise / scale, step + WINDOW
         self.level += 0.1 * rise
-        # The first steps are averaged plainly, so that the noise does not start from nothing.
-        self.noise += max(0.1, 1 / max(1, self.seen)) * (abs(value - self.last) - self.noise) if self.seen else 0.0
+        # The first steps are averaged plainly, so that the noise does not start from nothing; a later jump counts as four
+        # times the noise at most, so that it does not hide what follows it.
+        moved = abs(value - self.last)
+        moved = moved if self.seen < SHORTEST_PAST else min(moved, 4 * self.noise)
+        self.noise += max(0.1, 1 / max(1, self.seen)) * (moved - self.noise) if self.seen else 0.0
         self.last, self.seen = value, self.seen + 1
         return warning
 

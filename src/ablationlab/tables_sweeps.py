@@ -21,6 +21,11 @@ def sweep_view(analysis: Analysis) -> Iterator[RenderableType]:
         yield _curves(analysis.sweep, analysis.variants)
         yield ""
         yield _summaries(analysis.sweep)
+        yield Text(
+            "Sensitivity: mean excess of the loss over the best rate's, the rate being log-uniform over the sweep; a run that "
+            "diverged, or ended worse than it began, counts its loss at the start. The best rate is chosen on the selection seeds "
+            "alone; comparisons in the regime tuned are made on the others."
+        )
         for note in analysis.sweep.notes:
             yield Text(f"  {note}")
     if analysis.interactions is not None:
@@ -46,8 +51,7 @@ def _curves(sweep: SweepPart, variants: Sequence[str]) -> Table:
             cells.append(mean + (f" ({', '.join(marks)})" if marks else ""))
         rows.append([f"{lr:g}", *cells])
     seeds = len(sweep.selection_seeds) + len(sweep.seeds)
-    title = f"Sweep: {sweep.metric} by learning rate, {seeds} seeds (a run that diverged or got worse counts its start)"
-    return table(title, ["lr", *variants], rows, ["lr", *variants])
+    return table(f"Sweep: {sweep.metric}, {seeds} seeds", ["lr", *variants], rows, ["lr", *variants])
 
 
 def _summaries(sweep: SweepPart) -> Table:
@@ -58,8 +62,8 @@ def _summaries(sweep: SweepPart) -> Table:
         interval = "-" if one.low is None else f"[{one.low:.3g}, {one.high:.3g}]"
         rate = "-" if chosen is None or chosen.lr is None else f"{chosen.lr:g}" + (" (edge)" if chosen.edge else "")
         rows.append((one.variant, one.n, number(one.mean), interval, rate))
-    title = "Learning-rate sensitivity (mean excess over the best rate), and the rate chosen on the selection seeds"
-    return table(title, ["variant", "n", "sensitivity", "interval", "best lr"], rows, ["n", "sensitivity", "best lr"])
+    columns = ["variant", "n", "sensitivity", "interval", "best lr"]
+    return table("Learning-rate sensitivity, best rate", columns, rows, ["n", "sensitivity", "best lr"])
 
 
 def _cells(found: InteractionsPart) -> Table:
