@@ -48,7 +48,9 @@ def test_it_agrees_with_numpy_s_trapezoids():
 
 
 @given(
-    st.lists(st.tuples(st.floats(1e-6, 10), st.floats(0, 50)), min_size=2, max_size=12, unique_by=lambda point: point[0]),
+    st.lists(
+        st.tuples(st.floats(1e-6, 10), st.floats(0, 50)), min_size=2, max_size=12, unique_by=lambda point: point[0]
+    ),
     st.randoms(),
 )
 def test_it_is_never_negative_and_knows_no_order_and_no_offset(points, random):

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
 from ablationlab.conclusions_sweeps import InteractionsPart, SweepPart
 from ablationlab.records import Part, Record
 
@@ -213,19 +215,24 @@ class RunStabilityPart(Part):
     unstable: bool | None
     why: str
     lr: float | None = None
+    worse_than_start: bool = False
     diverged_at: int | None = None
     cause: str | None = None
-    measures: dict[str, float | None] = {}
+    measures: dict[str, float | None] = Field(default_factory=dict)
 
 
 class ArmStabilityPart(Part):
-    """One variant in one regime; unstable if at least one of its runs is."""
+    """One variant in one regime; unstable if at least one of its runs is.
+
+    *failed*: runs that ended worse than they began; *spiked*: unstable for their spike score alone.
+    """
 
     variant: str
     regime: str
     runs: int
     diverged: int
     spiked: int
+    failed: int = 0
     unstable_runs: int
     unstable: bool | None
     largest_spike_score: float | None

@@ -114,8 +114,8 @@ _declare(
     ),
     Metric(
         "steps_to_loss",
-        "first step at which the training loss, as a running median of 5 steps, is at or below stability.loss_threshold; a run "
-        "that never gets there counts its whole budget; by the analysis",
+        "first step at which the training loss, as a running median of 5 steps, is at or below stability.loss_threshold; a "
+        "run that never gets there counts its whole budget; by the analysis",
         "steps",
         "lower",
         "convergence",
@@ -138,7 +138,8 @@ _declare(
     ),
     Metric(
         "unstable_share",
-        "share of the sweep's rates at which the run diverged or spiked; by the analysis",
+        "share of the sweep's rates at which the run was unstable (diverged, ended worse than it began, or spiked); by the "
+        "analysis",
         "1",
         "lower",
         "stability",

@@ -91,9 +91,7 @@ def make_plan(
     return plan.sealed()
 
 
-def _sweep_cells(
-    study: Study, corpus: TokenizedCorpus, precision: str, planned: Collection[str]
-) -> list[PlannedRun]:
+def _sweep_cells(study: Study, corpus: TokenizedCorpus, precision: str, planned: Collection[str]) -> list[PlannedRun]:
     """Every rate x seed of every variant, a variant's together; a run that the study has anyway is not made twice."""
     cells = [
         _cell(study, corpus, DEFAULT_REGIME, seed, name, precision, lr)

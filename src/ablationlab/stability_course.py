@@ -74,7 +74,12 @@ def running_median(values: ArrayLike) -> FloatArray:
     """Medians over five steps, centred; at the ends over those that are there."""
     x = np.asarray(values, dtype=np.float64)
     half = SMOOTH // 2
-    return np.asarray([np.median(x[max(0, t - half) : t + half + 1]) for t in range(x.size)])
+    m = np.empty_like(x)
+    for t in (*range(min(half, x.size)), *range(max(half, x.size - half), x.size)):
+        m[t] = np.median(x[max(0, t - half) : t + half + 1])
+    if x.size >= SMOOTH:
+        m[half:-half] = np.median(np.lib.stride_tricks.sliding_window_view(x, SMOOTH), axis=1)
+    return m
 
 
 def largest_rise(losses: ArrayLike) -> float | None:
@@ -97,21 +102,18 @@ def spikes(values: ArrayLike, threshold: float = SPIKE_SCORE) -> int | None:
     scores = lasting_scores(_curve("values", values))
     if scores is None:
         return None
-    count, last = 0, -math.inf
-    for step in np.flatnonzero(scores > threshold):
-        count += step - last > WINDOW
-        last = step
-    return count
+    steps = np.flatnonzero(scores > threshold)
+    return int(steps.size > 0) + int((np.diff(steps) > WINDOW).sum())
 
 
 @dataclass
 class Watch:
     """A warning while a run is trained: a rule on each new loss and gradient norm that costs next to nothing.
 
-    The level is an exponential mean of the past (weight 0.1 on the new value), the noise sqrt(pi) / 2 times that of the absolute
-    steps, which is a loss's standard deviation if its noise is normal. Two steps in a row more than seven of them above the level
-    is a warning; the next comes 20 steps later at the earliest. It is for the person who watches: nothing records it, and
-    the measures above do not know of it.
+    The level is an exponential mean of the past (weight 0.1 on the new value), the noise sqrt(pi) / 2 times that of the
+    absolute steps, which is a loss's standard deviation if its noise is normal. Two steps in a row more than seven of them
+    above the level is a warning; the next comes 20 steps later at the earliest. It is for the person who watches: nothing
+    records it, and the measures above do not know of it.
     """
 
     level: float | None = None

@@ -22,9 +22,9 @@ def sweep_view(analysis: Analysis) -> Iterator[RenderableType]:
         yield ""
         yield _summaries(analysis.sweep)
         yield Text(
-            "Sensitivity: mean excess of the loss over the best rate's, the rate being log-uniform over the sweep; a run that "
-            "diverged, or ended worse than it began, counts its loss at the start. The best rate is chosen on the selection seeds "
-            "alone; comparisons in the regime tuned are made on the others."
+            "Sensitivity: mean excess of the loss over the best rate's, the rate being log-uniform over the sweep; a run "
+            "that diverged, or ended worse than it began, counts its loss at the start. The best rate is chosen on the "
+            "selection seeds alone; comparisons in the regime tuned are made on the others."
         )
         for note in analysis.sweep.notes:
             yield Text(f"  {note}")

@@ -221,7 +221,7 @@ def test_tuned_arms_may_differ_in_their_rate_and_in_nothing_else(tmp_path):
             record = RunRecord.read(path)
             if variant == "layernorm":
                 record.model_copy(update={"data_order_hash": "other"}).replace(path)
-    with pytest.raises(MismatchError, match="data fed differs|data_order_hash"):
+    with pytest.raises(MismatchError, match=r"data fed differs|data_order_hash"):
         read_results(tmp_path)
 
 
@@ -255,3 +255,17 @@ def test_a_diverged_run_tells_its_step_and_its_cause(tmp_path):
     found = analyze(read_results(tmp_path)).stability
     gone = [run for run in found.runs if run.state == "diverged"]
     assert [(run.variant, run.seed, run.diverged_at, run.cause) for run in gone] == [("none", 3, 41, "loss is nan")]
+
+
+def test_a_run_that_ends_worse_than_it_began_is_unstable_however_smoothly(tmp_path):
+    def ends(variant, regime, seed):
+        start = calm(seed)[0]
+        return {"validation_loss": start * (1.11 if (variant, seed) == ("none", 2) else 1.09)}
+
+    build(tmp_path, study(), outcomes=ends)
+    found = analyze(read_results(tmp_path)).stability
+    bad = [run for run in found.runs if run.unstable]
+    assert [(run.variant, run.seed, run.worse_than_start, run.state) for run in bad] == [("none", 2, True, "finished")]
+    assert "ended worse than it began" in bad[0].why
+    arm = found.arm("none", "default")
+    assert (arm.failed, arm.spiked, arm.diverged, arm.unstable_runs, arm.unstable) == (1, 0, 0, 1, True)

@@ -120,7 +120,9 @@ def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status)
 
 def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
     verdict = hypotheses(analysis(comparison(), swept(), stable=stability(5, 0)))["H1b"]
-    assert verdict.why.endswith("(shown in 1 of the 2 places where the baseline is unstable)")
+    assert verdict.why.endswith(
+        "(shown in 1 of the 2 places where the baseline is unstable, not corrected for their number)"
+    )
     assert verdict.evidence == ("stability/default/layernorm:none",)
 
 

@@ -37,13 +37,15 @@ def _arm(variant: str, regime: str, runs: Sequence[RunStabilityPart]) -> ArmStab
     known = [run for run in runs if run.unstable is not None]
     scores = [run.spike_score for run in known if run.spike_score is not None]
     diverged = sum(run.state == "diverged" for run in known)
+    failed = sum(run.worse_than_start for run in known)
     unstable = sum(bool(run.unstable) for run in known)
     return ArmStabilityPart(
         variant=variant,
         regime=regime,
         runs=len(known),
         diverged=diverged,
-        spiked=unstable - diverged,
+        spiked=unstable - diverged - failed,
+        failed=failed,
         unstable_runs=unstable,
         unstable=unstable > 0 if known else None,
         largest_spike_score=max(scores, default=None),

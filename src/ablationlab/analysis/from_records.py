@@ -106,15 +106,13 @@ def _check_arms(
 ) -> int:
     """The ledger over every variant-baseline pair and every contrast; the number of pairs that match."""
     checked = check_ledger(plan, results)
-    cells = {
-        (run.planned.regime, run.planned.seed, run.planned.lr, run.planned.variant): run.record for run in done
-    }
+    cells = {(run.planned.regime, run.planned.seed, run.planned.lr, run.planned.variant): run.record for run in done}
     baseline = str(plan.study["baseline"])
     for variant, reference in dict.fromkeys(contrasts):
         if baseline in (variant, reference):
             continue
-        for (*where, name), record in cells.items():
-            other = cells.get((*where, reference)) if name == variant else None
+        for (regime, seed, lr, name), record in cells.items():
+            other = cells.get((regime, seed, lr, reference)) if name == variant else None
             if other is not None:
                 refuse(record.id, other.id, record_mismatches(record, other))
                 checked += 1

@@ -1,7 +1,7 @@
 """Factorial studies: where the regimes cross two settings, how each variant's effect depends on them.
 
-Per variant v and seed s let d(a, b) be v - baseline on the primary metric, in the regime with level a of the first setting and b
-of the second. For a level a against the first setting's reference level a₀, and b against b₀, per seed:
+Per variant v and seed s let d(a, b) be v - baseline on the primary metric, in the regime with level a of the first setting
+and b of the second. For a level a against the first setting's reference level a₀, and b against b₀, per seed:
 
     main effect of the setting   mean over b of d(a, b) - d(a₀, b)
     interaction                  (d(a, b) - d(a₀, b)) - (d(a, b₀) - d(a₀, b₀))
@@ -33,9 +33,9 @@ from ablationlab.study import Study
 
 LEVEL: Final = 0.95
 _TEXT: Final = (
-    "Effects are variant - {baseline} on {metric}{scale}, paired by seed, with {level:.0%} t intervals over seeds. A main effect "
-    "says how the effect changes with one setting, averaged over the other; an interaction, whether that change depends on "
-    "the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
+    "Effects are variant - {baseline} on {metric}{scale}, paired by seed, with {level:.0%} t intervals over seeds. A main "
+    "effect says how the effect changes with one setting, averaged over the other; an interaction, whether that change "
+    "depends on the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
 )
 
 
@@ -101,9 +101,7 @@ def _effects(material: Material, metric: str, transform: str, crossing: Crossing
     scale: Callable[[float], float] = math.log if transform == "log" else float
     found: dict[tuple[str, ...], dict[Seed, float]] = {}
     for cell, regime in crossing.regimes.items():
-        ours, base = (
-            material.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, material.baseline)
-        )
+        ours, base = (material.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, material.baseline))
         found[cell] = {}
         for seed in material.seeds:
             a, b = ours.get(seed, ""), base.get(seed, "")

@@ -10,7 +10,7 @@ from typing import Final
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.conclusions import RunStabilityPart
 from ablationlab.records import PlannedRun, Result, ResultsFolder, RunRecord, read_metrics
-from ablationlab.stability import Spike, spike_score
+from ablationlab.stability import Spike, ended_worse, spike_score
 from ablationlab.stability_course import Course, course
 from ablationlab.study import Stability, Study
 
@@ -94,8 +94,12 @@ def stability_of(planned: PlannedRun, run: DoneRun | None, threshold: float) -> 
     score, at = run.spike.score, run.result.divergence
     diverged = run.result.status == "diverged"
     spiked = score is not None and score > threshold
+    final = run.result.metrics.get("validation_loss")
+    failed = not diverged and ended_worse(final, run.initial_loss)
     if diverged:
         why = str(value_of(run, "spike_score"))
+    elif failed:
+        why = f"ended worse than it began: loss {final:.3g}, {run.initial_loss:.3g} at the start"
     elif score is None:
         why = "finished; too short a curve for a spike score"
     else:
@@ -107,7 +111,8 @@ def stability_of(planned: PlannedRun, run: DoneRun | None, threshold: float) -> 
             "state": run.result.status,
             "spike_score": score,
             "spike_step": run.spike.step,
-            "unstable": diverged or spiked,
+            "unstable": diverged or spiked or failed,
+            "worse_than_start": failed,
             "why": why,
             "diverged_at": at.step if at is not None else None,
             "cause": at.cause if at is not None else None,

@@ -143,12 +143,16 @@ def _looked_at(
 ) -> str:
     """Gains are not corrected for their number, so their number is said."""
     asked, shown = len(gains) + len(swept), len(restored) + len(steadier)
-    return "" if asked <= 1 else f" (shown in {shown} of the {asked} places where the baseline is unstable)"
+    return (
+        ""
+        if asked <= 1
+        else (
+            f" (shown in {shown} of the {asked} places where the baseline is unstable, not corrected for their number)"
+        )
+    )
 
 
-def _h1b_said(
-    status: str, gains: list[GainPart], swept: list[ComparisonPart], after: str
-) -> HypothesisVerdict:
+def _h1b_said(status: str, gains: list[GainPart], swept: list[ComparisonPart], after: str) -> HypothesisVerdict:
     said = [_gains(gains)] if gains else []
     said += [f"{one.variant} over the rates of the sweep: {measured(one)}" for one in swept]
     ids = [*(gain.id for gain in gains), *(one.id for one in swept)]
