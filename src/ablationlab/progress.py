@@ -175,7 +175,9 @@ def _sentence(plan: Plan, event: Event) -> str:
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)
-    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on", "early warning")):
+    if event.kind == "progress" and event.payload.note.startswith("early warning"):
+        return str(event.payload.note)  # it names its runs
+    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on")):
         return f"{label}: {event.payload.note}"
     if event.kind == "done":
         return f"{label}: done"
