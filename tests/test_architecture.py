@@ -12,7 +12,18 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 FLOORS = (
     ("errors", "registry", "terminal"),
-    ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions"),
+    (
+        "config",
+        "seeding",
+        "metrics",
+        "storage",
+        "records",
+        "environment",
+        "problems",
+        "stats",
+        "conclusions",
+        "conclusions_sweeps",
+    ),
     (
         "variants",
         "parameters",
@@ -25,10 +36,12 @@ FLOORS = (
         "model",
         "optim",
         "stability",
+        "stability_course",
+        "stability_sweeps",
     ),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "progress", "report"),
+    ("tables", "tables_analysis", "tables_power", "tables_sweeps", "progress", "report"),
     ("cli", "verbs_analysis", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

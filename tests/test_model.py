@@ -139,6 +139,7 @@ def _rms_norm(x: torch.Tensor, gain: bool = True) -> torch.Tensor:
         ("layernorm-nobias", _layer_norm(TOK + POS, bias=False)),
         ("center-only", (TOK + POS) - (TOK + POS).mean(-1, keepdim=True)),
         ("sqrt-d", math.sqrt(8) * TOK + POS),
+        ("sqrt-d-scale", math.sqrt(8) * (TOK + POS)),
         ("gradient-shrink", TOK + POS),
         ("token-init-1", TOK + POS),
         ("untied", TOK + POS),

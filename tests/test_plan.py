@@ -176,9 +176,68 @@ def test_threads_are_shared_out_among_the_workers_asked_for(plan_of, monkeypatch
     assert plan_of({"execution.threads": 3}, workers=2).execution.threads == 3
 
 
-def test_regimes_in_two_precisions_are_refused(plan_of):
-    with pytest.raises(PlanError, match=r"one precision; this study asks for \['bf16', 'fp32'\]"):
-        plan_of({"regimes": {"low": {"training": {"precision": "bf16"}}}})
+def test_a_regime_may_have_a_precision_of_its_own_and_its_arms_and_stacks_share_it(plan_of):
+    plan = plan_of({"regimes": {"low": {"training": {"precision": "bf16"}}}, "execution.stack_width": 4})
+    assert plan.execution.precision == "fp32"
+    for run in plan.runs:
+        wanted = "bf16" if run.regime == "low" else "fp32"
+        assert plan.execution_of(run).precision == run.training["precision"] == wanted
+        assert plan.execution_of(run).model_copy(update={"precision": "fp32"}) == plan.execution
+    for stack in plan.stacks:
+        assert len({plan.run(run_id).training["precision"] for run_id in stack}) == 1
+
+
+def test_a_precision_that_the_device_lacks_is_refused_in_a_regime_too(plan_of):
+    with pytest.raises(PlanError, match="tf32"):
+        plan_of({"regimes": {"low": {"training": {"precision": "tf32"}}}})
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------
+
+SWEEP = {"lr": [1e-3, 1e-2, 1e-1], "selection_seeds": [8, 9]}
+
+
+def test_a_sweep_trains_every_variant_at_every_rate_on_every_seed_once(plan_of):
+    plan = plan_of({"sweep": SWEEP})
+    cells = [(run.variant, run.lr, run.seed) for run in plan.runs]
+    assert len(cells) == len(set(cells)) == 3 * 3 * 4
+    assert {run.regime for run in plan.runs} == {"default"}
+    assert all(run.training["lr"] == run.lr for run in plan.runs)
+
+
+def test_the_study_s_own_runs_are_part_of_the_sweep_and_keep_their_names(plan_of):
+    alone, plan = plan_of(), plan_of({"sweep": SWEEP})
+    assert ids(alone) < ids(plan), "lr = 1e-3 on seeds 1 and 2 is the study itself: trained once"
+    assert any(re.fullmatch(r"layernorm-lr0\.01-s2-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+    assert any(re.fullmatch(r"none-lr0\.001-s9-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+
+
+def test_a_sweep_may_have_seeds_of_its_own(plan_of):
+    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}})
+    assert {run.seed for run in plan.runs if run.lr != 1e-3} == {5, 6, 7}
+    assert {run.seed for run in plan.runs if run.lr == 1e-3} == {1, 2}
+
+
+@pytest.mark.parametrize(("width", "stacks"), [(6, 3), (12, 2), (13, 2), (18, 1)])
+def test_all_rates_and_seeds_of_a_variant_share_a_stack_where_the_width_allows(plan_of, width, stacks):
+    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}, "execution.stack_width": width})
+    swept = [stack for stack in plan.stacks if plan.run(stack[0]).lr != 1e-3]
+    assert len(swept) == stacks
+    for variant in ("none", "layernorm", "rmsnorm"):
+        homes = [stack for stack in swept if any(plan.run(run_id).variant == variant for run_id in stack)]
+        assert len(homes) == 1
+        assert sum(plan.run(run_id).variant == variant for run_id in homes[0]) == 6
+    for stack in plan.stacks:
+        variants = [plan.run(run_id).variant for run_id in stack]
+        assert len([v for v, before in zip(variants, [None, *variants], strict=False) if v != before]) == len(
+            set(variants)
+        ), "runs of one variant stand together"
+
+
+def test_a_sweep_wider_than_a_stack_fills_stacks_without_padding(plan_of):
+    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}, "execution.stack_width": 4})
+    swept = [stack for stack in plan.stacks if plan.run(stack[0]).lr != 1e-3]
+    assert [len(stack) for stack in swept] == [4, 4, 4, 4, 2]
 
 
 # --- arms that differ in something undeclared -------------------------------------------------------------

@@ -58,6 +58,20 @@ def test_a_terminal_of_80_columns_shows_all_numbers_of_a_run_and_the_time_left(p
         assert part in line
 
 
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_early_warning_gets_a_line_of_its_own_and_does_not_cost_the_numbers_theirs(plan, terminal):
+    note = "early warning: none-s1-ab, step 47: loss rising, 2.6 -> 8.3 (31 noise SDs)"
+    out = console(160, terminal=terminal)
+    with display_for(out, plan, 0) as display:
+        display.hear(progress(step=6, note=note))
+        if isinstance(display, LiveDisplay):
+            display.live.refresh()
+    text = out.file.getvalue()
+    assert text.count("early warning") == 1
+    assert note in text
+    assert any("loss 3.2500" in line and "warning" not in line for line in text.splitlines())
+
+
 def test_a_resumed_run_counts_what_was_there_before_and_not_as_speed(plan):
     display = PlainDisplay(console(200), plan, 0)
     display.hear(progress(step=8, start=6))

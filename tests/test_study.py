@@ -15,6 +15,7 @@ from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig, steps_of
 from ablationlab.errors import StudyError
 from ablationlab.records import slug
 from ablationlab.study import Study, load_study, parse_study
+from ablationlab.variants import VARIANTS
 
 STUDIES = sorted((Path(__file__).parent.parent / "studies").glob("*.toml"))
 
@@ -136,7 +137,50 @@ BAD = [
     ({"criteria": [{"metric": "perplexity", "alpha": 5}]}, "criteria[0].alpha", ["got 5", "below 1"]),
     ({"sweep": {"lr": []}}, "sweep.lr", ["must not be empty"]),
     ({"sweep": {"lr": [1e-3, 1e-3]}}, "sweep.lr", ["given more than once: 0.001"]),
-    ({"sweep": {"lr": [1e-3], "selection_seeds": [2, 9]}}, "sweep.selection_seeds", ["other seeds", "got 2"]),
+    ({"sweep": {"lr": [1e-3]}}, "sweep.lr", ["one rate is no sweep (got 0.001)", "two rates or more"]),
+    ({"sweep": {"lr": [1e-3, 0.0]}}, "sweep.lr[1]", ["got 0", "above 0"]),
+    ({"sweep": {"lr": [1e-3, -1.0]}}, "sweep.lr[1]", ["got -1", "above 0"]),
+    ({"sweep": {"selection_seeds": [9]}}, "sweep.lr", ["is missing"]),
+    (
+        {"seeds": [1, 2, 3], "sweep": {"lr": [1e-3, 1e-2], "selection_seeds": [2, 9]}},
+        "sweep.selection_seeds",
+        ["other seeds", "got 2"],
+    ),
+    ({"sweep": {"lr": [1e-3, 1e-2], "selection_seeds": [9, 9]}}, "sweep.selection_seeds", ["more than once: 9"]),
+    (
+        {"sweep": {"lr": [1e-3, 1e-2], "seeds": [9, 10, 11], "selection_seeds": [10]}},
+        "sweep.selection_seeds",
+        ["other seeds", "got 10"],
+    ),
+    ({"sweep": {"lr": [1e-3, 1e-2], "seeds": []}}, "sweep.seeds", ["must not be empty"]),
+    (
+        {"sweep": {"lr": [1e-3, 1e-2], "seeds": [9], "selection_seeds": [10]}},
+        "sweep.seeds",
+        ["only one seed is left", "got 9"],
+    ),
+    ({"seeds": [1], "sweep": {"lr": [1e-3, 1e-2], "selection_seeds": [10]}}, "seeds", ["only one seed is left"]),
+    ({"regimes": {"tuned": {"training": {"lr": 1.0}}}}, "regimes", ["'tuned'", "[sweep]", "another name"]),
+    (
+        {"criteria": [{"metric": "perplexity", "regime": "tuned"}]},
+        "criteria[0].regime",
+        ["needs [sweep] with selection_seeds"],
+    ),
+    (
+        {"sweep": {"lr": [1e-3, 1e-2]}, "criteria": [{"metric": "perplexity", "regime": "sweep"}]},
+        "criteria[0].metric",
+        ["no number over a sweep", "lr_sensitivity, unstable_share"],
+    ),
+    (
+        {"sweep": {"lr": [1e-3, 1e-2]}, "criteria": [{"metric": "lr_sensitivity"}]},
+        "criteria[0].metric",
+        ["regime = 'sweep'"],
+    ),
+    (
+        {"criteria": [{"metric": "steps_to_loss"}]},
+        "criteria[0].metric",
+        ["stability.loss_threshold"],
+    ),
+    ({"stability": {"loss_threshold": 0}}, "stability.loss_threshold", ["got 0", "above 0"]),
     ({"regimes": {"Hot!": {}}}, "regimes", ["'Hot!'", "lower-case letters, digits and dashes"]),
     ({"regimes": {"default": {"training": {"lr": 1.0}}}}, "regimes", ["'default'", "another name"]),
     ({"regimes": {"hot": 3}}, "regimes.hot", ["got 3", "a table"]),
@@ -281,7 +325,7 @@ VALID = {
     "training": {"steps": 12, "batch": 4, "warmup": 2, "betas": [0.9, 0.95]},
     "data": {"corpus": "./x.txt"},
     "regimes": {"hot": {"model": {"dropout": 0.1}, "training": {"lr": 1e-2}}},
-    "sweep": {"lr": [1e-3], "selection_seeds": [7]},
+    "sweep": {"lr": [1e-3, 1e-2], "seeds": [8, 9], "selection_seeds": [7]},
     "criteria": [{"metric": "perplexity"}],
 }
 
@@ -515,10 +559,12 @@ def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
     study = load_study(path)
     assert study.name == path.stem
     assert study.question
-    assert study.variants == ("none", "layernorm", "rmsnorm")
+    assert {"none", "layernorm", "rmsnorm"} <= set(study.variants)
     assert study.baseline == "none"
     assert study.training.precision == "fp32"
-    assert [criterion.metric for criterion in study.criteria if criterion.role == "primary"] == ["validation_loss"]
+    primary = [criterion for criterion in study.criteria if criterion.role == "primary"]
+    assert {criterion.metric for criterion in primary} == {"validation_loss"}
+    assert len({criterion.regime for criterion in primary}) == len(primary)
     head = [line for line in path.read_text().split("\n\n")[0].splitlines() if line]
     assert all(line.startswith("#") for line in head)
     comment = "\n".join(head)
@@ -552,6 +598,38 @@ def test_the_quick_study_has_the_same_shape_and_is_tiny():
     assert quick.training.steps is not None
     assert quick.training.steps <= 100
     assert quick.model.width <= 64
+
+
+def test_the_stability_study_sweeps_eight_rates_and_ships_every_stress_regime():
+    studies = {path.stem: load_study(path) for path in STUDIES}
+    full, quick = studies["embedding-norm-stability"], studies["embedding-norm-stability-quick"]
+    assert full.variants == quick.variants == ("none", "layernorm", "rmsnorm")
+    assert full.sweep is not None
+    assert (len(full.sweep.lr), min(full.sweep.lr), max(full.sweep.lr)) == (8, 1e-4, 3e-1)
+    assert len(full.judging_seeds()) >= 5
+    assert {"high-rate", "no-warmup", "deep", "large-init", "bf16", "no-clip"} <= set(full.regimes)
+    assert full.in_regime("no-warmup")[1].warmup == 0
+    assert full.in_regime("no-clip")[1].clip == "off"
+    assert full.in_regime("bf16")[1].precision == "bf16"
+    assert full.in_regime("deep")[0].layers == 24
+    assert full.in_regime("large-init")[0].token_init_std == 1.0
+    for study in (full, quick):
+        asked = {(criterion.metric, criterion.regime) for criterion in study.criteria}
+        assert {("lr_sensitivity", "sweep"), ("unstable_share", "sweep"), ("validation_loss", "tuned")} <= asked
+    assert quick.model.width <= 64
+
+
+@pytest.mark.parametrize("name", ["embedding-norm-factorial", "embedding-norm-factorial-quick"])
+def test_the_factorial_study_crosses_placement_and_start(name):
+    study = load_study(next(path for path in STUDIES if path.stem == name))
+    wanted = ("none", "layernorm", "layernorm-nobias", "rmsnorm", "center-only", "sqrt-d-scale")
+    assert study.variants == wanted
+    models = [study.in_regime(regime)[0] for regime in study.regime_names()]
+    cells = {(model.front.place, model.token_init_std) for model in models}
+    assert cells == {(place, std) for place in ("sum", "token") for std in (0.02, 1.0)}
+    for arm in wanted[1:]:
+        made = {(model.token_init_std, VARIANTS[arm].apply(model).front.place) for model in models}
+        assert len(made) == 4, f"{arm} is another model in every cell"
 
 
 def test_the_pilot_is_shorter_and_at_a_constant_rate():

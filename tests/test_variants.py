@@ -18,6 +18,7 @@ FRONTS = {
     "layernorm-nobias": {"norm": "layernorm", "gain": True, "eps": 1e-5},
     "center-only": {"norm": "center"},
     "sqrt-d": {"scale": "sqrt-width", "place": "token"},
+    "sqrt-d-scale": {"scale": "sqrt-width"},
     "gradient-shrink": {"gradient": 0.1},
 }
 

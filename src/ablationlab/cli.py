@@ -154,7 +154,7 @@ def run(
     from ablationlab.plan import plan_drift
     from ablationlab.progress import display_for
     from ablationlab.status import check_ledger, run_statuses
-    from ablationlab.tables import results_table
+    from ablationlab.tables import precisions, results_table
 
     console = make_console()
     resolved, results = _open(study, out, set_)
@@ -171,7 +171,7 @@ def run(
         )
     how = sealed.execution
     console.print(
-        f"{resolved.name}: {len(before) - len(waiting)} of {len(before)} runs done; {how.device_name}, {how.precision}, "
+        f"{resolved.name}: {len(before) - len(waiting)} of {len(before)} runs done; {how.device_name}, {precisions(sealed)}, "
         f"{how.threads} thread(s) a process. Results in {results.path}",
         markup=False,
         highlight=False,
@@ -298,7 +298,6 @@ def _say_what_waits(console: Console, study: Study) -> None:
     given = [
         name
         for name, there in (
-            ("[sweep]", study.sweep is not None),
             ("[probes]", bool(study.probes)),
             ("evaluation.tasks", bool(study.evaluation.tasks)),
         )

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+from pydantic import Field
+
+from ablationlab.conclusions_sweeps import InteractionsPart, SweepPart
 from ablationlab.records import Part, Record
 
 Seed = int | str
@@ -197,7 +200,10 @@ class FamilyPart(Part):
 
 
 class RunStabilityPart(Part):
-    """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there)."""
+    """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there).
+
+    *measures* holds the other numbers of its course, by the names of the metric registry.
+    """
 
     run: str
     variant: str
@@ -208,16 +214,25 @@ class RunStabilityPart(Part):
     spike_step: int | None
     unstable: bool | None
     why: str
+    lr: float | None = None
+    worse_than_start: bool = False
+    diverged_at: int | None = None
+    cause: str | None = None
+    measures: dict[str, float | None] = Field(default_factory=dict)
 
 
 class ArmStabilityPart(Part):
-    """One variant in one regime; unstable if at least one of its runs is."""
+    """One variant in one regime; unstable if at least one of its runs is.
+
+    *failed*: runs that ended worse than they began; *spiked*: unstable for their spike score alone.
+    """
 
     variant: str
     regime: str
     runs: int
     diverged: int
     spiked: int
+    failed: int = 0
     unstable_runs: int
     unstable: bool | None
     largest_spike_score: float | None
@@ -313,7 +328,8 @@ class Analysis(Record):
     comparisons: tuple[ComparisonPart, ...]
     families: tuple[FamilyPart, ...]
     stability: StabilityPart | None
-    sweep: None = None
+    sweep: SweepPart | None = None
+    interactions: InteractionsPart | None = None
     power: tuple[PowerPart, ...]
     ledger: LedgerPart | None
     deviations: tuple[DeviationPart, ...]

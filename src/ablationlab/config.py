@@ -16,6 +16,9 @@ from ablationlab.registry import Registry
 M = TypeVar("M", bound=BaseModel)
 #: The regime without overrides; every study has it.
 DEFAULT_REGIME = "default"
+#: Names that comparisons made from a sweep stand under, in the place of a regime's: over all of its rates, and each variant
+#: at its own best one.
+SWEEP, TUNED = "sweep", "tuned"
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]

@@ -12,6 +12,8 @@ from pydantic import BaseModel, ValidationError
 
 from ablationlab.config import (
     DEFAULT_REGIME,
+    SWEEP,
+    TUNED,
     FrontEnd,
     ModelConfig,
     TrainingConfig,
@@ -23,6 +25,7 @@ from ablationlab.config import (
 from ablationlab.data.sources import SOURCES, looks_like_path
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.errors import Problem
+from ablationlab.metrics import METRICS
 from ablationlab.problems import problems_of
 from ablationlab.variants import VARIANTS
 
@@ -130,14 +133,29 @@ def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
 def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Contrasts and criteria that speak of arms or regimes that the study does not have."""
     variants = [name for name in _list(data, "variants") if isinstance(name, str)]
-    regimes = list(dict.fromkeys([DEFAULT_REGIME, *_table(data, "regimes")]))
+    regimes = [*dict.fromkeys([DEFAULT_REGIME, *_table(data, "regimes")]), *_sweep_regimes(data)]
     pairs = [(f"contrasts[{i}]", pair) for i, pair in enumerate(_list(data, "contrasts"))]
     for i, criterion in enumerate(_list(data, "criteria")):
         if not isinstance(criterion, Mapping):
             continue
         regime = criterion.get("regime", DEFAULT_REGIME)
         if isinstance(regime, str) and regime not in regimes:
-            yield Problem.unknown(f"criteria[{i}].regime", "regime", regime, regimes)
+            if regime in (SWEEP, TUNED):
+                needs = "[sweep]" if regime == SWEEP else "[sweep] with selection_seeds"
+                yield Problem(f"criteria[{i}].regime", f"needs {needs} in this study", repr(regime))
+            else:
+                yield Problem.unknown(f"criteria[{i}].regime", "regime", regime, regimes)
+        metric = criterion.get("metric")
+        if metric == "steps_to_loss" and "loss_threshold" not in _table(data, "stability"):
+            yield Problem(f"criteria[{i}].metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
+        if isinstance(metric, str) and metric in METRICS and isinstance(regime, str):
+            over_sweep = METRICS[metric].level == "sweep"
+            if over_sweep and regime != SWEEP:
+                text = "is a number over all rates of a sweep, so its criterion says regime = 'sweep'"
+                yield Problem(f"criteria[{i}].metric", text, repr(metric))
+            elif regime == SWEEP and not over_sweep:
+                allowed = ", ".join(name for name, one in METRICS.items() if one.level == "sweep")
+                yield Problem(f"criteria[{i}].metric", "is no number over a sweep", repr(metric), allowed)
         pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
     for key, pair in pairs:
         names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []
@@ -162,12 +180,29 @@ def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
         asked.append((i, question))
 
 
+def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
+    """The names that this study's sweep gives to comparisons."""
+    table = _table(data, "sweep")
+    return ([SWEEP] if table else []) + ([TUNED] if _list(table, "selection_seeds") else [])
+
+
 def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    chosen = [seed for seed in _list(_table(data, "sweep"), "selection_seeds") if isinstance(seed, int)]
-    shared = sorted(set(chosen) & {seed for seed in _list(data, "seeds") if isinstance(seed, int)})
+    """What makes a sweep say nothing, or says it on the seeds that it was chosen on."""
+    table = _table(data, "sweep")
+    if len(_list(table, "lr")) == 1:
+        yield Problem("sweep.lr", "one rate is no sweep", str(table["lr"][0]), "two rates or more")
+    chosen = {seed for seed in _list(table, "selection_seeds") if isinstance(seed, int)}
+    own = "seeds" in table
+    judging = [seed for seed in _list(table if own else data, "seeds") if isinstance(seed, int)]
+    shared = sorted(chosen & set(judging))
     if shared:
         text = "a rate must be chosen on other seeds than those it is judged on"
         yield Problem("sweep.selection_seeds", text, ", ".join(map(str, shared)))
+    left = [seed for seed in judging if seed not in chosen]
+    if chosen and len(left) == 1:
+        key = "sweep.seeds" if own else "seeds"
+        text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
+        yield Problem(key, text, str(left[0]), "two or more beside the selection seeds, five to show much")
 
 
 def _table(data: Any, key: str) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def _step_seconds(plan: Plan, device: torch.device) -> float:
         runs[0].budget.steps,
         tokens,
         device,
-        compute_dtype(plan.execution.precision),
+        compute_dtype(plan.execution_of(runs[0]).precision),
     )
     stack.train_step(1, stack.offsets(1))
     return min(_timed(lambda: stack.train_step(1, stack.offsets(1)), device) for _ in range(3))

@@ -34,8 +34,10 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -> Ite
             yield key, f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
 
 
-def setting_mismatches(a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declared]) -> list[str]:
-    """Differences in model, training and budget that no variant declared."""
+def setting_mismatches(
+    a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declared], *, tuned: bool = False
+) -> list[str]:
+    """Differences in model, training and budget that no variant declared; *tuned* arms may differ in their rate."""
     allowed = list(declared)
     found = [
         text
@@ -43,7 +45,7 @@ def setting_mismatches(a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, dec
         if not any(one.covers_setting(key) for one in allowed)
     ]
     found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr" or a.lr == b.lr]
-    for name in ("seed", "regime", "lr"):
+    for name in ("seed", "regime", *(() if tuned else ("lr",))):
         if getattr(a, name) != getattr(b, name):
             found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
     for name in ("steps", "tokens", "matmul_flops"):
@@ -52,9 +54,9 @@ def setting_mismatches(a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, dec
     return found
 
 
-def record_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
-    """Everything in two runs' records that should be equal and is not."""
-    found = setting_mismatches(a, b, (a.declares, b.declares))
+def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> list[str]:
+    """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms."""
+    found = setting_mismatches(a, b, (a.declares, b.declares), tuned=tuned)
     for name in sorted(a.initial_weights.keys() | b.initial_weights.keys()):
         free = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
         if not free and a.initial_weights.get(name) != b.initial_weights.get(name):

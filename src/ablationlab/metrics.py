@@ -17,7 +17,7 @@ class Metric:
 
     ``direction`` is None where neither way is better. ``transform`` is applied before testing (perplexity is tested as
     its logarithm). ``family`` groups metrics for the multiplicity correction. ``level``: one number per run, per item,
-    or per step.
+    per step, or per seed over all rates of a sweep.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Metric:
     unit: str
     direction: Literal["lower", "higher"] | None
     family: str
-    level: Literal["run", "item", "step"] = "run"
+    level: Literal["run", "item", "step", "sweep"] = "run"
     transform: Literal["identity", "log"] = "identity"
 
 
@@ -89,6 +89,61 @@ _declare(
         "1",
         "lower",
         "stability",
+    ),
+    Metric(
+        "gradient_spike_score",
+        "the spike score of the logarithm of the gradient norm before clipping; by the analysis",
+        "1",
+        "lower",
+        "stability",
+    ),
+    Metric(
+        "gradient_spikes",
+        "separate episodes in which the gradient norm stood above its recent past by more than the registered spike score; "
+        "by the analysis",
+        "spikes",
+        "lower",
+        "stability",
+    ),
+    Metric(
+        "largest_loss_rise",
+        "largest rise of the training loss, as a running median of 5 steps, above the lowest it had been; by the analysis",
+        "nats/token",
+        "lower",
+        "stability",
+    ),
+    Metric(
+        "steps_to_loss",
+        "first step at which the training loss, as a running median of 5 steps, is at or below stability.loss_threshold; a "
+        "run that never gets there counts its whole budget; by the analysis",
+        "steps",
+        "lower",
+        "convergence",
+    ),
+    Metric(
+        "mean_training_loss",
+        "area under the training-loss curve per step: the mean loss over all steps; by the analysis",
+        "nats/token",
+        "lower",
+        "convergence",
+    ),
+    Metric(
+        "lr_sensitivity",
+        "learning-rate sensitivity: mean excess of the final validation loss over the best one, over the logarithm of the "
+        "rate, losses clipped at that of the start; by the analysis",
+        "nats/token",
+        "lower",
+        "sensitivity",
+        "sweep",
+    ),
+    Metric(
+        "unstable_share",
+        "share of the sweep's rates at which the run was unstable (diverged, ended worse than it began, or spiked); by the "
+        "analysis",
+        "1",
+        "lower",
+        "stability",
+        "sweep",
     ),
     Metric("loss", "training loss of the step's batch", "nats/token", "lower", "training", "step"),
     Metric("lr", "learning rate of the step", "1", None, "training", "step"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -47,18 +47,19 @@ def make_plan(
     from ablationlab.training.device import choose_device, choose_precision
 
     device_kind, device_name = choose_device(device)
-    precisions = {study.in_regime(name)[1].precision for name in study.regime_names()}
-    if len(precisions) > 1:
-        raise PlanError(f"all regimes must train in one precision; this study asks for {sorted(precisions)}")
-    precision = choose_precision(precisions.pop(), device_kind)
+    # Sealed with each run: equal for all arms of a regime, and, being part of what stacks share, for a whole stack.
+    precisions = {
+        name: choose_precision(study.in_regime(name)[1].precision, device_kind) for name in study.regime_names()
+    }
     cells = [
-        _cell(study, corpus, regime, seed, name, precision)
+        _cell(study, corpus, regime, seed, name, precisions[regime])
         for regime in study.regime_names()
         for seed in study.seeds
         for name in study.variants
     ]
-    width = _stack_width(study, cells, device_kind)
-    stacks = _stacks(study, cells, width)
+    swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
+    width = _stack_width(study, cells, swept, device_kind)
+    stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
     cores = usable_cores()
     wanted = study.execution.threads
     busy = min(workers or cores, len(stacks))
@@ -77,7 +78,7 @@ def make_plan(
         execution=Execution(
             device=device_kind,
             device_name=device_name,
-            precision=precision,
+            precision=precisions[DEFAULT_REGIME],
             stack_width=width,
             threads=threads,
         ),
@@ -90,8 +91,24 @@ def make_plan(
     return plan.sealed()
 
 
-def _cell(study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: str, precision: str) -> PlannedRun:
+def _sweep_cells(study: Study, corpus: TokenizedCorpus, precision: str, planned: Collection[str]) -> list[PlannedRun]:
+    """Every rate x seed of every variant, a variant's together; a run that the study has anyway is not made twice."""
+    cells = [
+        _cell(study, corpus, DEFAULT_REGIME, seed, name, precision, lr)
+        for name in study.variants
+        for seed in study.sweep_seeds()
+        for lr in (study.sweep.lr if study.sweep is not None else ())
+    ]
+    return [cell for cell in cells if cell.id not in planned]
+
+
+def _cell(
+    study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: str, precision: str, lr: float | None = None
+) -> PlannedRun:
+    """One run; *lr* is given for those of a sweep."""
     model, training = study.in_regime(regime)
+    swept = lr is not None and not (lr == training.lr and seed in study.seeds)
+    training = training if lr is None else training.changed(lr=lr)
     try:
         model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
     except ValidationError as error:
@@ -106,7 +123,7 @@ def _cell(study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: s
         "training": resolved.model_dump(mode="json"),
         "seed": seed,
     }
-    parts = [name, f"s{seed}"] if regime == DEFAULT_REGIME else [regime, name, f"s{seed}"]
+    parts = [*([] if regime == DEFAULT_REGIME else [regime]), name, *([f"lr{lr:g}"] if swept else []), f"s{seed}"]
     digest = content_hash({**what, "corpus": corpus.record.tokens_sha256, "validation": study.data.validation})
     return PlannedRun(
         id="-".join([*parts, digest[:8]]),
@@ -149,12 +166,12 @@ def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
     return list(groups.values())
 
 
-def _stack_width(study: Study, cells: Sequence[PlannedRun], device: str) -> int:
+def _stack_width(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun], device: str) -> int:
     """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
     wanted = study.execution.stack_width
     if wanted != "auto":
         return wanted
-    return 1 if device == "cpu" else min(WIDEST_STACK, max(map(len, _grouped(cells))))
+    return 1 if device == "cpu" else min(WIDEST_STACK, max(map(len, [*_grouped(cells), *_grouped(swept)])))
 
 
 def _stacks(study: Study, cells: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
@@ -167,11 +184,28 @@ def _stacks(study: Study, cells: Sequence[PlannedRun], width: int) -> list[list[
     ]
 
 
+def _sweep_stacks(swept: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
+    """All rates x seeds of a variant in one stack where the width allows; where it does not, stacks are simply filled."""
+    stacks: list[list[PlannedRun]] = []
+    for group in _grouped(swept):
+        blocks = [[cell for cell in group if cell.variant == name] for name in dict.fromkeys(c.variant for c in group)]
+        if max(map(len, blocks)) > width:
+            stacks += [group[start : start + width] for start in range(0, len(group), width)]
+            continue
+        here: list[list[PlannedRun]] = [[]]
+        for block in blocks:
+            if len(here[-1]) + len(block) > width:
+                here.append([])
+            here[-1] += block
+        stacks += here
+    return stacks
+
+
 def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
-    """Every variant against the baseline of its regime and seed: nothing may differ that was not declared."""
-    by_cell = {(run.regime, run.seed, run.variant): run for run in runs}
+    """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
+    by_cell = {(run.regime, run.seed, run.lr, run.variant): run for run in runs}
     for run in runs:
-        base = by_cell[run.regime, run.seed, study.baseline]
+        base = by_cell[run.regime, run.seed, run.lr, study.baseline]
         declared = [VARIANTS[run.variant].declares, VARIANTS[study.baseline].declares]
         if run.variant != study.baseline and run.model == base.model:
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")

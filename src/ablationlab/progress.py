@@ -58,6 +58,8 @@ def _numbers(event: Event) -> str:
     if math.isnan(now.loss):
         return str(now.note)
     text = f"loss {now.loss:.4f}  |g| {now.gradient_norm:.3f}  {now.tokens_per_second:,.0f} tok/s"
+    if now.note.startswith("early warning"):  # it has a line of its own
+        return text + (f"  {now.diverged} diverged" if now.diverged else "")
     return text + (f"  {now.diverged} diverged" if now.diverged else "") + (f"  {now.note}" if now.note else "")
 
 
@@ -152,12 +154,13 @@ class PlainDisplay:
         self.counter.hear(event)
         note = _sentence(self.plan, event)
         now = time.monotonic()
+        if note:
+            self.console.print(note, markup=False, highlight=False, soft_wrap=True)
         if event.kind == "progress" and now - self.spoken >= PLAIN_SECONDS and not math.isnan(event.payload.loss):
             self.spoken = now
             at = f"step {event.payload.step}/{event.payload.steps}"
-            note = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
-        if note:
-            self.console.print(note, markup=False, highlight=False, soft_wrap=True)
+            line = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _overall(self, now: float) -> str:
         total, done, fresh = _total_steps(self.plan), self.counter.done, self.counter.fresh
@@ -172,6 +175,8 @@ def _sentence(plan: Plan, event: Event) -> str:
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)
+    if event.kind == "progress" and event.payload.note.startswith("early warning"):
+        return str(event.payload.note)  # it names its runs
     if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on")):
         return f"{label}: {event.payload.note}"
     if event.kind == "done":

@@ -186,6 +186,11 @@ class Plan(Record):
         """The planned run of that id."""
         return next(run for run in self.runs if run.id == run_id)
 
+    def execution_of(self, run: PlannedRun) -> Execution:
+        """How the bits of one run are made: as for all, in the precision of its regime, which its stack shares."""
+        precision = run.training.get("precision", self.execution.precision)
+        return self.execution.model_copy(update={"precision": precision})
+
 
 class Declared(Part):
     """What a variant may change: model settings (by key) and parameters (by name pattern)."""

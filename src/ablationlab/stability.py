@@ -18,6 +18,10 @@ none of 300, but for t with 3 degrees, 1 %. A jump by 15 noise SDs that decays o
 third of 300 steps, one by 10 SDs in 39 %. The score is blind in the first 10 steps, and to jumps smaller than the ground that
 the loss made within the window while it still falls steeply.
 
+**Worse than at the start.** Where the loss grows so wildly that its own noise hides the rise, the score is low: a run of
+which the final validation loss exceeds the loss of its first batch, before any update, by more than a tenth has failed
+however smoothly it did so. The tenth keeps a run that merely learned nothing out of it.
+
 **Stability gain** of a variant = share of unstable reference runs - share of unstable variant runs, paired by seed, with
 Tango's score interval (1998).
 """
@@ -40,6 +44,8 @@ WINDOW: Final = 20
 SHORTEST_PAST: Final = 10
 #: Registered default: a run spikes when its score is above this.
 SPIKE_SCORE: Final = 7.0
+#: A run whose final loss exceeds this many times that of its start has failed.
+WORSE_THAN_START: Final = 1.1
 
 
 @dataclass(frozen=True)
@@ -59,15 +65,27 @@ def spike_score(losses: ArrayLike) -> Spike:
         raise StatisticsError(f"losses must be one-dimensional, got shape {x.shape}")
     bad = np.flatnonzero(~np.isfinite(x))
     x = x[: bad[0]] if bad.size else x
-    if x.size < SHORTEST_PAST + 2:
+    lasting = lasting_scores(x)
+    if lasting is None:
         return Spike(None, None)
+    at = int(lasting.argmax())
+    step = SHORTEST_PAST + at
+    return Spike(float(lasting[at]), step + 1, float(np.median(x[max(0, step - WINDOW) : step])), float(x[step]))
+
+
+def lasting_scores(x: FloatArray) -> FloatArray | None:
+    """min(z_t, z_(t+1)) from the first step that has a past; None where the curve is too short. All must be finite."""
+    if x.size < SHORTEST_PAST + 2:
+        return None
     medians, noises = _past(x)
     floor = max(_noise(x), 8 * np.finfo(np.float64).eps * float(np.abs(x).max()), np.finfo(np.float64).tiny)
     z = (x[SHORTEST_PAST:] - medians) / np.maximum(noises, floor)
-    lasting = np.minimum(z[:-1], z[1:])
-    at = int(lasting.argmax())
-    step = SHORTEST_PAST + at
-    return Spike(float(lasting[at]), step + 1, float(medians[at]), float(x[step]))
+    return np.asarray(np.minimum(z[:-1], z[1:]))
+
+
+def ended_worse(final: float | None, initial: float | None) -> bool:
+    """Whether a run ended worse than it began, by more than a tenth; False where one of the two is not known."""
+    return final is not None and initial is not None and final > WORSE_THAN_START * initial
 
 
 def _past(x: FloatArray) -> tuple[FloatArray, FloatArray]:

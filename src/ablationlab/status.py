@@ -49,10 +49,10 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
                 )
             result = Result.read(folder.result)
             refuse(f"the record of {run.id}", "its result", result_mismatches(record, result))
-            records[run.regime, run.seed, run.variant] = record, result
+            records[run.regime, run.seed, run.lr, run.variant] = record, result
     pairs = 0
-    for (regime, seed, variant), (record, result) in records.items():
-        base = records.get((regime, seed, str(plan.study["baseline"])))
+    for (regime, seed, lr, variant), (record, result) in records.items():
+        base = records.get((regime, seed, lr, str(plan.study["baseline"])))
         if base is not None and variant != plan.study["baseline"]:
             found = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
             refuse(record.id, base[0].id, found)

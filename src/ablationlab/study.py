@@ -14,6 +14,8 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from ablationlab.config import (
     DEFAULT_REGIME,
+    SWEEP,
+    TUNED,
     Count,
     DataConfig,
     EvaluationConfig,
@@ -50,15 +52,19 @@ class Regime(Frozen):
 
 
 class Sweep(Frozen):
-    """Learning rates that every variant is trained at; ``selection_seeds`` choose each variant's best rate."""
+    """Learning rates that every variant is trained at, in the default regime, on every seed of the sweep.
+
+    ``selection_seeds`` choose each variant's best rate; it is judged on ``seeds`` (the study's, unless given).
+    """
 
     lr: Annotated[tuple[Positive, ...], Field(min_length=1)]
     selection_seeds: tuple[Natural, ...] = ()
+    seeds: Annotated[tuple[Natural, ...], Field(min_length=1)] | None = None
 
-    @field_validator("lr", "selection_seeds")
+    @field_validator("lr", "selection_seeds", "seeds")
     @classmethod
-    def _no_duplicates(cls, values: tuple[float, ...]) -> tuple[float, ...]:
-        return _unique(values)
+    def _no_duplicates(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        return values if values is None else _unique(values)
 
 
 class Criterion(Frozen):
@@ -92,6 +98,8 @@ class Stability(Frozen):
 
     spike_score: Positive = SPIKE_SCORE
     diverged: Literal["survivors", "refuse"] = "survivors"
+    # Training loss, in nats, of the metric steps_to_loss; without one the metric is not measured.
+    loss_threshold: Positive | None = None
 
 
 class Study(Frozen):
@@ -142,6 +150,8 @@ class Study(Frozen):
                 raise ValueError(f"regime name {name!r}: use lower-case letters, digits and dashes")
             if name == DEFAULT_REGIME and (regime.model or regime.training):
                 raise ValueError("the regime 'default' is the study without overrides; give this one another name")
+            if name in (SWEEP, TUNED):
+                raise ValueError(f"the name {name!r} is taken by what a [sweep] gives; give this regime another name")
         return regimes
 
     @field_validator("variants")
@@ -173,6 +183,22 @@ class Study(Frozen):
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""
         return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
+
+    def judging_seeds(self) -> tuple[int, ...]:
+        """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""
+        if self.sweep is None:
+            return ()
+        return self.sweep.seeds if self.sweep.seeds is not None else self.seeds
+
+    def sweep_seeds(self) -> tuple[int, ...]:
+        """Every seed that is trained at every rate of the sweep: those that choose, then those that judge."""
+        return () if self.sweep is None else (*self.sweep.selection_seeds, *self.judging_seeds())
+
+    def own_seeds(self) -> dict[str, tuple[int, ...]]:
+        """The seeds behind the comparisons of a sweep, by the name they stand under."""
+        if self.sweep is None:
+            return {}
+        return {SWEEP: self.sweep_seeds()} | ({TUNED: self.judging_seeds()} if self.sweep.selection_seeds else {})
 
     def in_regime(self, name: str) -> tuple[ModelConfig, TrainingConfig]:
         """Model and training with one regime's overrides applied."""

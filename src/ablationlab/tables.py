@@ -66,7 +66,7 @@ def plan_tables(plan: Plan) -> list[Table]:
             f"{runs[0].budget.steps:,}",
             f"{runs[0].budget.tokens:,}",
             big(runs[0].budget.matmul_flops),
-            f"{runs[0].lr:g}",
+            _rates(runs),
         )
         for (regime, variant), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
     ]
@@ -78,6 +78,21 @@ def plan_tables(plan: Plan) -> list[Table]:
     ]
 
 
+def _rates(runs: Sequence[PlannedRun]) -> str:
+    rates = sorted({run.lr for run in runs})
+    return f"{rates[0]:g}" if len(rates) == 1 else f"{len(rates)} from {rates[0]:g} to {rates[-1]:g}"
+
+
+def precisions(plan: Plan) -> str:
+    """The precision of the study, and of every regime that has another."""
+    others = dict.fromkeys(
+        f"{run.training['precision']} in {run.regime}"
+        for run in plan.runs
+        if run.training.get("precision", plan.execution.precision) != plan.execution.precision
+    )
+    return ", ".join([plan.execution.precision, *others])
+
+
 def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     """The plan in a few sentences."""
     tokens = sum(run.budget.tokens for run in plan.runs)
@@ -86,7 +101,7 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     return (
         f"{len(plan.runs)} runs in {len(plan.stacks)} stacks of width {how.stack_width}; "
         f"{big(tokens)} tokens, {big(flops, 'FLOP')} of matrix products in all.\n"
-        f"{how.device_name}, {how.precision}, {how.threads} thread(s) a process, {workers} process(es).\n"
+        f"{how.device_name}, {precisions(plan)}, {how.threads} thread(s) a process, {workers} process(es).\n"
         f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {big(cost.disk_bytes, 'B')} at the end, "
         f"{big(cost.peak_disk_bytes, 'B')} at most.\n"
         f"Corpus {plan.corpus.name}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
@@ -127,16 +142,25 @@ def results_table(plan: Plan, rows: Sequence[RunStatus]) -> Table:
         "mean_embedding_norm",
     )
     by_id = {run.id: run for run in plan.runs}
-    arms: dict[tuple[str, str], list[RunStatus]] = {}
-    for row in rows:
-        arms.setdefault((by_id[row.id].regime, by_id[row.id].variant), []).append(row)
+    swept = len({(run.regime, run.variant, run.lr) for run in plan.runs}) > len(
+        {(run.regime, run.variant) for run in plan.runs}
+    )
+    arms: dict[tuple[str, str, float], list[RunStatus]] = {}
+    for row in sorted(rows, key=lambda row: by_id[row.id].lr) if swept else rows:
+        run = by_id[row.id]
+        arms.setdefault((run.regime, run.variant, run.lr), []).append(row)
+    if swept:
+        places = list(dict.fromkeys((run.regime, run.variant) for run in plan.runs))
+        arms = dict(sorted(arms.items(), key=lambda arm: places.index(arm[0][:2])))
     cells = []
-    for (regime, variant), members in arms.items():
+    for (regime, variant, lr), members in arms.items():
         finished = [m.result for m in members if m.result is not None and m.result.status == "finished"]
         diverged = sum(m.state == "diverged" for m in members)
         values = [_spread([r.metrics[name] for r in finished if r.metrics.get(name) is not None]) for name in names]
-        cells.append((regime, variant, len(finished), diverged, *values))
-    columns = ["regime", "variant", "finished", "diverged", *(n.replace("_", " ") for n in names)]
+        rate = (f"{lr:g}",) if swept else ()
+        cells.append((regime, variant, *rate, len(finished), diverged, *values))
+    columns = ["regime", "variant", *(["lr"] if swept else []), "finished", "diverged"]
+    columns += [n.replace("_", " ") for n in names]
     return table("Mean ± standard deviation over seeds (a description, not yet inference)", columns, cells, columns[2:])
 
 

@@ -18,6 +18,7 @@ from ablationlab.conclusions import (
     Verdict,
 )
 from ablationlab.tables import table
+from ablationlab.tables_sweeps import sweep_view
 from ablationlab.verdict.words import amount, name_of, number, share
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
@@ -46,6 +47,7 @@ def analysis_view(
     if analysis.stability is not None:
         yield ""
         yield _stability(analysis.stability)
+    yield from sweep_view(analysis)
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
         yield _lines("Mind", notes)
@@ -163,20 +165,23 @@ def _stability(found: StabilityPart) -> Table:
         score = number(arm.largest_spike_score)
         against = "" if gain is None else gain.reference
         verdict = "-" if arm.unstable is None else "unstable" if arm.unstable else "stable"
-        rows.append((arm.regime, arm.variant, arm.runs, arm.diverged, arm.spiked, score, verdict, shown, against))
+        rows.append(
+            (arm.regime, arm.variant, arm.runs, arm.diverged, arm.failed, arm.spiked, score, verdict, shown, against)
+        )
     columns = [
         "regime",
         "variant",
         "runs",
         "diverged",
+        "worse than start",
         "spiked",
         "largest spike score",
         "arm",
         "stability gain",
         "over",
     ]
-    title = f"Stability (a run is unstable if it diverged or its spike score is above {found.threshold:g})"
-    return table(title, columns, rows, columns[2:6])
+    rule = f"it diverged, ended worse than it began, or its spike score is above {found.threshold:g}"
+    return table(f"Stability (a run is unstable if {rule})", columns, rows, columns[2:7])
 
 
 def _verdicts(analysis: Analysis, verdict: Verdict) -> Table:

@@ -161,6 +161,17 @@ def sqrt_d(model: ModelConfig) -> ModelConfig:
 
 
 @variant(
+    "sqrt-d-scale",
+    formula="sqrt(d) · (E_tok + E_pos)",
+    meaning="scales by the square root of the width where the study places it: on the sum, or on the token alone (as sqrt-d)",
+    changes=("front",),
+)
+def sqrt_d_scale(model: ModelConfig) -> ModelConfig:
+    """A fixed scale that keeps the study's place."""
+    return _front(model, scale="sqrt-width")
+
+
+@variant(
     "gradient-shrink",
     formula="E_tok + E_pos, with dL/dE_tok through the input multiplied by 0.1",
     meaning="shrinks the gradient into the token embedding (GLM-130B); the forward pass is the baseline's",

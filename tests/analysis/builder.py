@@ -92,6 +92,7 @@ def make_plan(made: Study) -> Plan:
                         budget=Budget(steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100),
                     )
                 )
+    runs += swept_runs(made, runs)
     plan = Plan(
         study=made.model_dump(mode="json"),
         study_hash=made.hash,
@@ -105,6 +106,22 @@ def make_plan(made: Study) -> Plan:
         plan_hash="",
     )
     return plan.sealed()
+
+
+def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
+    """The runs of the study's sweep that are not its own cells anyway."""
+    found = []
+    cells = {(run.variant, run.seed): run for run in ordinary if run.regime == "default"}
+    there = {(run.variant, run.lr, run.seed) for run in ordinary if run.regime == "default"}
+    for name in made.variants:
+        for seed in made.sweep_seeds():
+            for lr in made.sweep.lr if made.sweep else ():
+                if (name, lr, seed) not in there:
+                    like = cells[name, made.seeds[0]]
+                    changes = {"id": f"{name}-lr{lr:g}-s{seed}", "seed": seed, "lr": lr, "slot": len(found)}
+                    training = {**like.training, "lr": lr}
+                    found.append(like.model_copy(update={**changes, "training": training}))
+    return found
 
 
 def write_run(
@@ -160,12 +177,14 @@ def build(
     outcomes: Callable[[str, str, int], Metrics | None] = outcome,
     curves: Callable[[str, str, int], list[float]] = lambda variant, regime, seed: calm(seed),
     only: Callable[[PlannedRun], bool] = lambda run: True,
+    swept: Callable[[str, float, int], Metrics | None] | None = None,
 ) -> Plan:
-    """A whole results folder; *only* chooses the runs that are done."""
+    """A whole results folder; *only* chooses the runs that are done, *swept* says how those of a sweep ended."""
     plan = make_plan(made or study())
     plan.create(ResultsFolder(folder).plan)
     for run in plan.runs:
         if only(run):
             cell = (run.variant, run.regime, run.seed)
-            write_run(folder, plan, run, outcomes(*cell), curves(*cell))
+            ended = outcomes(*cell) if swept is None else swept(run.variant, run.lr, run.seed)
+            write_run(folder, plan, run, ended, curves(*cell))
     return plan

@@ -78,3 +78,61 @@ def test_h1b_is_rejected_where_the_variant_is_shown_to_be_less_stable():
 def test_h1b_is_undecided_without_curves():
     made = analysis(comparison()).model_copy(update={"stability": None})
     assert hypotheses(made)["H1b"].why == "nothing is known of the runs' stability"
+
+
+def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registered", reference_mean=0.3, **more):
+    """The share of the sweep's rates at which runs are unstable, against the baseline's."""
+    return comparison(
+        "unstable_share",
+        outcome,
+        regime="sweep",
+        role="secondary",
+        delta=delta,
+        low=low,
+        high=high,
+        label=label,
+        reference_mean=reference_mean,
+        **more,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "stable", "status"),
+    [
+        (swept("better", high=-0.05), stability(), "supported"),
+        (swept(), stability(), "undecided"),
+        (swept("worse", delta=0.3, low=0.1, high=0.5), stability(), "rejected"),
+        (swept("better", high=-0.05, label="exploratory"), stability(), "undecided"),
+        (swept("better", high=-0.05, reference_mean=0.0), stability(), "undecided"),
+        (swept("better", high=-0.05), stability(5, 5), "supported"),
+        (swept(), stability(5, 0), "supported"),
+        (swept("worse", delta=0.3, low=0.1, high=0.5), stability(2, 0), "undecided"),
+        (swept(delta=0.0, low=None, high=None), stability(), "undecided"),
+    ],
+)
+def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status):
+    verdict = hypotheses(analysis(comparison(), found, stable=stable))["H1b"]
+    assert verdict.status == status
+    counts = found.label == "registered" and bool(found.reference_mean)
+    if not stable.arms[0].unstable_runs:
+        assert bool(verdict.evidence) == counts
+
+
+def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
+    verdict = hypotheses(analysis(comparison(), swept(), stable=stability(5, 0)))["H1b"]
+    assert verdict.why.endswith(
+        "(shown in 1 of the 2 places where the baseline is unstable, not corrected for their number)"
+    )
+    assert verdict.evidence == ("stability/default/layernorm:none",)
+
+
+def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
+    made = stability(5, 0)
+    tuned = made.model_copy(
+        update={
+            "arms": tuple(arm.model_copy(update={"regime": "tuned"}) for arm in made.arms),
+            "gains": tuple(gain.model_copy(update={"regime": "tuned"}) for gain in made.gains),
+        }
+    )
+    verdict = hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
+    assert (verdict.status, verdict.evidence) == ("undecided", ())

@@ -9,10 +9,13 @@ from ablationlab.analysis.arms import stability
 from ablationlab.analysis.comparisons import RESAMPLES, comparisons, corrected
 from ablationlab.analysis.from_csv import TableOptions, read_table
 from ablationlab.analysis.from_records import read_results
+from ablationlab.analysis.interactions import interactions
 from ablationlab.analysis.material import Material
 from ablationlab.analysis.power import power_of
 from ablationlab.analysis.questions import questions
-from ablationlab.conclusions import Analysis
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_sweeps import SweepPart
+from ablationlab.config import SWEEP, TUNED
 
 __all__ = ["Material", "TableOptions", "analyze", "read_results", "read_table"]
 
@@ -37,7 +40,15 @@ def analyze(material: Material) -> Analysis:
         comparisons=tuple(found),
         families=tuple(families),
         stability=stability(material),
+        sweep=_sweep(material, found),
+        interactions=interactions(material),
         power=power_of(found, material.primary),
         ledger=material.ledger,
         deviations=material.deviations,
     )
+
+
+def _sweep(material: Material, found: list[ComparisonPart]) -> SweepPart | None:
+    """The sweep with the ids of what it compares."""
+    ids = tuple(one.id for one in found if one.regime in (SWEEP, TUNED))
+    return None if material.sweep is None else material.sweep.model_copy(update={"comparisons": ids})

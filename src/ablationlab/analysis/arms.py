@@ -37,13 +37,15 @@ def _arm(variant: str, regime: str, runs: Sequence[RunStabilityPart]) -> ArmStab
     known = [run for run in runs if run.unstable is not None]
     scores = [run.spike_score for run in known if run.spike_score is not None]
     diverged = sum(run.state == "diverged" for run in known)
+    failed = sum(run.worse_than_start for run in known)
     unstable = sum(bool(run.unstable) for run in known)
     return ArmStabilityPart(
         variant=variant,
         regime=regime,
         runs=len(known),
         diverged=diverged,
-        spiked=unstable - diverged,
+        spiked=unstable - diverged - failed,
+        failed=failed,
         unstable_runs=unstable,
         unstable=unstable > 0 if known else None,
         largest_spike_score=max(scores, default=None),
@@ -52,7 +54,8 @@ def _arm(variant: str, regime: str, runs: Sequence[RunStabilityPart]) -> ArmStab
 
 def _gain(material: Material, variant: str, reference: str, regime: str) -> GainPart:
     flags = {(r.variant, r.seed): r.unstable for r in material.runs if r.regime == regime and r.unstable is not None}
-    seeds = [s for s in material.seeds if (variant, s) in flags and (reference, s) in flags]
+    promised = material.seeds_of(regime)
+    seeds = [s for s in promised if (variant, s) in flags and (reference, s) in flags]
     a, b = ([bool(flags[arm, s]) for s in seeds] for arm in (variant, reference))
     gain = stability_gain(a, b)
     p = mcnemar_tests(item_pairs([float(v) for v in a], [float(v) for v in b]))[0].p if seeds else None
@@ -62,7 +65,7 @@ def _gain(material: Material, variant: str, reference: str, regime: str) -> Gain
         reference=reference,
         regime=regime,
         n=gain.n,
-        planned_pairs=len(material.seeds),
+        planned_pairs=len(promised),
         reference_unstable=gain.reference_unstable,
         variant_unstable=gain.variant_unstable,
         rescued=gain.rescued,
@@ -72,7 +75,7 @@ def _gain(material: Material, variant: str, reference: str, regime: str) -> Gain
         high=gain.high,
         level=gain.level,
         mcnemar_p=p,
-        caveats=tuple(_caveats(gain, len(material.seeds))),
+        caveats=tuple(_caveats(gain, len(promised))),
     )
 
 

@@ -45,7 +45,8 @@ def _comparison(material: Material, question: Question) -> ComparisonPart:
     if refused:
         pairs = []
     transform, caveats = _transform(question, pairs)
-    planned = len(material.seeds) if material.source == "records" else len(pairs) + len({m.seed for m in missing})
+    promised = material.seeds_of(question.regime)
+    planned = len(promised) if material.source == "records" else len(pairs) + len({m.seed for m in missing})
     caveats += _about_missing(missing, refused=refused)
     numbers: dict[str, Any] = {}
     if pairs:
@@ -95,7 +96,7 @@ def paired(material: Material, question: Question) -> tuple[list[tuple[Seed, flo
     variant, reference = (material.values.get(arm, {}) for arm in question.arms())
     names = (question.variant, question.reference)
     pairs, missing = [], []
-    for seed in material.seeds:
+    for seed in material.seeds_of(question.regime):
         if material.source == "table" and seed not in variant and seed not in reference:
             continue  # a table says nothing of what was planned
         a, b = variant.get(seed, "no value recorded"), reference.get(seed, "no value recorded")

@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.deviations import against_file, of_plan, of_runs
+from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
-from ablationlab.conclusions import DeviationPart, LedgerPart, RunStabilityPart, Seed
+from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
+from ablationlab.analysis.sweeps import swept
+from ablationlab.conclusions import DeviationPart, LedgerPart, Seed
+from ablationlab.config import TUNED
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.ledger import record_mismatches, refuse
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder, RunRecord, read_metrics
-from ablationlab.stability import Spike, spike_score
+from ablationlab.records import Plan, ResultsFolder
 from ablationlab.status import check_ledger
 from ablationlab.study import Study, parse_study
-
-
-@dataclass(frozen=True)
-class DoneRun:
-    """A planned run that has its result."""
-
-    planned: PlannedRun
-    record: RunRecord
-    result: Result
-    spike: Spike
 
 
 def read_results(folder: Path, study_file: Study | None = None) -> Material:
@@ -37,7 +28,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     results = ResultsFolder(folder)
     plan, sealed = _read_plan(results)
     study = parse_study(plan.study, f"{results.plan}, study")
-    done = [_read_run(results, run) for run in plan.runs if results.run(run.id).done]
+    done = [read_run(results, run, study.stability) for run in plan.runs if results.run(run.id).done]
     if not done:
         raise StatisticsError(f"{folder}: no run has a result yet, so there is nothing to analyze. Train it first")
     if sealed:
@@ -46,6 +37,14 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     extra = tuple(pair for pair in extra if set(pair) <= set(study.variants))
     registered = study.contrasts + tuple(c.contrast for c in study.criteria if c.contrast is not None)
     checked = _check_arms(plan, results, done, registered + extra)
+    names = [name for name in METRICS if any(name in run.result.metrics for run in done)]
+    names = list(dict.fromkeys([*names, *measured_names(done)]))
+    against = [(name, study.baseline) for name in study.variants if name != study.baseline]
+    sweep = swept(study, plan, done, names, [*against, *registered, *extra])
+    checked += sweep.checked_pairs if sweep is not None else 0
+    by_id = {run.planned.id: run for run in done}
+    threshold = study.stability.spike_score
+    stable = [stability_of(run, by_id.get(run.id), threshold) for run in plan.runs if is_ordinary(study, run)]
     return Material(
         name=study.name,
         question=study.question,
@@ -54,19 +53,22 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         criteria_hash=plan.criteria_hash,
         baseline=study.baseline,
         variants=study.variants,
-        regimes=study.regime_names(),
+        regimes=(*study.regime_names(), *([TUNED] if sweep is not None and sweep.runs else [])),
         seeds=study.seeds,
         contrasts=study.contrasts + extra,
         asks=tuple(Ask.from_criterion(criterion, registered=sealed) for criterion in study.criteria),
         metrics=dict(METRICS.items()),
-        values=_values(plan, done),
+        values=_values(plan, done, study, names) | (sweep.values if sweep is not None else {}),
         tie_breakers=study.tie_breakers,
-        spike_threshold=study.stability.spike_score,
+        spike_threshold=threshold,
         diverged=study.stability.diverged,
-        runs=tuple(_stability(run, done, study.stability.spike_score) for run in plan.runs),
+        runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=LedgerPart(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
         deviations=tuple(_deviations(plan, results, done, study, study_file, sealed)),
         criteria=tuple(criterion.model_dump(mode="json") for criterion in study.criteria),
+        own_seeds=study.own_seeds(),
+        sweep=sweep.part if sweep is not None else None,
+        crossing=crossing_of(study),
     )
 
 
@@ -81,12 +83,6 @@ def _read_plan(results: ResultsFolder) -> tuple[Plan, bool]:
     if not results.plan.exists():
         raise RecordError(f"{results.path} is no results folder of a study: it has no {results.plan.name}")
     return Plan.read_with_seal(results.plan)
-
-
-def _read_run(results: ResultsFolder, run: PlannedRun) -> DoneRun:
-    folder = results.run(run.id)
-    losses = [line.loss for line in read_metrics(folder.metrics)] if folder.metrics.exists() else []
-    return DoneRun(run, RunRecord.read(folder.record), Result.read(folder.result), spike_score(losses))
 
 
 def _check_against_plan(done: Sequence[DoneRun]) -> None:
@@ -110,70 +106,31 @@ def _check_arms(
 ) -> int:
     """The ledger over every variant-baseline pair and every contrast; the number of pairs that match."""
     checked = check_ledger(plan, results)
-    cells = {(run.planned.regime, run.planned.seed, run.planned.variant): run.record for run in done}
+    cells = {(run.planned.regime, run.planned.seed, run.planned.lr, run.planned.variant): run.record for run in done}
     baseline = str(plan.study["baseline"])
     for variant, reference in dict.fromkeys(contrasts):
         if baseline in (variant, reference):
             continue
-        for (regime, seed, name), record in cells.items():
-            other = cells.get((regime, seed, reference)) if name == variant else None
+        for (regime, seed, lr, name), record in cells.items():
+            other = cells.get((regime, seed, lr, reference)) if name == variant else None
             if other is not None:
                 refuse(record.id, other.id, record_mismatches(record, other))
                 checked += 1
     return checked
 
 
-def _values(plan: Plan, done: Sequence[DoneRun]) -> dict[Arm, dict[Seed, float | str]]:
+def _values(
+    plan: Plan, done: Sequence[DoneRun], study: Study, names: Sequence[str]
+) -> dict[Arm, dict[Seed, float | str]]:
+    """Every metric of the study's own cells; runs of a sweep beside them are not compared here."""
     by_id = {run.planned.id: run for run in done}
-    names = [name for name in METRICS if any(name in run.result.metrics for run in done)]
-    if any(run.spike.score is not None for run in done):
-        names.append("spike_score")
     values: dict[Arm, dict[Seed, float | str]] = {}
     for planned in plan.runs:
-        for name in dict.fromkeys(names):
-            cell = values.setdefault(Arm(name, None, planned.regime, planned.variant), {})
-            if planned.seed in cell:
-                raise StatisticsError(
-                    f"the plan holds several runs of {planned.variant}, regime {planned.regime}, seed {planned.seed}; "
-                    "a sweep over learning rates is not analyzed by this version"
-                )
-            cell[planned.seed] = _value(by_id.get(planned.id), name)
+        if is_ordinary(study, planned):
+            for name in names:
+                cell = values.setdefault(Arm(name, None, planned.regime, planned.variant), {})
+                cell[planned.seed] = value_of(by_id.get(planned.id), name)
     return values
-
-
-def _value(run: DoneRun | None, name: str) -> float | str:
-    if run is None:
-        return "not finished"
-    if run.result.status == "diverged":
-        at = run.result.divergence
-        return "diverged" if at is None else f"diverged at step {at.step} ({at.cause})"
-    return number_or_why(run.spike.score if name == "spike_score" else run.result.metrics.get(name))
-
-
-def _stability(planned: PlannedRun, done: Sequence[DoneRun], threshold: float) -> RunStabilityPart:
-    run = next((one for one in done if one.planned.id == planned.id), None)
-    where = {"run": planned.id, "variant": planned.variant, "regime": planned.regime, "seed": planned.seed}
-    if run is None:
-        return RunStabilityPart(
-            **where, state="missing", spike_score=None, spike_step=None, unstable=None, why="not finished"
-        )
-    score = run.spike.score
-    diverged = run.result.status == "diverged"
-    spiked = score is not None and score > threshold
-    if diverged:
-        why = str(_value(run, "spike_score"))
-    elif score is None:
-        why = "finished; too short a curve for a spike score"
-    else:
-        why = f"spike score {score:.3g} {'above' if spiked else 'within'} {threshold:g}"
-    return RunStabilityPart(
-        **where,
-        state=run.result.status,
-        spike_score=score,
-        spike_step=run.spike.step,
-        unstable=diverged or spiked,
-        why=why,
-    )
 
 
 def _deviations(
@@ -188,7 +145,8 @@ def _deviations(
     found += of_runs(plan, results, {run.planned.id: (run.record, run.result) for run in done})
     if study_file is not None:
         found += against_file(study, study_file)
-    measured = {"spike_score"}.union(*(run.result.metrics for run in done))
+    measured = {"spike_score", *measured_names(done)}.union(*(run.result.metrics for run in done))
+    measured |= {name for name, metric in METRICS.items() if metric.level == "sweep"}
     for name in dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured):
         text = f"{name} is registered, but no run has a value of it: its question is not answered."
         found.append(DeviationPart(code="missing-metric", about=name, text=text))

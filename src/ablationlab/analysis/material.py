@@ -14,6 +14,8 @@ from ablationlab.conclusions import (
     RunStabilityPart,
     Seed,
 )
+from ablationlab.conclusions_sweeps import SweepPart
+from ablationlab.config import SWEEP
 from ablationlab.metrics import Metric
 from ablationlab.study import Criterion
 
@@ -54,6 +56,15 @@ class Ask:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """Two settings that the regimes cross: their keys, their levels, and the regime of every pair of levels."""
+
+    keys: tuple[str, str]
+    levels: tuple[tuple[str, ...], tuple[str, ...]]
+    regimes: Mapping[tuple[str, str], str]
+
+
+@dataclass(frozen=True)
 class Material:
     """Everything the comparisons, the stability and the verdict are made from."""
 
@@ -77,6 +88,9 @@ class Material:
     ledger: LedgerPart | None = None
     deviations: tuple[DeviationPart, ...] = ()
     criteria: tuple[dict[str, object], ...] = field(default=())
+    own_seeds: Mapping[str, tuple[Seed, ...]] = field(default_factory=dict)
+    sweep: SweepPart | None = None
+    crossing: Crossing | None = None
 
     @property
     def primary(self) -> str | None:
@@ -85,6 +99,14 @@ class Material:
         if asked:
             return asked[0]
         return "validation_loss" if any(arm.metric == "validation_loss" for arm in self.values) else None
+
+    def seeds_of(self, regime: str) -> tuple[Seed, ...]:
+        """The seeds that a regime was promised: the study's, or those that a sweep has of its own."""
+        return tuple(self.own_seeds.get(regime, self.seeds))
+
+    def asked_regimes(self) -> tuple[str, ...]:
+        """Where comparisons are made: the regimes, and over the rates of a sweep."""
+        return tuple(dict.fromkeys([*self.regimes, *self.own_seeds, SWEEP] if self.own_seeds else self.regimes))
 
     def pairs(self) -> list[tuple[str, str]]:
         """(variant, reference): every variant against the baseline, then the contrasts, each pair of arms once."""

@@ -84,6 +84,7 @@ def _registered(study: Study) -> list[Question]:
         asks=asks,
         metrics=dict(METRICS.items()),
         values={arm: {} for arm in _arms(study)},
+        own_seeds=study.own_seeds(),
     )
     return [question for question in questions(material) if question.standing == "registered"]
 
@@ -106,7 +107,7 @@ def _row(
     alpha = ask.alpha / family if corrects else ask.alpha
     spread, pairs, source = _spread(question, pilot, assumed)
     effect = ask.smallest_effect
-    planned = len(study.seeds)
+    planned = len(study.own_seeds().get(question.regime, study.seeds))
     made = None
     if effect is not None and spread is not None:
         made = plan(effect, spread, pilot_pairs=pairs, planned=planned if planned >= 2 else None, alpha=alpha)

@@ -52,7 +52,7 @@ def questions(material: Material) -> list[Question]:
     """Every metric and task, in every regime, for every pair of arms; in a fixed order."""
     found = []
     for metric, task in dict.fromkeys((arm.metric, arm.task) for arm in material.values):
-        for regime in material.regimes:
+        for regime in material.asked_regimes():
             for variant, reference in material.pairs():
                 ask, standing = _answering(material, metric, regime, (variant, reference))
                 found.append(

@@ -32,6 +32,7 @@ from ablationlab.records import (
     StepLine,
     Timing,
 )
+from ablationlab.stability_course import EarlyWarning
 from ablationlab.study import Study
 from ablationlab.training import checkpoints
 from ablationlab.training.device import compute_dtype, observe, prepare
@@ -143,7 +144,8 @@ class StackTrainer:
         self.model = validated(ModelConfig, planned[0].model)
         self.training = validated(TrainingConfig, planned[0].training)
         self.steps = planned[0].budget.steps
-        device = prepare(plan.execution)
+        how = plan.execution_of(planned[0])
+        device = prepare(how)
         self.stack = Stack(
             [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in planned],
             plan.execution.stack_width,
@@ -151,14 +153,14 @@ class StackTrainer:
             self.steps,
             corpus.train,
             device,
-            compute_dtype(plan.execution.precision),
+            compute_dtype(how.precision),
         )
         self.validation = torch.from_numpy(corpus.validation).to(device)
-        found = observe(plan.execution, len(self.stack.seeds))
-        if found != plan.execution:
-            drift = (*drift, f"execution {plan.execution} -> {found}")
+        found = observe(how, len(self.stack.seeds))
+        if found != how:
+            drift = (*drift, f"execution {how} -> {found}")
             if not accept_drift:
-                raise PlanError(f"the plan was sealed for {plan.execution}, but this is {found}; plan anew with --out")
+                raise PlanError(f"the plan was sealed for {how}, but this is {found}; plan anew with --out")
         folders = [results.run(run.id) for run in planned]
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             weights = self.stack.state(slot)["weights"]
@@ -179,6 +181,7 @@ class StackTrainer:
             ),
         )
         self._pending: list[_Chunk] = []
+        self._warning = EarlyWarning([run.id for run in planned])
         self._saved_step = self.start
         self._drained_at = self._reported_at = self._saved_at = time.monotonic()
         self._reported_step = self.start
@@ -306,6 +309,7 @@ class StackTrainer:
             for position in range(len(chunk.steps))
         ]
         curves = {chunk.steps[-1]: chunk.curve.get().tolist() for chunk in pending if chunk.curve is not None}
+        warnings: list[str] = []
         for slot, run in enumerate(self.runs):
             lines: list[StepLine] = []
             for (chunk, position), said in zip(rows, values, strict=True):
@@ -326,6 +330,7 @@ class StackTrainer:
                     )
                 )
                 run.last_norm = norm
+                warnings += filter(None, [self._warning.feed(slot, step, loss, norm)])
                 if not (math.isfinite(loss) and math.isfinite(norm)):
                     what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
                     run.divergence = Divergence(step=step, cause=f"{what} is {value}")
@@ -333,7 +338,8 @@ class StackTrainer:
             if run.log is not None and lines:
                 run.log.append(lines)
         losses, norms, *_ = values[-1]
-        self._report(rows[-1][0].steps[-1], losses, norms)
+        note = f"early warning: {'; '.join(warnings)}" if warnings else ""
+        self._report(rows[-1][0].steps[-1], losses, norms, note)
 
     def _report(
         self,

@@ -1,7 +1,7 @@
 """The hypotheses that were fixed before any run: H0, H1a, H1b.
 
 H0 and H1a speak of zero-/few-shot macro accuracy, and are judged on it alone, only where it was shown to be sensitive. H1b
-speaks of regimes in which the baseline is unstable.
+speaks of regimes in which the baseline is unstable, and of a sweep over learning rates in which it is.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import Final
 
 from ablationlab.conclusions import Analysis, ComparisonPart, GainPart, HypothesisVerdict
+from ablationlab.config import SWEEP, TUNED
 from ablationlab.verdict.words import measured, share
 
 #: The run-level metric of the task evaluation, macro-averaged over tasks.
 MACRO_ACCURACY: Final = "macro_accuracy"
+#: Per seed, over all rates of a sweep.
+UNSTABLE_SHARE: Final = "unstable_share"
 
 H0: Final = "The change does not alter zero-/few-shot macro accuracy where the baseline trains stably."
 H1A: Final = "The change lowers macro accuracy even though it smooths training."
@@ -86,24 +89,76 @@ def _smoother(analysis: Analysis, one: ComparisonPart) -> bool:
 
 
 def _h1b(analysis: Analysis) -> HypothesisVerdict:
+    """Regimes where the baseline is unstable, each with its gain; and a sweep in which it is, as one comparison.
+
+    Tuned arms do not count: where the rates differ, a gain in stability may be the rate's.
+    """
     if analysis.stability is None:
         return _undecided(H1B, "nothing is known of the runs' stability")
     gains = [
         gain
         for gain in analysis.stability.gains
-        if gain.reference == analysis.baseline and _unstable(analysis, gain.regime)
+        if gain.reference == analysis.baseline and gain.regime != TUNED and _unstable(analysis, gain.regime)
     ]
-    if not gains:
-        return _undecided(H1B, "the baseline is stable in every regime that was run; this needs one where it is not")
-    ids = tuple(gain.id for gain in gains)
+    swept = _swept(analysis)
+    if not gains and not swept:
+        return _undecided(H1B, _nowhere(analysis))
     restored = [gain for gain in gains if gain.low is not None and gain.low > 0]
-    if restored:
-        ids = tuple(gain.id for gain in restored)
-        return HypothesisVerdict(statement=H1B, status="supported", why=_gains(restored), evidence=ids)
-    if all(gain.high is not None and gain.high <= 0 for gain in gains):
-        return HypothesisVerdict(statement=H1B, status="rejected", why=_gains(gains), evidence=ids)
-    why = f"the baseline is unstable, but no gain is shown: {_gains(gains)}"
-    return HypothesisVerdict(statement=H1B, status="undecided", why=why, evidence=ids)
+    steadier = [one for one in swept if one.outcome == "better"]
+    if restored or steadier:
+        return _h1b_said("supported", restored, steadier, _looked_at(gains, swept, restored, steadier))
+    if all(gain.high is not None and gain.high <= 0 for gain in gains) and all(map(_no_gain, swept)):
+        return _h1b_said("rejected", gains, swept, "")
+    found = _h1b_said("undecided", gains, swept, "")
+    return found.model_copy(update={"why": f"the baseline is unstable, but no gain is shown: {found.why}"})
+
+
+def _swept(analysis: Analysis) -> list[ComparisonPart]:
+    """Share of a sweep's rates at which runs are unstable, against the baseline: registered, and where it is not always 0."""
+    return [
+        one
+        for one in analysis.comparisons
+        if (one.metric, one.regime, one.reference) == (UNSTABLE_SHARE, SWEEP, analysis.baseline)
+        and one.label == "registered"
+        and one.reference_mean
+    ]
+
+
+def _no_gain(one: ComparisonPart) -> bool:
+    """The variant's share is shown not to be lower: the lower bound of its loss is at 0 or above."""
+    low = one.loss()[1]
+    return low is not None and low >= 0
+
+
+def _nowhere(analysis: Analysis) -> str:
+    text = "the baseline is stable in every regime that was run"
+    unasked = [one for one in analysis.comparisons if one.metric == UNSTABLE_SHARE and one.reference_mean]
+    if unasked:
+        return f"{text}; it is unstable at some rates of the sweep, but {UNSTABLE_SHARE} was not registered"
+    return f"{text}; this needs one where it is not"
+
+
+def _looked_at(
+    gains: list[GainPart], swept: list[ComparisonPart], restored: list[GainPart], steadier: list[ComparisonPart]
+) -> str:
+    """Gains are not corrected for their number, so their number is said."""
+    asked, shown = len(gains) + len(swept), len(restored) + len(steadier)
+    return (
+        ""
+        if asked <= 1
+        else (
+            f" (shown in {shown} of the {asked} places where the baseline is unstable, not corrected for their number)"
+        )
+    )
+
+
+def _h1b_said(status: str, gains: list[GainPart], swept: list[ComparisonPart], after: str) -> HypothesisVerdict:
+    said = [_gains(gains)] if gains else []
+    said += [f"{one.variant} over the rates of the sweep: {measured(one)}" for one in swept]
+    ids = [*(gain.id for gain in gains), *(one.id for one in swept)]
+    return HypothesisVerdict.model_validate(
+        {"statement": H1B, "status": status, "why": "; ".join(said) + after, "evidence": ids}
+    )
 
 
 def _gains(gains: list[GainPart]) -> str:

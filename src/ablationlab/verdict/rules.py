@@ -25,6 +25,7 @@ from ablationlab.conclusions import (
     TradeOffPart,
     VariantVerdict,
 )
+from ablationlab.config import TUNED
 from ablationlab.verdict.case import Case, case_of, trade_off
 from ablationlab.verdict.needs import needs_of
 from ablationlab.verdict.ties import break_tie
@@ -95,7 +96,7 @@ def _worse(case: Case, _: TradeOffPart | None) -> Finding:
         return Finding(None, f"not significantly worse: {measured(case.primary)}")
     advice = (
         f"Keep the baseline ({case.analysis.baseline}): with {case.variant}, {case.primary.metric} is worse "
-        f"({bound(case.primary, case.primary.delta)}), at this budget and at the same learning rate."
+        f"({bound(case.primary, case.primary.delta)}), at this budget and {_rate(case)}."
     )
     return Finding("keep-baseline", f"significantly worse: {measured(case.primary)}", advice)
 
@@ -163,6 +164,10 @@ def _cannot_ask(case: Case) -> str:
     if primary.sensitivity is not None and not primary.sensitivity.sensitive:
         return f"{primary.metric} is not sensitive at this scale: {'; '.join(primary.sensitivity.reasons)}"
     return ""
+
+
+def _rate(case: Case) -> str:
+    return "each at its own best learning rate" if case.regime == TUNED else "at the same learning rate"
 
 
 def _counts(case: Case) -> str:

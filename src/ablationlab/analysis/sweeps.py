@@ -1,0 +1,302 @@
+"""A sweep over learning rates: curves, sensitivity, the best rate per variant, and each variant judged at its own.
+
+The rate is chosen on the selection seeds alone and judged on the others, so that no arm is judged on the noise that chose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import stdev
+from typing import Final
+
+from ablationlab.analysis.material import Arm
+from ablationlab.analysis.runs import DoneRun, stability_of, value_of
+from ablationlab.conclusions import RunStabilityPart, Seed
+from ablationlab.conclusions_sweeps import (
+    BestRatePart,
+    SensitivityPointPart,
+    SensitivitySummaryPart,
+    SweepCurvePart,
+    SweepPart,
+    SweepPointPart,
+)
+from ablationlab.config import DEFAULT_REGIME, SWEEP, TUNED
+from ablationlab.ledger import record_mismatches, refuse
+from ablationlab.records import Plan, PlannedRun
+from ablationlab.stability_sweeps import best_rate, counted_loss, lr_sensitivity
+from ablationlab.stats import paired_t_interval
+from ablationlab.study import Study, Sweep
+
+#: What a sweep is judged by.
+METRIC: Final = "validation_loss"
+LEVEL: Final = 0.95
+Values = dict[Arm, dict[Seed, float | str]]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What a sweep adds to the material: its part of the analysis, values to compare, runs at the tuned rates."""
+
+    part: SweepPart
+    values: Values
+    runs: tuple[RunStabilityPart, ...]
+    checked_pairs: int
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """The runs of the sweep by variant, rate and seed."""
+
+    study: Study
+    sweep: Sweep
+    planned: Mapping[tuple[str, float, int], PlannedRun]
+    done: Mapping[str, DoneRun]
+
+    def run(self, variant: str, lr: float, seed: int) -> DoneRun | None:
+        planned = self.planned.get((variant, lr, seed))
+        return None if planned is None else self.done.get(planned.id)
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        return tuple(sorted(self.sweep.lr))
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        return self.study.sweep_seeds()
+
+
+def swept(
+    study: Study, plan: Plan, done: Sequence[DoneRun], names: Sequence[str], pairs: Sequence[tuple[str, str]]
+) -> Swept | None:
+    """Everything the sweep of a study gives; None without one. *names* are the metrics to compare at the tuned rates."""
+    if study.sweep is None:
+        return None
+    cells = {(run.variant, run.lr, run.seed): run for run in plan.runs if run.regime == DEFAULT_REGIME}
+    grid = _Grid(study, study.sweep, cells, {run.planned.id: run for run in done})
+    points = _points(grid)
+    by_cell = {(point.variant, point.lr, point.seed): point for point in points}
+    sensitivities = [
+        _sensitivity(variant, seed, [by_cell[variant, lr, seed] for lr in grid.rates])
+        for variant in study.variants
+        for seed in grid.seeds
+    ]
+    best = [_best(grid, by_cell, variant) for variant in study.variants] if study.sweep.selection_seeds else []
+    rates = {one.variant: one.lr for one in best if one.lr is not None}
+    part = SweepPart(
+        metric=METRIC,
+        rates=grid.rates,
+        selection_seeds=study.sweep.selection_seeds,
+        seeds=study.judging_seeds(),
+        points=tuple(points),
+        curves=tuple(
+            _curve(variant, lr, [by_cell[variant, lr, seed] for seed in grid.seeds])
+            for variant in study.variants
+            for lr in grid.rates
+        ),
+        sensitivities=tuple(sensitivities),
+        summaries=tuple(_summary(name, [s for s in sensitivities if s.variant == name]) for name in study.variants),
+        best=tuple(best),
+        comparisons=(),
+        notes=tuple(_notes(points, best, study)),
+    )
+    return Swept(
+        part=part,
+        values=_over_the_sweep(sensitivities) | _tuned_values(grid, rates, names),
+        runs=tuple(_tuned_runs(grid, rates)),
+        checked_pairs=_check_tuned(grid, rates, pairs),
+    )
+
+
+def _points(grid: _Grid) -> list[SweepPointPart]:
+    return [
+        _point(grid, variant, lr, seed) for variant in grid.study.variants for lr in grid.rates for seed in grid.seeds
+    ]
+
+
+def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPointPart:
+    planned = grid.planned[variant, lr, seed]
+    run = grid.done.get(planned.id)
+    stable = stability_of(planned, run, grid.study.stability.spike_score)
+    # The loss before the first update is the same at every rate: any of them can tell it.
+    starts = [other.initial_loss for rate in grid.rates if (other := grid.run(variant, rate, seed)) is not None]
+    initial = next((loss for loss in starts if loss is not None), None)
+    diverged = run is not None and run.result.status == "diverged"
+    loss = value_of(run, METRIC)
+    final = None if isinstance(loss, str) else loss
+    known = run is not None and initial is not None and (diverged or final is not None)
+    counted = counted_loss(final, initial) if known and initial is not None else None
+    return SweepPointPart(
+        run=planned.id,
+        variant=variant,
+        lr=lr,
+        seed=seed,
+        use="selection" if seed in grid.sweep.selection_seeds else "judging",
+        state=stable.state,
+        loss=final,
+        initial_loss=initial,
+        counted=counted,
+        clipped=counted is not None and (final is None or final > counted),
+        diverged_at=stable.diverged_at,
+        cause=stable.cause,
+        spike_score=stable.spike_score,
+        unstable=stable.unstable,
+        why=stable.why,
+    )
+
+
+def _curve(variant: str, lr: float, points: Sequence[SweepPointPart]) -> SweepCurvePart:
+    counted = [point.counted for point in points if point.counted is not None]
+    mean, sd, low, high = _spread(counted)
+    return SweepCurvePart(
+        variant=variant,
+        lr=lr,
+        n=len(counted),
+        mean=mean,
+        sd=sd,
+        low=low,
+        high=high,
+        diverged=sum(point.state == "diverged" for point in points),
+        clipped=sum(point.clipped for point in points),
+        unstable=sum(bool(point.unstable) for point in points),
+    )
+
+
+def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
+    """Mean, SD and the bounds of a t interval; None where there are too few."""
+    if not values:
+        return None, None, None, None
+    interval = paired_t_interval(values, level=LEVEL)
+    sd = stdev(values) if len(values) > 1 else None
+    return interval.estimate, sd, interval.low, interval.high
+
+
+def _sensitivity(variant: str, seed: int, points: Sequence[SweepPointPart]) -> SensitivityPointPart:
+    missing = [f"{point.lr:g}" for point in points if point.counted is None]
+    flags = [point.unstable for point in points]
+    share = None if None in flags else sum(map(bool, flags)) / len(flags)
+    if missing:
+        return SensitivityPointPart(
+            variant=variant,
+            seed=seed,
+            sensitivity=None,
+            best_lr=None,
+            best_loss=None,
+            unstable_share=share,
+            why=f"no loss at {', '.join(missing)}",
+        )
+    counted = {point.lr: point.counted for point in points if point.counted is not None}
+    best = best_rate({lr: [loss] for lr, loss in counted.items()})
+    return SensitivityPointPart(
+        variant=variant,
+        seed=seed,
+        sensitivity=lr_sensitivity(list(counted), list(counted.values())),
+        best_lr=best.lr,
+        best_loss=best.mean_loss,
+        unstable_share=share,
+        why="",
+    )
+
+
+def _summary(variant: str, found: Sequence[SensitivityPointPart]) -> SensitivitySummaryPart:
+    values = [one.sensitivity for one in found if one.sensitivity is not None]
+    mean, sd, low, high = _spread(values)
+    return SensitivitySummaryPart(variant=variant, n=len(values), mean=mean, sd=sd, low=low, high=high, level=LEVEL)
+
+
+def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPointPart], variant: str) -> BestRatePart:
+    chosen_on, judged_on = grid.sweep.selection_seeds, grid.study.judging_seeds()
+    losses = {lr: [points[variant, lr, seed].counted for seed in chosen_on] for lr in grid.rates}
+    counted = {lr: [loss for loss in found if loss is not None] for lr, found in losses.items()}
+    missing = [f"{lr:g}" for lr, found in counted.items() if len(found) < len(chosen_on)]
+    if missing:
+        why = f"not chosen: a selection seed has no loss at {', '.join(missing)}"
+        return BestRatePart(
+            variant=variant,
+            lr=None,
+            mean_loss=None,
+            chosen_on=chosen_on,
+            judged_on=judged_on,
+            edge=False,
+            why=why,
+        )
+    best = best_rate(counted)
+    why = "at the edge of the sweep: a better rate may lie beyond it" if best.edge else ""
+    return BestRatePart(
+        variant=variant,
+        lr=best.lr,
+        mean_loss=best.mean_loss,
+        chosen_on=chosen_on,
+        judged_on=judged_on,
+        edge=best.edge,
+        why=why,
+    )
+
+
+def _over_the_sweep(found: Sequence[SensitivityPointPart]) -> Values:
+    values: Values = {}
+    pick: dict[str, Callable[[SensitivityPointPart], float | None]] = {
+        "lr_sensitivity": lambda one: one.sensitivity,
+        "unstable_share": lambda one: one.unstable_share,
+    }
+    for name, get in pick.items():
+        for one in found:
+            value = get(one)
+            cell = values.setdefault(Arm(name, None, SWEEP, one.variant), {})
+            cell[one.seed] = value if value is not None else one.why or "a run is missing"
+    return values
+
+
+def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str]) -> Values:
+    """Every metric of every judging seed, each variant at its own rate."""
+    return {
+        Arm(name, None, TUNED, variant): {
+            seed: value_of(grid.run(variant, lr, seed), name) for seed in grid.study.judging_seeds()
+        }
+        for name in names
+        for variant, lr in rates.items()
+    }
+
+
+def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStabilityPart]:
+    """The same runs once more, under the name that the tuned comparisons stand under."""
+    return [
+        stability_of(planned, grid.done.get(planned.id), grid.study.stability.spike_score).model_copy(
+            update={"regime": TUNED}
+        )
+        for variant, lr in rates.items()
+        for seed in grid.study.judging_seeds()
+        if (planned := grid.planned[variant, lr, seed])
+    ]
+
+
+def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[str, str]]) -> int:
+    """The ledger over tuned arms: nothing may differ but what the variants declare and the rate that the sweep varies."""
+    checked = 0
+    for variant, reference in pairs:
+        if variant not in rates or reference not in rates or rates[variant] == rates[reference]:
+            continue  # arms at one rate are checked with all the others
+        for seed in grid.study.judging_seeds():
+            a, b = grid.run(variant, rates[variant], seed), grid.run(reference, rates[reference], seed)
+            if a is not None and b is not None:
+                refuse(a.planned.id, b.planned.id, record_mismatches(a.record, b.record, tuned=True))
+                checked += 1
+    return checked
+
+
+def _notes(points: Sequence[SweepPointPart], best: Sequence[BestRatePart], study: Study) -> list[str]:
+    notes = []
+    missing = sum(point.state == "missing" for point in points)
+    if missing:
+        notes.append(f"{missing} of {len(points)} runs of the sweep are not finished.")
+    clipped = sum(point.clipped for point in points)
+    if clipped:
+        notes.append(
+            f"{clipped} of {len(points)} runs diverged or ended worse than they began, and count their loss at the start."
+        )
+    if not best:
+        notes.append("The sweep has no selection_seeds, so no rate is chosen and nothing is judged at tuned rates.")
+    notes += [f"{one.variant}: {f'best rate {one.lr:g} ' if one.lr else ''}{one.why}." for one in best if one.why]
+    if best and len(study.judging_seeds()) < 3:
+        notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
+    return notes

@@ -1,0 +1,126 @@
+"""Factorial studies: cells, main effects, interaction, by hand and against statsmodels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.formula.api as smf
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.interactions import crossing_of
+
+from .builder import build, study
+
+REGIMES = {
+    "token": {"model": {"front": {"place": "token"}}},
+    "large": {"model": {"token_init_std": 1.0}},
+    "token-large": {"model": {"front": {"place": "token"}, "token_init_std": 1.0}},
+}
+CELLS = {"default": (0, 0), "token": (1, 0), "large": (0, 1), "token-large": (1, 1)}
+KEYS = ("model.token_init_std", "model.front.place")
+
+
+def loss(variant: str, regime: str, seed: int) -> float:
+    place, init = CELLS[regime]
+    shared = np.random.default_rng([seed, place, init]).normal(0, 1.0)  # of seed and cell: cancels in the effect
+    own = np.random.default_rng([seed, place, init, 7]).normal(0, 0.01)
+    effect = 0.1 + 0.2 * place - 0.3 * init + 0.5 * place * init
+    return 5.0 + shared + ((effect + own) if variant == "layernorm" else 0.0)
+
+
+def outcome(variant: str, regime: str, seed: int) -> dict[str, float]:
+    return {"validation_loss": loss(variant, regime, seed)}
+
+
+def effect(regime: str, seed: int) -> float:
+    return loss("layernorm", regime, seed) - loss("none", regime, seed)
+
+
+def found_in(folder, **more):
+    build(folder, study(regimes=REGIMES), outcomes=outcome, **more)
+    return analyze(read_results(folder)).interactions
+
+
+def contrast(found, kind, *factors):
+    return next(one for one in found.contrasts if one.kind == kind and set(one.factors) == set(factors))
+
+
+def test_the_settings_that_the_regimes_cross_are_found():
+    crossing = crossing_of(study(regimes=REGIMES))
+    assert set(crossing.keys) == set(KEYS)
+    assert sorted(crossing.regimes.values()) == ["default", "large", "token", "token-large"]
+
+
+@pytest.mark.parametrize(
+    "regimes",
+    [
+        {},
+        {"token": REGIMES["token"]},
+        {"token": REGIMES["token"], "large": REGIMES["large"]},
+        {**REGIMES, "hot": {"training": {"lr": 1e-2}}},
+        {**REGIMES, "again": REGIMES["token"]},
+    ],
+    ids=["none", "one setting", "a cell missing", "three settings", "a cell twice"],
+)
+def test_regimes_that_do_not_cross_two_settings_give_no_table(regimes, tmp_path):
+    assert crossing_of(study(regimes=regimes)) is None
+    CELLS.setdefault("hot", (0, 0))
+    CELLS.setdefault("again", (1, 0))
+    build(tmp_path, study(regimes=regimes), outcomes=outcome)
+    assert analyze(read_results(tmp_path)).interactions is None
+
+
+def test_every_contrast_is_the_hand_computed_one(tmp_path):
+    found = found_in(tmp_path)
+    seeds = range(1, 6)
+    d = {regime: np.array([effect(regime, seed) for seed in seeds]) for regime in REGIMES | {"default": {}}}
+    by_hand = {
+        ("main", "model.front.place"): ((d["token"] - d["default"]) + (d["token-large"] - d["large"])) / 2,
+        ("main", "model.token_init_std"): ((d["large"] - d["default"]) + (d["token-large"] - d["token"])) / 2,
+        ("interaction", *KEYS): d["token-large"] - d["large"] - d["token"] + d["default"],
+    }
+    for (kind, *factors), values in by_hand.items():
+        one = contrast(found, kind, *factors)
+        assert [value.value for value in one.values] == pytest.approx(values)
+        half = 2.7764451051977987 * values.std(ddof=1) / np.sqrt(5)
+        assert (one.estimate, one.low, one.high) == pytest.approx(
+            (values.mean(), values.mean() - half, values.mean() + half)
+        )
+    assert contrast(found, "interaction", *KEYS).estimate == pytest.approx(0.5, abs=0.03)
+    assert contrast(found, "main", "model.front.place").estimate == pytest.approx(0.2 + 0.5 / 2, abs=0.03)
+    assert contrast(found, "main", "model.token_init_std").estimate == pytest.approx(-0.3 + 0.5 / 2, abs=0.03)
+    for cell in found.cells:
+        assert cell.effect == pytest.approx(d[cell.regime].mean())
+
+
+def test_the_estimates_are_those_of_a_linear_model_with_seeds_as_blocks(tmp_path):
+    found = found_in(tmp_path)
+    rows = [
+        {"d": effect(regime, seed), "place": place - 0.5, "init": init - 0.5, "seed": seed}
+        for regime, (place, init) in CELLS.items()
+        if regime in {*REGIMES, "default"}
+        for seed in range(1, 6)
+    ]
+    fit = smf.ols("d ~ place * init + C(seed)", pd.DataFrame(rows)).fit()
+    assert contrast(found, "main", "model.front.place").estimate == pytest.approx(fit.params["place"])
+    assert contrast(found, "main", "model.token_init_std").estimate == pytest.approx(fit.params["init"])
+    assert contrast(found, "interaction", *KEYS).estimate == pytest.approx(fit.params["place:init"])
+
+
+def test_a_seed_that_lacks_a_cell_is_left_out_of_what_needs_it_and_counted(tmp_path):
+    found = found_in(tmp_path, only=lambda run: not (run.regime == "token" and run.seed == 2))
+    one = contrast(found, "interaction", *KEYS)
+    assert (one.n, one.planned, one.note) == (4, 5, "4 of 5 seeds have every cell")
+    assert 2 not in [value.seed for value in one.values]
+    assert next(cell for cell in found.cells if cell.regime == "default").n == 5
+
+
+def test_p_is_adjusted_over_the_variants_of_one_kind_of_contrast(tmp_path):
+    build(
+        tmp_path,
+        study(regimes=REGIMES, variants=["none", "layernorm", "rmsnorm"]),
+        outcomes=lambda variant, regime, seed: outcome("layernorm" if variant == "rmsnorm" else variant, regime, seed),
+    )
+    for one in analyze(read_results(tmp_path)).interactions.contrasts:
+        assert one.p_adjusted == pytest.approx(min(1.0, 2 * one.p))

@@ -1,0 +1,271 @@
+"""A sweep's records to its part of analysis.json."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats as scipy_stats
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.conclusions import Analysis
+from ablationlab.errors import MismatchError
+from ablationlab.records import ResultsFolder, RunRecord
+from ablationlab.verdict import decide
+
+from .builder import CRITERIA, build, calm, study
+
+RATES = (1e-3, 1e-2, 1e-1)
+SWEEP = {"lr": list(RATES), "selection_seeds": [11, 12]}
+BEST = {"none": 1e-3, "layernorm": 1e-2}
+
+
+def loss_at(variant: str, lr: float, seed: int) -> float:
+    """A parabola in log10 lr around each variant's own best rate; layernorm is 0.1 better there, and less curved."""
+    noise = np.random.default_rng([seed, len(variant)]).normal(0, 0.01)
+    curve = 0.3 if variant == "none" else 0.1
+    return 2.0 + noise - 0.1 * (variant == "layernorm") + curve * math.log10(lr / BEST[variant]) ** 2
+
+
+def ended(variant: str, lr: float, seed: int) -> dict[str, float] | None:
+    loss = loss_at(variant, lr, seed)
+    return {"validation_loss": loss, "perplexity": math.exp(loss)}
+
+
+def diverging(variant: str, lr: float, seed: int) -> dict[str, float] | None:
+    return None if variant == "none" and lr == 1e-1 else ended(variant, lr, seed)
+
+
+def analysis_of(folder, swept=ended, criteria=CRITERIA, sweep=SWEEP, **more) -> Analysis:
+    build(folder, study(sweep=sweep, criteria=criteria), swept=swept, **more)
+    return analyze(read_results(folder))
+
+
+def find(analysis: Analysis, name: str):
+    return next(one for one in analysis.comparisons if one.id == name)
+
+
+def test_the_criteria_compare_the_study_s_own_runs_and_a_sweep_changes_nothing_in_them(tmp_path):
+    with_sweep = analysis_of(tmp_path / "a")
+    one = find(with_sweep, "validation_loss/default/layernorm:none")
+    assert [pair.seed for pair in one.pairs] == [1, 2, 3, 4, 5]
+    assert [pair.variant for pair in one.pairs] == [loss_at("layernorm", 1e-3, seed) for seed in range(1, 6)]
+    assert [pair.reference for pair in one.pairs] == [loss_at("none", 1e-3, seed) for seed in range(1, 6)]
+    build(tmp_path / "b", study(), swept=ended)
+    without = find(analyze(read_results(tmp_path / "b")), one.id)
+    assert without.pairs == one.pairs
+    assert (without.intervals["paired-t"], without.p_adjusted) == (one.intervals["paired-t"], one.p_adjusted)
+
+
+def test_the_map_has_every_variant_rate_and_seed_once(tmp_path):
+    sweep = analysis_of(tmp_path, diverging).sweep
+    cells = [(point.variant, point.lr, point.seed) for point in sweep.points]
+    assert len(cells) == len(set(cells)) == 2 * 3 * 7
+    assert {point.seed for point in sweep.points if point.use == "selection"} == {11, 12}
+    gone = [point for point in sweep.points if point.state == "diverged"]
+    assert {(point.variant, point.lr) for point in gone} == {("none", 1e-1)}
+    for point in gone:
+        assert (point.loss, point.clipped, point.unstable, point.cause) == (None, True, True, "loss is nan")
+        assert point.diverged_at == 60
+        assert point.counted == point.initial_loss == pytest.approx(calm(point.seed)[0])
+    assert [(one.diverged, one.clipped) for one in sweep.curves if (one.variant, one.lr) == ("none", 1e-1)] == [(7, 7)]
+    assert "7 of 42 runs diverged" in sweep.notes[0]
+
+
+def test_a_run_that_ends_worse_than_it_began_counts_its_start(tmp_path):
+    def hopeless(variant, lr, seed):
+        return {"validation_loss": 9.0} if lr == 1e-1 else ended(variant, lr, seed)
+
+    point = next(one for one in analysis_of(tmp_path, hopeless).sweep.points if one.lr == 1e-1)
+    assert (point.loss, point.clipped, point.state) == (9.0, True, "finished")
+    assert point.counted == point.initial_loss < 9.0
+
+
+def test_sensitivity_is_the_known_integral_and_pairs_by_seed_over_all_seeds_of_the_sweep(tmp_path):
+    found = analysis_of(tmp_path)
+    # Linear between the three points of a parabola: (c(0) + 2 c(1) + c(2)) / 4 above the lowest.
+    for one in found.sweep.sensitivities:
+        excess = (0.0 + 2 * 0.3 + 1.2) / 4 if one.variant == "none" else (0.1 + 2 * 0.0 + 0.1) / 4
+        assert one.sensitivity == pytest.approx(excess)
+        assert one.best_lr == BEST[one.variant]
+    compared = find(found, "lr_sensitivity/sweep/layernorm:none")
+    assert [pair.seed for pair in compared.pairs] == [11, 12, 1, 2, 3, 4, 5]
+    assert compared.planned_pairs == 7
+    assert compared.delta == pytest.approx(0.05 - 0.45)
+
+
+def test_the_interval_of_a_sensitivity_is_the_t_interval_of_scipy(tmp_path):
+    def noisy(variant, lr, seed):
+        return {"validation_loss": 2 + np.random.default_rng([seed, int(1e4 * lr), len(variant)]).normal(0, 0.1)}
+
+    found = analysis_of(tmp_path, noisy)
+    values = [one.sensitivity for one in found.sweep.sensitivities if one.variant == "none"]
+    summary = next(one for one in found.sweep.summaries if one.variant == "none")
+    low, high = scipy_stats.t.interval(0.95, 6, np.mean(values), scipy_stats.sem(values))
+    assert (summary.mean, summary.low, summary.high) == pytest.approx((np.mean(values), low, high))
+    others = [one.sensitivity for one in found.sweep.sensitivities if one.variant == "layernorm"]
+    compared = find(found, "lr_sensitivity/sweep/layernorm:none")
+    assert compared.p == pytest.approx(scipy_stats.ttest_rel(others, values).pvalue)
+
+
+def test_a_rate_is_chosen_on_the_selection_seeds_alone_and_judged_on_the_others(tmp_path):
+    def misleading(variant, lr, seed):
+        # On the judging seeds 0.1 is best by far; the selection seeds do not know.
+        return {"validation_loss": 1.0} if lr == 1e-1 and seed <= 5 else ended(variant, lr, seed)
+
+    found = analysis_of(tmp_path, misleading)
+    assert {one.variant: one.lr for one in found.sweep.best} == BEST
+    for one in found.sweep.best:
+        assert (one.chosen_on, one.judged_on) == ((11, 12), (1, 2, 3, 4, 5))
+        expected = np.mean([loss_at(one.variant, BEST[one.variant], seed) for seed in (11, 12)])
+        assert one.mean_loss == pytest.approx(expected)
+    tuned = find(found, "validation_loss/tuned/layernorm:none")
+    assert [pair.seed for pair in tuned.pairs] == [1, 2, 3, 4, 5]
+    assert [pair.variant for pair in tuned.pairs] == [loss_at("layernorm", 1e-2, seed) for seed in range(1, 6)]
+    assert [pair.reference for pair in tuned.pairs] == [loss_at("none", 1e-3, seed) for seed in range(1, 6)]
+    assert tuned.label == "exploratory"
+
+
+def test_what_the_study_registers_of_its_sweep_is_registered(tmp_path):
+    criteria = [
+        *CRITERIA,
+        {"metric": "validation_loss", "regime": "tuned", "smallest_effect": 0.01},
+        {"metric": "lr_sensitivity", "regime": "sweep", "test": "sign-flip"},
+    ]
+    found = analysis_of(tmp_path, criteria=criteria)
+    assert find(found, "validation_loss/tuned/layernorm:none").label == "registered"
+    sensitivity = find(found, "lr_sensitivity/sweep/layernorm:none")
+    assert (sensitivity.label, sensitivity.test, sensitivity.outcome) == ("registered", "sign-flip", "better")
+    assert sensitivity.family == "registered/sensitivity/holm"
+    assert {"validation_loss/tuned/layernorm:none", sensitivity.id} <= set(found.sweep.comparisons)
+    assert not {one for one in found.sweep.comparisons if "/default/" in one}
+
+
+def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp_path):
+    found = analysis_of(tmp_path, diverging)
+    assert found.regimes == ("default", "tuned")
+    verdicts = {one.regime: one for one in decide(found).verdicts}
+    assert set(verdicts) == {"default", "tuned"}
+    assert verdicts["tuned"].decision == "adopt"
+    assert verdicts["default"].decision != "adopt", "at one rate for both the baseline's own is used"
+    gain = found.stability.gain("layernorm", "none", "tuned")
+    assert (gain.n, gain.reference_unstable) == (5, 0)
+    assert {run.lr for run in found.stability.runs if run.regime == "tuned"} == {1e-3, 1e-2}
+
+
+def test_advice_on_tuned_arms_does_not_speak_of_one_rate(tmp_path):
+    def worse(variant, lr, seed):
+        return {"validation_loss": loss_at(variant, lr, seed) + 0.5 * (variant == "layernorm")}
+
+    verdict = next(one for one in decide(analysis_of(tmp_path, worse)).verdicts if one.regime == "tuned")
+    assert verdict.decision == "keep-baseline"
+    assert "each at its own best learning rate" in verdict.recommendation
+
+
+def test_the_share_of_unstable_rates_is_compared_over_the_sweep_and_feeds_h1b(tmp_path):
+    def unsteady(variant, lr, seed):
+        # One or two of the three rates break the baseline, none the variant.
+        bad = variant == "none" and (lr == 1e-1 or (lr == 1e-2 and seed % 2))
+        return None if bad else ended(variant, lr, seed)
+
+    registered = [*CRITERIA, {"metric": "unstable_share", "regime": "sweep"}]
+    found = analysis_of(tmp_path / "a", unsteady, criteria=registered)
+    one = find(found, "unstable_share/sweep/layernorm:none")
+    assert (one.reference_mean, one.variant_mean) == (pytest.approx((3 * 1 + 4 * 2) / 21), 0.0)
+    assert one.outcome == "better"
+    verdict = decide(found).hypotheses["H1b"]
+    assert (verdict.status, verdict.evidence) == ("supported", (one.id,))
+    verdict = decide(analysis_of(tmp_path / "b", unsteady)).hypotheses["H1b"]
+    assert (verdict.status, verdict.evidence) == ("undecided", ())
+    assert "was not registered" in verdict.why
+
+
+def test_without_selection_seeds_nothing_is_tuned_and_it_is_said(tmp_path):
+    found = analysis_of(tmp_path, sweep={"lr": list(RATES)})
+    assert found.sweep.best == ()
+    assert found.regimes == ("default",)
+    assert not [one for one in found.comparisons if one.regime == "tuned"]
+    assert any("no selection_seeds" in note for note in found.sweep.notes)
+    assert find(found, "lr_sensitivity/sweep/layernorm:none").n == 5
+
+
+def test_a_best_rate_at_the_edge_is_pointed_out(tmp_path):
+    best = {one.variant: one for one in analysis_of(tmp_path).sweep.best}
+    assert best["none"].edge
+    assert "beyond" in best["none"].why
+    assert not best["layernorm"].edge
+
+
+def test_a_missing_run_leaves_its_seed_out_and_says_why(tmp_path):
+    found = analysis_of(
+        tmp_path, only=lambda run: (run.variant, run.lr, run.seed) not in {("none", 1e-1, 3), ("none", 1e-2, 11)}
+    )
+    lost = {one.seed: one.why for one in found.sweep.sensitivities if one.sensitivity is None}
+    assert lost == {3: "no loss at 0.1", 11: "no loss at 0.01"}
+    best = {one.variant: one for one in found.sweep.best}
+    assert best["none"].lr is None
+    assert "a selection seed has no loss at 0.01" in best["none"].why
+    assert find(found, "lr_sensitivity/sweep/layernorm:none").n == 5
+    assert not find(found, "validation_loss/tuned/layernorm:none").pairs
+    assert Analysis.model_validate_json(found.model_dump_json()) == found
+
+
+def test_tuned_arms_may_differ_in_their_rate_and_in_nothing_else(tmp_path):
+    build(tmp_path, study(sweep=SWEEP), swept=ended)
+    assert analyze(read_results(tmp_path)).ledger.checked_pairs == 21 + 5
+    for variant, lr in BEST.items():
+        for seed in (2,):
+            name = f"{variant}-lr{lr:g}-s{seed}" if lr != 1e-3 else f"default-{variant}-s{seed}"
+            path = ResultsFolder(tmp_path).run(name).record
+            record = RunRecord.read(path)
+            if variant == "layernorm":
+                record.model_copy(update={"data_order_hash": "other"}).replace(path)
+    with pytest.raises(MismatchError, match=r"data fed differs|data_order_hash"):
+        read_results(tmp_path)
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path):
+    first = analysis_of(tmp_path, diverging)
+    assert analyze(read_results(tmp_path)).to_bytes() == first.to_bytes()
+
+
+# --- the measures of a run's course -----------------------------------------------------------------------
+
+
+def test_every_measure_of_a_run_s_course_is_compared(tmp_path):
+    rules = {"loss_threshold": 2.0}
+    build(tmp_path, study(stability=rules))
+    found = analyze(read_results(tmp_path))
+    for name in ("gradient_spike_score", "gradient_spikes", "largest_loss_rise", "steps_to_loss", "mean_training_loss"):
+        one = find(found, f"{name}/default/layernorm:none")
+        assert (one.n, one.label, one.direction) == (5, "exploratory", "lower")
+        assert all(name in run.measures for run in found.stability.runs)
+    mean = find(found, "mean_training_loss/default/layernorm:none")
+    assert [pair.reference for pair in mean.pairs] == pytest.approx([np.mean(calm(seed)) for seed in range(1, 6)])
+
+
+def test_a_diverged_run_tells_its_step_and_its_cause(tmp_path):
+    build(
+        tmp_path,
+        study(),
+        outcomes=lambda v, r, s: None if (v, s) == ("none", 3) else {"validation_loss": 2.0 + 0.01 * s},
+        curves=lambda v, r, s: [*calm(s)[:40], math.nan] if (v, s) == ("none", 3) else calm(s),
+    )
+    found = analyze(read_results(tmp_path)).stability
+    gone = [run for run in found.runs if run.state == "diverged"]
+    assert [(run.variant, run.seed, run.diverged_at, run.cause) for run in gone] == [("none", 3, 41, "loss is nan")]
+
+
+def test_a_run_that_ends_worse_than_it_began_is_unstable_however_smoothly(tmp_path):
+    def ends(variant, regime, seed):
+        start = calm(seed)[0]
+        return {"validation_loss": start * (1.11 if (variant, seed) == ("none", 2) else 1.09)}
+
+    build(tmp_path, study(), outcomes=ends)
+    found = analyze(read_results(tmp_path)).stability
+    bad = [run for run in found.runs if run.unstable]
+    assert [(run.variant, run.seed, run.worse_than_start, run.state) for run in bad] == [("none", 2, True, "finished")]
+    assert "ended worse than it began" in bad[0].why
+    arm = found.arm("none", "default")
+    assert (arm.failed, arm.spiked, arm.diverged, arm.unstable_runs, arm.unstable) == (1, 0, 0, 1, True)
