@@ -13,7 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 FLOORS = (
     ("errors", "registry", "terminal"),
     ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions"),
-    ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability"),
+    ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "probes", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
     ("tables", "tables_analysis", "tables_power", "progress", "report"),

@@ -299,7 +299,6 @@ def _say_what_waits(console: Console, study: Study) -> None:
         name
         for name, there in (
             ("[sweep]", study.sweep is not None),
-            ("[probes]", bool(study.probes)),
             ("evaluation.tasks", bool(study.evaluation.tasks)),
         )
         if there

@@ -23,6 +23,7 @@ NUMERIC = (
     "model.py",
     "optim.py",
     "parameters.py",
+    "probes",
     "seeding.py",
     "training",
     "variants.py",

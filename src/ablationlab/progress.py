@@ -172,7 +172,7 @@ def _sentence(plan: Plan, event: Event) -> str:
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)
-    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on")):
+    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on", "probe ")):
         return f"{label}: {event.payload.note}"
     if event.kind == "done":
         return f"{label}: done"

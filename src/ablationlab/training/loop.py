@@ -18,6 +18,7 @@ from ablationlab.errors import PlanError, RecordError
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.optim import lr_factor
 from ablationlab.parameters import weight_digest
+from ablationlab.probes.records import read_probes, to_parquet
 from ablationlab.records import (
     Checkpoint,
     Divergence,
@@ -31,10 +32,13 @@ from ablationlab.records import (
     StepLine,
     Timing,
 )
+from ablationlab.storage import replace
 from ablationlab.study import Study
 from ablationlab.training import checkpoints
+from ablationlab.training.append_log import AppendLog
 from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.metrics_log import MetricsLog
+from ablationlab.training.probing import StackProbes
 from ablationlab.training.resume import resume_point
 from ablationlab.training.run_record import ensure_run_record
 from ablationlab.training.stack import Member, Stack
@@ -78,6 +82,7 @@ class _Run:
     folder: RunFolder
     order: OrderHash
     log: MetricsLog | None  # None when the run has its result already
+    probe_log: AppendLog | None = None  # None in a study without probes, too
     divergence: Divergence | None = None
     last_norm: float | None = None
     order_at_divergence: str | None = None
@@ -158,6 +163,7 @@ class StackTrainer:
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[_Run] = []
+        self.probes = StackProbes(self.study.probe_intervals(), self.stack, self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
@@ -165,7 +171,7 @@ class StackTrainer:
                 OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
             )
             log = None if folder.done else MetricsLog(folder, record)
-            member = _Run(run, folder, order, log)
+            member = _Run(run, folder, order, log, None if log is None else self.probes.open_log(folder, record))
             if saved is not None and record is not None:
                 self.stack.restore(slot, saved.state, alive=record.divergence is None)
                 member.divergence, member.last_norm = record.divergence, record.last_gradient_norm
@@ -199,15 +205,21 @@ class StackTrainer:
             self._finish(step)
         finally:
             for run in self.runs:
-                if run.log is not None:
-                    run.log.close()
+                for log in (run.log, run.probe_log):
+                    if log is not None:
+                        log.close()
 
     def _all_diverged(self) -> bool:
         return all(run.divergence is not None for run in self.runs)
 
     def _step(self, step: int) -> None:
         offsets = self.stack.offsets(step)
-        losses, norms = self.stack.train_step(step, offsets)
+        self.probes.fed(offsets)
+        due = self.probes.due(step)
+        losses, norms = self.stack.train_step(step, offsets, watch=bool(due))
+        if due:
+            for note in self.probes.observe(step, due):
+                self._report(step, note=note)
         for slot, run in enumerate(self.runs):
             run.order.feed(offsets[slot])
         every = self.study.evaluation.curve_every
@@ -259,6 +271,9 @@ class StackTrainer:
                     run.order_at_divergence = orders[slot]
             if run.log is not None and lines:
                 run.log.append(lines)
+        for run, probed in zip(self.runs, self.probes.drain(), strict=True):
+            if run.probe_log is not None and probed:
+                run.probe_log.write("".join(line.to_line() for line in probed))
         self._report(pending[-1][0], losses[-1], norms[-1])
 
     def _report(
@@ -300,6 +315,7 @@ class StackTrainer:
             if run.log is None:
                 continue
             size, digest = run.log.settle()
+            pinned = None if run.probe_log is None else run.probe_log.settle()
             state = self.stack.state(slot)
             record = Checkpoint(
                 id=run.planned.id,
@@ -308,6 +324,8 @@ class StackTrainer:
                 files={},
                 metrics_bytes=size,
                 metrics_sha256=digest,
+                probes_bytes=None if pinned is None else pinned[0],
+                probes_sha256=None if pinned is None else pinned[1],
                 data_order_hash=run.order_at_divergence or run.order.value,
                 divergence=run.divergence,
                 last_gradient_norm=run.last_norm,
@@ -342,6 +360,8 @@ class StackTrainer:
             if totals is not None and run.divergence is None:
                 measured |= run_metrics(totals, slot, self.corpus.record.validation_bytes)
                 measured["final_gradient_norm"] = run.last_norm
+            if run.probe_log is not None:
+                replace(run.folder.probe_table, to_parquet(run.planned.id, read_probes(run.folder)))
             seconds = saved.record.train_seconds
             Result(
                 id=run.planned.id,

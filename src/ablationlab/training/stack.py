@@ -39,6 +39,15 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """What probes need of a step and training itself does not keep."""
+
+    before_RP: Tensor  # the weights that the gradient was taken at
+    gradient_RP: Tensor  # before clipping
+    windows_RBT: Tensor  # inputs and targets: context + 1 tokens
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where each parameter lives in a row: the union of what the members own, in the order of the forward pass."""
 
@@ -103,6 +112,7 @@ class Stack:
         self.lr_R = torch.tensor([member.lr for member in padded], dtype=torch.float32, device=device)
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self.train_tokens = torch.from_numpy(train_tokens).to(device)
+        self.watched: Watched | None = None
         self._window = torch.arange(self.model.context + 1, device=device)
         self._sites = dropout_sites(self.model)
 
@@ -122,10 +132,11 @@ class Stack:
         }
         return np.stack([batch_offsets(seed, step, **shape) for seed in self.seeds])
 
-    def train_step(self, step: int, offsets_RB: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+    def train_step(self, step: int, offsets_RB: NDArray[np.int64], *, watch: bool = False) -> tuple[Tensor, Tensor]:
         """One update of every living run; returns loss_R and gradient_norm_R without waiting for the device.
 
-        A run whose loss or gradient is not finite is frozen from this step on, before its update.
+        A run whose loss or gradient is not finite is frozen from this step on, before its update. With ``watch``, copies of
+        what the update consumes are left in ``watched`` for the probes; the arithmetic is the same.
         """
         offsets = torch.from_numpy(offsets_RB).to(self.device, non_blocking=True)
         windows = self.train_tokens[offsets[:, :, None] + self._window]
@@ -142,6 +153,7 @@ class Stack:
         )
         (gradient,) = torch.autograd.grad(losses.sum(), self.weights_RP)
         with torch.no_grad():
+            self.watched = Watched(self.weights_RP.detach().clone(), gradient.clone(), windows) if watch else None
             norms = gradient_norm_R(gradient)
             self.alive_R = self.alive_R & losses.isfinite() & norms.isfinite()
             if self.training.clip != "off":
