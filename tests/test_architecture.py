@@ -16,8 +16,8 @@ FLOORS = (
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "probes", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "progress", "report"),
-    ("cli", "verbs_analysis", "__init__", "__main__"),
+    ("tables", "tables_analysis", "tables_power", "tables_probes", "progress", "report"),
+    ("cli", "verbs_analysis", "verbs_probes", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -99,6 +99,7 @@ TORCH_FREE = [
     "parameters",
     "stats",
 ]
+TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 
 

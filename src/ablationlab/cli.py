@@ -16,6 +16,7 @@ from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
+from ablationlab.verbs_probes import register as register_probes
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -38,6 +39,7 @@ app = App(
 data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
 app.command(data_app)
 register(app)
+register_probes(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]

@@ -30,7 +30,7 @@ from ablationlab.probes.activations import stream_names
 from ablationlab.probes.snapshot import Reading, Snapshot
 
 JACOBIAN_TOKENS = 4
-POWER_ITERATIONS = 32
+SQUARINGS = 8  # as many as 2**8 power iterations, in few launches
 
 
 def _std(weights_R: Tensor) -> Tensor:
@@ -95,11 +95,12 @@ def mlp_jacobian(snapshot: Snapshot) -> Tensor:
 
 
 def spectral_norm(matrices: Tensor) -> Tensor:
-    """Largest singular value by power iteration on MᵀM from a fixed start; approaches it from below."""
+    """Largest singular value: ‖Mv‖ / ‖v‖ for v = (MᵀM)^256 v₀, by squaring, from a fixed v₀. Approaches it from below."""
+    power = matrices.transpose(-1, -2) @ matrices
+    for _ in range(SQUARINGS):
+        power = power / torch.linalg.matrix_norm(power, keepdim=True)
+        power = power @ power
     size = matrices.shape[-1]
-    vector = torch.cos(torch.arange(size, device=matrices.device, dtype=matrices.dtype) ** 2)
-    vector = vector.expand(*matrices.shape[:-2], size)[..., None]
-    for _ in range(POWER_ITERATIONS):
-        vector = F.normalize(matrices.transpose(-1, -2) @ (matrices @ vector), dim=-2)
-    norm: Tensor = torch.linalg.vector_norm(matrices @ vector, dim=(-1, -2))
-    return norm
+    vector = power @ torch.cos(torch.arange(size, device=matrices.device, dtype=matrices.dtype) ** 2)
+    norm: Tensor = torch.linalg.vector_norm((matrices @ vector[..., None])[..., 0], dim=-1)
+    return norm / torch.linalg.vector_norm(vector, dim=-1)
