@@ -55,6 +55,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = { corpus = "./text.txt" }
         execution = { checkpoint_every = 4, threads = 1, stack_width = 3 }
         evaluation = { curve_every = 5, curve_windows = 2 }
+        probes = { all = 3, cosine = 2 }
         """
     )
     return path
@@ -94,11 +95,11 @@ import os, signal, sys
 from ablationlab import cli
 from ablationlab.training.stack import Stack
 real, calls = Stack.train_step, [0]
-def step(self, *a):
+def step(self, *a, **k):
     calls[0] += 1
     if calls[0] == 10:
         os.kill(os.getpid(), signal.SIGINT)
-    return real(self, *a)
+    return real(self, *a, **k)
 Stack.train_step = step
 cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """

@@ -103,4 +103,5 @@ def spectral_norm(matrices: Tensor) -> Tensor:
     size = matrices.shape[-1]
     vector = power @ torch.cos(torch.arange(size, device=matrices.device, dtype=matrices.dtype) ** 2)
     norm: Tensor = torch.linalg.vector_norm((matrices @ vector[..., None])[..., 0], dim=-1)
-    return norm / torch.linalg.vector_norm(vector, dim=-1)
+    length: Tensor = torch.linalg.vector_norm(vector, dim=-1)
+    return norm / length
