@@ -95,11 +95,11 @@ import os, signal, sys
 from ablationlab import cli
 from ablationlab.training.stack import Stack
 real, calls = Stack.train_step, [0]
-def step(self, *a, **k):
+def step(self, *a):
     calls[0] += 1
     if calls[0] == 10:
         os.kill(os.getpid(), signal.SIGINT)
-    return real(self, *a, **k)
+    return real(self, *a)
 Stack.train_step = step
 cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """

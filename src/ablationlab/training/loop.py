@@ -216,7 +216,7 @@ class StackTrainer:
         offsets = self.stack.offsets(step)
         self.probes.fed(offsets)
         due = self.probes.due(step)
-        losses, norms = self.stack.train_step(step, offsets, watch=bool(due))
+        losses, norms = self.stack.train_step(step, offsets, bool(due))
         if due:
             for note in self.probes.observe(step, due):
                 self._report(step, note=note)

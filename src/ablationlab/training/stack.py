@@ -132,7 +132,7 @@ class Stack:
         }
         return np.stack([batch_offsets(seed, step, **shape) for seed in self.seeds])
 
-    def train_step(self, step: int, offsets_RB: NDArray[np.int64], *, watch: bool = False) -> tuple[Tensor, Tensor]:
+    def train_step(self, step: int, offsets_RB: NDArray[np.int64], watch: bool = False) -> tuple[Tensor, Tensor]:
         """One update of every living run; returns loss_R and gradient_norm_R without waiting for the device.
 
         A run whose loss or gradient is not finite is frozen from this step on, before its update. With ``watch``, copies of
