@@ -3,7 +3,7 @@
     python benchmarks/probes.py [--study studies/embedding-norm.toml] [--rounds 12] [--device auto]
 
 One stack of the study is trained on in short turns: N steps with no probe due, then the same with every probe of the
-study looking once, in an order that changes, so that a machine's mood falls on both. On a CPU it is processor time that counts,
+study looking once, in an order that changes, so that a machine's mood falls on both. On a CPU processor time counts,
 which a busy neighbour disturbs less than the clock; on a GPU, the clock. Printed: the time of one look at all probes in units
 of a step (with --each, of every probe by itself), and the ratio of training time with and without them that follows for the
 study's intervals and steps, with its spread over rounds. The promise is at most 3 %.

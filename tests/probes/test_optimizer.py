@@ -10,7 +10,7 @@ import torch
 
 from ablationlab.optim import gradient_norm_R
 from ablationlab.parameters import parameters
-from ablationlab.probes.groups import PARTS, block_of, grouped, part_of
+from ablationlab.probes.groups import PARTS, block_of, groups, part_of, squares
 from ablationlab.probes.optimizer import gradient_norm, second_moment, update_ratio
 from ablationlab.variants import VARIANTS
 from probes.conftest import MODEL, TRAINING, snapshot_of
@@ -111,5 +111,14 @@ def test_near_eps_counts_exactly_the_weights_whose_root_is_below_nine_eps(snapsh
 
 
 def test_groups_of_an_untied_model_have_a_head_and_those_of_a_tied_one_do_not(snapshot):
-    assert "head" in grouped(snapshot_of("untied"))
-    assert "head" not in grouped(snapshot)
+    assert "head" in groups(snapshot_of("untied")).names
+    assert "head" not in groups(snapshot).names
+
+
+def test_large_models_are_summed_parameter_by_parameter_to_the_same_numbers(snapshot):
+    table = groups(snapshot)
+    assert table.member_CG is not None
+    large = replace(table, member_CG=None)
+    chunks = squares(snapshot.gradient_RP)
+    assert torch.allclose(table.sums(chunks), large.sums(chunks), rtol=1e-12)
+    assert torch.equal(table.maxima(chunks), large.maxima(chunks))

@@ -33,32 +33,30 @@ JACOBIAN_TOKENS = 4
 SQUARINGS = 8  # as many as 2**8 power iterations, in few launches
 
 
-def _std(weights_R: Tensor) -> Tensor:
-    return weights_R.flatten(1).std(dim=1, correction=0)
+def _std(snapshot: Snapshot, name: str, first_column: int = 0) -> Tensor:
+    """Standard deviation of one matrix of every block: (R, blocks)."""
+    matrices = [snapshot.weights[f"blocks.{i}.{name}.weight"] for i in range(snapshot.model.layers)]
+    return torch.stack(matrices, dim=1)[..., first_column:].flatten(2).std(dim=2, correction=0)
 
 
-def _scale(x_RBTD: Tensor) -> Tensor:
-    """σ_x: mean over tokens of the standard deviation over features."""
-    return x_RBTD.std(dim=-1, correction=0).flatten(1).mean(dim=1)
+def _scale(places: tuple[Tensor, ...]) -> Tensor:
+    """σ_x at every place: mean over tokens of the standard deviation over features."""
+    return torch.stack(places, dim=1).std(dim=-1, correction=0).mean(dim=(2, 3))
 
 
 def gradient_bound(snapshot: Snapshot) -> list[Reading]:
     """Predicted factors of every sub-layer, their products, and the growth of ‖dL/dx‖ that was measured."""
-    taps, weights, width = snapshot.taps, snapshot.weights, snapshot.model.width
+    taps, width = snapshot.taps, snapshot.model.width
     names = stream_names(snapshot.model.layers)
-    scales, factors = [], []
-    for i, kept in enumerate(taps.attention):
-        block = f"blocks.{i}"
-        values = weights[f"{block}.attn.qkv.weight"][..., 2 * width :]
-        through = _std(weights[f"{block}.attn.out.weight"]) * _std(values) * 4 * width * kept.column_max_R.sqrt()
-        up, down = weights[f"{block}.mlp.up.weight"], weights[f"{block}.mlp.down.weight"]
-        wide = (math.sqrt(width) + math.sqrt(up.shape[-1])) ** 2
-        scales += [_scale(taps.stream[i]), _scale(taps.middle[i])]
-        factors += [1 + through / scales[-2], 1 + _std(up) * _std(down) * wide / scales[-1]]
-    scale, factor = torch.stack(scales, dim=1), torch.stack(factors, dim=1)
+    spread = torch.stack([kept.column_max_R for kept in taps.attention], dim=1).sqrt()  # ‖A‖ at most
+    attention = _std(snapshot, "attn.out") * _std(snapshot, "attn.qkv", 2 * width) * 4 * width * spread
+    wide = (math.sqrt(width) + math.sqrt(snapshot.model.mlp_ratio * width)) ** 2
+    mlp = _std(snapshot, "mlp.up") * _std(snapshot, "mlp.down") * wide
+    scale = torch.stack([_scale(taps.stream[:-1]), _scale(taps.middle)], dim=2)  # R, blocks, sub-layers
+    factor = 1 + torch.stack([attention, mlp], dim=2) / scale
     sublayers = tuple(f"{name}.{part}" for name in names[1:] for part in ("attention", "mlp"))
-    blocks = factor.view(len(factor), -1, 2).prod(dim=2)
-    norms = torch.stack([torch.linalg.vector_norm(g.flatten(1), dim=1) for g in taps.gradients], dim=1)
+    blocks = factor.prod(dim=2)
+    norms: Tensor = torch.linalg.vector_norm(torch.stack(taps.gradients, dim=1).flatten(2), dim=2)
     growth = norms[:, :-1] / norms[:, 1:]
     return [
         Reading("input_std", scale, sublayers),

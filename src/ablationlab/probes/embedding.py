@@ -15,9 +15,14 @@ POINTS = 128
 
 
 def quantiles_RQ(values_RN: Tensor) -> Tensor:
-    """Quantiles at `LEVELS` along the last axis, by linear interpolation."""
-    levels = torch.tensor(LEVELS, dtype=values_RN.dtype, device=values_RN.device)
-    return torch.quantile(values_RN, levels, dim=-1).movedim(0, -1)
+    """Quantiles at `LEVELS` along the last axis, by linear interpolation. One sort and a few picks: torch's takes more."""
+    last = values_RN.shape[-1] - 1
+    places = torch.tensor([level * last for level in LEVELS], dtype=values_RN.dtype)
+    below = places.floor().long()
+    above = (below + 1).clamp(max=last)
+    below, above, share = (one.to(values_RN.device) for one in (below, above, places - below))
+    ordered = values_RN.sort(dim=-1).values
+    return torch.lerp(ordered[..., below], ordered[..., above], share)
 
 
 def embedding_norm(snapshot: Snapshot) -> list[Reading]:
