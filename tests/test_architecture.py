@@ -35,14 +35,15 @@ FLOORS = (
         "ops",
         "model",
         "optim",
+        "probes",
         "stability",
         "stability_course",
         "stability_sweeps",
     ),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "tables_sweeps", "progress", "report"),
-    ("cli", "verbs_analysis", "__init__", "__main__"),
+    ("tables", "tables_analysis", "tables_power", "tables_probes", "tables_sweeps", "progress", "report"),
+    ("cli", "verbs_analysis", "verbs_probes", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -124,6 +125,7 @@ TORCH_FREE = [
     "parameters",
     "stats",
 ]
+TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 
 

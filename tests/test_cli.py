@@ -402,11 +402,6 @@ def test_set_reaches_the_sealed_plan(cli, study_file, tmp_path):
     assert {run.budget.steps for run in plan.runs} == {5}
 
 
-def test_what_is_sealed_but_not_yet_done_is_said(cli, study_file):
-    path = study_file({"probes": {"norms": 10}})
-    assert "Note: [probes] sealed with the plan" in cli("plan", path, "--device", "cpu")[1]
-
-
 def test_run_trains_every_run_and_reports_each_arm(trained):
     results = ResultsFolder(trained.results)
     plan = Plan.read(results.plan)

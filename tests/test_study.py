@@ -201,7 +201,7 @@ BAD = [
         ["shorter than the run (got 2)", "below 1"],
     ),
     ({"regimes": {"hot": {"data": {}}}}, "regimes.hot.data", ["unknown key", "meaning, model, training"]),
-    ({"probes": {"norms": 0}}, "probes.norms", ["got 0", "at least 1"]),
+    ({"probes": {"cosine": 0}}, "probes.cosine", ["got 0", "at least 1"]),
 ]
 
 

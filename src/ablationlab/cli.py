@@ -16,6 +16,7 @@ from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
+from ablationlab.verbs_probes import register as register_probes
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -38,6 +39,7 @@ app = App(
 data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
 app.command(data_app)
 register(app)
+register_probes(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
@@ -125,7 +127,6 @@ def plan(
         console.print(part)
         console.print()
     console.print(plan_summary(sealed, estimate(sealed, crew), crew), markup=False, highlight=False)
-    _say_what_waits(console, resolved)
     console.print(
         f"Written to {results.plan}. Train it with: {_again(study, out, set_)}", markup=False, highlight=False
     )
@@ -176,7 +177,6 @@ def run(
         markup=False,
         highlight=False,
     )
-    _say_what_waits(console, resolved)
     done_steps = sum(status.steps for status in before if status.result is not None)
     if waiting:
         job = Job(sealed, results.path, resolved.data, drift, accept_drift)
@@ -291,21 +291,6 @@ def _positive(workers: int | None) -> int | None:
     if workers is not None and workers < 1:
         raise AblationLabError(f"--workers {workers}: at least one process is needed")
     return workers
-
-
-def _say_what_waits(console: Console, study: Study) -> None:
-    """Settings that are validated and sealed, but that this version does not act on yet, are never passed over in silence."""
-    given = [
-        name
-        for name, there in (
-            ("[probes]", bool(study.probes)),
-            ("evaluation.tasks", bool(study.evaluation.tasks)),
-        )
-        if there
-    ]
-    if given:
-        text = f"Note: {', '.join(given)} sealed with the plan, but this version does not act on it yet."
-        console.print(text, markup=False, highlight=False)
 
 
 def main(arguments: list[str] | None = None) -> None:

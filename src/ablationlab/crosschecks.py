@@ -26,6 +26,7 @@ from ablationlab.data.sources import SOURCES, looks_like_path
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.errors import Problem
 from ablationlab.metrics import METRICS
+from ablationlab.probes.catalog import ALL, PROBES
 from ablationlab.problems import problems_of
 from ablationlab.variants import VARIANTS
 
@@ -39,7 +40,8 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         *_regime_problems(data),
         *_budget_problems(data),
     ]
-    return [*found, *_reference_problems(data), *_repeated_criteria(data), *_sweep_problems(data)]
+    found += [*_reference_problems(data), *_repeated_criteria(data), *_sweep_problems(data)]
+    return [*found, *_probe_problems(data)]
 
 
 def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
@@ -203,6 +205,27 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         key = "sweep.seeds" if own else "seeds"
         text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
         yield Problem(key, text, str(left[0]), "two or more beside the selection seeds, five to show much")
+
+
+def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Probes that do not exist, and probes that no model of the study has anything to show to."""
+    chosen = _table(data, "probes")
+    names = [name for name in _list(data, "variants") if isinstance(name, str) and name in VARIANTS]
+    models = []
+    for regime in ({}, *_table(data, "regimes").values()):
+        try:
+            model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
+            models += [VARIANTS[name].apply(model) for name in names]
+        except ValidationError:
+            continue  # reported where it stands
+    for name in chosen:
+        if name == ALL:
+            continue
+        if name not in PROBES:
+            yield Problem.unknown(f"probes.{name}", "probe", name, [*PROBES, ALL])
+        elif models and all(PROBES[name].need(model) is not None for model in models):
+            usable = [one for one, probe in PROBES.items() if any(probe.need(model) is None for model in models)]
+            yield Problem(f"probes.{name}", str(PROBES[name].need(models[0])), None, ", ".join([*usable, ALL]))
 
 
 def _table(data: Any, key: str) -> dict[str, Any]:

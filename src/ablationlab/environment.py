@@ -25,6 +25,7 @@ NUMERIC = (
     "ops.py",
     "optim.py",
     "parameters.py",
+    "probes",
     "seeding.py",
     "training",
     "variants.py",

@@ -131,9 +131,7 @@ def decode(
     """logits_RBTV from the vectors entering block 1; the head runs in ``head_dtype`` where that is given."""
     head_dtype = head_dtype or dtype
     y = transform(params, x, model, dtype, head_dtype, dropout)
-    head = _head(params, model).transpose(1, 2).to(head_dtype)
-    bias = params.get("head.bias")
-    return _product(y, head, None if bias is None else bias.to(head_dtype)).float()
+    return linear(y, _head(params, model).transpose(1, 2), params.get("head.bias"), head_dtype).float()
 
 
 def transform(
@@ -148,8 +146,8 @@ def transform(
         for norm, branch in (("norm1", attention), ("norm2", mlp))
     ]
     if not branches:
-        return _norm(params, "final_norm", x, model, out) if model.final_norm else x.to(out)
-    y = _norm(params, branches[0][0], x, model, dtype)
+        return layer_norm(params, "final_norm", x, model, out) if model.final_norm else x.to(out)
+    y = layer_norm(params, branches[0][0], x, model, dtype)
     for position, (_, branch, block) in enumerate(branches):
         o, bias = branch(params, y, block, model, dtype, dropout)
         last = position + 1 == len(branches)
@@ -166,14 +164,14 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Causal self-attention: its output, and a bias that the reader of it still has to add."""
     short = dropout is None and short_attention(y, y.shape[2], y.shape[3] // model.heads)
-    qkv, bias = linear(params, y, f"{block}.attn.qkv", dtype, keep_bias=not short)
+    qkv, bias = _layer(params, y, f"{block}.attn.qkv", dtype, keep_bias=not short)
     if dropout is None:
         a = causal_attention(qkv, bias, model.heads)
     else:
         # Fused attention takes no named mask, so the plain path it is.
         weights, values = masked_attention(qkv, model.heads)
         a = (dropout(weights, f"{block}.attn") @ values).transpose(2, 3).reshape(y.shape)
-    o, bias = linear(params, a, f"{block}.attn.out", dtype, keep_bias=dropout is not None)
+    o, bias = _layer(params, a, f"{block}.attn.out", dtype, keep_bias=dropout is not None)
     return (o, bias) if dropout is None else (dropout(o, f"{block}.attn.out"), None)
 
 
@@ -181,33 +179,38 @@ def mlp(
     params: Parameters, y: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
 ) -> tuple[Tensor, Tensor | None]:
     """Two linear layers around GELU in GPT-2's tanh form: their output, and a bias that its reader still has to add."""
-    h, bias = linear(params, y, f"{block}.mlp.up", dtype)
-    o, bias = linear(params, bias_gelu(h, bias), f"{block}.mlp.down", dtype, keep_bias=dropout is not None)
+    h, bias = _layer(params, y, f"{block}.mlp.up", dtype)
+    o, bias = _layer(params, bias_gelu(h, bias), f"{block}.mlp.down", dtype, keep_bias=dropout is not None)
     return (o, bias) if dropout is None else (dropout(o, f"{block}.mlp"), None)
 
 
-def linear(
+def _layer(
     params: Parameters, x: Tensor, name: str, dtype: torch.dtype, *, keep_bias: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """x · w (+ b), one batched product for the whole stack, and the bias if it was left for the next kernel to add."""
-    w, b = params[f"{name}.weight"].to(dtype), params.get(f"{name}.bias")
+    """x · w (+ b), and the bias if it was left for the next kernel to add."""
+    w, b = params[f"{name}.weight"], params.get(f"{name}.bias")
     if fused(x) and not keep_bias:
-        return _product(x, w, None), b
-    return _product(x, w, None if b is None else b.to(dtype)), None
+        return linear(x, w, None, dtype), b
+    return linear(x, w, b, dtype), None
 
 
-def _product(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None) -> Tensor:
+def linear(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """y_RBTO = x · w + b, one batched product for the whole stack."""
     R, B, T, inputs = x_RBTI.shape
+    w, b = w_RIO.to(dtype), None if b_RO is None else b_RO.to(dtype)
     if R == 1:
-        x, w = x_RBTI.reshape(B * T, inputs), w_RIO.squeeze(0)
-        y = x @ w if b_RO is None else torch.addmm(b_RO.squeeze(0), x, w)
+        x, w = x_RBTI.reshape(B * T, inputs).to(dtype), w.squeeze(0)
+        y = x @ w if b is None else torch.addmm(b.squeeze(0), x, w)
     else:
-        x = x_RBTI.reshape(R, B * T, inputs)
-        y = torch.bmm(x, w_RIO) if b_RO is None else torch.baddbmm(b_RO[:, None], x, w_RIO)
-    return y.view(R, B, T, w_RIO.shape[-1])
+        x = x_RBTI.reshape(R, B * T, inputs).to(dtype)
+        y = torch.bmm(x, w) if b is None else torch.baddbmm(b[:, None], x, w)
+    return y.view(R, B, T, w.shape[-1])
 
 
-def _norm(params: Parameters, name: str, x: Tensor, model: ModelConfig, dtype: torch.dtype) -> Tensor:
+def layer_norm(
+    params: Parameters, name: str, x: Tensor, model: ModelConfig, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """LayerNorm with each run's own gain and bias, in *dtype*."""
     return norm(x, params[f"{name}.gain"], params.get(f"{name}.bias"), model.norm_eps, dtype)
 
 

@@ -177,7 +177,7 @@ def _sentence(plan: Plan, event: Event) -> str:
     label = _label(plan, event.stack)
     if event.kind == "progress" and event.payload.note.startswith("early warning"):
         return str(event.payload.note)  # it names its runs
-    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on")):
+    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on", "probe ")):
         return f"{label}: {event.payload.note}"
     if event.kind == "done":
         return f"{label}: done"

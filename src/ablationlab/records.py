@@ -295,8 +295,8 @@ class Result(Record):
 class Checkpoint(Record):
     """checkpoint.json: where a run stands, and the checksums of the files beside it.
 
-    ``metrics_bytes`` and ``metrics_sha256`` pin the part of metrics.jsonl that belongs to this checkpoint; ``seal``
-    covers this record itself.
+    ``metrics_bytes`` and ``metrics_sha256`` pin the part of metrics.jsonl that belongs to this checkpoint, and
+    ``probes_...`` that of probes.jsonl; ``seal`` covers this record itself.
     """
 
     KIND: ClassVar[str] = "checkpoint"
@@ -306,6 +306,8 @@ class Checkpoint(Record):
     files: dict[str, str]
     metrics_bytes: int
     metrics_sha256: str
+    probes_bytes: int | None = None  # None in a study without probes
+    probes_sha256: str | None = None
     data_order_hash: str
     divergence: Divergence | None
     last_gradient_norm: float | None
@@ -376,6 +378,8 @@ class RunFolder:
         self.path = path
         self.record = path / "run.json"
         self.metrics = path / "metrics.jsonl"
+        self.probes = path / "probes.jsonl"
+        self.probe_table = path / "probes.parquet"
         self.result = path / "result.json"
         self.checkpoints = path / "checkpoints"
 

@@ -36,6 +36,7 @@ from ablationlab.crosschecks import cross_checks
 from ablationlab.data.sources import looks_like_path
 from ablationlab.errors import Problem, StudyError
 from ablationlab.metrics import METRICS
+from ablationlab.probes.catalog import expanded
 from ablationlab.problems import problems_of
 from ablationlab.records import slug
 from ablationlab.stability import SPIKE_SCORE
@@ -118,6 +119,7 @@ class Study(Frozen):
     regimes: dict[str, Regime] = Field(default_factory=dict)
     sweep: Sweep | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
+    # Probe -> its interval in steps; "all" stands for every probe that the study's models have something to show to.
     probes: dict[str, Count] = Field(default_factory=dict)
     criteria: tuple[Criterion, ...] = ()
     stability: Stability = Stability()
@@ -199,6 +201,15 @@ class Study(Frozen):
         if self.sweep is None:
             return {}
         return {SWEEP: self.sweep_seeds()} | ({TUNED: self.judging_seeds()} if self.sweep.selection_seeds else {})
+
+    def probe_intervals(self) -> dict[str, int]:
+        """Interval by probe, with ``all`` written out."""
+        models = [
+            VARIANTS[variant].apply(self.in_regime(regime)[0])
+            for variant in self.variants
+            for regime in self.regime_names()
+        ]
+        return expanded(self.probes, models)
 
     def in_regime(self, name: str) -> tuple[ModelConfig, TrainingConfig]:
         """Model and training with one regime's overrides applied."""

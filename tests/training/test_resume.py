@@ -55,6 +55,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         data = { corpus = "./text.txt" }
         execution = { checkpoint_every = 4, threads = 1, stack_width = 3 }
         evaluation = { curve_every = 5, curve_windows = 2 }
+        probes = { all = 3, cosine = 2 }
         """
     )
     return path

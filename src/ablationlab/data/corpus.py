@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,21 @@ from ablationlab.records import Corpus
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
-    """Training and validation tokens, with the record that identifies them."""
+    """Training and validation tokens, with the record that identifies them.
+
+    ``sources``: each file, or the named text, with the first training token that comes from it.
+    """
 
     record: Corpus
     tokenizer: CharTokenizer
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
+    sources: tuple[tuple[str, int], ...] = (("text", 0),)
 
 
 def load_corpus(config: DataConfig) -> TokenizedCorpus:
     """Fetch or read, tokenize, and hold out the last share of the text."""
-    text, source, sha256 = _read(config.corpus)
+    text, source, sha256, parts = _read(config.corpus)
     tokenizer = TOKENIZERS[config.tokenizer].of(text)
     tokens = tokenizer.encode(text)
     cut = int(len(tokens) * (1 - config.validation))
@@ -46,7 +51,12 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
         validation_bytes=len(tokenizer.decode(validation[1:]).encode()),
         characters=tokenizer.characters,
     )
-    return TokenizedCorpus(record, tokenizer, train, validation)
+    sources, start = [], 0
+    for (name, first), (_, end) in pairwise([*parts, ("", len(text))]):
+        if start < len(train):
+            sources.append((name, start))
+        start += len(tokenizer.encode(text[first:end])) if len(parts) > 1 else len(tokens)
+    return TokenizedCorpus(record, tokenizer, train, validation, tuple(sources))
 
 
 def check_length(corpus: Corpus, context: int) -> None:
@@ -59,16 +69,21 @@ def check_length(corpus: Corpus, context: int) -> None:
             )
 
 
-def _read(corpus: str) -> tuple[str, str, str]:
+def _read(corpus: str) -> tuple[str, str, str, list[tuple[str, int]]]:
+    """The text, where it is from, its hash, and its parts: each with its first character."""
     if looks_like_path(corpus):
         path = Path(corpus)
         files = _text_files(path)
         texts = [_utf8(file) for file in files]
         text = "\n".join(texts)
         origin = f"path {path}" if len(files) == 1 else f"path {path} ({len(files)} files)"
-        return text, origin, hashlib.sha256(text.encode()).hexdigest()
+        firsts = np.cumsum([0, *(len(one) + 1 for one in texts[:-1])]).tolist()
+        names = [file.name if file == path else file.relative_to(path).as_posix() for file in files]
+        parts = list(zip(names, firsts, strict=True))
+        return text, origin, hashlib.sha256(text.encode()).hexdigest(), parts
     source = SOURCES[corpus]
-    return _utf8(fetch(source)), f"named source, canonical address {source.url}", source.sha256
+    origin = f"named source, canonical address {source.url}"
+    return _utf8(fetch(source)), origin, source.sha256, [(corpus, 0)]
 
 
 def _text_files(path: Path) -> list[Path]:

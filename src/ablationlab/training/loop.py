@@ -19,6 +19,7 @@ from ablationlab.errors import PlanError, RecordError
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.optim import lr_factor
 from ablationlab.parameters import weight_digest
+from ablationlab.probes.records import read_probes, to_parquet
 from ablationlab.records import (
     Checkpoint,
     Divergence,
@@ -33,10 +34,13 @@ from ablationlab.records import (
     Timing,
 )
 from ablationlab.stability_course import EarlyWarning
+from ablationlab.storage import replace
 from ablationlab.study import Study
 from ablationlab.training import checkpoints
+from ablationlab.training.append_log import AppendLog
 from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.metrics_log import MetricsLog
+from ablationlab.training.probing import StackProbes
 from ablationlab.training.resume import resume_point
 from ablationlab.training.run_record import ensure_run_record
 from ablationlab.training.stack import FEED, Member, Stack
@@ -81,6 +85,7 @@ class _Run:
     folder: RunFolder
     order: OrderHash
     log: MetricsLog | None  # None when the run has its result already
+    probe_log: AppendLog | None = None  # None in a study without probes, too
     divergence: Divergence | None = None
     last_norm: float | None = None
     order_at_divergence: str | None = None
@@ -192,6 +197,7 @@ class StackTrainer:
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[_Run] = []
+        self.probes = StackProbes(self.study.probe_intervals(), self.stack, self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
@@ -199,7 +205,7 @@ class StackTrainer:
                 OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
             )
             log = None if folder.done else MetricsLog(folder, record)
-            member = _Run(run, folder, order, log)
+            member = _Run(run, folder, order, log, None if log is None else self.probes.open_log(folder, record))
             if saved is not None and record is not None:
                 self.stack.restore(slot, saved.state, alive=record.divergence is None)
                 member.divergence, member.last_norm = record.divergence, record.last_gradient_norm
@@ -232,8 +238,9 @@ class StackTrainer:
             self._finish(step)
         finally:
             for run in self.runs:
-                if run.log is not None:
-                    run.log.close()
+                for log in (run.log, run.probe_log):
+                    if log is not None:
+                        log.close()
 
     def _all_diverged(self) -> bool:
         return all(run.divergence is not None for run in self.runs)
@@ -246,14 +253,19 @@ class StackTrainer:
         last = self._next_stop(done)
         steps = range(done + 1, last + 1)
         offsets = np.stack([self.stack.offsets(step) for step in steps])
+        due = self.probes.due(last)
         self.stack.feed(done + 1, offsets)
-        for _ in steps:
-            self.stack.advance()
+        for step in steps:
+            self.stack.advance(watch=step == last and bool(due))
         orders = []
         for step_offsets in offsets:
+            self.probes.fed(step_offsets)
             for slot, run in enumerate(self.runs):
                 run.order.feed(step_offsets[slot])
             orders.append(tuple(run.order.value for run in self.runs))
+        if due:
+            for note in self.probes.observe(last, due):
+                self._report(last, note=note)
         every = self.study.evaluation.curve_every
         curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
         self._pending.append(_Chunk(steps, _Fetch(torch.stack(self.stack.measured())), orders, curve))
@@ -264,10 +276,11 @@ class StackTrainer:
         return last
 
     def _next_stop(self, done: int) -> int:
-        """The CPU looks up after every step; a GPU goes on until a checkpoint, a point of the curve, or `FEED` steps."""
+        """The CPU looks up after every step; a GPU goes on until a checkpoint, a curve point, a probe, or `FEED` steps."""
         if self.stack.device.type != "cuda":
             return done + 1
         stops = [done + FEED, self.steps]
+        stops += [step for step in range(done + 1, min(stops)) if self.probes.due(step)]
         for every in (self.study.execution.checkpoint_every, self.study.evaluation.curve_every):
             if isinstance(every, int):
                 stops.append((done // every + 1) * every)
@@ -337,6 +350,9 @@ class StackTrainer:
                     run.order_at_divergence = chunk.orders[position][slot]
             if run.log is not None and lines:
                 run.log.append(lines)
+        for run, probed in zip(self.runs, self.probes.drain(), strict=True):
+            if run.probe_log is not None and probed:
+                run.probe_log.write("".join(line.to_line() for line in probed))
         losses, norms, *_ = values[-1]
         note = f"early warning: {'; '.join(warnings)}" if warnings else ""
         self._report(rows[-1][0].steps[-1], losses, norms, note)
@@ -380,6 +396,7 @@ class StackTrainer:
             if run.log is None:
                 continue
             size, digest = run.log.settle()
+            pinned = None if run.probe_log is None else run.probe_log.settle()
             state = self.stack.state(slot)
             record = Checkpoint(
                 id=run.planned.id,
@@ -388,6 +405,8 @@ class StackTrainer:
                 files={},
                 metrics_bytes=size,
                 metrics_sha256=digest,
+                probes_bytes=None if pinned is None else pinned[0],
+                probes_sha256=None if pinned is None else pinned[1],
                 data_order_hash=run.order_at_divergence or run.order.value,
                 divergence=run.divergence,
                 last_gradient_norm=run.last_norm,
@@ -422,6 +441,8 @@ class StackTrainer:
             if totals is not None and run.divergence is None:
                 measured |= run_metrics(totals, slot, self.corpus.record.validation_bytes)
                 measured["final_gradient_norm"] = run.last_norm
+            if run.probe_log is not None:
+                replace(run.folder.probe_table, to_parquet(run.planned.id, read_probes(run.folder)))
             seconds = saved.record.train_seconds
             Result(
                 id=run.planned.id,

@@ -10,6 +10,7 @@ from ablationlab.storage import sweep
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
 from ablationlab.training.metrics_log import kept_part
+from ablationlab.training.probing import kept_probes
 
 
 @dataclass(frozen=True)
@@ -56,4 +57,5 @@ def _sound(folder: RunFolder, step: int, plan_hash: str) -> Saved:
     if (saved.record.id, saved.record.plan_hash) != (folder.path.name, plan_hash):
         raise RecordError(f"{checkpoints.path_of(folder, step)} belongs to another run or another plan")
     kept_part(folder, saved.record)
+    kept_probes(folder, saved.record)
     return saved

@@ -43,6 +43,15 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Watched:
+    """What probes need of a step and training itself does not keep."""
+
+    before_RP: Tensor  # the weights that the gradient was taken at
+    gradient_RP: Tensor  # before clipping
+    windows_RBT: Tensor  # inputs and targets: context + 1 tokens
+
+
+@dataclass(frozen=True)
 class Layout:
     """Where each parameter lives in a row: the union of what the members own."""
 
@@ -136,9 +145,10 @@ class Stack:
         self.lr_R = np.array([member.lr for member in padded])
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self.train_tokens = torch.from_numpy(train_tokens).to(device)
-        self.gradient_RP: Tensor | None = None  # of the last step, before clipping
-        self.windows_RBT: Tensor | None = None  # what the last step saw: one context and the token after it
+        self._gradient_RP: Tensor | None = None
+        self._windows_RBT: Tensor | None = None
         self._owned_R = torch.tensor([float(parameter_count(m.model)) for m in padded], device=device)
+        self.watched: Watched | None = None
         self._window = torch.arange(self.model.context + 1, device=device)
         self._sites = dropout_sites(self.model)
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
@@ -187,23 +197,29 @@ class Stack:
             host = host.pin_memory()
         buffer[: len(host)].copy_(host, non_blocking=True)
 
-    def advance(self) -> None:
-        """Make the next step of those fed."""
-        if not fused(self.weights_RP):
+    def advance(self, *, watch: bool = False) -> None:
+        """Make the next step of those fed. With ``watch``, what the probes need of it stands in ``watched`` until the next."""
+        before = self.weights_RP.detach().clone() if watch else None
+        if fused(self.weights_RP):
+            if self._graph is None:
+                self._graph = self._record()
+            self._graph.replay()
+        else:
             self._step()
-            return
-        if self._graph is None:
-            self._graph = self._record()
-        self._graph.replay()
+        self.watched = None
+        if before is not None:
+            assert self._gradient_RP is not None
+            assert self._windows_RBT is not None
+            self.watched = Watched(before, self._gradient_RP, self._windows_RBT)
 
     def measured(self) -> Measured:
         """What the steps fed last have said, once all of them are made; waits for nothing."""
         return Measured(*self._measured[: self._fed].clone().unbind(1))
 
-    def train_step(self, step: int, offsets_RB: NDArray[np.int64]) -> Measured:
+    def train_step(self, step: int, offsets_RB: NDArray[np.int64], *, watch: bool = False) -> Measured:
         """Feed and make a single step."""
         self.feed(step, offsets_RB[None])
-        self.advance()
+        self.advance(watch=watch)
         return Measured(*(values[0] for values in self.measured()))
 
     def _step(self) -> None:
@@ -214,21 +230,21 @@ class Stack:
         offsets, lr, clock_3, keys = (
             buffer.index_select(0, self._cursor)[0] for buffer in (self._offsets, self._lr, self._clock, self._keys)
         )
-        self.windows_RBT = self.train_tokens[offsets[:, :, None] + self._window]
+        self._windows_RBT = self.train_tokens[offsets[:, :, None] + self._window]
         losses = training_loss_R(
             self.layout.views(self.weights_RP, self.dtype),
-            self.windows_RBT[..., :-1],
-            self.windows_RBT[..., 1:],
+            self._windows_RBT[..., :-1],
+            self._windows_RBT[..., 1:],
             self.model,
             self.fronts,
             dtype=self.dtype,
             dropout=Dropout(self.model.dropout, self._sites, keys) if self.model.dropout else None,
         )
-        (self.gradient_RP,) = torch.autograd.grad(losses.sum(), self.weights_RP)
+        (self._gradient_RP,) = torch.autograd.grad(losses.sum(), self.weights_RP)
         with torch.no_grad():
-            norms = gradient_norm_R(self.gradient_RP)
+            norms = gradient_norm_R(self._gradient_RP)
             self.alive_R.logical_and_(losses.isfinite() & norms.isfinite())
-            total, top = self.optimizer.update(self.weights_RP, self.gradient_RP, norms, lr, clock_3, self.alive_R)
+            total, top = self.optimizer.update(self.weights_RP, self._gradient_RP, norms, lr, clock_3, self.alive_R)
             said = torch.stack([losses.detach(), norms, total / self._owned_R, top])
             self._measured.copy_(torch.where(self._row == self._cursor, said, self._measured))
             self._cursor.add_(1)
@@ -246,7 +262,7 @@ class Stack:
         torch.cuda.current_stream().wait_stream(side)
         for tensor, before in zip(state, kept, strict=True):
             tensor.copy_(before)
-        self.gradient_RP = self.windows_RBT = None
+        self._gradient_RP = self._windows_RBT = None
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step()

@@ -1,0 +1,128 @@
+"""What probes cost: training with and without them, interleaved in one process.
+
+    python benchmarks/probes.py [--study studies/embedding-norm.toml] [--rounds 12] [--device auto]
+
+One stack of the study is trained on in short turns: N steps with no probe due, then the same with every probe of the
+study looking once, in an order that changes, so that a machine's mood falls on both. On a CPU processor time counts,
+which a busy neighbour disturbs less than the clock; on a GPU, the clock. Printed: the time of one look at all probes in units
+of a step (with --each, of every probe by itself), and the ratio of training time with and without them that follows for the
+study's intervals and steps, with its spread over rounds. The promise is at most 3 %.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from ablationlab.config import ModelConfig, TrainingConfig, validated
+from ablationlab.data.corpus import load_corpus
+from ablationlab.plan import make_plan
+from ablationlab.probes.catalog import is_due
+from ablationlab.study import load_study
+from ablationlab.training.device import compute_dtype, prepare
+from ablationlab.training.probing import StackProbes
+from ablationlab.training.stack import Member, Stack
+
+PROMISE = 0.03
+
+
+def timed(work: Callable[[], None], device: torch.device) -> float:
+    """Seconds of *work*: of this process on a CPU; by the clock on a GPU, its queue emptied before and after."""
+    if device.type == "cpu":
+        began = time.process_time()
+        work()
+        return time.process_time() - began
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--study", type=Path, default=Path("studies/embedding-norm.toml"))
+    parser.add_argument("--rounds", type=int, default=12)
+    parser.add_argument("--turn", type=int, default=1, help="Steps in a turn.")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
+    parser.add_argument("--each", action="store_true", help="Time every probe by itself too.")
+    options = parser.parse_args()
+    device_name: Literal["auto", "cpu", "cuda"] = options.device
+
+    study = load_study(options.study)
+    corpus = load_corpus(study.data)
+    plan = make_plan(study, corpus, device_name, None)
+    planned = [plan.run(run_id) for run_id in plan.stacks[0]]
+    training = validated(TrainingConfig, planned[0].training)
+    steps = planned[0].budget.steps
+    device = prepare(plan.execution)
+    stack = Stack(
+        [Member(run.id, run.seed, run.lr, validated(ModelConfig, run.model)) for run in planned],
+        plan.execution.stack_width,
+        training,
+        steps,
+        corpus.train,
+        device,
+        compute_dtype(plan.execution.precision),
+    )
+    intervals = study.probe_intervals()
+    if not intervals:
+        raise SystemExit(f"{options.study} switches no probe on")
+    probes = StackProbes(intervals, stack, corpus, 0)
+    names = tuple(probes.intervals)
+    number = 0
+
+    def turn(due: tuple[str, ...]) -> None:
+        nonlocal number
+        for position in range(options.turn):
+            number += 1
+            offsets = stack.offsets(number)
+            probes.fed(offsets)
+            looking = due if position == options.turn - 1 else ()
+            stack.train_step(number, offsets, watch=bool(looking))
+            if looking:
+                probes.observe(number, looking)
+                for lines in probes.drain():
+                    for line in lines:
+                        line.to_line()
+
+    for due in ((), names, (), names):  # warm up
+        turn(due)
+    sets = {"all": names, **({name: (name,) for name in names} if options.each else {})}
+    costs: dict[str, list[float]] = {label: [] for label in sets}
+    for round_ in range(options.rounds):
+        for label, due in sets.items():
+            seconds = {}
+            for on in (True, False) if round_ % 2 else (False, True):
+                seconds[on] = timed(lambda due=due, on=on: turn(due if on else ()), device)  # type: ignore[misc]
+            costs[label].append((seconds[True] - seconds[False]) / (seconds[False] / options.turn))
+    assert not probes.failed, probes.failed
+
+    looks = {name: sum(is_due(step, every, steps) for step in range(1, steps + 1)) for name, every in intervals.items()}
+    most = max(looks.values())
+    print(f"{options.study}: {len(planned)} runs a stack, {plan.execution.device_name}, {plan.execution.precision},")
+    print(f"{plan.execution.threads} thread(s); {len(names)} probes, at most {most} looks in {steps} steps")
+    for label, found in costs.items():
+        cost = statistics.median(found)
+        low, high = (
+            (statistics.quantiles(found, n=4)[i] for i in (0, 2)) if len(found) > 3 else (min(found), max(found))
+        )
+        share = 1 + (most if label == "all" else looks[label]) / steps * cost
+        print(f"  {label:18} {cost:7.3f} steps a look (quartiles {low:.3f} to {high:.3f}); on / off = {share:.4f}")
+    ratio = [1 + most / steps * cost for cost in costs["all"]]
+    spread = statistics.stdev(ratio) if len(ratio) > 1 else 0.0
+    verdict = "within" if statistics.median(ratio) - 1 <= PROMISE else "OVER"
+    print(
+        f"on / off of training: {statistics.median(ratio):.4f} (SD over rounds {spread:.4f}); {verdict} {PROMISE:.0%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

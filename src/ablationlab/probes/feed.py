@@ -1,0 +1,115 @@
+"""What was really fed to a stack's runs, from the first step on: which sources, which classes, how much of it again.
+
+It is told the offsets of every step that is trained. After a resume, the steps before are drawn again from their named
+streams: the checkpoint's data-order hash says that these were the ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablationlab.probes.catalog import NGRAM
+from ablationlab.probes.vocabulary import CLASSES, Vocabulary
+
+# Distinct n-grams remembered per seed, about. Past it, only those whose hash falls into one of `_keep` classes are counted:
+# a sample of kinds of n-grams, drawn by content, so that the rate stays unbiased and memory small.
+REMEMBERED = 2**15
+_BASE = 0x9E3779B97F4A7C15  # an odd constant: 2**64 / golden ratio
+
+
+class Feed:
+    """Running counts per seed; runs of one seed are fed the same and share them."""
+
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        train: NDArray[np.int64],
+        context: int,
+        vocabulary: Vocabulary,
+        sources: Sequence[tuple[str, int]],
+        planned_windows: int,
+        *,
+        ngrams: bool = True,
+    ) -> None:
+        self.seeds, self._train, self._context, self._ngrams = tuple(seeds), train, context, ngrams
+        self._vocabulary = vocabulary
+        self._names = tuple(name for name, _ in sources)
+        self._starts = np.array([start for _, start in sources], dtype=np.int64)
+        per_window = max(context + 1 - NGRAM + 1, 1)
+        self._keep = max(1, -(-planned_windows * per_window // REMEMBERED))
+        distinct = dict.fromkeys(seeds)
+        self._class_counts = {seed: np.zeros(len(CLASSES), dtype=np.int64) for seed in distinct}
+        self._source_counts = {seed: np.zeros(len(sources), dtype=np.int64) for seed in distinct}
+        self._seen = {seed: np.zeros(0, dtype=np.uint64) for seed in distinct}
+        self._counted = dict.fromkeys(distinct, 0)
+        self._waiting: dict[int, list[NDArray[np.int64]]] = {seed: [] for seed in distinct}
+
+    def take(self, offsets_RB: NDArray[np.int64]) -> None:
+        """One step's offsets; counted when somebody asks."""
+        for position, seed in enumerate(self.seeds):
+            if self.seeds.index(seed) == position:
+                self._waiting[seed].append(offsets_RB[position])
+
+    def replay(self, steps: int, offsets: Callable[[int], NDArray[np.int64]]) -> None:
+        """The steps before a resume."""
+        for step in range(1, steps + 1):
+            self.take(offsets(step))
+
+    def classes(self, seed: int) -> dict[str, float]:
+        """Share of the tokens fed so far, by token class."""
+        self._count(seed)
+        counts = self._class_counts[seed]
+        return {name: float(counts[CLASSES.index(name)] / max(counts.sum(), 1)) for name in self._vocabulary.members}
+
+    def sources(self, seed: int) -> dict[str, float]:
+        """Share of the tokens fed so far, by the source that they come from."""
+        self._count(seed)
+        counts = self._source_counts[seed]
+        return {name: float(count / max(counts.sum(), 1)) for name, count in zip(self._names, counts, strict=True)}
+
+    def duplicates(self, seed: int) -> float:
+        """1 - distinct / all, over the n-grams fed so far (of a sample of kinds where there are many)."""
+        self._count(seed)
+        counted = self._counted[seed]
+        return 1 - len(self._seen[seed]) / counted if counted else 0.0
+
+    def _count(self, seed: int) -> None:
+        waiting, self._waiting[seed] = self._waiting[seed], []
+        if not waiting:
+            return
+        starts = np.concatenate(waiting)
+        positions = starts[:, None] + np.arange(self._context)  # the inputs; the last target is no input
+        tokens = self._train[positions]
+        classes = np.bincount(tokens.reshape(-1), minlength=len(self._vocabulary.texts))
+        self._class_counts[seed] += np.bincount(
+            self._vocabulary.class_V, weights=classes, minlength=len(CLASSES)
+        ).astype(np.int64)
+        if len(self._starts) == 1:
+            self._source_counts[seed] += tokens.size
+        else:
+            found = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1
+            self._source_counts[seed] += np.bincount(found, minlength=len(self._starts))
+        if self._ngrams:
+            windows = self._train[starts[:, None] + np.arange(self._context + 1)]
+            kept = _hashes(windows)
+            kept = kept[kept % np.uint64(self._keep) == 0]
+            self._counted[seed] += kept.size
+            self._seen[seed] = np.union1d(self._seen[seed], kept)
+
+
+def _hashes(windows_NT: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """A 64-bit polynomial hash of every n-gram inside every window, mixed so that its remainders are even."""
+    length = windows_NT.shape[1] - NGRAM + 1
+    if length < 1:
+        return np.zeros(0, dtype=np.uint64)
+    tokens = windows_NT.astype(np.uint64) + np.uint64(1)
+    total = np.zeros((len(tokens), length), dtype=np.uint64)
+    for place in range(NGRAM):
+        total = total * np.uint64(_BASE) + tokens[:, place : place + length]
+    total ^= total >> np.uint64(31)
+    total *= np.uint64(0xBF58476D1CE4E5B9)
+    total ^= total >> np.uint64(27)
+    return total.reshape(-1)

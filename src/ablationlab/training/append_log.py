@@ -1,0 +1,63 @@
+"""A file of one run that only grows while it trains, and is cut back to the checkpoint when it goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from io import BufferedRandom
+from pathlib import Path
+
+from ablationlab.errors import RecordError
+from ablationlab.storage import storage_errors, sync_folder
+
+
+class AppendLog:
+    """An open file with the running hash of its content. *kept* is what the checkpoint pinned, None at the start."""
+
+    def __init__(self, path: Path, header: str, kept: bytes | None) -> None:
+        self.path = path
+        head = header.encode() if kept is None else kept
+        with storage_errors(self.path):
+            self._file: BufferedRandom = open(self.path, "r+b" if self.path.exists() else "w+b")  # noqa: PTH123, SIM115
+            self._file.truncate(0 if kept is None else len(head))
+            self._file.seek(0, os.SEEK_END)
+            if kept is None:
+                self._file.write(head)
+            sync_folder(path.parent)
+        self._hash = hashlib.sha256(head)
+        self._bytes = len(head)
+
+    def write(self, text: str) -> None:
+        """Write whole lines through to the operating system."""
+        data = text.encode()
+        with storage_errors(self.path):
+            self._file.write(data)
+            self._file.flush()
+        self._hash.update(data)
+        self._bytes += len(data)
+
+    def settle(self) -> tuple[int, str]:
+        """Flush to the device; returns the length and hash that a checkpoint pins."""
+        with storage_errors(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        return self._bytes, self._hash.hexdigest()
+
+    def close(self) -> None:
+        """Close the file; what a full disk refuses here is not pinned by any checkpoint and not missed."""
+        try:
+            self._file.close()
+        except OSError:
+            return
+
+
+def pinned_part(path: Path, size: int, sha256: str, step: int) -> bytes:
+    """The bytes of *path* that belong to a checkpoint; `RecordError` if they are not what it pinned."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(size)
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise RecordError(f"{path} does not match the checkpoint of step {step}")
+    return data

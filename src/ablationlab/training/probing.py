@@ -1,0 +1,173 @@
+"""The probes of one stack in training: when they are due, what they write, and what happens when one fails.
+
+A probe that raises is switched off for the stack, with a line in every run's probes.jsonl and a note to the user; training
+goes on. Numbers stay on the device until the loop drains; a run that has diverged is not recorded any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablationlab.data.batches import batch_offsets
+from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.probes.catalog import PROBES, is_due
+from ablationlab.probes.feed import Feed
+from ablationlab.probes.measure import MEASUREMENTS
+from ablationlab.probes.records import HEADER, ProbeLine, Row, failures, parse
+from ablationlab.probes.snapshot import Reading, Snapshot
+from ablationlab.probes.vocabulary import Vocabulary
+from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.training.append_log import AppendLog, pinned_part
+from ablationlab.training.stack import Stack
+
+_LONGEST_ERROR = 300
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What one probe read after one step, still on the device, or the error that ended it."""
+
+    step: int
+    probe: str
+    alive_R: Tensor
+    readings: tuple[Reading, ...] = ()
+    values_RN: Tensor | None = None  # all readings side by side, copied: the stack's buffers move on
+    error: str | None = None
+
+
+class StackProbes:
+    """All probes of a stack. ``intervals`` is empty in a study without probes: then nothing is done."""
+
+    def __init__(self, intervals: Mapping[str, int], stack: Stack, corpus: TokenizedCorpus, start: int) -> None:
+        models = [member.model for member in stack.members]
+        self.intervals = {
+            name: every
+            for name, every in intervals.items()
+            if any(PROBES[name].need(model) is None for model in models)
+        }
+        self.stack, self.steps = stack, stack.steps
+        self.failed: set[str] = set()
+        self._pending: list[_Measured] = []
+        self._feed: Feed | None = None
+        if not self.intervals:
+            return
+        self._vocabulary = Vocabulary.of(corpus.tokenizer, corpus.train)
+        shape = {
+            "batch": stack.training.batch,
+            "context": stack.model.context,
+            "train_tokens": len(corpus.train),
+        }
+        self._feed = Feed(
+            stack.seeds,
+            corpus.train,
+            stack.model.context,
+            self._vocabulary,
+            corpus.sources,
+            self.steps * stack.training.batch,
+            ngrams="duplicate-ngrams" in self.intervals,
+        )
+        self._feed.replay(start, lambda step: np.stack([batch_offsets(seed, step, **shape) for seed in stack.seeds]))
+
+    def due(self, step: int) -> tuple[str, ...]:
+        """Names of the probes that look after this step."""
+        return tuple(
+            name
+            for name, every in self.intervals.items()
+            if name not in self.failed and is_due(step, every, self.steps)
+        )
+
+    def fed(self, offsets_RB: NDArray[np.int64]) -> None:
+        """Tell what a step is fed; every step, due or not."""
+        if self._feed is not None:
+            self._feed.take(offsets_RB)
+
+    def observe(self, step: int, due: Sequence[str]) -> list[str]:
+        """Let the probes that are due look at the stack after *step*, which was watched; notes on those that failed."""
+        stack, watched = self.stack, self.stack.watched
+        assert self._feed is not None
+        assert watched is not None
+        snapshot = Snapshot(
+            step=step,
+            model=stack.model,
+            training=stack.training,
+            fronts=stack.fronts,
+            layout=stack.layout,
+            weights_RP=stack.weights_RP.detach(),
+            before_RP=watched.before_RP,
+            gradient_RP=watched.gradient_RP,
+            v_RP=stack.optimizer.v_RP,
+            alive_R=stack.alive_R.clone(),
+            windows_RBT=watched.windows_RBT,
+            dtype=stack.dtype,
+            seeds=stack.seeds,
+            vocabulary=self._vocabulary,
+            feed=self._feed,
+            backward=any(PROBES[name].backward for name in due),
+        )
+        return self.look(snapshot, due)
+
+    def look(self, snapshot: Snapshot, due: Sequence[str]) -> list[str]:
+        """Measure; a probe that raises is switched off and reported."""
+        notes = []
+        for name in due:
+            try:
+                with torch.no_grad():
+                    readings = tuple(MEASUREMENTS[name](snapshot))
+                    values = _side_by_side(readings, snapshot.weights_RP)
+                self._pending.append(_Measured(snapshot.step, name, snapshot.alive_R, readings, values))
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+                self.failed.add(name)
+                self._pending.append(_Measured(snapshot.step, name, snapshot.alive_R, error=text))
+                notes.append(f"probe {name} failed at step {snapshot.step} and is off from here on: {text}")
+        return notes
+
+    def drain(self) -> list[list[ProbeLine]]:
+        """Lines of every member since the last time, brought to the host."""
+        pending, self._pending = self._pending, []
+        found: list[list[ProbeLine]] = [[] for _ in self.stack.members]
+        for measured in pending:
+            alive = measured.alive_R.tolist()
+            table = [] if measured.values_RN is None else measured.values_RN.tolist()
+            labels = [(reading, group, at) for reading in measured.readings for group, at in reading.labels]
+            for slot, lines in enumerate(found):
+                if not alive[slot]:
+                    continue
+                values = table[slot] if table else []
+                rows = tuple(
+                    Row(reading.measure, group, at, value)
+                    for (reading, group, at), value in zip(labels, values, strict=True)
+                    if reading.has_R is None or reading.has_R[slot]
+                )
+                if rows or measured.error is not None:
+                    lines.append(ProbeLine(step=measured.step, probe=measured.probe, rows=rows, error=measured.error))
+        return found
+
+    def open_log(self, folder: RunFolder, checkpoint: Checkpoint | None) -> AppendLog | None:
+        """A run's probes.jsonl, cut back to its checkpoint; probes that had failed by then stay off."""
+        if not self.intervals:
+            return None
+        kept = None if checkpoint is None else kept_probes(folder, checkpoint)
+        if kept is not None:
+            self.failed |= failures(parse(kept, str(folder.probes))).keys()
+        return AppendLog(folder.probes, HEADER, kept)
+
+
+def kept_probes(folder: RunFolder, checkpoint: Checkpoint) -> bytes | None:
+    """The bytes of probes.jsonl that belong to a checkpoint; None where it has no probes."""
+    if checkpoint.probes_bytes is None or checkpoint.probes_sha256 is None:
+        return None
+    return pinned_part(folder.probes, checkpoint.probes_bytes, checkpoint.probes_sha256, checkpoint.step)
+
+
+def _side_by_side(readings: Sequence[Reading], like_RP: Tensor) -> Tensor | None:
+    if not readings:
+        return None
+    runs, device = like_RP.shape[0], like_RP.device
+    return torch.cat([reading.values.to(device, torch.float64).reshape(runs, -1) for reading in readings], dim=1)
