@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ablationlab.model import embed, forward, loss_R
+from ablationlab.ops import add
 from ablationlab.probes.activations import attention, output, residual
 from ablationlab.probes.bound import gradient_bound, mlp_jacobian, spectral_norm
 from ablationlab.probes.taps import tapped
@@ -142,7 +143,7 @@ def test_the_mlps_jacobian_is_autograds(snapshot):
 
         def sublayer(x, mine=mine):
             x = x.view(1, 1, 1, -1)
-            y = x + mlp(mine, layer_norm(mine, "blocks.0.norm2", x, MODEL), "blocks.0", torch.float32, None)
+            y = add(x, *mlp(mine, layer_norm(mine, "blocks.0.norm2", x, MODEL), "blocks.0", MODEL, torch.float32, None))
             return y.flatten()
 
         for place, token in enumerate(chosen):

@@ -198,7 +198,7 @@ class Stack:
         buffer[: len(host)].copy_(host, non_blocking=True)
 
     def advance(self, *, watch: bool = False) -> None:
-        """Make the next step of those fed. With ``watch``, what the probes need of it stands in ``watched`` until the next."""
+        """Make the next step of those fed. With ``watch``, what probes need of it stands in ``watched`` until the next."""
         before = self.weights_RP.detach().clone() if watch else None
         if fused(self.weights_RP):
             if self._graph is None:
