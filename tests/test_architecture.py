@@ -12,12 +12,23 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 FLOORS = (
     ("errors", "registry", "terminal"),
-    ("config", "seeding", "metrics", "storage", "records", "environment", "problems", "stats", "conclusions"),
+    (
+        "config",
+        "seeding",
+        "metrics",
+        "storage",
+        "records",
+        "environment",
+        "problems",
+        "stats",
+        "conclusions",
+        "evaluation_records",
+    ),
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
     ("tables", "tables_analysis", "tables_power", "progress", "report"),
-    ("cli", "verbs_analysis", "__init__", "__main__"),
+    ("cli", "verbs_analysis", "verbs_evaluate", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -99,7 +110,16 @@ TORCH_FREE = [
     "parameters",
     "stats",
 ]
-TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
+TORCH_FREE += [
+    "evaluation_records",
+    "verbs_evaluate",
+    "tables",
+    "progress",
+    "plan",
+    "executors.local",
+    "data.corpus",
+    "data.batches",
+]
 
 
 def test_the_statistics_and_report_side_never_imports_torch():

@@ -19,7 +19,7 @@ NUMERIC = (
     "config.py",
     "data",
     "dropout.py",
-    "evaluation",
+    "evaluation/perplexity.py",
     "model.py",
     "optim.py",
     "parameters.py",

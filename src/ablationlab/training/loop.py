@@ -32,7 +32,7 @@ from ablationlab.records import (
     Timing,
 )
 from ablationlab.study import Study
-from ablationlab.training import checkpoints
+from ablationlab.training import checkpoints, control
 from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.metrics_log import MetricsLog
 from ablationlab.training.resume import resume_point
@@ -188,6 +188,8 @@ class StackTrainer:
                     raise Stopped
                 step += 1
                 self._step(step)
+                if step == self._control_step:
+                    self._keep_control(step, began)
                 if step % self.study.execution.checkpoint_every == 0 and step < self.steps:
                     self._checkpoint(step, began)
             self._drain()
@@ -301,23 +303,38 @@ class StackTrainer:
                 continue
             size, digest = run.log.settle()
             state = self.stack.state(slot)
-            record = Checkpoint(
-                id=run.planned.id,
-                plan_hash=self.plan.plan_hash,
-                step=step,
-                files={},
-                metrics_bytes=size,
-                metrics_sha256=digest,
-                data_order_hash=run.order_at_divergence or run.order.value,
-                divergence=run.divergence,
-                last_gradient_norm=run.last_norm,
-                train_seconds=self.train_seconds + time.monotonic() - began,
-                history=self.history,
-            )
+            record = self._checkpoint_record(run, step, size, digest, began)
             checkpoints.save(run.folder, record, {"weights": state["weights"]} if final else state)
         for run in self.runs:
             if run.log is not None:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-2])
+
+    def _checkpoint_record(self, run: _Run, step: int, size: int, digest: str, began: float) -> Checkpoint:
+        return Checkpoint(
+            id=run.planned.id,
+            plan_hash=self.plan.plan_hash,
+            step=step,
+            files={},
+            metrics_bytes=size,
+            metrics_sha256=digest,
+            data_order_hash=run.order_at_divergence or run.order.value,
+            divergence=run.divergence,
+            last_gradient_norm=run.last_norm,
+            train_seconds=self.train_seconds + time.monotonic() - began,
+            history=self.history,
+        )
+
+    @property
+    def _control_step(self) -> int | None:
+        return control.step_of(self.steps) if self.study.evaluation.positive_control else None
+
+    def _keep_control(self, step: int, began: float) -> None:
+        """Keep the baseline's weights of this step, before any later checkpoint could make it unreachable."""
+        self._drain()
+        for slot, run in enumerate(self.runs):
+            if run.log is not None and run.divergence is None and run.planned.variant == self.study.baseline:
+                record = self._checkpoint_record(run, step, *run.log.settle(), began)
+                control.keep(run.folder, record, self.stack.state(slot)["weights"])
 
     def _finish(self, last_step: int) -> None:
         """Validate over the whole split and write the results; then the older checkpoints may go."""
