@@ -27,7 +27,7 @@ FLOORS = (
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "progress", "report"),
+    ("tables", "tables_analysis", "tables_evaluation", "tables_power", "progress", "report"),
     ("cli", "verbs_analysis", "verbs_evaluate", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

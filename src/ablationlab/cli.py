@@ -16,6 +16,8 @@ from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
+from ablationlab.verbs_evaluate import after_training
+from ablationlab.verbs_evaluate import register as register_evaluate
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -38,6 +40,7 @@ app = App(
 data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
 app.command(data_app)
 register(app)
+register_evaluate(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
@@ -196,6 +199,7 @@ def run(
         markup=False,
         highlight=False,
     )
+    after_training(resolved, results, console, device, workers)
     return judge(results, console)
 
 
@@ -300,7 +304,6 @@ def _say_what_waits(console: Console, study: Study) -> None:
         for name, there in (
             ("[sweep]", study.sweep is not None),
             ("[probes]", bool(study.probes)),
-            ("evaluation.tasks", bool(study.evaluation.tasks)),
         )
         if there
     ]

@@ -118,14 +118,15 @@ class TaskResult(Part):
     items: int
     choices: float | None  # mean number; None where nothing is chosen
     chance: float | None
-    accuracy: float
-    accuracy_se: float
+    accuracy: float | None
+    accuracy_se: float | None
     accuracy_norm: float | None  # by log-probability per byte, where the task defines it
-    log_probability: float  # of the right choice, mean over items, nats
+    log_probability: float | None  # of the right choice, mean over items, nats
     margin: float | None  # over the best wrong choice, nats
     probability: float | None  # of the right choice among the choices
     truncated: int  # items cut on the left to fit the context
     unknown_characters: int
+    harness: dict[str, float] = Field(default_factory=dict)  # the harness's own figures, by its own names
     calibration: CalibrationPart | None = None
     temperature: TemperaturePart | None = None
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.deviations import against_file, of_plan, of_runs
+from ablationlab.analysis.evaluations import Evaluated, read_evaluations, values_of, with_evaluation
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.conclusions import DeviationPart, LedgerPart, RunStabilityPart, Seed
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
@@ -46,7 +47,8 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     extra = tuple(pair for pair in extra if set(pair) <= set(study.variants))
     registered = study.contrasts + tuple(c.contrast for c in study.criteria if c.contrast is not None)
     checked = _check_arms(plan, results, done, registered + extra)
-    return Material(
+    evaluated = read_evaluations(plan, results, [run.planned for run in done if run.result.status == "finished"])
+    material = Material(
         name=study.name,
         question=study.question,
         source="records",
@@ -59,15 +61,16 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         contrasts=study.contrasts + extra,
         asks=tuple(Ask.from_criterion(criterion, registered=sealed) for criterion in study.criteria),
         metrics=dict(METRICS.items()),
-        values=_values(plan, done),
+        values=_values(plan, done) | (values_of(plan, evaluated, _whys(plan, done)) if evaluated else {}),
         tie_breakers=study.tie_breakers,
         spike_threshold=study.stability.spike_score,
         diverged=study.stability.diverged,
         runs=tuple(_stability(run, done, study.stability.spike_score) for run in plan.runs),
         ledger=LedgerPart(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
-        deviations=tuple(_deviations(plan, results, done, study, study_file, sealed)),
+        deviations=tuple(_deviations(plan, results, done, study, study_file, sealed, evaluated)),
         criteria=tuple(criterion.model_dump(mode="json") for criterion in study.criteria),
     )
+    return with_evaluation(material, plan, results, evaluated) if evaluated else material
 
 
 _LEDGER = (
@@ -150,6 +153,13 @@ def _value(run: DoneRun | None, name: str) -> float | str:
     return number_or_why(run.spike.score if name == "spike_score" else run.result.metrics.get(name))
 
 
+def _whys(plan: Plan, done: Sequence[DoneRun]) -> dict[str, str]:
+    """Why a run has no evaluation, for those that cannot have one."""
+    by_id = {run.planned.id: run for run in done}
+    whys = {planned.id: _value(by_id.get(planned.id), "validation_loss") for planned in plan.runs}
+    return {name: why for name, why in whys.items() if isinstance(why, str)}
+
+
 def _stability(planned: PlannedRun, done: Sequence[DoneRun], threshold: float) -> RunStabilityPart:
     run = next((one for one in done if one.planned.id == planned.id), None)
     where = {"run": planned.id, "variant": planned.variant, "regime": planned.regime, "seed": planned.seed}
@@ -183,12 +193,13 @@ def _deviations(
     study: Study,
     study_file: Study | None,
     sealed: bool,
+    evaluated: Evaluated | None,
 ) -> list[DeviationPart]:
     found = of_plan(sealed=sealed)
     found += of_runs(plan, results, {run.planned.id: (run.record, run.result) for run in done})
     if study_file is not None:
         found += against_file(study, study_file)
-    measured = {"spike_score"}.union(*(run.result.metrics for run in done))
+    measured = {"spike_score"}.union(*(run.result.metrics for run in done), evaluated.metrics if evaluated else ())
     for name in dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured):
         text = f"{name} is registered, but no run has a value of it: its question is not answered."
         found.append(DeviationPart(code="missing-metric", about=name, text=text))

@@ -10,9 +10,11 @@ from typing import Literal, NamedTuple
 from ablationlab.conclusions import (
     MACRO,
     DeviationPart,
+    EvaluationPart,
     LedgerPart,
     RunStabilityPart,
     Seed,
+    SensitivityPart,
 )
 from ablationlab.metrics import Metric
 from ablationlab.study import Criterion
@@ -77,6 +79,9 @@ class Material:
     ledger: LedgerPart | None = None
     deviations: tuple[DeviationPart, ...] = ()
     criteria: tuple[dict[str, object], ...] = field(default=())
+    #: By metric, task and regime: whether it can tell models apart at this scale.
+    sensitivity: Mapping[tuple[str, str | None, str], SensitivityPart] = field(default_factory=dict)
+    evaluation: EvaluationPart | None = None
 
     @property
     def primary(self) -> str | None:

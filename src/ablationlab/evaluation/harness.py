@@ -26,7 +26,7 @@ import torch
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from lm_eval import simple_evaluate
+    from lm_eval import evaluator, simple_evaluate
     from lm_eval.api.instance import Instance
     from lm_eval.api.model import TemplateLM
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
@@ -198,11 +198,17 @@ def quiet() -> Iterator[None]:
     """The harness's and datasets' own talk is held back; their exceptions are not."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
+    # It would ask git and the system about themselves on every call, for a second or two; our records say these things.
+    asked = {name: getattr(evaluator, name) for name in ("get_git_commit_hash", "add_env_info")}
+    for name in asked:
+        setattr(evaluator, name, lambda *_: None)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
+        for name, function in asked.items():
+            setattr(evaluator, name, function)
         logging.disable(level)
 
 

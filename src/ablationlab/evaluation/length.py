@@ -2,7 +2,7 @@
 
 Documents of twice the context are cut evenly from the validation split. The first window stands at a document's start;
 then, since positions are learned and none exists past the context, the window slides on by a quarter of it, its positions
-start again, and only its last quarter is scored. A model that leans on exact positions, or on the document's start, pays for it.
+start again, and only its last quarter is scored. A model that leans on exact positions, or on the document's start, pays.
 """
 
 from __future__ import annotations
