@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ablationlab.config import DataConfig
 from ablationlab.data.sources import SOURCES, fetch, looks_like_path
-from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
+from ablationlab.data.tokenizers import TOKENIZERS, Tokenizer
 from ablationlab.errors import DataError
 from ablationlab.records import Corpus
 
@@ -21,7 +21,7 @@ class TokenizedCorpus:
     """Training and validation tokens, with the record that identifies them."""
 
     record: Corpus
-    tokenizer: CharTokenizer
+    tokenizer: Tokenizer
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
 

@@ -295,7 +295,7 @@ def _write_suite(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report:
     path = suite_path(shop.results)
     known = {task.task_hash: task for task in Suite.read(path).tasks} if path.exists() else {}
     contexts = dict.fromkeys(int(run.model["context"]) for run in runs)
-    listed = {}
+    listed: dict[str, SuiteTask] = {}
     scorer = None
     for context in contexts:
         asked = shop.asked(context)

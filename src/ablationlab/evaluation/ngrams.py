@@ -107,5 +107,5 @@ class NgramScorer:
                 owner.append(number)
         logp = self.log_probabilities(*(np.asarray(column, dtype=np.int64) for column in (before2, before1, target)))
         owners = np.asarray(owner)
-        sums = np.stack([np.bincount(owners, weights=row, minlength=len(flat)) for row in logp])
+        sums = np.stack([np.bincount(owners, weights=row, minlength=len(flat)) for row in logp]).astype(np.float64)
         return Scores(sums, np.zeros(sums.shape, dtype=np.bool_), np.zeros(len(flat), dtype=np.bool_))

@@ -21,8 +21,12 @@ def metrics_of(found: Evaluation) -> dict[str, float | None]:
         metrics["choice_margin"] = over_tasks(zero, lambda task: task.margin)
         metrics["choice_probability"] = over_tasks(zero, lambda task: task.probability)
         calibrated = [task for task in zero if task.calibration is not None]
-        metrics["task_ece"] = over_tasks(calibrated, lambda t: t.calibration and t.calibration.ece_equal_mass_debiased)
-        metrics["task_brier"] = over_tasks(calibrated, lambda t: t.calibration and t.calibration.brier)
+        metrics["task_ece"] = over_tasks(
+            calibrated, lambda task: task.calibration.ece_equal_mass_debiased if task.calibration else None
+        )
+        metrics["task_brier"] = over_tasks(
+            calibrated, lambda task: task.calibration.brier if task.calibration else None
+        )
     if few:
         metrics["mean_task_accuracy_fewshot"] = over_tasks(few, lambda task: task.accuracy)
     if found.tokens is not None:

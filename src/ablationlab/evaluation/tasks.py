@@ -45,7 +45,7 @@ class AskedTask:
     @property
     def chooses(self) -> bool:
         """Whether it offers choices."""
-        return self.loaded.OUTPUT_TYPE == "multiple_choice"
+        return bool(self.loaded.OUTPUT_TYPE == "multiple_choice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +207,7 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
     source = name if _is_file(name) else name.removeprefix(STOCK)
     if _is_file(name) and not Path(name).is_file():
         raise DataError(f"task file {name}: no such file")
-    found = []
+    found: list[AskedTask] = []
     for fewshot in question.fewshot:
         try:
             with quiet():

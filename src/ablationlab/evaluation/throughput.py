@@ -27,12 +27,13 @@ BATCH = 4
 ROUNDS = 5
 
 
-class PeakBytes(TorchDispatchMode):
+class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of tensor storages that are made while it is on and still alive; ``peak`` is the most there were."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.alive = self.peak = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.alive: int = 0
+        self.peak: int = 0
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -126,4 +127,4 @@ def _timed(work: Callable[[], None], device: torch.device) -> float:
 def _peak(work: Callable[[], None]) -> int:
     with PeakBytes() as counted:
         work()
-    return counted.peak
+    return int(counted.peak)

@@ -30,15 +30,14 @@ class _Sums:
     """Running sums per run; T temperatures, C classes, P positions."""
 
     def __init__(self, runs: int, context: int, classes_V: NDArray[np.int64], device: torch.device) -> None:
-        shape = {"dtype": torch.float64}
-        self.position = torch.zeros(runs, context, **shape)  # type: ignore[arg-type]
-        self.positions = torch.zeros(context, **shape)  # type: ignore[arg-type]
-        self.by_class = torch.zeros(runs, len(CLASSES), **shape)  # type: ignore[arg-type]
-        self.classes = torch.zeros(len(CLASSES), **shape)  # type: ignore[arg-type]
-        self.heat = torch.zeros(2, runs, len(TEMPERATURES), **shape)  # type: ignore[arg-type]
+        self.position = torch.zeros(runs, context, dtype=torch.float64)
+        self.positions = torch.zeros(context, dtype=torch.float64)
+        self.by_class = torch.zeros(runs, len(CLASSES), dtype=torch.float64)
+        self.classes = torch.zeros(len(CLASSES), dtype=torch.float64)
+        self.heat = torch.zeros(2, runs, len(TEMPERATURES), dtype=torch.float64)
         self.halves = [0, 0]
-        self.brier = torch.zeros(runs, **shape)  # type: ignore[arg-type]
-        self.scale = torch.zeros(runs, **shape)  # type: ignore[arg-type]
+        self.brier = torch.zeros(runs, dtype=torch.float64)
+        self.scale = torch.zeros(runs, dtype=torch.float64)
         self.confidence: list[Tensor] = []
         self.right: list[Tensor] = []
         self.class_V = torch.from_numpy(classes_V).to(device)

@@ -22,7 +22,7 @@ from ablationlab.evaluation.summary import metrics_of
 from ablationlab.evaluation.tasks import Asked, AskedTask, Question, resolve
 from ablationlab.evaluation.text import ScoringTokens, token_classes
 from ablationlab.evaluation.tokens import token_parts
-from ablationlab.evaluation_records import Evaluation, HowPart, TaskKey, TaskResult
+from ablationlab.evaluation_records import Evaluation, HowPart, LengthPart, TaskKey, TaskResult
 from ablationlab.records import PlannedRun, ResultsFolder
 
 
@@ -87,7 +87,7 @@ def evaluate_unit(
         report("next tokens")
         stack = ScoredStack.of([one.final for one in waiting], shop.device, shop.width)
         tokens = token_parts(stack, shop.corpus.validation, shop.classes, shop.corpus.record.validation_bytes)
-        lengths = length_parts(stack, shop.corpus.validation) or [None] * len(waiting)
+        lengths: Sequence[LengthPart | None] = length_parts(stack, shop.corpus.validation) or [None] * len(waiting)
         for one, part, length in zip(waiting, tokens, lengths, strict=True):
             one.record = one.record.model_copy(update={"tokens": part, "length": length})
             _save(shop, one)
