@@ -46,15 +46,21 @@ class NgramScorer:
     def __init__(self, train: Ids, vocabulary: int) -> None:
         cut = max(3, int(len(train) * 0.9))
         self.vocabulary = vocabulary
-        self._tables = [_Table.of(self._keys(train[:cut], order)) for order in range(4)]
+        self._count(train[:cut])
         held_out = train[cut - 2 : cut + _HELD_OUT]
         self.weights = [self._fit(held_out, order) for order in (1, 2, 3)]
-        self._tables = [_Table.of(self._keys(train, order)) for order in range(4)]
+        self._count(train)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Members in the order of their length."""
         return NAMES
+
+    def _count(self, text: Ids) -> None:
+        """n-grams, and the histories that something follows."""
+        self._whole = {order: _Table.of(self._keys(text, order)) for order in (1, 2, 3)}
+        histories = {1: text, 2: text[:-1], 3: text[:-1]}
+        self._before = {order: _Table.of(self._keys(part, order - 1)) for order, part in histories.items()}
 
     def _keys(self, tokens: Ids, order: int) -> Ids:
         """One key per n-gram of that order, in the order of the text."""
@@ -66,7 +72,7 @@ class NgramScorer:
         return key
 
     def _terms(self, before2: Ids, before1: Ids, target: Ids) -> Floats:
-        """f of each order for each prediction: columns 1/V, f(c), f(c | b), f(c | a b); 0 where the history is new."""
+        """f of each order for each prediction: columns 1/V, f(c), f(c | b), f(c | a b)."""
         size = self.vocabulary
         pairs = (
             (target, np.zeros_like(target), 1),
@@ -75,8 +81,9 @@ class NgramScorer:
         )
         columns = [np.full(len(target), 1.0 / size)]
         for whole, history, order in pairs:
-            seen = self._tables[order - 1].count(history)
-            columns.append(np.divide(self._tables[order].count(whole), seen, out=np.zeros(len(target)), where=seen > 0))
+            seen = self._before[order].count(history)
+            shorter = columns[-1].copy()  # a history that never occurred says no more than its shorter part
+            columns.append(np.divide(self._whole[order].count(whole), seen, out=shorter, where=seen > 0))
         return np.stack(columns, axis=1)
 
     def _fit(self, text: Ids, order: int) -> Floats:
