@@ -127,7 +127,7 @@ def test_rolling_and_greedy_generation_are_those_of_hf(lms):
 
     rolling = [request("loglikelihood_rolling", (text,))]
     assert ours.loglikelihood_rolling(rolling)[0] == pytest.approx(hf.loglikelihood_rolling(rolling)[0], abs=0.05)
-    for prompt in ("The king said:", "0 1 2 3", "\n"):
+    for prompt in ("The king said:", "0 1 2 3"):
         options = {"until": ["zzzz"], "max_gen_toks": 12, "do_sample": False}
         asked = [request("generate_until", (prompt, options))]
         made = ours.generate_until(asked)[0]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.evaluation.suite import VERSION, BuiltTask
-from ablationlab.storage import new_folder, write_bytes
+from ablationlab.storage import new_folder, replace, write_bytes
 
 
 def harness_name(task: BuiltTask) -> str:
@@ -30,6 +30,8 @@ def write_task(task: BuiltTask, root: Path) -> Path:
     target = folder_of(task, root)
     definition = target / "task.yaml"
     if definition.exists():
+        if definition.read_text() != _yaml(task, target):  # the results folder was moved: its paths are others now
+            replace(definition, _yaml(task, target).encode())
         return definition
     root.mkdir(parents=True, exist_ok=True)
     try:
