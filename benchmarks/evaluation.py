@@ -136,8 +136,8 @@ def main() -> None:
         whole = tasks * (1 + CONTROLS) + sum(tokens) + lengths
         print(f"training: {median(steps):.3f} s a step, {training:.0f} s a run of {options.steps} steps")
         print(
-            f"evaluation: {whole:.0f} s a run: {len(items)} items {sum(scoring):.0f} s, the harness around them {again:.0f} s, "
-            f"a third of that again for the control; next tokens {sum(tokens):.0f} s, length {lengths:.0f} s"
+            f"evaluation: {whole:.0f} s a run: {len(items)} items {sum(scoring):.0f} s, the harness around them "
+            f"{again:.0f} s, a third of that again for the control; next tokens {sum(tokens):.0f} s, length {lengths:.0f} s"
         )
         print(f"evaluation / training = {whole / training:.2f}")
         few = [task.loaded for task in asked.tasks if task.fewshot == 0]

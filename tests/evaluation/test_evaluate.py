@@ -68,8 +68,8 @@ def test_every_run_has_its_record_and_its_items_and_they_agree(evaluated):
         rows = table.to_pylist()
         for task in one.tasks:
             mine = [r for r in rows if (r["task"], r["weights"]) == (task.task, task.weights)]
-            assert len(mine) == task.items == 80
-            assert task.accuracy == pytest.approx(sum(r["correct"] for r in mine) / 80)
+            assert len(mine) == task.items >= 40
+            assert task.accuracy == pytest.approx(sum(r["correct"] for r in mine) / task.items)
             assert task.accuracy == pytest.approx(task.harness["acc"])
             assert task.truncated == 0
             assert all(
@@ -189,7 +189,7 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
         (["--tasks", "speling"], "did you mean 'spelling'?"),
         (["--tasks", "hellaswag"], "needs a context of at least 512 tokens, and these models have 64"),
         (["--tasks", "./nowhere.yaml"], "task file ./nowhere.yaml: no such file"),
-        (["--fewshot", "2"], "a context of 64 leaves 12 characters an item, and 22 are needed"),
+        (["--fewshot", "2"], "a context of 64 leaves 20 characters an item, and 22 are needed"),
         (["--items", "3"], "at least 10 are needed"),
         (["--workers", "0"], "at least one process"),
     ],

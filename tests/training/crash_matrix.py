@@ -76,7 +76,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
         for volatile in ("timing", "finished", "history"):
             del result[volatile]
         found[f"{run.name}/result"] = json.dumps(result, sort_keys=True)
-        for file in (run / "metrics.jsonl", *sorted(run.glob("checkpoints/*/*.safetensors"))):
+        kept = [*sorted(run.glob("checkpoints/*/*.safetensors")), *run.glob("halfway/*.safetensors")]
+        for file in (run / "metrics.jsonl", *kept):
             found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
         found[f"{run.name}/leftovers"] = str([p.name for p in run.rglob(".tmp*")])
     return found
