@@ -133,7 +133,9 @@ def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluate
 
 
 def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
-    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file() and "locks" not in path.parts}
+    kept = [p for p in copy.rglob("*") if p.is_file() and "locks" not in p.parts]
+    # The copy lies elsewhere, so the paths inside the tasks' definitions are mended.
+    before = {path: path.read_bytes() for path in kept if path.name != "task.yaml"}
     code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu")
     assert code == 0
     assert "0 runs scored, 6 had everything already" in output
