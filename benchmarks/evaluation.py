@@ -21,7 +21,7 @@ import torch
 
 from ablationlab.config import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.data.corpus import load_corpus
-from ablationlab.evaluation.harness import StackLM, ask
+from ablationlab.evaluation.harness import StackLM, ask, quiet
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation.scoring import Continuation, StackScorer
@@ -69,7 +69,8 @@ def requests_of(lm: StackLM, asked: Asked) -> list[list[Continuation]]:
     items: dict[tuple[str, int], list[Continuation]] = {}
     for task in asked.tasks:
         task.loaded.set_fewshot_seed(1234)
-        task.loaded.build_all_requests()
+        with quiet():
+            task.loaded.build_all_requests()
         for request in task.loaded.instances:
             items.setdefault((task.name, request.doc_id), []).append(lm.continuation(*request.args))
     return list(items.values())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +15,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records import Checkpoint, Result
 from ablationlab.verdict import decide
-from conftest import run_cli, to_toml
+from conftest import to_toml
 
 from .play import play
 
@@ -41,8 +43,9 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text += '\n[[criteria]]\nmetric = "macro_accuracy"\nrole = "primary"\nsmallest_effect = 0.05\n'
     text += '\n[[criteria]]\nmetric = "token_ece"\nrole = "guard"\nmargin = 0.05\n'
     (folder / "study.toml").write_text(text)
-    words = ("run", folder / "study.toml", "--out", folder / "results", "--workers", "1", "--device", "cpu")
-    ended = run_cli(*words, folder=folder)
+    words = ["run", "study.toml", "--out", "results", "--workers", "1", "--device", "cpu"]
+    command = [sys.executable, "-m", "ablationlab", *words]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "accuracy, mean over seeds" in ended.stdout
     return folder / "results"
@@ -213,10 +216,7 @@ def test_a_folder_that_is_none_is_refused(cli, tmp_path):
     assert "it has no plan.lock" in errors
 
 
-def test_help_and_training_import_neither_the_harness_nor_pandas(ablationlab):
-    import subprocess
-    import sys
-
+def test_help_and_training_import_neither_the_harness_nor_pandas():
     script = (
         "import sys, ablationlab.cli, ablationlab.training.loop, ablationlab.executors.local; "
         "sys.exit(any(name in sys.modules for name in ('lm_eval', 'pandas', 'datasets', 'pyarrow', 'transformers')))"
