@@ -23,6 +23,7 @@ FLOORS = (
         "stats",
         "conclusions",
         "conclusions_sweeps",
+        "evaluation_records",
     ),
     (
         "variants",
@@ -42,8 +43,17 @@ FLOORS = (
     ),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "tables_probes", "tables_sweeps", "progress", "report"),
-    ("cli", "verbs_analysis", "verbs_probes", "__init__", "__main__"),
+    (
+        "tables",
+        "tables_analysis",
+        "tables_evaluation",
+        "tables_power",
+        "tables_probes",
+        "tables_sweeps",
+        "progress",
+        "report",
+    ),
+    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -127,6 +137,16 @@ TORCH_FREE = [
 ]
 TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
+TORCH_FREE += [
+    "evaluation_records",
+    "verbs_evaluate",
+    "tables",
+    "progress",
+    "plan",
+    "executors.local",
+    "data.corpus",
+    "data.batches",
+]
 
 
 def test_the_statistics_and_report_side_never_imports_torch():

@@ -16,6 +16,8 @@ from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
+from ablationlab.verbs_evaluate import after_training
+from ablationlab.verbs_evaluate import register as register_evaluate
 from ablationlab.verbs_probes import register as register_probes
 
 if TYPE_CHECKING:
@@ -40,6 +42,7 @@ data_app = App(name="data", help="The named texts: which there are, and fetching
 app.command(data_app)
 register(app)
 register_probes(app)
+register_evaluate(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
@@ -196,6 +199,7 @@ def run(
         markup=False,
         highlight=False,
     )
+    after_training(resolved, results, console, device, workers)
     return judge(results, console)
 
 

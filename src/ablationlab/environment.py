@@ -19,7 +19,7 @@ NUMERIC = (
     "config.py",
     "data",
     "dropout.py",
-    "evaluation",
+    "evaluation/perplexity.py",
     "kernels",
     "model.py",
     "ops.py",

@@ -9,7 +9,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from ablationlab.config import FrontEnd, ModelConfig, validated
-from ablationlab.data.tokenizers import CharTokenizer
+from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.errors import ExportError, RecordError
 from ablationlab.model import forward
 from ablationlab.records import Result, RunFolder, RunRecord
@@ -33,8 +33,10 @@ class GPT(nn.Module):
         params = {name: value[None] for name, value in self.named_parameters()}
         return forward(params, tokens_BT[None], self.config, [self.config.front])[0]
 
-    def tokenizer(self) -> CharTokenizer:
+    def tokenizer(self) -> Tokenizer:
         """The tokenizer this run was trained with, from its record."""
+        if self.record.corpus.tokenizer != "char":
+            return TOKENIZERS[self.record.corpus.tokenizer].of("")
         if self.record.corpus.characters is None:
             raise RecordError(f"the record of {self.record.id} holds no characters for its tokenizer")
         return CharTokenizer(self.record.corpus.characters)
@@ -80,8 +82,10 @@ def export(run: str | Path, target: Path) -> None:
     with new_folder(target) as folder:
         write_bytes(folder / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
         write_bytes(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
-        characters = list(model.tokenizer().characters)
-        write_bytes(folder / "characters.json", (json.dumps(characters, ensure_ascii=False) + "\n").encode())
+        characters = model.tokenizer().characters
+        if characters is not None:
+            text = json.dumps(list(characters), ensure_ascii=False) + "\n"
+            write_bytes(folder / "characters.json", text.encode())
 
 
 def gpt2_config(model: ModelConfig) -> dict[str, object]:

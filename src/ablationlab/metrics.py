@@ -165,3 +165,146 @@ _declare(
         "step",
     ),
 )
+
+_declare(
+    Metric(
+        "macro_accuracy",
+        "zero-shot accuracy, mean over the tasks shown to be sensitive; by the analysis",
+        "1",
+        "higher",
+        "accuracy",
+    ),
+    Metric(
+        "macro_accuracy_fewshot",
+        "few-shot accuracy at the most examples asked, mean over the tasks shown to be sensitive; by the analysis",
+        "1",
+        "higher",
+        "accuracy",
+    ),
+    Metric(
+        "task_accuracy",
+        "share of a task's items whose most probable choice is right, mean over templates",
+        "1",
+        "higher",
+        "task-accuracy",
+    ),
+    Metric(
+        "task_accuracy_norm",
+        "the same with log-probability per byte of the choice",
+        "1",
+        "higher",
+        "task-accuracy",
+    ),
+    Metric(
+        "choice_log_probability",
+        "mean log-probability of the right choice given the prompt",
+        "nats",
+        "higher",
+        "task-scores",
+    ),
+    Metric(
+        "choice_margin",
+        "mean log-probability of the right choice minus that of the best wrong one",
+        "nats",
+        "higher",
+        "task-scores",
+    ),
+    Metric(
+        "choice_probability", "mean probability of the right choice among the choices", "1", "higher", "task-scores"
+    ),
+    Metric(
+        "mean_task_accuracy",
+        "zero-shot accuracy, mean over all tasks evaluated, sensitive or not",
+        "1",
+        "higher",
+        "task-scores",
+    ),
+    Metric(
+        "mean_task_accuracy_fewshot",
+        "few-shot accuracy at the most examples asked, mean over all tasks evaluated, sensitive or not",
+        "1",
+        "higher",
+        "task-scores",
+    ),
+    Metric(
+        "token_ece",
+        "expected calibration error of the most probable next token, equal-mass bins, debiased",
+        "1",
+        "lower",
+        "calibration",
+    ),
+    Metric(
+        "token_brier",
+        "Brier score of next-token probabilities over the whole vocabulary",
+        "1",
+        "lower",
+        "calibration",
+    ),
+    Metric(
+        "task_ece",
+        "expected calibration error of the most probable choice, zero-shot, equal-mass bins, debiased, mean over tasks",
+        "1",
+        "lower",
+        "calibration",
+    ),
+    Metric("task_brier", "Brier score over the choices, zero-shot, mean over tasks", "1", "lower", "calibration"),
+    Metric(
+        "best_temperature",
+        "softmax temperature that minimizes the loss on half of the validation split",
+        "1",
+        None,
+        "temperature",
+        transform="log",
+    ),
+    Metric(
+        "temperature_sensitivity",
+        "second derivative of the validation loss by the logarithm of the temperature, at temperature 1",
+        "nats/token",
+        None,
+        "temperature",
+    ),
+    Metric(
+        "logit_scale",
+        "standard deviation of the output logits over the vocabulary, mean over tokens",
+        "1",
+        None,
+        "temperature",
+        transform="log",
+    ),
+    Metric(
+        "loss_near_end",
+        "loss at the last eighth of the context's positions, on documents of twice the context",
+        "nats/token",
+        "lower",
+        "length",
+    ),
+    Metric(
+        "loss_past_end",
+        "loss past the context, by a window that slides a quarter context at a time, on documents of twice the context",
+        "nats/token",
+        "lower",
+        "length",
+    ),
+    Metric(
+        "inference_speed",
+        "tokens per second of a forward pass, timed in turn with every other run of the study",
+        "tokens/s",
+        "higher",
+        "throughput",
+        transform="log",
+    ),
+    Metric(
+        "training_speed",
+        "tokens per second of a training step, timed in turn with every other run of the study",
+        "tokens/s",
+        "higher",
+        "throughput",
+        transform="log",
+    ),
+    Metric(
+        "inference_memory", "most bytes of tensors alive in a forward pass", "bytes", "lower", "memory", transform="log"
+    ),
+    Metric(
+        "training_memory", "most bytes of tensors alive in a training step", "bytes", "lower", "memory", transform="log"
+    ),
+)

@@ -152,7 +152,7 @@ def _with_vocabulary(model: ModelConfig, corpus: TokenizedCorpus) -> ModelConfig
     return model if model.vocabulary is not None else model.changed(vocabulary=needed)
 
 
-def _stackable(cell: PlannedRun) -> str:
+def stackable(cell: PlannedRun) -> str:
     """Runs with the same key may train in one stack: they differ in seed, learning rate and front end alone."""
     model = {key: value for key, value in cell.model.items() if key not in ("front", "token_init_std", "preset")}
     training = {key: value for key, value in cell.training.items() if key != "lr"}
@@ -162,7 +162,7 @@ def _stackable(cell: PlannedRun) -> str:
 def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
     groups: dict[str, list[PlannedRun]] = {}
     for cell in cells:
-        groups.setdefault(_stackable(cell), []).append(cell)
+        groups.setdefault(stackable(cell), []).append(cell)
     return list(groups.values())
 
 

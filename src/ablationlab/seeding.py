@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-Purpose = Literal["init", "batch", "dropout", "analysis"]
+Purpose = Literal["init", "batch", "dropout", "analysis", "suite"]
 
 
 def digest(seed: int, purpose: Purpose, *key: str | int) -> bytes:

@@ -38,7 +38,7 @@ from ablationlab.errors import Problem, StudyError
 from ablationlab.metrics import METRICS
 from ablationlab.probes.catalog import expanded
 from ablationlab.problems import problems_of
-from ablationlab.records import slug
+from ablationlab.records import PlannedRun, slug
 from ablationlab.stability import SPIKE_SCORE
 from ablationlab.storage import content_hash
 from ablationlab.variants import VARIANTS
@@ -185,6 +185,10 @@ class Study(Frozen):
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""
         return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
+
+    def owns(self, run: PlannedRun) -> bool:
+        """Whether a run is one of the study's own cells: its seeds, at the rate of its regime; the others are the sweep's."""
+        return run.seed in self.seeds and run.lr == self.in_regime(run.regime)[1].lr
 
     def judging_seeds(self) -> tuple[int, ...]:
         """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""

@@ -80,6 +80,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
             run / "metrics.jsonl",
             *sorted(run.glob("probes.*")),
             *sorted(run.glob("checkpoints/*/*.safetensors")),
+            *run.glob("halfway/*.safetensors"),
         ):
             found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
         found[f"{run.name}/leftovers"] = str([p.name for p in run.rglob(".tmp*")])

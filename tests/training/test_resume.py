@@ -54,7 +54,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         training = { steps = 12, batch = 4, lr = 1e-2, warmup = 2, precision = "fp32" }
         data = { corpus = "./text.txt" }
         execution = { checkpoint_every = 4, threads = 1, stack_width = 3 }
-        evaluation = { curve_every = 5, curve_windows = 2 }
+        evaluation = { curve_every = 5, curve_windows = 2, positive_control = true }
         probes = { all = 3, cosine = 2 }
         """
     )
@@ -85,6 +85,7 @@ def test_the_undisturbed_study_is_whole_and_leaves_only_final_checkpoints(matrix
     for run in runs:
         assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-00000012"]
         assert len((run / "metrics.jsonl").read_text().splitlines()) == 1 + 12
+        assert (run / "halfway" / "weights.safetensors").exists() == run.name.startswith("none")
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ def analyze(material: Material) -> Analysis:
         power=power_of(found, material.primary),
         ledger=material.ledger,
         deviations=material.deviations,
+        evaluation=material.evaluation,
     )
 
 

@@ -86,6 +86,7 @@ def _comparison(material: Material, question: Question) -> ComparisonPart:
         outcome="not-tested",
         smallest_effect=ask.smallest_effect,
         margin=ask.margin,
+        sensitivity=material.sensitivity.get((question.metric.name, question.task, question.regime)),
         caveats=tuple(caveats),
         **numbers,
     )

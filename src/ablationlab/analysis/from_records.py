@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ablationlab.analysis.deviations import against_file, of_plan, of_runs
+from ablationlab.analysis.evaluations import Evaluated, read_evaluations, values_of, with_evaluation
 from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
@@ -45,7 +46,13 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     by_id = {run.planned.id: run for run in done}
     threshold = study.stability.spike_score
     stable = [stability_of(run, by_id.get(run.id), threshold) for run in plan.runs if is_ordinary(study, run)]
-    return Material(
+    own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if is_ordinary(study, run))})
+    finished = [run for run in own.runs if run.id in by_id and by_id[run.id].result.status == "finished"]
+    evaluated = read_evaluations(own, results, finished)
+    values = _values(plan, done, study, names) | (sweep.values if sweep is not None else {})
+    if evaluated:
+        values |= values_of(own, evaluated, _whys(own, by_id))
+    material = Material(
         name=study.name,
         question=study.question,
         source="records",
@@ -58,18 +65,19 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         contrasts=study.contrasts + extra,
         asks=tuple(Ask.from_criterion(criterion, registered=sealed) for criterion in study.criteria),
         metrics=dict(METRICS.items()),
-        values=_values(plan, done, study, names) | (sweep.values if sweep is not None else {}),
+        values=values,
         tie_breakers=study.tie_breakers,
         spike_threshold=threshold,
         diverged=study.stability.diverged,
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=LedgerPart(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
-        deviations=tuple(_deviations(plan, results, done, study, study_file, sealed)),
+        deviations=tuple(_deviations(plan, results, done, study, study_file, sealed, evaluated)),
         criteria=tuple(criterion.model_dump(mode="json") for criterion in study.criteria),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
         crossing=crossing_of(study),
     )
+    return with_evaluation(material, own, results, evaluated) if evaluated else material
 
 
 _LEDGER = (
@@ -133,6 +141,12 @@ def _values(
     return values
 
 
+def _whys(plan: Plan, done: Mapping[str, DoneRun]) -> dict[str, str]:
+    """Why a run has no evaluation, for those that cannot have one."""
+    whys = {planned.id: value_of(done.get(planned.id), "validation_loss") for planned in plan.runs}
+    return {name: why for name, why in whys.items() if isinstance(why, str)}
+
+
 def _deviations(
     plan: Plan,
     results: ResultsFolder,
@@ -140,6 +154,7 @@ def _deviations(
     study: Study,
     study_file: Study | None,
     sealed: bool,
+    evaluated: Evaluated | None,
 ) -> list[DeviationPart]:
     found = of_plan(sealed=sealed)
     found += of_runs(plan, results, {run.planned.id: (run.record, run.result) for run in done})
@@ -147,6 +162,7 @@ def _deviations(
         found += against_file(study, study_file)
     measured = {"spike_score", *measured_names(done)}.union(*(run.result.metrics for run in done))
     measured |= {name for name, metric in METRICS.items() if metric.level == "sweep"}
+    measured |= evaluated.metrics if evaluated else set()
     for name in dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured):
         text = f"{name} is registered, but no run has a value of it: its question is not answered."
         found.append(DeviationPart(code="missing-metric", about=name, text=text))

@@ -10,9 +10,11 @@ from typing import Literal, NamedTuple
 from ablationlab.conclusions import (
     MACRO,
     DeviationPart,
+    EvaluationPart,
     LedgerPart,
     RunStabilityPart,
     Seed,
+    SensitivityPart,
 )
 from ablationlab.conclusions_sweeps import SweepPart
 from ablationlab.config import SWEEP
@@ -91,6 +93,9 @@ class Material:
     own_seeds: Mapping[str, tuple[Seed, ...]] = field(default_factory=dict)
     sweep: SweepPart | None = None
     crossing: Crossing | None = None
+    #: By metric, task and regime: whether it can tell models apart at this scale.
+    sensitivity: Mapping[tuple[str, str | None, str], SensitivityPart] = field(default_factory=dict)
+    evaluation: EvaluationPart | None = None
 
     @property
     def primary(self) -> str | None:

@@ -58,7 +58,7 @@ def read_run(results: ResultsFolder, run: PlannedRun, rules: Stability) -> DoneR
 
 def is_ordinary(study: Study, run: PlannedRun) -> bool:
     """Whether a run is one of the study's own cells: its seeds, at the rate of its regime; the others are the sweep's."""
-    return run.seed in study.seeds and run.lr == study.in_regime(run.regime)[1].lr
+    return study.owns(run)
 
 
 def value_of(run: DoneRun | None, name: str) -> float | str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ablationlab.config import DataConfig
 from ablationlab.data.sources import SOURCES, fetch, looks_like_path
-from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
+from ablationlab.data.tokenizers import TOKENIZERS, Tokenizer
 from ablationlab.errors import DataError
 from ablationlab.records import Corpus
 
@@ -25,7 +25,7 @@ class TokenizedCorpus:
     """
 
     record: Corpus
-    tokenizer: CharTokenizer
+    tokenizer: Tokenizer
     train: NDArray[np.int64]
     validation: NDArray[np.int64]
     sources: tuple[tuple[str, int], ...] = (("text", 0),)

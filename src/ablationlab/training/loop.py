@@ -36,7 +36,7 @@ from ablationlab.records import (
 from ablationlab.stability_course import EarlyWarning
 from ablationlab.storage import replace
 from ablationlab.study import Study
-from ablationlab.training import checkpoints
+from ablationlab.training import checkpoints, control
 from ablationlab.training.append_log import AppendLog
 from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.metrics_log import MetricsLog
@@ -227,6 +227,8 @@ class StackTrainer:
                     self._checkpoint(step, began)
                     raise Stopped
                 step = self._advance(step)
+                if step == self._control_step:
+                    self._keep_control(step, began)
                 if step < self.steps and self._checkpoint_due(step):
                     self._checkpoint(step, began)
             self._drain()
@@ -280,7 +282,7 @@ class StackTrainer:
         if self.stack.device.type != "cuda":
             return done + 1
         stops = [done + FEED, self.steps]
-        stops += [step for step in range(done + 1, min(stops)) if self.probes.due(step)]
+        stops += [step for step in range(done + 1, min(stops)) if step == self._control_step or self.probes.due(step)]
         for every in (self.study.execution.checkpoint_every, self.study.evaluation.curve_every):
             if isinstance(every, int):
                 stops.append((done // every + 1) * every)
@@ -395,28 +397,45 @@ class StackTrainer:
         for slot, run in enumerate(self.runs):
             if run.log is None:
                 continue
-            size, digest = run.log.settle()
-            pinned = None if run.probe_log is None else run.probe_log.settle()
             state = self.stack.state(slot)
-            record = Checkpoint(
-                id=run.planned.id,
-                plan_hash=self.plan.plan_hash,
-                step=step,
-                files={},
-                metrics_bytes=size,
-                metrics_sha256=digest,
-                probes_bytes=None if pinned is None else pinned[0],
-                probes_sha256=None if pinned is None else pinned[1],
-                data_order_hash=run.order_at_divergence or run.order.value,
-                divergence=run.divergence,
-                last_gradient_norm=run.last_norm,
-                train_seconds=self.train_seconds + time.monotonic() - began,
-                history=self.history,
-            )
+            record = self._checkpoint_record(run, step, began)
             checkpoints.save(run.folder, record, {"weights": state["weights"]} if final else state)
         for run in self.runs:
             if run.log is not None:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-2])
+
+    def _checkpoint_record(self, run: _Run, step: int, began: float) -> Checkpoint:
+        """Where a run stands; its logs are settled on disk first."""
+        assert run.log is not None
+        size, digest = run.log.settle()
+        pinned = None if run.probe_log is None else run.probe_log.settle()
+        return Checkpoint(
+            id=run.planned.id,
+            plan_hash=self.plan.plan_hash,
+            step=step,
+            files={},
+            metrics_bytes=size,
+            metrics_sha256=digest,
+            probes_bytes=None if pinned is None else pinned[0],
+            probes_sha256=None if pinned is None else pinned[1],
+            data_order_hash=run.order_at_divergence or run.order.value,
+            divergence=run.divergence,
+            last_gradient_norm=run.last_norm,
+            train_seconds=self.train_seconds + time.monotonic() - began,
+            history=self.history,
+        )
+
+    @property
+    def _control_step(self) -> int | None:
+        return control.step_of(self.steps) if self.study.evaluation.positive_control else None
+
+    def _keep_control(self, step: int, began: float) -> None:
+        """Keep the baseline's weights of this step, before any later checkpoint could make it unreachable."""
+        self._drain()
+        for slot, run in enumerate(self.runs):
+            if run.log is not None and run.divergence is None and run.planned.variant == self.study.baseline:
+                record = self._checkpoint_record(run, step, began)
+                control.keep(run.folder, record, self.stack.state(slot)["weights"])
 
     def _finish(self, last_step: int) -> None:
         """Validate over the whole split and write the results; then the older checkpoints may go."""

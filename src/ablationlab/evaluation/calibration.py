@@ -1,0 +1,144 @@
+"""Calibration: how far a stated probability can be trusted. Pure numpy.
+
+A prediction states a probability for its most probable label (confidence c) and that label is right or not (y). With bins b
+of equal width or of equal mass, and w_b the share of predictions in b:
+
+    ECE         = sum_b w_b |ȳ_b - c̄_b|
+    brier_top   = mean (c - y)² = reliability - resolution + uncertainty + within_bin
+    reliability = sum_b w_b (c̄_b - ȳ_b)²;  resolution = sum_b w_b (ȳ_b - ȳ)²;  uncertainty = ȳ (1 - ȳ)
+
+(Murphy 1973; within_bin, the spread of c inside bins less twice its covariance with y, makes the sum exact: Stephenson et al.
+2008.) The plain ECE is biased upwards, for |ȳ_b - c̄_b| is never negative. Debiased, each bin's d = |ȳ_b - c̄_b| becomes
+2 d - E|N(d, s²)| with s² = ȳ_b (1 - ȳ_b) / n_b: the bias that sampling would add again is taken off (Kumar, Liang & Ma 2019,
+who simulate that expectation; it has a closed form).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import erf
+
+from ablationlab.evaluation_records import CalibrationPart, TemperaturePart
+
+Floats = NDArray[np.float64]
+BINS = 15
+#: Temperatures of the curve: from 1/2 to 2, evenly spaced in their logarithm; the middle one is 1.
+TEMPERATURES = tuple(float(2.0 ** ((step - 6) / 6)) for step in range(13))
+
+
+def calibration(confidence_N: Floats, right_N: Floats, brier: float) -> CalibrationPart:
+    """Everything about N predictions; *brier* is the mean Brier score over all labels."""
+    mass, width = _equal_mass(confidence_N), _equal_width(confidence_N)
+    by_mass, by_width = _binned(confidence_N, right_N, mass), _binned(confidence_N, right_N, width)
+    count, confidence, right = by_mass
+    share = count / count.sum()
+    rate = float(right_N.mean())
+    reliability = float(share @ (confidence - right) ** 2)
+    resolution = float(share @ (right - rate) ** 2)
+    top = float(np.mean((confidence_N - right_N) ** 2))
+    return CalibrationPart(
+        count=len(confidence_N),
+        ece_equal_width=ece(*by_width),
+        ece_equal_mass=ece(*by_mass),
+        ece_equal_width_debiased=debiased_ece(*by_width),
+        ece_equal_mass_debiased=debiased_ece(*by_mass),
+        brier=brier,
+        brier_top=top,
+        reliability=reliability,
+        resolution=resolution,
+        uncertainty=rate * (1 - rate),
+        within_bin=top - (reliability - resolution + rate * (1 - rate)),
+        curve_confidence=tuple(map(float, confidence)),
+        curve_accuracy=tuple(map(float, right)),
+        curve_count=tuple(map(int, count)),
+    )
+
+
+def _equal_width(confidence_N: Floats) -> NDArray[np.int64]:
+    return np.minimum((confidence_N * BINS).astype(np.int64), BINS - 1)
+
+
+def _equal_mass(confidence_N: Floats) -> NDArray[np.int64]:
+    """Bins by rank; equal confidences may part, since the order given decides among them."""
+    rank = np.empty(len(confidence_N), dtype=np.int64)
+    rank[np.argsort(confidence_N, kind="stable")] = np.arange(len(confidence_N))
+    return rank * BINS // len(confidence_N)
+
+
+def _binned(confidence_N: Floats, right_N: Floats, bin_N: NDArray[np.int64]) -> tuple[Floats, Floats, Floats]:
+    """(count, mean confidence, share right) of the bins that are not empty."""
+    count = np.bincount(bin_N, minlength=BINS).astype(np.float64)
+    there = count > 0
+    confidence = np.bincount(bin_N, weights=confidence_N, minlength=BINS)[there] / count[there]
+    right = np.bincount(bin_N, weights=right_N, minlength=BINS)[there] / count[there]
+    return count[there], confidence, right
+
+
+def ece(count: Floats, confidence: Floats, right: Floats) -> float:
+    """Mean gap between confidence and share right, weighted by the bins' counts."""
+    return float(count @ np.abs(right - confidence) / count.sum())
+
+
+def debiased_ece(count: Floats, confidence: Floats, right: Floats) -> float:
+    """The same without the part that sampling adds; not below 0."""
+    gap = np.abs(right - confidence)
+    sd = np.sqrt(right * (1 - right) / count)
+    safe = np.where(sd > 0, sd, 1.0)
+    folded = safe * math.sqrt(2 / math.pi) * np.exp(-((gap / safe) ** 2) / 2) + gap * erf(gap / safe / math.sqrt(2))
+    corrected = np.where(sd > 0, 2 * gap - folded, gap)
+    return max(0.0, float(count @ corrected / count.sum()))
+
+
+def temperature_part(even: Sequence[float], odd: Sequence[float], share_even: float) -> TemperaturePart:
+    """From the loss curves of two halves (means at `TEMPERATURES`): fitted on the even half, judged on the odd one.
+
+    Between the temperatures of the curve the loss is a parabola in ln T through the three nearest points.
+    """
+    a, b = np.asarray(even, dtype=np.float64), np.asarray(odd, dtype=np.float64)
+    whole = share_even * a + (1 - share_even) * b
+    logs = np.log(TEMPERATURES)
+    place = int(np.clip(np.argmin(a), 1, len(logs) - 2))
+    step = float(logs[1] - logs[0])
+    curvature = float(a[place - 1] - 2 * a[place] + a[place + 1])
+    shift = 0.0 if curvature <= 0 else float(np.clip((a[place - 1] - a[place + 1]) / (2 * curvature), -1, 1))
+    judged = (
+        b[place]
+        + shift * (b[place + 1] - b[place - 1]) / 2
+        + shift**2 * (b[place - 1] - 2 * b[place] + b[place + 1]) / 2
+    )
+    middle = len(logs) // 2
+    return TemperaturePart(
+        temperatures=TEMPERATURES,
+        losses=tuple(map(float, whole)),
+        best=float(np.exp(logs[place] + shift * step)),
+        held_out_loss_at_1=float(b[middle]),
+        held_out_loss_at_best=float(judged),
+        sensitivity=float((whole[middle - 1] - 2 * whole[middle] + whole[middle + 1]) / step**2),
+    )
+
+
+def choice_calibration(scores: Sequence[Floats], targets: Sequence[int]) -> tuple[CalibrationPart, TemperaturePart]:
+    """Of multiple-choice items: probabilities are the softmax of the choices' log-probabilities."""
+    confidence, right, brier = np.empty(len(scores)), np.empty(len(scores)), np.empty(len(scores))
+    losses = np.empty((len(TEMPERATURES), len(scores)))
+    for number, (row, target) in enumerate(zip(scores, targets, strict=True)):
+        probability = softmax(row)
+        truth = np.zeros(len(row))
+        truth[target] = 1.0
+        confidence[number] = probability.max()
+        right[number] = float(int(probability.argmax()) == target)
+        brier[number] = float(((probability - truth) ** 2).sum())
+        losses[:, number] = [-math.log(max(softmax(row / t)[target], 1e-300)) for t in TEMPERATURES]
+    even, odd = losses[:, ::2].mean(axis=1), losses[:, 1::2].mean(axis=1)
+    share = (len(scores) + 1) // 2 / len(scores)
+    return calibration(confidence, right, float(brier.mean())), temperature_part(even, odd, share)
+
+
+def softmax(scores: Floats) -> Floats:
+    """Probabilities among choices."""
+    powers = np.exp(scores - scores.max())
+    return np.asarray(powers / powers.sum(), dtype=np.float64)

@@ -1,0 +1,61 @@
+"""Loss near the end of the context and past it.
+
+Documents of twice the context are cut evenly from the validation split. The first window stands at a document's start;
+then, since positions are learned and none exists past the context, the window slides on by a quarter of it, its positions
+start again, and only its last quarter is scored. A model that leans on exact positions, or on the document's start, pays.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ablationlab.evaluation.members import ScoredStack
+from ablationlab.evaluation_records import LengthPart
+from ablationlab.model import forward, loss_R
+
+DOCUMENTS = 48
+_WINDOWS_PER_PASS = 64
+
+
+@torch.no_grad()
+def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPart] | None:
+    """One part per member; None where the text is shorter than one document, or the context shorter than 8."""
+    context, runs = stack.model.context, len(stack.fronts)
+    stride = context // 4
+    room = len(tokens) - 2 * context - 1
+    if room < 0 or stride < 2:
+        return None
+    starts = np.unique(np.linspace(0, room, DOCUMENTS).astype(np.int64))
+    text = torch.from_numpy(tokens).to(stack.device)
+    size = context // 8
+    edges = [*[*range(0, context, size)][:8], context]
+    slides = list(range(stride, context + 1, stride))
+    nll = np.zeros((runs, len(edges) - 1 + len(slides)))
+    for number, offset in enumerate([0, *slides]):
+        for first in range(0, len(starts), _WINDOWS_PER_PASS):
+            group = starts[first : first + _WINDOWS_PER_PASS] + offset
+            span = torch.stack([text[start : start + context + 1] for start in group])
+            targets = span[:, 1:].expand(runs, -1, -1)
+            logits = forward(stack.params, span[:, :-1].expand(runs, -1, -1), stack.model, stack.fronts)
+            pieces = list(itertools.pairwise(edges)) if number == 0 else [(context - stride, context)]
+            for place, (a, b) in enumerate(pieces):
+                column = place if number == 0 else len(edges) - 2 + number
+                losses = loss_R(logits[:, :, a:b].contiguous(), targets[:, :, a:b].contiguous())
+                nll[:, column] += losses.double().cpu().numpy() * len(group) / len(starts)
+    every = (*edges, *(context + offset for offset in slides))
+    return [
+        LengthPart(
+            context=context,
+            stride=stride,
+            documents=len(starts),
+            edges=every,
+            losses=tuple(map(float, nll[run])),
+            near_end=float(nll[run, len(edges) - 2]),
+            past_end=float(nll[run, len(edges) - 1 :].mean()),
+        )
+        for run in range(len(stack.members))
+    ]

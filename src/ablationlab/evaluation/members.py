@@ -1,0 +1,90 @@
+"""Trained runs as a stack that can be scored: weights from verified checkpoints, padded to one width."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ablationlab.config import FrontEnd, ModelConfig, validated
+from ablationlab.errors import RecordError
+from ablationlab.evaluation_records import Weights
+from ablationlab.model import Parameters
+from ablationlab.parameters import Parameter, parameters
+from ablationlab.records import PlannedRun, Result, RunFolder
+from ablationlab.training import checkpoints, control
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One set of weights of one run."""
+
+    run: PlannedRun
+    weights: Weights
+    model: ModelConfig
+    tensors: dict[str, Tensor]
+    checkpoint: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return self.run.id if self.weights == "final" else f"{self.run.id} at half its steps"
+
+
+def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> Member:
+    """The weights that a run ended with."""
+    step = int(result.checkpoint.removeprefix("step-"))
+    saved = checkpoints.load(folder, step)
+    digest = saved.record.files[checkpoints.WEIGHTS]
+    if digest != result.weights_sha256:
+        raise RecordError(f"{checkpoints.path_of(folder, step)} is not the checkpoint that {folder.result} names")
+    return _member(run, "final", saved.state["weights"], result.checkpoint, digest)
+
+
+def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> Member | None:
+    """The weights kept halfway, or None where none were kept."""
+    if not control.path_of(folder).exists():
+        return None
+    record, weights = control.load(folder, plan_hash)
+    name = f"{control.FOLDER} (step {record.step})"
+    return _member(run, "half", weights, name, record.files[checkpoints.WEIGHTS])
+
+
+def _member(run: PlannedRun, which: Weights, tensors: dict[str, Tensor], checkpoint: str, sha256: str) -> Member:
+    model = validated(ModelConfig, run.model)
+    expected = {p.name: p.shape for p in parameters(model)}
+    if {name: tuple(value.shape) for name, value in tensors.items()} != expected:
+        raise RecordError(f"{run.id}: the checkpoint's parameters are not those of its model")
+    return Member(run, which, model, tensors, checkpoint, sha256)
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredStack:
+    """R sets of weights with one run axis; the rows past ``members`` repeat the last one and count for nothing."""
+
+    members: tuple[Member, ...]
+    model: ModelConfig
+    fronts: tuple[FrontEnd, ...]
+    params: Parameters
+    device: torch.device
+
+    @classmethod
+    def of(cls, members: Sequence[Member], device: torch.device, width: int | None = None) -> ScoredStack:
+        """Stack weights whose models differ in nothing but their front end, padded to *width*."""
+        padded = [*members, *[members[-1]] * ((width or len(members)) - len(members))]
+        gain = any(member.model.front.gain for member in padded)
+        bias = any(member.model.front.bias for member in padded)
+        full = FrontEnd(norm="layernorm" if gain or bias else "none", gain=gain, bias=bias)
+        slots = parameters(padded[0].model.changed(front=full))
+        params = {slot.name: torch.stack([_value(member, slot) for member in padded]).to(device) for slot in slots}
+        fronts = tuple(member.model.front for member in padded)
+        return cls(tuple(members), padded[0].model, fronts, params, device)
+
+
+def _value(member: Member, slot: Parameter) -> Tensor:
+    """A slot that a member does not own is filled with its start value and never used by its front end."""
+    found = member.tensors.get(slot.name)
+    return torch.full(slot.shape, slot.fill) if found is None else found

@@ -1,0 +1,82 @@
+"""A forward pass over packed rows: a shared beginning followed by several endings that do not see each other.
+
+    row = prefix ‖ tail_1 ‖ ... ‖ tail_n
+
+A token of a tail attends to the whole prefix and to its own tail up to itself, and has the position it would have had if the
+tail followed the prefix directly. So the prefix, which the choices of an item share, is computed once, and every score is
+the one that the sequence alone would give, up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablationlab.config import FrontEnd, ModelConfig
+from ablationlab.model import Parameters, front_end, layer_norm, linear, look_up, mlp
+from ablationlab.ops import add
+
+
+def packed_mask(segments_BT: Tensor) -> Tensor:
+    """mask_BTT[b, i, j]: whether i may attend to j. Segment 0 is the prefix, 1.. the tails, -1 padding."""
+    length = segments_BT.shape[-1]
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments_BT.device).tril()
+    query, key = segments_BT[:, :, None], segments_BT[:, None, :]
+    allowed = ((key == 0) | (key == query)) & causal
+    # Padding attends to itself, so that its rows are finite; nothing attends to padding.
+    return allowed | torch.eye(length, dtype=torch.bool, device=segments_BT.device)
+
+
+@torch.no_grad()
+def packed_hidden(
+    params: Parameters,
+    tokens_BT: Tensor,
+    positions_BT: Tensor,
+    mask_BTT: Tensor,
+    model: ModelConfig,
+    fronts: Sequence[FrontEnd],
+) -> Tensor:
+    """x_RBTD before the output head, in fp32, of every run of a stack on the same rows."""
+    runs = len(fronts)
+    x = _embed(params, tokens_BT.expand(runs, -1, -1), positions_BT, fronts)
+    for i in range(model.layers):
+        block = f"blocks.{i}"
+        x = x + _attention(params, layer_norm(params, f"{block}.norm1", x, model), block, model, mask_BTT)
+        y = layer_norm(params, f"{block}.norm2", x, model)
+        x = add(x, *mlp(params, y, block, model, torch.float32, None))
+    return layer_norm(params, "final_norm", x, model) if model.final_norm else x
+
+
+@torch.no_grad()
+def head(params: Parameters, x_RND: Tensor, model: ModelConfig) -> Tensor:
+    """logits_RNV of chosen vectors."""
+    weight = params["tok.weight"] if model.tied else params["head.weight"]
+    return linear(x_RND[:, None], weight.transpose(1, 2), params.get("head.bias"), torch.float32)[:, 0]
+
+
+def _embed(params: Parameters, tokens_RBT: Tensor, positions_BT: Tensor, fronts: Sequence[FrontEnd]) -> Tensor:
+    tok = look_up(params["tok.weight"], tokens_RBT)
+    pos = params["pos.weight"][:, positions_BT]
+    gain, bias = params.get("front.gain"), params.get("front.bias")
+    pieces, start = [], 0
+    for front, members in groupby(fronts):
+        piece = slice(start, start + len(list(members)))
+        own_gain = gain[piece] if front.gain and gain is not None else None
+        own_bias = bias[piece] if front.bias and bias is not None else None
+        pieces.append(front_end(tok[piece], pos[piece], front, own_gain, own_bias))
+        start = piece.stop
+    return torch.cat(pieces)
+
+
+def _attention(params: Parameters, x: Tensor, block: str, model: ModelConfig, mask_BTT: Tensor) -> Tensor:
+    R, B, T, D = x.shape
+    qkv = linear(x, params[f"{block}.attn.qkv.weight"], params.get(f"{block}.attn.qkv.bias"), torch.float32)
+    q, k, v = qkv.view(R * B, T, 3, model.heads, D // model.heads).permute(2, 0, 3, 1, 4)
+    mask = mask_BTT.expand(R, B, T, T).reshape(R * B, 1, T, T)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    y = y.transpose(1, 2).reshape(R, B, T, D)
+    return linear(y, params[f"{block}.attn.out.weight"], params.get(f"{block}.attn.out.bias"), torch.float32)

@@ -1,0 +1,249 @@
+"""Which tasks are asked: names of the suite, of local benchmarks, of the harness, or YAML files -> loaded harness tasks."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+
+from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.errors import DataError, UnknownNameError
+from ablationlab.evaluation import benchmarks, suite
+from ablationlab.evaluation.harness import quiet
+from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP
+from ablationlab.evaluation.taskfiles import harness_name, write_task
+from ablationlab.storage import content_hash
+
+Source = Literal["suite", "benchmark", "harness"]
+
+
+@dataclass(frozen=True, eq=False)
+class AskedTask:
+    """One loaded task under one wording and number of examples."""
+
+    task: str
+    template: str
+    fewshot: int
+    version: str
+    hash: str
+    source: Source
+    meaning: str
+    loaded: Any
+
+    @property
+    def name(self) -> str:
+        """Its name inside the harness."""
+        return str(self.loaded.task_name)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it offers choices."""
+        return bool(self.loaded.OUTPUT_TYPE == "multiple_choice")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """All tasks of an evaluation, and the harness's manager that loaded them."""
+
+    tasks: tuple[AskedTask, ...]
+    manager: Any
+
+
+@dataclass(frozen=True)
+class Question:
+    """What was asked for, before it is resolved."""
+
+    tasks: tuple[str, ...]
+    fewshot: tuple[int, ...]
+    templates: Literal["one", "all"]
+    items: int | None
+
+
+def resolve(question: Question, corpus: TokenizedCorpus, context: int, root: Path) -> Asked:
+    """Build, write and load every task; the folder *root* keeps their files."""
+    from lm_eval.tasks import TaskManager
+
+    with quiet():
+        manager = TaskManager(include_defaults=False)
+    found: list[AskedTask] = []
+    texts: list[str] = []
+    for name in expanded(question.tasks):
+        if name in suite.KINDS:
+            texts = texts or [corpus.tokenizer.decode(corpus.train), corpus.tokenizer.decode(corpus.validation)]
+            found += _of_suite(name, question, corpus, texts, context, root, manager)
+        elif name in benchmarks.CATALOGUE:
+            found += _benchmark(name, question, corpus, context, root, manager)
+        else:
+            found += _of_harness(name, question, manager)
+    names = Counter(task.name for task in found)
+    twice = [name for name, count in names.items() if count > 1]
+    if twice:
+        raise DataError(f"asked more than once: {', '.join(twice)}")
+    return Asked(tuple(found), manager)
+
+
+def expanded(names: Sequence[str]) -> list[str]:
+    """Groups opened, repetitions dropped, unknown names refused with the nearest known one."""
+    found: list[str] = []
+    for name in names:
+        if name == SUITE_GROUP:
+            found += list(suite.KINDS)
+        elif name == BENCHMARK_GROUP:
+            found += list(benchmarks.CATALOGUE)
+        else:
+            found.append(name)
+    unique = list(dict.fromkeys(found))
+    known = [*suite.KINDS, *benchmarks.CATALOGUE]
+    strange = [name for name in unique if name not in known and not _is_file(name)]
+    for name in strange:
+        if name.removeprefix(STOCK) not in _harness_index():
+            raise UnknownNameError("task", name, _near(name, [SUITE_GROUP, BENCHMARK_GROUP, *known]))
+    return unique
+
+
+def _near(name: str, ours: Sequence[str]) -> list[str]:
+    """Our names, and the harness's that begin alike: all fourteen thousand would help nobody."""
+    head = name.removeprefix(STOCK)[:4].lower()
+    theirs = [one for one in _harness_index() if one.lower().startswith(head)] if len(head) == 4 else []
+    return [*ours, *theirs[:20]]
+
+
+def _is_file(name: str) -> bool:
+    return name.endswith((".yaml", ".yml")) or "/" in name
+
+
+@cache
+def _harness_index() -> tuple[str, ...]:
+    """Every name that the harness knows; takes it about ten seconds."""
+    return tuple(_full_manager().all_tasks)
+
+
+@cache
+def _full_manager() -> Any:
+    from lm_eval.tasks import TaskManager
+
+    with quiet():
+        return TaskManager()
+
+
+def _of_suite(
+    name: str,
+    question: Question,
+    corpus: TokenizedCorpus,
+    texts: Sequence[str],
+    context: int,
+    root: Path,
+    manager: Any,
+) -> list[AskedTask]:
+    what = suite.KINDS[name]
+    wordings = what.templates if question.templates == "all" else what.templates[:1]
+    found = []
+    for fewshot in question.fewshot:
+        for wording in wordings:
+            if not _can_word(wording, corpus):
+                continue
+            built = suite.build(name, texts[0], texts[1], context, fewshot, wording.name, question.items)
+            loaded = _load(write_task(built, root), harness_name(built), manager)
+            found.append(
+                AskedTask(name, wording.name, fewshot, suite.VERSION, built.hash, "suite", what.meaning, loaded)
+            )
+    return found
+
+
+def _can_word(wording: suite.Template, corpus: TokenizedCorpus) -> bool:
+    """Whether the vocabulary has the template's own characters."""
+    characters = corpus.tokenizer.characters
+    own = wording.before + wording.after + wording.delimiter + wording.ending
+    return characters is None or set(own) <= set(characters)
+
+
+def _benchmark(
+    name: str, question: Question, corpus: TokenizedCorpus, context: int, root: Path, manager: Any
+) -> list[AskedTask]:
+    if context < benchmarks.SHORTEST_CONTEXT:
+        raise DataError(
+            f"benchmark {name!r} needs a context of at least {benchmarks.SHORTEST_CONTEXT} tokens, and these models have "
+            f"{context}: most prompts would be cut, so that no score would mean what its name says. Use the task suite "
+            f"(--tasks {SUITE_GROUP}), or train with a longer model.context"
+        )
+    what = benchmarks.CATALOGUE[name]
+    wordings = list(what.templates) if question.templates == "all" else list(what.templates)[:1]
+    found = []
+    for fewshot in question.fewshot:
+        for wording in wordings:
+            path, inner, digest = benchmarks.write_benchmark(what, wording, fewshot, question.items, root)
+            loaded = _load(path, inner, manager)
+            _refuse_strange(name, loaded, corpus)
+            version = str(loaded.VERSION)
+            found.append(AskedTask(name, wording, fewshot, version, digest, "benchmark", what.meaning, loaded))
+    return found
+
+
+def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
+    characters = corpus.tokenizer.characters
+    if characters is None:
+        return
+    known = set(characters)
+    text = "".join(
+        str(value) for doc in list(loaded.eval_docs)[:200] for value in doc.values() if isinstance(value, str)
+    )
+    share = float(np.mean([character not in known for character in text])) if text else 0.0
+    if share > benchmarks.MOST_UNKNOWN:
+        raise DataError(
+            f"benchmark {name!r}: {share:.1%} of its characters are not among the {len(known)} of this vocabulary, and "
+            f"at most {benchmarks.MOST_UNKNOWN:.0%} may be; train on a text that has them, or with a BPE tokenizer"
+        )
+
+
+def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
+    """Any task, tag or group of the harness, from its own sources, or a YAML file."""
+    source = name if _is_file(name) else name.removeprefix(STOCK)
+    if _is_file(name) and not Path(name).is_file():
+        raise DataError(f"task file {name}: no such file")
+    found: list[AskedTask] = []
+    for fewshot in question.fewshot:
+        try:
+            with quiet():
+                loaded = (manager if _is_file(name) else _full_manager()).load([source])["tasks"]
+        except Exception as error:
+            raise DataError(f"the harness could not load task {name!r}: {type(error).__name__}: {error}") from error
+        for inner, task in loaded.items():
+            if task.get_config("num_fewshot") is None or fewshot:
+                task.set_config(key="num_fewshot", value=fewshot)
+            shots = int(task.get_config("num_fewshot"))
+            if any((one.task, one.fewshot) == (inner, shots) for one in found):
+                continue
+            definition = json.loads(json.dumps(task.dump_config(), default=str))
+            digest = content_hash([definition, [len(task.eval_docs)], question.items])
+            task.config.task = f"{inner}_{shots}shot" if len(question.fewshot) > 1 else inner
+            found.append(AskedTask(inner, "stock", shots, str(task.VERSION), digest, "harness", "", task))
+    return found
+
+
+def _load(path: Path, name: str, manager: Any) -> Any:
+    """One task from its YAML file."""
+    try:
+        with quiet():
+            return manager.load([str(path)])["tasks"][name]
+    except Exception as error:
+        raise DataError(f"the harness could not load {path}: {type(error).__name__}: {error}") from error
+
+
+def chance_of(rows: Sequence[tuple[tuple[str, ...], int]]) -> tuple[float, float]:
+    """(mean number of choices, accuracy of guessing) of items given as (choices, target).
+
+    Guessing is the better of picking at random and, where every item offers the same choices, always naming the same one.
+    """
+    counts = [len(choices) for choices, _ in rows]
+    uniform = fmean(1 / count for count in counts)
+    if len({choices for choices, _ in rows}) == 1:
+        most = Counter(target for _, target in rows).most_common(1)[0][1] / len(rows)
+        return fmean(counts), max(uniform, most)
+    return fmean(counts), uniform

@@ -1,0 +1,126 @@
+"""Next tokens over the whole validation split, in the one pass that perplexity makes, for a whole stack.
+
+Windows of one context, stride one context: every token but the first is predicted exactly once, with 1 to `context` tokens
+before it. Everything is in fp32, sums in float64.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ablationlab.data.batches import validation_windows
+from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_part
+from ablationlab.evaluation.members import ScoredStack
+from ablationlab.evaluation.text import CLASSES
+from ablationlab.evaluation_records import TokensPart
+from ablationlab.model import decode, embed
+
+#: Bins of positions, at most.
+POSITION_BINS = 16
+_TOKENS_PER_PASS = 8192
+
+
+class _Sums:
+    """Running sums per run; T temperatures, C classes, P positions."""
+
+    def __init__(self, runs: int, context: int, classes_V: NDArray[np.int64], device: torch.device) -> None:
+        self.position = torch.zeros(runs, context, dtype=torch.float64)
+        self.positions = torch.zeros(context, dtype=torch.float64)
+        self.by_class = torch.zeros(runs, len(CLASSES), dtype=torch.float64)
+        self.classes = torch.zeros(len(CLASSES), dtype=torch.float64)
+        self.heat = torch.zeros(2, runs, len(TEMPERATURES), dtype=torch.float64)
+        self.halves = [0, 0]
+        self.brier = torch.zeros(runs, dtype=torch.float64)
+        self.scale = torch.zeros(runs, dtype=torch.float64)
+        self.confidence: list[Tensor] = []
+        self.right: list[Tensor] = []
+        self.class_V = torch.from_numpy(classes_V).to(device)
+
+    def add(self, logits: Tensor, targets_BT: Tensor, half: int) -> None:
+        """logits_RBTV of windows of one half."""
+        runs, batch, length, _ = logits.shape
+        targets = targets_BT.expand(runs, -1, -1)
+        logp = logits.log_softmax(dim=-1)
+        nll = -logp.gather(-1, targets[..., None])[..., 0]
+        self.position[:, :length] += nll.double().sum(dim=1).cpu()
+        self.positions[:length] += batch
+        kinds = self.class_V[targets_BT].flatten()
+        for kind in range(len(CLASSES)):
+            chosen = kinds == kind
+            self.by_class[:, kind] += nll.flatten(1)[:, chosen].double().sum(dim=1).cpu()
+            self.classes[kind] += int(chosen.sum())
+        probability = logp.exp()
+        top, label = probability.max(dim=-1)
+        self.confidence.append(top.flatten(1).cpu())
+        self.right.append((label == targets).flatten(1).cpu())
+        squares = (probability * probability).sum(dim=-1) - 2 * (-nll).exp() + 1
+        self.brier += squares.double().sum(dim=(1, 2)).cpu()
+        self.scale += logits.std(dim=-1, correction=0).double().sum(dim=(1, 2)).cpu()
+        right_logit = logits.gather(-1, targets[..., None])[..., 0]
+        for number, temperature in enumerate(TEMPERATURES):
+            loss = (logits / temperature).logsumexp(dim=-1) - right_logit / temperature
+            self.heat[half, :, number] += loss.double().sum(dim=(1, 2)).cpu()
+        self.halves[half] += targets_BT.numel()
+
+
+@torch.no_grad()
+def token_parts(
+    stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
+) -> list[TokensPart]:
+    """One part per member, from one pass over the split."""
+    model, runs = stack.model, len(stack.fronts)
+    text = torch.from_numpy(tokens).to(stack.device)
+    sums = _Sums(runs, model.context, classes_V, stack.device)
+    windows = validation_windows(len(tokens), model.context)
+    for half in (0, 1):  # even and odd windows
+        mine = windows[half::2]
+        whole = [window for window in mine if window[1] == model.context]
+        size = max(1, _TOKENS_PER_PASS // model.context)
+        batches = [whole[start : start + size] for start in range(0, len(whole), size)]
+        batches += [[window] for window in mine if window[1] < model.context]
+        for batch in batches:
+            span = torch.stack([text[start : start + length + 1] for start, length in batch])
+            vectors = embed(stack.params, span[:, :-1].expand(runs, -1, -1), model, stack.fronts)
+            sums.add(decode(stack.params, vectors, model), span[:, 1:], half)
+    return [_part(sums, run, model.context, validation_bytes) for run in range(len(stack.members))]
+
+
+def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensPart:
+    count = sum(sums.halves)
+    loss = float(sums.position[run].sum()) / count
+    confidence = torch.cat([piece[run] for piece in sums.confidence]).double().numpy()
+    right = torch.cat([piece[run] for piece in sums.right]).double().numpy()
+    heat = sums.heat[:, run].numpy()
+    halves = [heat[half] / max(sums.halves[half], 1) for half in (0, 1)]
+    if not sums.halves[1]:
+        halves[1] = halves[0]
+    size = max(1, math.ceil(context / POSITION_BINS))
+    edges = [*range(0, context, size), context]
+    seen = sums.positions.numpy()
+    per_position = sums.position[run].numpy()
+    bins = [(per_position[a:b].sum(), seen[a:b].sum()) for a, b in itertools.pairwise(edges)]
+    bins = [(nll, number) for nll, number in bins if number]
+    return TokensPart(
+        tokens=count,
+        stride=context,
+        loss=loss,
+        bits_per_byte=loss * count / math.log(2) / validation_bytes,
+        perplexity=math.exp(min(loss, 700.0)),
+        accuracy=float(right.mean()),
+        position_edges=tuple(edges[: len(bins) + 1]),
+        loss_by_position=tuple(float(nll / number) for nll, number in bins),
+        loss_by_class={
+            name: float(sums.by_class[run, kind]) / int(sums.classes[kind]) if sums.classes[kind] else None
+            for kind, name in enumerate(CLASSES)
+        },
+        tokens_by_class={name: int(sums.classes[kind]) for kind, name in enumerate(CLASSES)},
+        calibration=calibration(confidence, right, float(sums.brier[run]) / count),
+        temperature=temperature_part(list(halves[0]), list(halves[1]), sums.halves[0] / count),
+        logit_scale=float(sums.scale[run]) / count,
+    )

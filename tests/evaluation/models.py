@@ -1,0 +1,37 @@
+"""Small models with weights worth telling apart, as the evaluation sees them."""
+
+from __future__ import annotations
+
+import torch
+
+from ablationlab.config import ModelConfig
+from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.parameters import parameters
+from ablationlab.records import Budget, PlannedRun
+from ablationlab.variants import VARIANTS
+
+MODEL = ModelConfig(layers=2, width=16, heads=2, context=24, vocabulary=13, token_init_std=0.6, init_std=0.25)
+
+
+def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> Member:
+    changed = VARIANTS[variant].apply(model)
+    weights = {p.name: torch.from_numpy(p.draw(seed)) for p in parameters(changed)}
+    if "front.gain" in weights:
+        weights["front.gain"] = weights["front.gain"] + 0.1 * seed
+    run = PlannedRun(
+        id=f"{variant}-s{seed}",
+        variant=variant,
+        regime="default",
+        seed=seed,
+        lr=1e-3,
+        stack=0,
+        slot=0,
+        model=changed.model_dump(mode="json"),
+        training={},
+        budget=Budget(steps=1, tokens=1, matmul_flops=1, parameters=1),
+    )
+    return Member(run, "final", changed, weights, "step-00000001", f"{seed:064d}")
+
+
+def stack(*members: Member, width: int | None = None) -> ScoredStack:
+    return ScoredStack.of(members, torch.device("cpu"), width)

@@ -1,0 +1,224 @@
+"""`evaluate` as a user meets it: a trained study, its records, what is done again and what is not, what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
+from ablationlab.records import Checkpoint, Result
+from ablationlab.verdict import decide
+from conftest import to_toml
+
+from .play import play
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+STUDY = {
+    "name": "evaluated",
+    "baseline": "none",
+    "variants": ["none", "layernorm"],
+    "seeds": [1, 2, 3],
+    "model": {"layers": 1, "width": 32, "heads": 2, "context": 64},
+    "training": {"steps": 60, "batch": 8, "lr": 5e-3, "warmup": 4, "precision": "fp32"},
+    "data": {"corpus": "./play.txt"},
+    "execution": {"checkpoint_every": 20, "threads": 1},
+    "evaluation": {"tasks": ["spelling", "last-word"], "items": 80, "positive_control": True},
+    "criteria": [],
+}
+
+
+@pytest.fixture(scope="session")
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six runs, trained and evaluated by one `run`; not to be changed."""
+    folder = tmp_path_factory.mktemp("evaluated")
+    (folder / "play.txt").write_text(play(60_000))
+    text = to_toml({key: value for key, value in STUDY.items() if key != "criteria"})
+    text += '\n[[criteria]]\nmetric = "macro_accuracy"\nrole = "primary"\nsmallest_effect = 0.05\n'
+    text += '\n[[criteria]]\nmetric = "token_ece"\nrole = "guard"\nmargin = 0.05\n'
+    (folder / "study.toml").write_text(text)
+    words = ["run", "study.toml", "--out", "results", "--workers", "1", "--device", "cpu"]
+    command = [sys.executable, "-m", "ablationlab", *words]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert "accuracy, mean over seeds" in ended.stdout
+    return folder / "results"
+
+
+@pytest.fixture
+def copy(evaluated: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(evaluated, tmp_path / "results"))
+
+
+def evaluations(results: Path) -> dict[str, Evaluation]:
+    return {path.parent.name: Evaluation.read(path) for path in sorted(results.glob("runs/*/evaluation.json"))}
+
+
+def test_every_run_has_its_record_and_its_items_and_they_agree(evaluated):
+    found = evaluations(evaluated)
+    assert len(found) == 6
+    for name, one in found.items():
+        halves = 2 if name.startswith("none") else 0
+        assert len(one.tasks) == 2 + halves
+        table = pq.read_table(evaluated / "runs" / name / "samples.parquet")
+        assert tuple(table.column_names) == SAMPLE_COLUMNS
+        rows = table.to_pylist()
+        for task in one.tasks:
+            mine = [r for r in rows if (r["task"], r["weights"]) == (task.task, task.weights)]
+            assert len(mine) == task.items >= 40
+            assert task.accuracy == pytest.approx(sum(r["correct"] for r in mine) / task.items)
+            assert task.accuracy == pytest.approx(task.harness["acc"])
+            assert task.truncated == 0
+            assert all(
+                r["chosen"] == max(range(len(r["choice_scores"])), key=r["choice_scores"].__getitem__) for r in mine
+            )
+        result = Result.read(evaluated / "runs" / name / "result.json")
+        assert one.tokens is not None
+        assert one.tokens.loss == pytest.approx(result.metrics["validation_loss"], rel=1e-5)
+        assert one.metrics["token_ece"] == one.tokens.calibration.ece_equal_mass_debiased
+
+
+def test_all_runs_answered_the_same_prompts(evaluated):
+    prompts = set()
+    for name in evaluations(evaluated):
+        rows = pq.read_table(evaluated / "runs" / name / "samples.parquet").to_pylist()
+        prompts.add(tuple((r["task"], r["item"], r["prompt_hash"]) for r in rows if r["weights"] == "final"))
+    assert len(prompts) == 1
+    assert len({one.throughput.together for one in evaluations(evaluated).values() if one.throughput}) == 1
+
+
+def test_the_suite_says_what_guessing_and_n_grams_reach(evaluated):
+    suite = Suite.read(evaluated / "evaluation" / "suite.json")
+    by_name = {task.task: task for task in suite.tasks}
+    assert by_name["spelling"].chance == 0.5
+    assert by_name["last-word"].chance == 0.25
+    assert by_name["spelling"].ngrams["trigram"] > 0.8 > by_name["spelling"].ngrams["unigram"]
+
+
+def test_the_control_is_the_baseline_at_half_its_steps(evaluated):
+    for folder in (evaluated / "runs").iterdir():
+        kept = folder / "halfway" / "checkpoint.json"
+        assert kept.exists() == folder.name.startswith("none")
+        if kept.exists():
+            assert Checkpoint.read(kept).step == 30
+            one = Evaluation.read(folder / "evaluation.json")
+            assert one.half_weights_sha256 not in (None, one.weights_sha256)
+
+
+def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluated):
+    analysis = analyze(read_results(evaluated))
+    part = analysis.evaluation
+    assert part is not None
+    assert [task.task for task in part.tasks] == ["last-word", "spelling"]
+    spelling = part.tasks[1]
+    assert spelling.sensitivity.beats_chance
+    assert "all" not in spelling.templates
+    one = analysis.comparison("macro_accuracy", "default", "layernorm", "none")
+    assert one is not None
+    assert one.label == "registered"
+    assert one.sensitivity is not None
+    assert one.n == 3
+    accuracy = next(c for c in analysis.comparisons if (c.metric, c.task) == ("task_accuracy", "spelling"))
+    items = part.contrasts[0].comparison
+    task = next(task for task in items.tasks if task.task == "spelling")
+    assert task.delta == pytest.approx(accuracy.delta)
+    assert set(task.mcnemar) == {"1", "2", "3"}
+    assert not [d for d in analysis.deviations if d.code == "missing-metric"]
+    verdict = decide(analysis)
+    sensitive = one.sensitivity.sensitive
+    assert ("not shown to be sensitive" in verdict.hypotheses["H0"].why) == (not sensitive)
+
+
+def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
+    kept = [p for p in copy.rglob("*") if p.is_file() and "locks" not in p.parts]
+    # The copy lies elsewhere, so the paths inside the tasks' definitions are mended.
+    before = {path: path.read_bytes() for path in kept if path.name != "task.yaml"}
+    code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu")
+    assert code == 0
+    assert "0 runs scored, 6 had everything already" in output
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_only_what_is_missing_is_scored_and_another_version_of_a_task_counts_as_missing(copy, cli):
+    names = sorted(evaluations(copy))
+    (copy / "runs" / names[0] / "evaluation.json").unlink()  # gone
+    (copy / "runs" / names[1] / "samples.parquet").write_bytes(b"torn")  # a kill between the two files
+    old = evaluations(copy)
+    path = copy / "runs" / names[2] / "evaluation.json"
+    changed = json.loads(path.read_text())
+    changed["tasks"][0]["task_hash"] = "of an older version"
+    changed["tasks"][0]["accuracy"] = 0.123
+    path.write_text(json.dumps(changed))
+    code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu", "--no-throughput")
+    assert code == 0
+    assert "3 runs scored, 3 had everything already" in output
+    new = evaluations(copy)
+    assert new[names[2]].tasks == old[names[2]].tasks
+    assert read_results(copy).evaluation is not None
+    assert new[names[1]].tasks == old[names[1]].tasks  # the same numbers again
+
+
+def test_a_damaged_checkpoint_is_named_and_the_other_runs_are_scored(copy, cli):
+    name = sorted(evaluations(copy))[0]
+    for path in copy.glob("runs/*/evaluation.json"):
+        path.unlink()
+    weights = next((copy / "runs" / name / "checkpoints").rglob("weights.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    code, _, errors = cli("evaluate", copy, "--tasks", "spelling", "--items", "20", "--workers", "1", "--device", "cpu")
+    assert code == 1
+    assert f"{weights} is damaged: its checksum does not match" in errors
+    assert len(evaluations(copy)) == 5
+
+
+def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
+    name = sorted(evaluations(copy))[0]
+    path = copy / "runs" / name / "result.json"
+    result = json.loads(path.read_text())
+    result |= {"status": "diverged", "divergence": {"step": 7, "cause": "loss is nan"}}
+    path.write_text(json.dumps(result))
+    code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu", "--no-throughput")
+    assert code == 0
+    assert f"{name}: not evaluable, diverged at step 7" in output
+    assert evaluations(copy)[name].status == "not-evaluable"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--tasks", "speling"], "did you mean 'spelling'?"),
+        (["--tasks", "hellaswag"], "needs a context of at least 512 tokens, and these models have 64"),
+        (["--tasks", "./nowhere.yaml"], "task file ./nowhere.yaml: no such file"),
+        (["--fewshot", "2"], "a context of 64 leaves 20 characters an item, and 22 are needed"),
+        (["--items", "3"], "at least 10 are needed"),
+        (["--workers", "0"], "at least one process"),
+    ],
+)
+def test_bad_input_is_answered_in_one_message(evaluated, cli, words, said, monkeypatch):
+    from ablationlab.evaluation import tasks
+
+    # The harness's own 14,000 names take ten seconds to list; a handful of them does here.
+    monkeypatch.setattr(tasks, "_harness_index", lambda: ("spell_it", "arc_easy"))
+    code, _, errors = cli("evaluate", evaluated, *words, *([] if "--workers" in words else ["--workers", "1"]))
+    assert code == 2
+    assert said in errors
+    assert "Traceback" not in errors
+
+
+def test_a_folder_that_is_none_is_refused(cli, tmp_path):
+    code, _, errors = cli("evaluate", tmp_path)
+    assert code == 2
+    assert "it has no plan.lock" in errors
+
+
+def test_help_and_training_import_neither_the_harness_nor_pandas():
+    script = (
+        "import sys, ablationlab.cli, ablationlab.training.loop, ablationlab.executors.local; "
+        "sys.exit(any(name in sys.modules for name in ('lm_eval', 'pandas', 'datasets', 'pyarrow', 'transformers')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
