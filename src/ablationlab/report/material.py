@@ -32,6 +32,7 @@ EXTRAS: Mapping[str, str] = {
     "evaluation": "evaluation.json",
     "samples": "samples.parquet",
     "probes": "probes.parquet",
+    "probes_log": "probes.jsonl",
 }
 
 
@@ -93,6 +94,10 @@ class Material:
     runs: tuple[RunMaterial, ...]
     problems: tuple[Damage, ...]
     stale: tuple[str, ...]
+    sweep: Mapping[str, Any] | None = None
+    interactions: Mapping[str, Any] | None = None
+    evaluation: Mapping[str, Any] | None = None
+    suite: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -172,8 +177,15 @@ class Material:
 
     def run_of(self, variant: str, regime: str, seed: Seed) -> RunMaterial | None:
         """The run of one cell of the study; None where there is none, or a sweep has several."""
-        cell = [run for run in self.runs if (run.variant, run.regime, run.seed) == (variant, regime, seed)]
+        cell = self._cells.get((variant, regime, seed), [])
         return cell[0] if len(cell) == 1 else None
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str, Seed], list[RunMaterial]]:
+        cells: dict[tuple[str, str, Seed], list[RunMaterial]] = {}
+        for run in self.runs:
+            cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
+        return cells
 
     def comparison(self, comparison_id: str) -> ComparisonPart | None:
         """The comparison of that id."""
@@ -223,6 +235,8 @@ def load_material(folder: Path) -> Material:
             raise RecordError(f"{folder}: neither a plan nor an analysis can be read\n{listed}")
         raise RecordError(f"{folder} is no results folder of a study: it has neither plan.lock nor analysis.json")
     runs = () if plan is None else _runs(plan, results, read)
+    suite = read(folder / "evaluation" / "suite.json", _mapping)
+    whole = {} if analysis is None else _mapping(folder / "analysis.json")
     return Material(
         folder=folder,
         plan=plan,
@@ -232,6 +246,10 @@ def load_material(folder: Path) -> Material:
         runs=runs,
         problems=tuple(problems),
         stale=tuple(_stale(plan, analysis, verdict, runs)),
+        sweep=whole.get("sweep"),
+        interactions=whole.get("interactions"),
+        evaluation=whole.get("evaluation"),
+        suite=suite,
     )
 
 
