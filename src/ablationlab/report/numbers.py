@@ -38,7 +38,7 @@ def fixed(value: float | None, places: int, *, sign: bool = False) -> str:
     if not math.isfinite(value):
         return signed(str(value))
     if value and (abs(value) >= 1e7 or abs(value) < 10**-6):
-        return signed(f"{value:+.3g}" if sign else f"{value:.3g}")
+        return tens(f"{value:+.3g}" if sign else f"{value:.3g}")
     text = f"{value:{'+' if sign else ''},.{places}f}"
     # A rounded zero has no sign.
     return signed(text if float(text.replace(",", "")) else text.lstrip("+-"))
@@ -51,7 +51,7 @@ def number(value: float | None, digits: int = 3) -> str:
     if not math.isfinite(value):
         return signed(str(value))
     if value and (abs(value) >= 10**7 or abs(value) < 1e-4):
-        return signed(f"{value:.{digits}g}")
+        return tens(f"{value:.{digits}g}")
     text = f"{value:.{digits}g}"
     if "e" in text:
         text = f"{value:.0f}"
@@ -59,9 +59,21 @@ def number(value: float | None, digits: int = 3) -> str:
     return signed(f"{int(whole):,}{point}{rest}" if abs(value) >= 1000 else text)
 
 
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
 def setting(value: float) -> str:
-    """A setting as it was given: 0.0003, 1e-08."""
-    return signed(f"{value:g}")
+    """A setting as it was given: 0.0003, 10⁻⁸."""
+    return tens(f"{value:g}")
+
+
+def tens(text: str) -> str:
+    """A number that Python writes with an exponent, as a power of ten."""
+    mantissa, e, exponent = text.partition("e")
+    if not e:
+        return signed(text)
+    power = f"10{str(int(exponent)).translate(_RAISED)}"
+    return power if mantissa == "1" else signed(f"{mantissa}×") + power
 
 
 def mean_sd(mean: float | None, sd: float | None) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from ablationlab.report.numbers import count, counted, metric_of, number, scaled, setting, with_unit
+from ablationlab.report.numbers import counted, metric_of, number, scaled, setting, with_unit
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.typst import Typst, code, escape, listed, say, sentences
 
@@ -25,7 +23,10 @@ def _deviations(facts: Facts) -> Typst:
         none = "None from what the sealed plan registers was found." if facts.registered else "None was found."
         return Typst(f"{start} {none}")
     said = [escape(one.text) for one in found]
-    said += [say("The file {file} could not be used: {text}.", file=code(one.file), text=one.text.rstrip(".")) for one in damaged]
+    said += [
+        say("The file {file} could not be used: {text}.", file=code(one.file), text=one.text.rstrip("."))
+        for one in damaged
+    ]
     return sentences([start, *said])
 
 
@@ -41,8 +42,10 @@ def _power(facts: Facts) -> Typst:
     unit = "" if unit == "1" else unit
     parts = [
         say(
-            "*Power.* With {pairs} and the observed standard deviation of the differences ({sd}), a true difference of {effect} in "
-            "{metric} is detected with 80{thin}% probability at the corrected level; a smaller one would likely be missed.",
+            "*Power.* With {pairs} and the observed standard deviation of the differences ({sd}), a true difference "
+            "of {effect} in "
+            "{metric} is detected with 80{thin}% probability at the corrected level; a smaller one would likely be "
+            "missed.",
             pairs=counted(worst.n, "pair"),
             sd=number(worst.delta_sd, 2),
             effect=with_unit(number(worst.detectable_80, 2), unit),
@@ -87,20 +90,20 @@ def _scale(facts: Facts) -> Typst:
     budget = facts.plan.runs[0].budget
     parts = [
         say(
-            "*Scope.* The models have {parameters} parameters and see {tokens} tokens of one text, {corpus}; effects may differ in "
+            "*Scope.* The models have {parameters} parameters and see {tokens} tokens of one text, {corpus}; effects "
+            "may differ in "
             "size and in sign at other scales, budgets, data and optimizer settings.",
             parameters=scaled(budget.parameters),
             tokens=scaled(budget.tokens),
             corpus=facts.corpus,
         ),
-        say(
-            "Seeds vary the initial weights and the order of the data together; the validation split is one and the same. {n} {say} "
-            "nothing about other splits.",
-            n="They",
-            say="say",
+        Typst(
+            "Seeds vary the initial weights and the order of the data together; all share one validation split, so "
+            "the intervals say "
+            "nothing about other texts."
         ),
     ]
-    if not isinstance(facts.study.get("sweep"), Mapping):
+    if not facts.swept:
         parts.append(Typst("One learning rate is shared by all arms, which may suit one of them better than another."))
     return sentences(parts)
 
@@ -111,23 +114,32 @@ def reproducibility(facts: Facts) -> list[Typst]:
     if plan is None:
         return [
             say(
-                "Every number in this paper is computed from the values given (hash {hash}); tables/, statistics.md and analysis.json "
+                "Every number in this paper is computed from the values given (hash {hash}); tables/, statistics.md "
+                "and analysis.json "
                 "hold them unrounded.",
                 hash=code(facts.analysis.source_hash[:16]),
             )
         ]
-    versions = listed(f"{name} {version}" for name, version in plan.environment.versions.items())
+    versions = listed(
+        f"{name} ({version})" if " " in version else f"{name} {version}"
+        for name, version in plan.environment.versions.items()
+    )
     how = plan.execution
     paragraphs = [
         say(
-            "plan.lock holds the resolved study, its criteria, the budget of every run and the environment; it was sealed on {date}, "
-            "before the first step. `ablationlab run STUDY --out RESULTS` trains what it says, `ablationlab analyze RESULTS` computes "
-            "every statistic from the records, and `ablationlab report RESULTS` writes this paper. No number in it was typed by hand.",
+            "plan.lock holds the resolved study, its criteria, the budget of every run and the environment; it was "
+            "sealed on {date}, "
+            "before the first step. `ablationlab run STUDY --out RESULTS` trains what it says, `ablationlab analyze "
+            "RESULTS` computes "
+            "every statistic from the records, and `ablationlab report RESULTS` writes this paper. No number in it "
+            "was typed by hand.",
             date=plan.created[:10],
         ),
         say(
-            "Environment: {versions}; {device}, {precision}, {width}, {threads}. The same plan gives the same bits at equal device, "
-            "libraries, stack width and threads; elsewhere it gives the same inputs, and results that agree up to rounding.",
+            "Environment: {versions}; {device}, {precision}, {width}, {threads}. The same plan gives the same bits at "
+            "equal device, "
+            "libraries, stack width and threads; elsewhere it gives the same inputs, and results that agree up to "
+            "rounding.",
             versions=versions,
             device=how.device_name,
             precision=how.precision,
@@ -155,9 +167,3 @@ def hashes(facts: Facts) -> list[tuple[str, str]]:
         ("code", plan.environment.code_hash),
         *found,
     ]
-
-
-def runs_sentence(facts: Facts) -> Typst:
-    """How many runs stand behind the paper."""
-    all_runs = len(facts.material.runs)
-    return say("{n} of {all} planned runs have ended.", n=count(facts.material.ended).capitalize(), all=count(all_runs))

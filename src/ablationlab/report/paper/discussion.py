@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ablationlab.conclusions import CostPart, VariantVerdict
-from ablationlab.report.numbers import count, metric_name, number, percent, setting, with_unit
+from ablationlab.report.numbers import count, metric_name, number, setting, with_unit
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, listed, say, sentences
 
@@ -52,21 +52,31 @@ def _keep(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts = [_head(facts, found, "Keep the baseline")]
     parts.append(
         Typst(
-            f"{'Each of these changes' if many else 'The change'} makes the primary metric significantly worse, so rule 2 keeps the "
+            f"{'Each of these changes' if many else 'The change'} makes the primary metric significantly worse, so "
+            "rule 2 keeps the "
             "baseline."
         )
     )
     parts += [_evidence(facts, one) for one in found]
     stable = _baseline_stable(facts, found[0].regime)
     if stable:
-        parts.append(Typst("The baseline itself trained without an unstable run, so there was no stability to buy at that price."))
+        parts.append(
+            Typst(
+                "The baseline itself trained without an unstable run, so there was no stability to buy at that price."
+            )
+        )
     elif stable is False:
         gains = [facts.gain_of(one.variant, one.regime) for one in found]
-        shown = [Typst(f"{capital(gain_clause(gain))}, which does not exclude zero.") for gain in gains if gain is not None]
-        parts += ["The baseline was not always stable, but a gain is not shown:", *shown] if shown else []
+        shown = [
+            Typst(f"{capital(gain_clause(gain))}, which does not exclude zero.") for gain in gains if gain is not None
+        ]
+        parts += [Typst("The baseline was not always stable, but a gain is not shown."), *shown] if shown else []
     parts.append(
-        Typst("This holds for the setting of this study; it does not say what a learning rate tuned for each arm would give.")
-        if not facts.study.get("sweep") and not facts.from_table
+        Typst(
+            "This holds for the setting of this study; it does not say what a learning rate tuned for each arm would "
+            "give."
+        )
+        if not facts.swept and not facts.from_table
         else Typst("")
     )
     return sentences(parts)
@@ -76,7 +86,8 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts = [_head(facts, found, "Adopt")]
     parts.append(
         Typst(
-            f"{'Each of these changes' if len(found) > 1 else 'The change'} makes the primary metric significantly better and is not "
+            f"{'Each of these changes' if len(found) > 1 else 'The change'} makes the primary metric significantly "
+            "better and is not "
             "less stable than the baseline: rule 3."
         )
     )
@@ -90,7 +101,8 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
         if tost is not None and tost.equivalent:
             parts.append(
                 say(
-                    "The gain is smaller than the ±{effect} that was set as mattering, so little is lost by not adopting it.",
+                    "The gain is smaller than the ±{effect} that was set as mattering, so little is lost by not "
+                    "adopting it.",
                     effect=setting(tost.bounds[1]),
                 )
             )
@@ -99,12 +111,15 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
 
 def _rescue(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts = [_head(facts, found, "Adopt in this regime")]
-    parts.append(Typst("The baseline is unstable here, and rule 1 weighs the stability that is gained against its price."))
+    parts.append(
+        Typst("The baseline is unstable here, and rule 1 weighs the stability that is gained against its price.")
+    )
     for one in found:
         parts += [*_gain(facts, one), *_costs(facts, one)]
     parts.append(
         Typst(
-            "Both sides keep what was set beforehand, so the change is adopted where training is unstable. Where the baseline trains "
+            "Both sides keep what was set beforehand, so the change is adopted where training is unstable. Where the "
+            "baseline trains "
             "stably this says nothing in its favour."
         )
     )
@@ -113,12 +128,17 @@ def _rescue(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
 
 def _trade(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts = [_head(facts, found, "A trade-off")]
-    parts.append(Typst("The baseline is unstable here and the change restores stability, but its price is not shown to be small."))
+    parts.append(
+        Typst(
+            "The baseline is unstable here and the change restores stability, but its price is not shown to be small."
+        )
+    )
     for one in found:
         parts += [*_gain(facts, one), *_costs(facts, one)]
     parts.append(
         Typst(
-            "Which side weighs more is no statistical question: it depends on what a run that diverges or spikes costs. A lower "
+            "Which side weighs more is no statistical question: it depends on what a run that diverges or spikes "
+            "costs. A lower "
             "learning rate or a longer warmup may buy the same stability and should be compared."
         )
     )
@@ -210,11 +230,14 @@ _TELLERS: dict[str, Teller] = {
 
 
 def _exploratory(found: Sequence[VariantVerdict], total: int) -> Typst:
-    which = "These decisions rest" if len(found) == total else f"{count(len(found)).capitalize()} of these decisions rest"
+    which = (
+        "These decisions rest" if len(found) == total else f"{count(len(found)).capitalize()} of these decisions rest"
+    )
     if total == 1:
         which = "This decision rests"
     return Typst(
-        f"{which} on comparisons that were not registered. They are leads to be tested in a study of their own, not findings."
+        f"{which} on comparisons that were not registered. They are leads to be tested in a study of their own, not "
+        "findings."
     )
 
 
@@ -224,8 +247,3 @@ def _hypotheses(facts: Facts) -> Typst:
         for key, found in facts.verdict.hypotheses.items()
     ]
     return sentences([Typst("*Hypotheses.*"), *said])
-
-
-def share(value: float | None) -> str:
-    """A share in percent."""
-    return percent(value)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from ablationlab.conclusions import MACRO, Analysis, ComparisonPart, GainPart, Verdict
+from ablationlab.config import ModelConfig, validated
 from ablationlab.data.sources import looks_like_path
 from ablationlab.metrics import METRICS
 from ablationlab.records import Plan
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import (
-    NONE,
     count,
     counted,
     level,
@@ -28,6 +29,8 @@ from ablationlab.report.numbers import (
     with_unit,
 )
 from ablationlab.report.paper.typst import Typst, code, say
+from ablationlab.study import Study, parse_study
+from ablationlab.variants import VARIANTS
 
 #: The words for a correction in front of "adjusted".
 CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "benjamini-hochberg": "Benjamini–Hochberg"}
@@ -80,14 +83,24 @@ class Facts:
         return len(self.analysis.regimes) > 1
 
     @cached_property
-    def study(self) -> Mapping[str, Any]:
-        """The resolved study of the plan; empty for a table."""
-        return self.plan.study if self.plan is not None else {}
+    def study(self) -> Study | None:
+        """The resolved study of the plan; none for a table."""
+        return parse_study(self.plan.study, "the study in plan.lock") if self.plan is not None else None
 
-    def model_of(self, variant: str) -> Mapping[str, Any]:
-        """The resolved model of a variant in the first regime that has it."""
-        runs = self.plan.runs if self.plan is not None else ()
-        return next((run.model for run in runs if run.variant == variant), {})
+    @property
+    def swept(self) -> bool:
+        """Whether arms were trained at several learning rates."""
+        return self.study is not None and self.study.sweep is not None
+
+    def model_of(self, variant: str) -> ModelConfig | None:
+        """The resolved model of a variant in the first regime that has it; None for a table."""
+        if self.study is None or self.plan is None:
+            return None
+        for run in self.plan.runs:
+            if run.variant == variant:
+                with suppress(ValidationError):
+                    return validated(ModelConfig, run.model)
+        return VARIANTS[variant].apply(self.study.model)
 
     def primary_of(self, variant: str, regime: str) -> ComparisonPart | None:
         """The comparison that decides on a variant in a regime."""
@@ -170,8 +183,13 @@ def certainty(one: ComparisonPart) -> Typst:
     if one.p_adjusted is not None:
         how = CORRECTIONS.get(one.correction)
         words = f"{how}-adjusted {p_clause(one.p_adjusted)}" if how else p_clause(one.p_adjusted)
-        parts.append(say("{p}", p=words))
+        parts.append(say("{p}", p=_unbroken(words)))
     return Typst(", ".join(parts))
+
+
+def _unbroken(text: str) -> str:
+    """A p-value that no line break parts."""
+    return re.sub(r" ([<=]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
 
 
 def outcome(one: ComparisonPart) -> Typst:
@@ -183,9 +201,11 @@ def outcome(one: ComparisonPart) -> Typst:
         return Typst("which counts for nothing, since the measure is not sensitive at this scale")
     if one.outcome in ("better", "worse"):
         text = say("a significant {way}", way="gain" if one.outcome == "better" else "loss")
-        return say("{text}, though equivalent within the {e} that was set as mattering", text=text, e=effect) if (
-            equivalent
-        ) else text
+        return (
+            say("{text}, though equivalent within the {e} that was set as mattering", text=text, e=effect)
+            if (equivalent)
+            else text
+        )
     if one.outcome == "different":
         return Typst("a significant difference in a metric that has no better direction")
     if one.outcome == "not-tested":
@@ -217,8 +237,3 @@ def gain_clause(gain: GainPart) -> Typst:
         return text
     bounds = f"{percent(gain.low)} to {percent(gain.high)}"
     return say("{text} ({level} interval {bounds})", text=text, level=level(gain.level), bounds=bounds)
-
-
-def dash() -> str:
-    """What stands where there is nothing."""
-    return NONE

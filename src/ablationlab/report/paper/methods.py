@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablationlab.conclusions import ComparisonPart
-from ablationlab.report.numbers import count, counted, metric_meaning, metric_name, scaled, setting
+from ablationlab.config import FrontEnd, ModelConfig
+from ablationlab.report.numbers import count, counted, metric_meaning, metric_name, setting, tens
 from ablationlab.report.paper.facts import CORRECTIONS, Facts
 from ablationlab.report.paper.typst import Typst, code, escape, listed, say, sentences
 from ablationlab.report.tables import content
 from ablationlab.report.tables.render import Cell, Column, Table
-from ablationlab.variants import VARIANTS
+from ablationlab.study import Study
 
 #: Metrics that the methods explain one by one; more stand in the tables.
 MOST_METRICS = 8
@@ -33,47 +34,39 @@ INTERVALS = {
 def model(facts: Facts) -> Typst:
     """The shared architecture."""
     shape = facts.model_of(facts.baseline)
-    if not shape:
+    if shape is None:
         return Typst("The runs were given as a table of values; nothing is recorded of the models behind them.")
-    layers = int(shape["layers"])
-    blocks = "no Transformer block" if not layers else f"{counted(layers, 'Pre-LN block')}"
-    inside = (
-        say(
-            " of causal self-attention ({heads}) and a GELU MLP of {ratio} times the width, LayerNorm $epsilon$ = {eps}",
-            heads=counted(int(shape["heads"]), "head"),
-            ratio=count(int(shape["mlp_ratio"])),
-            eps=setting(float(shape["norm_eps"])),
-        )
-        if layers
-        else Typst("")
+    inside = say(
+        " of causal self-attention ({heads}) and a GELU MLP of {ratio} times the width, LayerNorm $epsilon$ = {eps}",
+        heads=counted(shape.heads, "head"),
+        ratio=count(shape.mlp_ratio),
+        eps=setting(shape.norm_eps),
     )
-    residual = " Residual projections start smaller by $sqrt(2 L)$, with $L$ the number of blocks."
-    dropout = float(shape["dropout"])
-    return sentences(
-        [
-            say(
-                "Every arm is a decoder-only Transformer in the manner of GPT-2 @radford2019: {blocks}{inside}; width $d$ = {width}, "
-                "context {context}, vocabulary {vocabulary}, learned token and absolute position embeddings, {tied}, {final}{head}.",
-                blocks=blocks,
-                inside=inside,
-                width=shape["width"],
-                context=shape["context"],
-                vocabulary=f"{int(shape['vocabulary']):,}" if shape.get("vocabulary") else "of the tokenizer",
-                tied="the output head tied to the token embedding" if shape["tied"] else "an untied output head",
-                final="a final LayerNorm" if shape["final_norm"] else "no final norm",
-                head=", a bias on the head" if shape["head_bias"] else "",
-            ),
-            say(
-                "Weights start from a normal distribution with standard deviation {std} (token embedding {token}, position "
-                "embedding {position}).",
-                std=setting(float(shape["init_std"])),
-                token=setting(float(shape["token_init_std"])),
-                position=setting(float(shape["position_init_std"])),
-            )
-            + (residual if shape["scaled_residual_init"] and layers else ""),
-            "There is no dropout." if not dropout else say("Dropout is {rate}.", rate=setting(dropout)),
-        ]
+    what = say(
+        "Every arm is a decoder-only Transformer in the manner of GPT-2 @radford2019: {blocks}{inside}; width $d$ = "
+        "{width}, "
+        "context {context}, vocabulary {vocabulary}, learned token and absolute position embeddings, {tied}, "
+        "{final}{head}.",
+        blocks=counted(shape.layers, "Pre-LN block") if shape.layers else "no Transformer block at all",
+        inside=inside if shape.layers else Typst(""),
+        width=shape.width,
+        context=f"{shape.context:,}",
+        vocabulary=f"{shape.vocabulary:,}" if shape.vocabulary else "of the tokenizer",
+        tied="the output head tied to the token embedding" if shape.tied else "an untied output head",
+        final="a final LayerNorm" if shape.final_norm else "no final norm",
+        head=", a bias on the head" if shape.head_bias else "",
     )
+    start = say(
+        "Weights start from a normal distribution with standard deviation {std} (token embedding {token}, position "
+        "embedding "
+        "{position}).",
+        std=setting(shape.init_std),
+        token=setting(shape.token_init_std),
+        position=setting(shape.position_init_std),
+    )
+    residual = "Residual projections start smaller by $sqrt(2 L)$, with $L$ the number of blocks."
+    dropout = say("Dropout is {rate}.", rate=setting(shape.dropout)) if shape.dropout else Typst("There is no dropout.")
+    return sentences([what, start, residual if shape.scaled_residual_init and shape.layers else "", dropout])
 
 
 def arms(facts: Facts) -> tuple[Typst, list[tuple[str, Typst, Typst, str]]]:
@@ -81,14 +74,14 @@ def arms(facts: Facts) -> tuple[Typst, list[tuple[str, Typst, Typst, str]]]:
     if facts.plan is None:
         return say("The arms are {names}.", names=listed(code(name) for name in facts.analysis.variants)), []
     rows = []
+    norms: set[str] = set()
     base = facts.model_of(facts.baseline)
     for name in facts.material.variants:
         shape = facts.model_of(name)
         runs = [run for run in facts.plan.runs if run.variant == name]
-        if runs:
-            rows.append((name, formula(shape, name), _also(shape, base), f"{runs[0].budget.parameters:,}"))
-    fronts = [facts.model_of(name).get("front") for name in facts.material.variants]
-    norms = {front.get("norm") for front in fronts if isinstance(front, Mapping)}
+        if runs and shape is not None and base is not None:
+            norms.add(shape.front.norm)
+            rows.append((name, formula(shape.front), _also(shape, base), f"{runs[0].budget.parameters:,}"))
     parts = [
         say(
             "@arms lists the arms; each is the baseline {baseline} with one declared change, and nothing else differs.",
@@ -97,7 +90,9 @@ def arms(facts: Facts) -> tuple[Typst, list[tuple[str, Typst, Typst, str]]]:
     ]
     if "layernorm" in norms:
         parts.append(
-            Typst('$"LN"(x) = (x - "mean"(x)) \\/ sqrt("var"(x) + epsilon) dot.o g + b$ with $epsilon$ as listed @ba2016.')
+            Typst(
+                '$"LN"(x) = (x - "mean"(x)) \\/ sqrt("var"(x) + epsilon) dot.o g + b$ with $epsilon$ as listed @ba2016.'
+            )
         )
     if "rmsnorm" in norms:
         parts.append(Typst('$"RMS"(x) = x \\/ sqrt("mean"(x^2) + epsilon) dot.o g$ @zhang2019.'))
@@ -106,36 +101,34 @@ def arms(facts: Facts) -> tuple[Typst, list[tuple[str, Typst, Typst, str]]]:
     return sentences(parts), rows
 
 
-def formula(shape: Mapping[str, Any], name: str) -> Typst:
-    """What enters block 1, from the resolved front end; the registry's words where that is not a table."""
-    front = shape.get("front")
-    if not isinstance(front, Mapping):
-        return escape(VARIANTS[name].formula if name in VARIANTS else "not recorded")
+def formula(front: FrontEnd) -> Typst:
+    """What enters block 1, from the resolved front end."""
     token, position = 'E_"tok"', 'E_"pos"'
-    inner = token if front["place"] == "token" else f"{token} + {position}"
+    inner = token if front.place == "token" else f"{token} + {position}"
     names = {"layernorm": '"LN"', "rmsnorm": '"RMS"', "center": '"center"'}
-    core = f"{names[front['norm']]}({inner})" if front["norm"] in names else inner
-    scale = front["scale"]
-    if scale != 1.0:
-        factor = "sqrt(d)" if scale == "sqrt-width" else setting(float(scale))
-        core = f"{factor} {core}" if front["norm"] in names or front["place"] == "token" else f"{factor} ({core})"
-    return Typst(f"${core} + {position}$" if front["place"] == "token" else f"${core}$")
+    core = f"{names[front.norm]}({inner})" if front.norm in names else inner
+    if front.scale != 1.0:
+        factor = "sqrt(d)" if front.scale == "sqrt-width" else f"{float(front.scale):g}"
+        core = f"{factor} {core}" if front.norm in names or front.place == "token" else f"{factor} ({core})"
+    return Typst(f"${core} + {position}$" if front.place == "token" else f"${core}$")
 
 
-def _also(shape: Mapping[str, Any], base: Mapping[str, Any]) -> Typst:
+def _also(shape: ModelConfig, base: ModelConfig) -> Typst:
     """What a formula does not show: epsilon, gain and bias, the gradient's share, settings outside the front end."""
     said: list[str] = []
-    front = shape.get("front")
-    if isinstance(front, Mapping):
-        if front["norm"] in ("layernorm", "rmsnorm"):
-            said.append(say("$epsilon$ = {eps}", eps=setting(float(front["eps"]))))
-            affine = [word for word in ("gain", "bias") if front[word]]
-            said.append(" and ".join(affine) if affine else "no gain")
-        if front["gradient"] != 1.0:
-            said.append(say("gradient into $E_\"tok\"$ times {share}", share=setting(float(front["gradient"]))))
-    for key in shape:
-        if key not in ("front", "preset") and shape[key] != base.get(key):
-            said.append(say("{key} = {value}", key=key.replace("_", " "), value=_value(shape[key])))
+    front = shape.front
+    if front.norm in ("layernorm", "rmsnorm"):
+        affine = [word for word, there in (("gain", front.gain), ("bias", front.bias)) if there]
+        said.append(say("$epsilon$ = {eps}", eps=setting(front.eps)))
+        said.append(" and ".join(affine) if affine else "no gain")
+    if front.gradient != 1.0:
+        said.append(say('gradient into $E_"tok"$ times {share}', share=setting(front.gradient)))
+    settings, others = shape.model_dump(mode="json"), base.model_dump(mode="json")
+    said += [
+        say("{key} = {value}", key=key.replace("_", " "), value=_value(value))
+        for key, value in settings.items()
+        if key not in ("front", "preset") and value != others[key]
+    ]
     return Typst("; ".join(said))
 
 
@@ -147,62 +140,70 @@ def _value(value: object) -> str:
 
 def training(facts: Facts) -> Typst:
     """Data, optimizer, schedule, budget, and what the regimes change."""
-    plan = facts.plan
-    if plan is None:
+    plan, study = facts.plan, facts.study
+    if plan is None or study is None:
         return Typst("How the runs were trained is not recorded.")
-    corpus, settings = plan.corpus, facts.study["training"]
-    first = plan.runs[0]
-    betas = listed(setting(float(beta)) for beta in settings["betas"])
-    clip = "no gradient clipping" if settings["clip"] == "off" else f"gradients clipped to norm {setting(float(settings['clip']))}"
-    decay = "matrices and embeddings" if settings["decay"] == "matrices" else "every parameter"
-    schedule = "a constant rate" if settings["schedule"] == "constant" else "linear warmup and cosine decay"
-    if settings["schedule"] != "constant":
-        schedule += f" (warmup {count(int(settings['warmup']))} steps, final rate {setting(float(settings['final_lr']))} of the peak)"
+    settings, budget = study.training, plan.runs[0].budget
+    schedule = "a constant rate"
+    if settings.schedule != "constant":
+        steps = counted(settings.warmup, "step")
+        schedule = f"linear warmup over {steps} and cosine decay to {setting(settings.final_lr)} of the peak"
     parts = [
         say(
-            "The text is {corpus} ({tokenizer} tokenizer): {train} training and {validation} validation tokens, the validation "
+            "The text is {corpus} ({tokenizer} tokenizer): {train} training and {validation} validation tokens, the "
+            "validation "
             "split being its last part.",
             corpus=facts.corpus,
-            tokenizer=corpus.tokenizer,
-            train=f"{corpus.train_tokens:,}",
-            validation=f"{corpus.validation_tokens:,}",
+            tokenizer=plan.corpus.tokenizer,
+            train=f"{plan.corpus.train_tokens:,}",
+            validation=f"{plan.corpus.validation_tokens:,}",
         ),
         say(
-            "AdamW @loshchilov2019 ($beta$ = {betas}, $epsilon$ = {eps}, weight decay {decay} on {what}) runs at learning "
-            "rate {lr} with {schedule}, {clip}.",
-            betas=betas,
-            eps=setting(float(settings["eps"])),
-            decay=setting(float(settings["weight_decay"])),
-            what=decay,
-            lr=setting(float(settings["lr"])),
+            "AdamW @loshchilov2019 ($beta$ = {betas}, $epsilon$ = {eps}, weight decay {decay} on {what}) runs at "
+            "learning "
+            "rate {lr} with {schedule} and {clip}.",
+            betas=listed(setting(beta) for beta in settings.betas),
+            eps=setting(settings.eps),
+            decay=setting(settings.weight_decay),
+            what="matrices and embeddings" if settings.decay == "matrices" else "every parameter",
+            lr=setting(settings.lr),
             schedule=schedule,
-            clip=clip,
+            clip="no gradient clipping"
+            if settings.clip == "off"
+            else f"gradients clipped to norm {setting(settings.clip)}",
         ),
         say(
-            "A run makes {steps} steps of {batch} sequences: {tokens} tokens, {flops} floating-point operations in matrix "
-            "products.",
-            steps=f"{first.budget.steps:,}",
-            batch=count(int(settings["batch"])),
-            tokens=f"{first.budget.tokens:,}",
-            flops=scaled(first.budget.matmul_flops).replace("\N{NARROW NO-BREAK SPACE}", "\N{NARROW NO-BREAK SPACE}"),
+            "A run makes {steps} of {batch}: {tokens} tokens, {flops} floating-point operations in matrix products.",
+            steps=f"{budget.steps:,} step{'s' if budget.steps != 1 else ''}",
+            batch=counted(settings.batch, "sequence"),
+            tokens=f"{budget.tokens:,}",
+            flops=tens(f"{budget.matmul_flops:.2e}"),
         ),
-        say("Precision is {precision}, on {device}.", precision=plan.execution.precision, device=plan.execution.device_name),
+        say(
+            "Precision is {precision}, on {device}.",
+            precision=plan.execution.precision,
+            device=plan.execution.device_name,
+        ),
     ]
-    sweep = facts.study.get("sweep")
-    if isinstance(sweep, Mapping) and sweep.get("lr"):
-        rates = listed(setting(float(rate)) for rate in sweep["lr"])
+    if study.sweep is not None:
+        rates = listed(setting(rate) for rate in study.sweep.lr)
         parts.append(say("Every arm is trained at each of the learning rates {rates}.", rates=rates))
+        if "tuned" in facts.analysis.regimes and "tuned" not in study.regimes:
+            parts.append(
+                Typst(
+                    "The regime `tuned` compares every arm at its own best rate, chosen on selection seeds and judged "
+                    "on the others."
+                )
+            )
     elif facts.changed:
         parts.append(Typst("All arms use the same learning rate; it was not tuned for any of them."))
-    parts += _regimes(facts)
-    return sentences(parts)
+    return sentences([*parts, *_regimes(study)])
 
 
-def _regimes(facts: Facts) -> list[Typst]:
-    regimes = facts.study.get("regimes") or {}
+def _regimes(study: Study) -> list[Typst]:
     said = []
-    for name, regime in regimes.items():
-        changes = [*_flat(regime.get("model") or {}), *_flat(regime.get("training") or {})]
+    for name, regime in study.regimes.items():
+        changes = [*_flat(regime.model), *_flat(regime.training)]
         if changes:
             listing = listed(f"{key} = {value}" for key, value in changes)
             said.append(say("The regime {name} differs by {changes}.", name=code(name), changes=listing))
@@ -225,9 +226,12 @@ def controls(facts: Facts) -> Typst:
         return Typst("Whether the arms match in data, budget or initial weights could not be checked.")
     parts = [
         Typst(
-            "Every random draw comes from a stream named by seed, purpose and key: each parameter by its name, each batch "
-            "by its step, each dropout mask by step, layer and sample. Arms of one seed therefore start from the same values "
-            "wherever they share a parameter and see the same batches in the same order. No run is stopped early, unless its loss "
+            "Every random draw comes from a stream named by seed, purpose and key: each parameter by its name, each "
+            "batch "
+            "by its step, each dropout mask by step, layer and sample. Arms of one seed therefore start from the same "
+            "values "
+            "wherever they share a parameter and see the same batches in the same order. No run is stopped early, "
+            "unless its loss "
             "ceases to be finite, which is recorded as a result."
         )
     ]
@@ -250,8 +254,10 @@ def measures(facts: Facts) -> Typst:
     if stability is not None:
         parts.append(
             say(
-                "A run is _unstable_ if it diverges or its _spike score_ exceeds {threshold}. The score is the largest rise of the "
-                "training loss, over at least two steps, above the median of the twenty steps before, in robust standard "
+                "A run is _unstable_ if it diverges or its _spike score_ exceeds {threshold}. The score is the "
+                "largest rise of the "
+                "training loss, over at least two steps, above the median of the twenty steps before, in robust "
+                "standard "
                 "deviations of the loss's own noise.",
                 threshold=setting(stability.threshold),
             )
@@ -266,7 +272,8 @@ def statistics(facts: Facts) -> Typst:
     found = asked or others
     parts = [
         Typst(
-            "Runs are paired by seed, and a difference is always variant minus reference. Perplexities and norms are compared "
+            "Runs are paired by seed, and a difference is always variant minus reference. Perplexities and norms are "
+            "compared "
             "on a logarithmic scale and shown as a change of geometric means."
             if any(one.transform == "log" for one in analysis.comparisons)
             else "Runs are paired by seed, and a difference is always variant minus reference."
@@ -277,20 +284,27 @@ def statistics(facts: Facts) -> Typst:
     alphas = listed(sorted({setting(one.alpha) for one in found}))
     if found:
         parts.append(
-            say("Differences are tested with {tests} at level {alpha}, with {intervals}.", tests=tests, alpha=alphas, intervals=intervals)
+            say(
+                "Differences are tested with {tests} at level {alpha}, with {intervals}.",
+                tests=tests,
+                alpha=alphas,
+                intervals=intervals,
+            )
         )
         parts.append(_correction(found))
     if any(one.equivalence is not None for one in found):
         parts.append(
             Typst(
-                "Equivalence within the smallest effect that matters is shown by two one-sided tests @schuirmann1987; a difference "
+                "Equivalence within the smallest effect that matters is shown by two one-sided tests @schuirmann1987; "
+                "a difference "
                 "that is not significant is not called equivalence."
             )
         )
     if analysis.stability is not None:
         parts.append(
             Typst(
-                "The _stability gain_ is the share of unstable baseline runs minus that of the variant, with Tango's score interval "
+                "The _stability gain_ is the share of unstable baseline runs minus that of the variant, with Tango's "
+                "score interval "
                 "for paired proportions @tango1998."
             )
         )
@@ -306,16 +320,20 @@ def _correction(found: Sequence[ComparisonPart]) -> Typst:
     used = list(dict.fromkeys(one.correction for one in found))
     if used == ["none"]:
         return Typst("No correction for multiple testing is applied.")
-    names = listed(Typst(f"{escape(CORRECTIONS.get(name, name))}{cites.get(name, '')}") for name in used if name != "none")
+    names = listed(
+        Typst(f"{escape(CORRECTIONS.get(name, name))}{cites.get(name, '')}") for name in used if name != "none"
+    )
     return say(
-        "p-values are corrected ({names}) over all comparisons of one family of metrics; registered and exploratory ones are "
+        "p-values are corrected ({names}) over all comparisons of one family of metrics; registered and exploratory "
+        "ones are "
         "corrected apart. Intervals are not adjusted.",
         names=names,
     )
 
 
 RULES = (
-    "The baseline is unstable and the lower bound of the stability gain is above zero: _adopt in this regime_ if the upper bounds "
+    "The baseline is unstable and the lower bound of the stability gain is above zero: _adopt in this regime_ if the "
+    "upper bounds "
     "of the losses on the primary metric and on every guard keep their margins, else _trade-off_.",
     "The variant is significantly worse on the primary metric: _keep the baseline_.",
     "It is significantly better and not less stable: _adopt_.",
@@ -329,15 +347,25 @@ def decision(facts: Facts) -> Typst:
     breakers = facts.analysis.tie_breakers
     parts = [Typst("The first rule that applies decides, for each variant and regime:")]
     rules = "\n".join(f"+ {rule}" for rule in RULES)
-    said = say("Tie-breakers, in order: {names}.", names=listed(breakers)) if breakers else Typst("No tie-breaker is set.")
-    asks = Typst(" @criteria gives the criteria.") if facts.analysis.criteria else Typst(" No criterion was registered.")
+    said = (
+        say("Tie-breakers, in order: {names}.", names=listed(breakers)) if breakers else Typst("No tie-breaker is set.")
+    )
+    asks = (
+        Typst(" @criteria gives the criteria.") if facts.analysis.criteria else Typst(" No criterion was registered.")
+    )
     return Typst(f"{sentences(parts)}\n{rules}\n\n{said}{asks}")
 
 
 def criteria_table(facts: Facts) -> Table | None:
     """The registered criteria, short enough for a column."""
     table = content.criteria(facts.analysis)
-    return None if table is None else table.without("correction", "test") if _uniform(facts) else table.without("correction")
+    return (
+        None
+        if table is None
+        else table.without("correction", "test")
+        if _uniform(facts)
+        else table.without("correction")
+    )
 
 
 def _uniform(facts: Facts) -> bool:
@@ -352,5 +380,7 @@ def arms_table(rows: Sequence[tuple[str, Typst, Typst, str]]) -> Table:
         Column("also", ""),
         Column("parameters", "Parameters", "right"),
     )
-    made = tuple((Cell.name(name), Cell(None, form), Cell(None, also), Cell.of(size)) for name, form, also, size in rows)
+    made = tuple(
+        (Cell.name(name), Cell(None, form), Cell(None, also), Cell.of(size)) for name, form, also, size in rows
+    )
     return Table("arms", "", columns, made)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions import VariantVerdict
+from ablationlab.conclusions import HypothesisVerdict, VariantVerdict
+from ablationlab.config import FrontEnd
 from ablationlab.report.numbers import count, counted, metric_name, number, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
@@ -24,7 +25,11 @@ def title(facts: Facts) -> Typst:
 
 def byline(facts: Facts) -> Typst:
     """Who writes: the program, from which plan."""
-    return say("Report of the study {name}, written by ablationlab from its records", name=code(facts.analysis.study))
+    text = say("Report of the study {name}, written by ablationlab from its records", name=code(facts.analysis.study))
+    if facts.plan is None:
+        return text
+    sealed = say("Plan {hash}, sealed {date}", hash=code(facts.plan.plan_hash[:12]), date=facts.plan.created[:10])
+    return Typst(f"{text} \\\n  #text(size: 8.6pt)[{sealed}]")
 
 
 def abstract(facts: Facts) -> Typst:
@@ -65,7 +70,8 @@ def _design(facts: Facts) -> str:
     seeds = counted(len(facts.analysis.seeds), "seed")
     if facts.plan is None:
         return say(
-            "The runs are {arms} with {seeds} each, given as a table of values; whether they match in data and budget is "
+            "The runs are {arms} with {seeds} each, given as a table of values; whether they match in data and budget "
+            "is "
             "not known.",
             arms=counted(len(facts.analysis.variants), "arm"),
             seeds=seeds,
@@ -73,14 +79,16 @@ def _design(facts: Facts) -> str:
     budgets = {run.budget.tokens for run in facts.plan.runs}
     tokens = listed(f"{value:,}" for value in sorted(budgets)) if len(budgets) <= 2 else f"{len(budgets)} budgets of"
     model = facts.model_of(facts.baseline)
+    assert model is not None
     parameters = [run.budget.parameters for run in facts.plan.runs if run.variant == facts.baseline]
     return say(
-        "We train {arms} of a decoder-only Transformer ({layers}, width {width}, {parameters} parameters) on {tokens} tokens "
+        "We train {arms} of a decoder-only Transformer ({layers}, width {width}, {parameters} parameters) on {tokens} "
+        "tokens "
         "of {corpus} a run, with {seeds}{regimes}; the arms of one seed share the initial weights of all shared "
         "parameters, every batch and the token budget.",
         arms=counted(len(facts.analysis.variants), "arm"),
-        layers=counted(int(model.get("layers", 0)), "layer"),
-        width=model.get("width", "?"),
+        layers=counted(model.layers, "layer"),
+        width=model.width,
         parameters=scaled(parameters[0]) if parameters else "?",
         tokens=tokens,
         corpus=facts.corpus,
@@ -154,19 +162,19 @@ def _power(facts: Facts) -> str:
     )
 
 
-def _fronts(facts: Facts) -> list[dict[str, object]]:
-    fronts = [facts.model_of(name).get("front") for name in facts.analysis.variants]
-    return [front for front in fronts if isinstance(front, dict)]
+def _fronts(facts: Facts) -> list[FrontEnd]:
+    models = [facts.model_of(name) for name in facts.analysis.variants]
+    return [model.front for model in models if model is not None]
 
 
 def normalizes(facts: Facts) -> bool:
     """Whether an arm normalizes the embedding."""
-    return any(front.get("norm") not in (None, "none") for front in _fronts(facts))
+    return any(front.norm != "none" for front in _fronts(facts))
 
 
 def rescales(facts: Facts) -> bool:
     """Whether an arm scales the embedding or its gradient."""
-    return any(front.get("scale") not in (None, 1.0) or front.get("gradient") not in (None, 1.0) for front in _fronts(facts))
+    return any(front.scale != 1.0 or front.gradient != 1.0 for front in _fronts(facts))
 
 
 def introduction(facts: Facts) -> list[Typst]:
@@ -175,31 +183,40 @@ def introduction(facts: Facts) -> list[Typst]:
     if normalizes(facts) or rescales(facts):
         paragraphs.append(
             Typst(
-                "A GPT-style decoder adds a token embedding and a position embedding and hands the sum to its first block. "
+                "A GPT-style decoder adds a token embedding and a position embedding and hands the sum to its first "
+                "block. "
                 "Practice is divided on whether that vector should be normalized or rescaled first. BLOOM keeps a "
-                "LayerNorm at this place for stability @bloom2022, although an ablation by the same team at 1.3 billion "
-                "parameters saw worse zero-shot results with it @lescao2022; scaled or normalized embeddings have been "
-                "found to remove loss spikes @takase2023; and GLM-130B shrinks the gradient into the embedding instead "
+                "LayerNorm at this place for stability @bloom2022, although an ablation by the same team at 1.3 "
+                "billion "
+                "parameters saw worse zero-shot results with it @lescao2022; scaled or normalized embeddings have "
+                "been "
+                "found to remove loss spikes @takase2023; and GLM-130B shrinks the gradient into the embedding "
+                "instead "
                 "@zeng2023."
             )
         )
     else:
         paragraphs.append(
             Typst(
-                "Many small changes to a Transformer are proposed, and few of them survive a comparison outside the code and "
+                "Many small changes to a Transformer are proposed, and few of them survive a comparison outside the "
+                "code and "
                 "the setting that they were proposed in @narang2021."
             )
         )
     paragraphs.append(
         Typst(
-            "Such a change is cheap to make and hard to judge. Its effect may be no larger than the spread between two seeds "
-            "of the same model; arms that differ in budget, data order or initial weights confound it; and metrics, tests "
+            "Such a change is cheap to make and hard to judge. Its effect may be no larger than the spread between "
+            "two seeds "
+            "of the same model; arms that differ in budget, data order or initial weights confound it; and metrics, "
+            "tests "
             "or seeds that are chosen after the numbers are seen can support any answer. "
             + (
-                "This study therefore pairs its runs by seed, matches their budgets exactly, and applies tests and decision "
+                "This study therefore pairs its runs by seed, matches their budgets exactly, and applies tests and "
+                "decision "
                 "rules that were sealed, with everything else in its plan, before the first step."
                 if facts.registered
-                else "This study pairs its runs by seed and applies fixed decision rules. Nothing was registered beforehand that "
+                else "This study pairs its runs by seed and applies fixed decision rules. Nothing was registered "
+                "beforehand that "
                 "still holds, so its results are exploratory."
             )
         )
@@ -211,14 +228,15 @@ def introduction(facts: Facts) -> list[Typst]:
 def _asks(facts: Facts) -> Typst:
     question = facts.analysis.question.strip()
     primary = facts.analysis.primary
-    parts = [say("*Question.* {question}", question=question)] if question else []
+    parts: list[str] = [say("*Question.* {question}", question=question)] if question else []
     parts.append(
         say(
-            "{names} {are} compared with the baseline {baseline}{on}.",
-            names=capital(listed(code(name) for name in facts.changed)) if facts.changed else "No variant",
-            are="is" if len(facts.changed) < 2 else "are",
+            "We compare {names} with the baseline {baseline}{on}.",
+            names=listed(code(name) for name in facts.changed) if facts.changed else "nothing",
             baseline=code(facts.baseline),
-            on=Typst("") if primary is None else say("; the metric that decides is {metric}", metric=metric_name(primary)),
+            on=Typst("")
+            if primary is None
+            else say("; the metric that decides is {metric}", metric=metric_name(primary)),
         )
     )
     if facts.from_table:
@@ -228,32 +246,39 @@ def _asks(facts: Facts) -> Typst:
     return Typst(sentences(parts) + "\n" + "\n".join(lines))
 
 
-def _hypotheses(facts: Facts) -> list[tuple[str, object]]:
+def _hypotheses(facts: Facts) -> list[tuple[str, HypothesisVerdict]]:
     return list(facts.verdict.hypotheses.items())
 
 
 def related_work(facts: Facts) -> list[Typst]:
     """What is known, by subject; the same for every study but for what its variants touch."""
-    paragraphs = [
+    return [
         Typst(
-            "*Normalization in Transformers.* LayerNorm @ba2016 in front of each sub-layer (Pre-LN) gives well-behaved gradients "
-            "at initialization and makes training less dependent on warmup than the original placement @xiong2020. RMSNorm "
-            "@zhang2019 drops the centering and the bias; Gopher @rae2021 uses it throughout."
+            "*Normalization in Transformers.* LayerNorm @ba2016 in front of each sub-layer (Pre-LN) gives "
+            "well-behaved gradients "
+            "at initialization and makes training less dependent on warmup than the original placement @xiong2020. "
+            "RMSNorm "
+            "@zhang2019 drops the centering and the bias; Gopher @rae2021 uses it in place of LayerNorm."
         ),
         Typst(
-            "*At the embedding.* A normalized, carefully initialized embedding layer was proposed to lower the variance of its "
+            "*At the embedding.* A normalized, carefully initialized embedding layer was proposed to lower the "
+            "variance of its "
             "gradients @dettmers2022. BLOOM adopted an embedding LayerNorm after instabilities in preliminary runs "
-            "@bloom2022; the ablation behind it found a cost in zero-shot accuracy, with one run an arm @lescao2022. An analysis "
+            "@bloom2022; the ablation behind it found a cost in zero-shot accuracy, with one run an arm @lescao2022. "
+            "An analysis "
             "of gradient norms explains why larger embeddings, by scaling or by a norm, prevent spikes @takase2023. "
-            "Instabilities of large models also show in small ones at high learning rates @wortsman2023. GLM-130B multiplies "
+            "Instabilities of large models also show in small ones at high learning rates @wortsman2023. GLM-130B "
+            "multiplies "
             "the embedding's gradient by a factor below one @zeng2023."
         ),
         Typst(
-            "*Comparing at equal compute.* Of many published modifications few transfer to a common code base @narang2021, and "
-            "comparisons of architectures and objectives depend on what is held fixed @wang2022; for a given compute, model "
-            "size and tokens trade against each other @hoffmann2022. Model reports document such choices "
-            "@brown2020 @ali2024 but can rarely afford more than one run an arm. Zero-shot evaluation follows common tasks and "
+            "*Comparing at equal compute.* Of many published modifications few transfer to a common code base "
+            "@narang2021; which "
+            "architecture and objective does best depends on how the model is used afterwards @wang2022; and for a "
+            "given compute, "
+            "model size and tokens trade against each other @hoffmann2022. Reports of large models document their "
+            "choices "
+            "@brown2020 @ali2024, mostly from single runs. Zero-shot evaluation follows common tasks and "
             "harnesses @gao2024, with several prompts a task where wording matters @sanh2022."
         ),
     ]
-    return paragraphs

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ablationlab.conclusions import ComparisonPart
 from ablationlab.report.numbers import count, counted, metric_of, number, percent, setting
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, outcome, unstable_counts
-from ablationlab.report.paper.typst import Typst, capital, code, listed, say, sentences
+from ablationlab.report.paper.typst import Typst, capital, listed, say, sentences
 from ablationlab.report.tables import content
 from ablationlab.report.tables.render import Table
 
@@ -21,7 +21,9 @@ def main(facts: Facts) -> list[Typst]:
     """The comparisons of the criteria: the primary metric first, then the others, then contrasts between variants."""
     asked, _ = content.split(facts.analysis)
     if not asked:
-        return [Typst("No criterion names a metric that was measured, so every comparison is exploratory (@exploratory).")]
+        return [
+            Typst("No criterion names a metric that was measured, so every comparison is exploratory (@exploratory).")
+        ]
     primary = [one for one in asked if one.role == "primary"]
     against = [one for one in asked if one.role != "primary" and one.reference == facts.baseline]
     between = [one for one in asked if one.role != "primary" and one.reference != facts.baseline]
@@ -44,7 +46,9 @@ def _told(facts: Facts, found: Sequence[ComparisonPart]) -> Typst:
         said.append(say("{n} more stand in the table.", n=count(left).capitalize()))
     short = [one for one in found if one.n != one.planned_pairs]
     if short:
-        lost = "; ".join(dict.fromkeys(f"seed {gone.seed} of {gone.arm}: {gone.why}" for one in short for gone in one.missing))
+        lost = "; ".join(
+            dict.fromkeys(f"seed {gone.seed} of {gone.arm}: {gone.why}" for one in short for gone in one.missing)
+        )
         said.append(say("Pairs are missing ({lost}).", lost=lost))
     return sentences(said)
 
@@ -56,7 +60,8 @@ def exploratory(facts: Facts) -> Typst:
         return Typst("Nothing was compared beyond the criteria.")
     shown = [one for one in others if one.outcome in ("better", "worse", "different")]
     text = say(
-        "Beyond the criteria {n} {were} made (@exploratory). They are exploratory: corrected among themselves, never evidence "
+        "Beyond the criteria {n} {were} made (@exploratory). They are exploratory: corrected among themselves, never "
+        "evidence "
         "for the decision, leads for a study that registers them.",
         n=counted(len(others), "comparison"),
         were="was" if len(others) == 1 else "were",
@@ -113,7 +118,8 @@ def stability(facts: Facts) -> list[Typst]:
         bound = ""
         if gain is not None and gain.high is not None:
             bound = say(
-                " That no baseline run was unstable leaves no gain to be had here; with {pairs} the interval still reaches "
+                " That no baseline run was unstable leaves no gain to be had here; with {pairs} the interval still "
+                "reaches "
                 "from {low} to {high}.",
                 pairs=counted(gain.n, "pair"),
                 low=percent(gain.low),
@@ -128,9 +134,13 @@ def stability(facts: Facts) -> list[Typst]:
             largest=largest,
         )
     ]
-    said = []
+    said: list[Typst] = []
     for one in part.gains:
-        if one.reference == facts.baseline and (one.reference_unstable or one.variant_unstable) and len(said) < MOST_TOLD:
+        if (
+            one.reference == facts.baseline
+            and (one.reference_unstable or one.variant_unstable)
+            and len(said) < MOST_TOLD
+        ):
             said.append(Typst(f"{capital(unstable_counts(one))}{facts.where(one.regime)}: {gain_clause(one)}."))
     diverged = [run for run in part.runs if run.state == "diverged"]
     if diverged:
@@ -146,21 +156,25 @@ def stability(facts: Facts) -> list[Typst]:
 
 def evaluation(facts: Facts) -> Typst:
     """Tasks through the harness, where they were measured."""
-    found = facts.family("tasks", "accuracy", "task", "evaluation", "macro")
+    found = facts.family("accuracy", "task-accuracy")
     tasks = facts.tasks()
     if not found and not tasks:
-        asked = facts.study.get("evaluation", {}).get("tasks") if facts.study else None
+        asked = facts.study is not None and bool(facts.study.evaluation.tasks)
         return Typst(
             "The study names tasks, but no result of them is in the records."
             if asked
             else "No zero- or few-shot task was evaluated."
         )
     whole = [one for one in found if one not in tasks]
-    insensitive = sorted({str(one.task) for one in tasks if one.sensitivity is not None and not one.sensitivity.sensitive})
+    insensitive = sorted(
+        {str(one.task) for one in tasks if one.sensitivity is not None and not one.sensitivity.sensitive}
+    )
     parts = [Typst(f"{capital(finding(one))}{facts.where(one.regime)}: {outcome(one)}.") for one in whole[:MOST_TOLD]]
     if tasks:
         names = sorted({str(one.task) for one in tasks})
-        parts.append(say("{n} were scored through a common harness @gao2024.", n=counted(len(names), "task").capitalize()))
+        parts.append(
+            say("{n} were scored through a common harness @gao2024.", n=counted(len(names), "task").capitalize())
+        )
     if insensitive:
         parts.append(
             say(
@@ -179,7 +193,9 @@ def calibration(facts: Facts) -> Typst:
     told = [Typst(f"{capital(finding(one))}{facts.where(one.regime)}: {outcome(one)}.") for one in found[:MOST_TOLD]]
     start = Typst("Calibration compares predicted probabilities with how often they come true @guo2017.")
     more = len(found) - len(told)
-    return sentences([start, *told, say("{n} more comparisons are in the tables.", n=count(more).capitalize()) if more else ""])
+    return sentences(
+        [start, *told, say("{n} more comparisons are in the tables.", n=count(more).capitalize()) if more else ""]
+    )
 
 
 def comparison_tables(facts: Facts) -> dict[str, tuple[Table, str]]:
@@ -199,8 +215,3 @@ def comparison_tables(facts: Facts) -> dict[str, tuple[Table, str]]:
     if stable is not None and stable.rows:
         found["stability"] = content.row_limit(stable, MOST_ROWS)
     return found
-
-
-def names_of(facts: Facts) -> Typst:
-    """The changed arms in the typewriter face."""
-    return listed(code(name) for name in facts.changed)

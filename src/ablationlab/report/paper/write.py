@@ -24,18 +24,22 @@ from ablationlab.storage import replace
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from ablationlab.report.figures import Figures
+
 BIBLIOGRAPHY = "references.bib"
 TEMPLATE = "paper.typ.jinja"
 
 
-def write_paper(material: Material, folder: Path) -> list[Path]:
+def write_paper(material: Material, folder: Path, *, figures: Figures | None = None) -> list[Path]:
     """Write the paper, its source, its references and its pictures into *folder*; the paths written.
+
+    *figures* are those of the page, where they are drawn already.
 
     Refused, with the reason, where there is no analysis or one that is not of these records. A study that is not
     finished gives a paper that says so at the top and wherever it speaks of a decision.
     """
     check_conclusions(material)
-    drawn = pictures(material)
+    drawn = pictures(material, figures)
     written = []
     for picture in drawn:
         path = folder / picture.path
@@ -78,7 +82,9 @@ def _environment() -> Environment:
 
     # Every value that a template prints goes through `escape`; what is markup already says so by its type.
     return jinja2.Environment(  # noqa: S701  (HTML escaping is for HTML)
-        loader=jinja2.FunctionLoader(lambda name: (files("ablationlab.report.paper") / name).read_text(encoding="utf-8")),
+        loader=jinja2.FunctionLoader(
+            lambda name: (files("ablationlab.report.paper") / name).read_text(encoding="utf-8")
+        ),
         finalize=escape,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -92,9 +98,10 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
     tables = results.comparison_tables(facts)
     criteria = methods.criteria_table(facts)
     labels = {"registered", "exploratory", "stability"} & tables.keys()
-    made = {name: table_figure(tables[name][0], name, wide=name != "stability", note=tables[name][1]) for name in labels}
+    made = {
+        name: table_figure(tables[name][0], name, wide=name != "stability", note=tables[name][1]) for name in labels
+    }
     return {
-        "name": Typst(facts.analysis.study.replace("\n", " ").replace("\r", " ")),
         "title_literal": literal(facts.analysis.question.strip() or facts.analysis.study),
         "date": _date(facts),
         "header": _header(facts),
@@ -124,6 +131,9 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
         "result_figures": _figures(drawn, "results"),
         "stability_figures": _figures(drawn, "stability"),
         "evaluation_figures": _figures(drawn, "evaluation"),
+        "result_pointers": pointers(drawn, "results"),
+        "stability_pointers": pointers(drawn, "stability"),
+        "evaluation_pointers": pointers(drawn, "evaluation"),
         "discussion": discussion.paragraphs(facts),
         "limits": closing.limits(facts),
         "reproducibility": closing.reproducibility(facts),
@@ -134,12 +144,30 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
 def _arms_table(rows: list[tuple[str, Typst, Typst, str]]) -> Typst:
     if not rows:
         return Typst("")
-    return table_figure(methods.arms_table(rows), "arms", caption="The arms: what enters the first block, and parameters.")
+    return table_figure(
+        methods.arms_table(rows), "arms", caption="The arms: what enters the first block, and parameters."
+    )
 
 
 def _figures(drawn: list[Picture], section: str) -> Typst:
     found = [one for one in drawn if one.section == section]
-    return Typst("\n\n".join(image_figure(one.path, one.caption, one.label, wide=one.wide, alt=one.alt) for one in found))
+    return Typst(
+        "\n\n".join(image_figure(one.path, one.caption, one.label, wide=one.wide, alt=one.alt) for one in found)
+    )
+
+
+def pointers(drawn: list[Picture], section: str) -> Typst:
+    """A sentence that leads the reader to the figures of a section."""
+    said = [
+        say("@{label} shows {title}", label=Typst(one.label), title=_lower(one.title))
+        for one in drawn
+        if one.section == section
+    ]
+    return Typst(f"{'; '.join(said)}.") if said else Typst("")
+
+
+def _lower(title: str) -> str:
+    return title[:1].lower() + title[1:].rstrip(".")
 
 
 def _interim(facts: Facts) -> Typst:
@@ -153,7 +181,7 @@ def _interim(facts: Facts) -> Typst:
 
 
 def _header(facts: Facts) -> Typst:
-    mark = say("Interim: not inference", _="") if facts.interim else Typst("")
+    mark = "Interim: not inference" if facts.interim else ""
     name = escape(facts.analysis.study)
     text = f"{name} #h(1fr) {mark}" if mark else str(name)
     # The first page has its title instead.

@@ -48,8 +48,8 @@ def comparisons(name: str, caption: str, found: Sequence[ComparisonPart], regime
         Column("variant_mean", "Variant", "right"),
         Column("delta", "Difference", "right"),
         Column("interval", "Interval", "right"),
-        Column("p_adjusted", "Adjusted p", "right"),
-        Column("equivalence", "Equivalent"),
+        Column("p_adjusted", "Adj. p", "right"),
+        Column("equivalence", "Equiv."),
         Column("outcome", "Outcome"),
     )
     table = Table(
@@ -70,7 +70,6 @@ def _comparison(one: ComparisonPart) -> tuple[Cell, ...]:
     difference = shown(one)
     tost = one.equivalence
     delta = difference.delta + ("%" if difference.style == "percent" else "")
-    bounds = f" (±{setting(tost.bounds[1])})" if tost is not None else ""
     return (
         Cell.of(one.metric, metric_of(one) + (f" ({unit})" if unit else "")),
         Cell.name(one.regime),
@@ -79,9 +78,9 @@ def _comparison(one: ComparisonPart) -> tuple[Cell, ...]:
         Cell.of(one.reference_mean, mean_sd(one.reference_mean, one.reference_sd)),
         Cell.of(one.variant_mean, mean_sd(one.variant_mean, one.variant_sd)),
         Cell.of(one.delta, delta),
-        Cell.of(None, difference.interval),
+        Cell.of(None, difference.interval.replace(" ", "\N{NO-BREAK SPACE}")),
         Cell.of(one.p_adjusted, p_value(one.p_adjusted)),
-        Cell.of(None if tost is None else tost.equivalent, equivalence_word(one) + bounds),
+        Cell.of(None if tost is None else tost.equivalent, equivalence_word(one)),
         Cell.of(one.outcome, outcome_word(one)),
     )
 
@@ -369,7 +368,7 @@ def variants(plan: Plan, names: Sequence[str]) -> Table:
     rows = []
     for name in names:
         runs = [run for run in plan.runs if run.variant == name]
-        known = VARIANTS[name] if name in VARIANTS else None
+        known = VARIANTS.get(name)
         if not runs:
             continue
         budget = runs[0].budget

@@ -115,7 +115,9 @@ _LATEX = {
     "≤": r"$\leq$",
     "Δ": r"$\Delta$",
     "·": r"$\cdot$",
-    "²": r"\textsuperscript{2}",
+    **{sign: rf"\textsuperscript{{{plain}}}" for sign, plain in zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)},
+    "⁻": r"\textsuperscript{$-$}",
+    "\N{NO-BREAK SPACE}": "~",
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
