@@ -368,7 +368,7 @@ def variants(plan: Plan, names: Sequence[str]) -> Table:
     rows = []
     for name in names:
         runs = [run for run in plan.runs if run.variant == name]
-        known = VARIANTS.get(name)
+        known = next((variant for key, variant in VARIANTS.items() if key == name), None)
         if not runs:
             continue
         budget = runs[0].budget
