@@ -16,7 +16,7 @@ FLOORS = (
     ("variants", "parameters", "data", "crosschecks", "study", "dropout", "model", "optim", "stability"),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
-    ("tables", "tables_analysis", "tables_power", "progress", "report"),
+    ("tables", "tables_analysis", "tables_power", "progress", "report", "pipeline", "results"),
     ("cli", "verbs_analysis", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
@@ -99,6 +99,7 @@ TORCH_FREE = [
     "parameters",
     "stats",
 ]
+TORCH_FREE += ["pipeline", "results"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 
 
