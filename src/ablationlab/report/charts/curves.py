@@ -180,7 +180,7 @@ def _lines(
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
     grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "step"])
-    band = grouped.mark_area(opacity=0.16).encode(
+    band = grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
         x=x, y=alt.Y("low:Q", title=title, scale=y_scale), y2="high:Q", color=colour
     )
     y = alt.Y("y:Q", title=title, scale=y_scale)
@@ -189,14 +189,14 @@ def _lines(
         y=y,
         color=colour,
         detail="run:N",
-        opacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
+        strokeOpacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
         strokeWidth=alt.condition(under, alt.value(2.4), alt.value(1.0)),
     )
     mean = grouped.mark_line(strokeWidth=2.2).encode(
         x=x, y=alt.Y("mean:Q", title=title, scale=y_scale), color=colour, strokeDash=dash
     )
     # Wide and invisible, on top: what the pointer meets.
-    meet = base.mark_line(strokeWidth=8, opacity=0).encode(
+    meet = base.mark_line(strokeWidth=8, stroke="transparent").encode(
         x=x, y=y, detail="run:N", tooltip=["run:N", "variant:N", "seed:N"]
     )
     layers: list[Any] = [band, single, mean, meet.add_params(under)]

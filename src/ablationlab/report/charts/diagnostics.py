@@ -275,7 +275,7 @@ def _steps(material: Material, kept: Tables, view: View, data: list[dict[str, An
     grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "step"])
     colour = variant_colour(material)
     return alt.layer(
-        grouped.mark_area(opacity=0.16).encode(
+        grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
             x=x, y=alt.Y("low:Q", title=view.axis, scale=scale), y2="high:Q", color=colour
         ),
         grouped.mark_line(strokeWidth=2.2).encode(
@@ -290,7 +290,7 @@ def _snapshot(material: Material, kept: Tables, view: View, data: list[dict[str,
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
     y = alt.Y("y:Q", title=view.axis, scale=scale)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-    colour, shape = variant_colour(material), variant_shape(material)
+    colour, shape = variant_colour(material), variant_shape(material, legend=True)
     names = list(material.variants)
     if view.over == "depth":
         x = alt.X("place:Q", title="after block (0: what enters block 1)").axis(tickMinStep=1).scale(padding=10)

@@ -111,7 +111,7 @@ def tasks(material: Material) -> tuple[Figure, ...]:
                 y=y,
                 yOffset=alt.YOffset("variant:N", sort=list(material.variants)),
                 color=variant_colour(material),
-                shape=variant_shape(material),
+                shape=variant_shape(material, legend=True),
                 tooltip=[
                     "run:N",
                     "task:N",
@@ -203,7 +203,7 @@ def _binned(
     scale = alt.Scale(zero=False)
     colour = variant_colour(material)
     layers: list[Any] = [
-        grouped.mark_area(opacity=0.16).encode(
+        grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
             x=x, y=alt.Y("low:Q", title="loss (nats/token)", scale=scale), y2="high:Q", color=colour
         ),
         grouped.mark_line(strokeWidth=2.2).encode(
@@ -272,7 +272,7 @@ def reliability(material: Material) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 color=colour,
-                shape=variant_shape(material),
+                shape=variant_shape(material, legend=True),
                 tooltip=[
                     "run:N",
                     alt.Tooltip("confidence:Q", format=".3f"),

@@ -141,7 +141,7 @@ def _difference(material: Material, group: list[ComparisonPart]) -> Figure:
         title=f"Paired differences in {name}{regime}",
         caption=(
             "Small marks: one pair of runs each, same seed, same data order, same initial weights. Diamond and bar: mean "
-            f"and {level:.0%} interval ({first.interval}) over all seeds; {better}."
+            f"and {level * 100:g} % interval ({first.interval}) over all seeds; {better}."
             + (f" Shaded: smaller than the smallest effect that matters, ±{effect:g}." if effect else "")
         ),
         chart=selectable(alt.layer(*layers), material),

@@ -99,7 +99,7 @@ def power(material: Material) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 color=colour,
-                shape=variant_shape(material),
+                shape=variant_shape(material, legend=True),
                 tooltip=["contrast:N", "n:Q", alt.Tooltip("effect:Q", title="observed difference", format=".4g")],
             ),
         ]

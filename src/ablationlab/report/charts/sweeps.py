@@ -51,7 +51,9 @@ def sweep_curves(material: Material) -> tuple[Figure, ...]:
     base = alt.Chart(kept(data)).transform_filter(BY_VARIANT)
     single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     chart = alt.layer(
-        base.mark_area(opacity=0.16).encode(x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour),
+        base.mark_area(fillOpacity=0.16, opacity=1).encode(
+            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour
+        ),
         single.mark_point(size=34, filled=False, opacity=0.75).encode(
             x=x,
             y=alt.Y("counted:Q", title=title, scale=scale),

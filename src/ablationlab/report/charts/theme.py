@@ -98,8 +98,15 @@ def variant_colour(material: Material, *, field: str = "variant", legend: bool =
     return alt.Color(
         f"{field}:N",
         scale=alt.Scale(domain=list(given), range=list(given.values())),
-        legend=alt.Legend(title=None, orient="top", symbolOpacity=1) if legend else None,
+        legend=_legend() if legend else None,
     )
+
+
+def _legend() -> alt.Legend:
+    """One legend for colour, dash and shape: Vega-Lite merges them where they are alike."""
+    import altair as alt
+
+    return alt.Legend(title=None, orient="top", symbolOpacity=1)
 
 
 def variant_dash(material: Material) -> alt.StrokeDash:
@@ -108,16 +115,16 @@ def variant_dash(material: Material) -> alt.StrokeDash:
 
     names = list(material.variants)
     patterns = [DASHES[place % len(DASHES)] for place in range(len(names))]
-    return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=None)
+    return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend())
 
 
-def variant_shape(material: Material) -> alt.Shape:
+def variant_shape(material: Material, *, legend: bool = False) -> alt.Shape:
     """The shape that goes with the colour."""
     import altair as alt
 
     names = list(material.variants)
     shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
-    return alt.Shape("variant:N", scale=alt.Scale(domain=names, range=shapes), legend=None)
+    return alt.Shape("variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend() if legend else None)
 
 
 #: The filters of the page's selection, for rows that carry the fields they speak of.
