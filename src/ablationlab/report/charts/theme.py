@@ -192,6 +192,7 @@ def config(*, dark: bool = False) -> dict[str, Any]:
             "labelPadding": 6,
             "tickSize": 4,
             "labelOverlap": True,
+            "labelFlush": False,
             "labelLimit": 150,
         },
         "axisY": {"domain": False, "ticks": False},

@@ -66,7 +66,9 @@ def tradeoff(material: Material) -> tuple[Figure, ...]:
     logged = found is not None and found.transform == "log"
     unit = "difference of logarithms" if logged else unit_of(metric, found.unit if found is not None else None)
     colour = variant_colour(material, legend=False)
-    x = alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)").scale(domain=[-100, 100])
+    x = alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)").scale(domain=[-100, 100]).axis(
+        values=[-100, -50, 0, 50, 100]
+    )
     y = alt.Y(
         "cost:Q", title=f"cost in {metric_words(metric)}" + (f" ({unit})" if unit else "") + ", up is worse"
     ).scale(padding=34)
@@ -151,4 +153,4 @@ def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     mark = alt.Chart(kept([{"text": text}])).mark_text(
         align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
     )
-    return mark.encode(x=at_x, y=at_y, text="text:N")
+    return mark.encode(x=at_x, y=at_y, text="text:N").properties(name=f"corner{len(kept.kept)}")

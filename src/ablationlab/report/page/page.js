@@ -61,17 +61,21 @@
     if (!value || typeof value !== "object") return value;
     return Object.fromEntries(Object.entries(value).map(([key, one]) => {
       if (key === "x" || key === "y") return [key, broken(one, room, room[key])];
-      if (key === "title" && width && typeof one === "string" && one.length * 6.4 > width) {
+      if (key === "title" && width && typeof one === "string" && one.length * 5.7 > width) {
         const lines = [""];
         for (const word of one.split(" ")) {
           const last = lines.length - 1;
-          if (lines[last] && (lines[last].length + word.length) * 6.4 > width) lines.push(word);
+          if (lines[last] && (lines[last].length + word.length) * 5.7 > width) lines.push(word);
           else lines[last] = lines[last] ? `${lines[last]} ${word}` : word;
         }
         return [key, lines];
       }
       return [key, broken(one, room, width)];
     }));
+  }
+  function settings() {
+    const base = dark() ? page.config.dark : page.config.light;
+    return narrow() ? { ...base, legend: { ...base.legend, columns: 3 } } : base;
   }
   async function draw(key) {
     const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
@@ -81,6 +85,7 @@
     const width = holder.clientWidth;
     const height = narrow() ? Math.min(made.height, 320) : made.height;
     spec = broken(spec, { x: width - 110, y: height - 90 }, 0);
+    if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec);
     const now = signals();
     spec = {
@@ -93,7 +98,7 @@
     };
     const old = views.get(key);
     const result = await vegaEmbed(holder, spec, {
-      ast: true, renderer: "svg", mode: "vega-lite", config: dark() ? page.config.dark : page.config.light,
+      ast: true, renderer: "svg", mode: "vega-lite", config: settings(),
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: key, tooltip: { theme: dark() ? "dark" : "custom", disableDefaultStyle: false },
     });

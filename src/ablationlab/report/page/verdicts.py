@@ -46,6 +46,7 @@ class Mini:
     seeds: tuple[float, ...]
     label: str
     zero_label: str
+    zero_words: str
     value: str
     apart: bool
 
@@ -189,9 +190,9 @@ def _facts(
             times = abs(comparison.delta) / comparison.smallest_effect
             found.append(
                 Fact(
-                    "against the smallest effect that matters",
+                    "times the smallest effect",
                     f"{digits(times, 2)} ×",
-                    f"which is {comparison.smallest_effect:g}{f' {unit}' if unit else ''}",
+                    f"that matters, {comparison.smallest_effect:g}{f' {unit}' if unit else ''}",
                     link,
                 )
             )
@@ -245,7 +246,8 @@ def mini(comparison: ComparisonPart) -> Mini | None:
         band=(place(-effect), place(effect)) if effect else None,
         seeds=tuple(place(pair.delta) for pair in comparison.pairs[:60]),
         label=f"Difference {mean} {unit}, interval {lower} to {upper}, zero and the smallest effect that matters in view",
-        zero_label=f"0 ± {effect:g}, the smallest effect that matters" if effect else "0",
+        zero_label=f"0 ± {effect:g}" if effect else "0",
+        zero_words=", the smallest effect that matters" if effect else "",
         value=f"{mean} {unit}".strip(),
         apart=abs(place(comparison.delta) - place(0.0)) > 300,
     )
