@@ -116,6 +116,11 @@ def count(value: int) -> str:
     return _WORDS[value] if 0 <= value < len(_WORDS) else f"{value:,}"
 
 
+def part(value: int, whole: int) -> str:
+    """``none of five``, ``two of five``."""
+    return f"{'none' if value == 0 else count(value)} of {count(whole)}"
+
+
 def counted(value: int, noun: str, plural: str | None = None) -> str:
     """``one seed``, ``five seeds``, ``no runs``."""
     return f"{count(value)} {noun if value == 1 else plural or noun + 's'}"

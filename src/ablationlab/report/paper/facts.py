@@ -17,11 +17,11 @@ from ablationlab.metrics import METRICS
 from ablationlab.records import Plan
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import (
-    count,
     counted,
     level,
     metric_of,
     p_clause,
+    part,
     percent,
     setting,
     shown,
@@ -220,10 +220,9 @@ def outcome(one: ComparisonPart) -> Typst:
 def unstable_counts(gain: GainPart) -> Typst:
     """How many runs of each side were unstable."""
     return say(
-        "{reference} of {n} baseline runs and {variant} of {n} {name} runs were unstable",
-        reference=count(gain.reference_unstable),
-        variant=count(gain.variant_unstable),
-        n=count(gain.n),
+        "{reference} baseline runs and {variant} {name} runs were unstable",
+        reference=part(gain.reference_unstable, gain.n),
+        variant=part(gain.variant_unstable, gain.n),
         name=code(gain.variant),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablationlab.conclusions import HypothesisVerdict, VariantVerdict
 from ablationlab.config import FrontEnd
-from ablationlab.report.numbers import count, counted, metric_name, number, scaled, with_unit
+from ablationlab.report.numbers import count, counted, metric_name, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
 from ablationlab.report.tables.content import DECISIONS
@@ -48,9 +48,8 @@ def _interim(facts: Facts) -> str:
     if not facts.interim:
         return ""
     return say(
-        "*Interim: {ended} of {all} planned runs have ended. Nothing here is inference until all have.*",
-        ended=count(facts.material.ended),
-        all=count(len(facts.material.runs)),
+        "*Interim: {ended} planned runs have ended. Nothing here is inference until all have.*",
+        ended=part(facts.material.ended, len(facts.material.runs)),
     )
 
 

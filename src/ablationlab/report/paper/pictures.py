@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 #: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots an inch.
 COLUMN = 318
 HIGHEST = 225
+FACE = "Libertinus Serif"
 #: Figures of one kind, where there is one for each regime.
 MOST_OF_A_KIND = 2
 
@@ -61,14 +62,14 @@ class Picture:
     section: str
     title: str
     caption: str
-    pdf: bytes
+    svg: str
     wide: bool = False
     alt: str = ""
 
     @property
     def path(self) -> str:
         """Where the file goes, relative to the paper."""
-        return f"figures/paper-{self.key}.pdf"
+        return f"figures/paper-{self.key}.svg"
 
     @property
     def label(self) -> str:
@@ -90,7 +91,7 @@ def pictures(material: Material, figures: Figures | None = None) -> list[Picture
             section=kind.section,
             title=figure.title,
             caption=f"{figure.title.rstrip('.')}. {kind.caption or figure.caption}",
-            pdf=column_pdf(figure, kind.height),
+            svg=column_svg(figure, kind.height),
             alt=figure.alt,
         )
         for kind in kinds
@@ -112,17 +113,20 @@ def _is_remark(mark: object) -> bool:
     return isinstance(mark, dict) and mark.get("type") == "text" and mark.get("fontStyle") == "italic"
 
 
-def column_pdf(figure: Figure, height: int) -> bytes:
-    """The chart as a PDF as wide as a column, axes and legend included; the second drawing knows how wide those "
-    "are."""
+def column_svg(figure: Figure, height: int) -> str:
+    """The chart as wide as a column, axes and legend included; the second drawing knows how wide those are.
+
+    SVG, since its bytes repeat where those of the converter's PDFs do not; its text is set in the paper's own face.
+    """
     import vl_convert
 
     svg, width = "", COLUMN - 60
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(120, width))), "height": min(height, figure.height)}
-        svg = vl_convert.vegalite_to_svg(spec)
+        spec["config"] = {**spec.get("config", {}), "font": FACE}
+        svg = str(vl_convert.vegalite_to_svg(spec))
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - COLUMN) < 2:
             break
         width -= round(float(found[1]) - COLUMN)
-    return bytes(vl_convert.svg_to_pdf(svg))
+    return svg

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab.errors import AblationLabError
 from ablationlab.report.material import Material
-from ablationlab.report.numbers import count
+from ablationlab.report.numbers import part
 from ablationlab.report.paper import closing, discussion, methods, opening, results
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.pictures import Picture, pictures
@@ -39,14 +39,16 @@ def write_paper(material: Material, folder: Path, *, figures: Figures | None = N
     finished gives a paper that says so at the top and wherever it speaks of a decision.
     """
     check_conclusions(material)
+    bibliography = folder / BIBLIOGRAPHY
+    replace(
+        bibliography, references().encode()
+    )  # first, so that a folder that cannot be written is known before drawing
     drawn = pictures(material, figures)
     written = []
     for picture in drawn:
         path = folder / picture.path
-        replace(path, picture.pdf)
+        replace(path, picture.svg.encode())
         written.append(path)
-    bibliography = folder / BIBLIOGRAPHY
-    replace(bibliography, references().encode())
     source = folder / "paper.typ"
     replace(source, paper_source(material, drawn).encode())
     paper = folder / "paper.pdf"
@@ -174,9 +176,8 @@ def _interim(facts: Facts) -> Typst:
     if not facts.interim:
         return Typst("")
     return say(
-        "*Interim report: {ended} of {all} planned runs have ended. This is not inference.*",
-        ended=count(facts.material.ended),
-        all=count(len(facts.material.runs)),
+        "*Interim report: {ended} planned runs have ended. This is not inference.*",
+        ended=part(facts.material.ended, len(facts.material.runs)),
     )
 
 
