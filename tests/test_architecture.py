@@ -17,7 +17,7 @@ FLOORS = (
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
     ("tables", "tables_analysis", "tables_power", "progress", "report", "pipeline", "results"),
-    ("cli", "verbs_analysis", "__init__", "__main__"),
+    ("cli", "verbs_analysis", "verbs_report", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

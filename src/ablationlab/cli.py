@@ -16,6 +16,8 @@ from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
+from ablationlab.verbs_report import register as register_report
+from ablationlab.verbs_report import show
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -38,6 +40,7 @@ app = App(
 data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
 app.command(data_app)
 register(app)
+register_report(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
@@ -181,7 +184,9 @@ def run(
         markup=False,
         highlight=False,
     )
-    return judge(results, console)
+    judge(results, console)
+    show(results.path, console)
+    return OK
 
 
 @app.command

@@ -203,8 +203,15 @@ class Material:
         return tuple((variant, self.baseline) for variant in self.variants if variant != self.baseline)
 
 
-def load_material(folder: Path) -> Material:
-    """Read a results folder. Raises `RecordError` only where nothing of a study is there."""
+#: What was read before, by file and reader, with the file's time and size: files that did not change are not read again.
+Cache = dict[tuple[Path, str], tuple[tuple[int, int], Any]]
+
+
+def load_material(folder: Path, cache: Cache | None = None) -> Material:
+    """Read a results folder. Raises `RecordError` only where nothing of a study is there.
+
+    With a *cache*, which it fills, a second reading opens only what changed.
+    """
     results = ResultsFolder(folder)
     problems: list[Damage] = []
 
@@ -213,7 +220,7 @@ def load_material(folder: Path) -> Material:
         if not path.exists():
             return None
         try:
-            return reader(path)
+            return reader(path) if cache is None else _cached(cache, path, reader)
         except RecordError as error:
             problems.append(Damage(_relative(path, folder), _without(str(error), path)))
         except (OSError, ValueError) as error:
@@ -251,6 +258,15 @@ def load_material(folder: Path) -> Material:
         evaluation=whole.get("evaluation"),
         suite=suite,
     )
+
+
+def _cached(cache: Cache, path: Path, reader: Callable[[Path], Read]) -> Read:
+    found = path.stat()
+    stamp, key = (found.st_mtime_ns, found.st_size), (path, reader.__qualname__)
+    if key not in cache or cache[key][0] != stamp:
+        cache[key] = (stamp, reader(path))
+    kept: Read = cache[key][1]
+    return kept
 
 
 def _runs(plan: Plan, results: ResultsFolder, read: Callable[..., Any]) -> tuple[RunMaterial, ...]:

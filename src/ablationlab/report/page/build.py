@@ -51,7 +51,7 @@ def write_page(material: Material, folder: Path, *, figures: Figures | None = No
 def page_html(material: Material, folder: Path, *, figures: Figures | None = None) -> str:
     """The page as text; *folder* is where it will lie, for its links to the runs' files."""
     drawn = figures or draw_figures(material)
-    vega, script = vega_bundle(), asset("page.js")
+    vega, shared, script = vega_bundle(), asset("charts.js"), asset("page.js")
     comparisons, runs = view.anchors_of(material)
     views = view.comparison_views(material, comparisons, runs)
     arms, gains = view.stability_rows(material)
@@ -101,10 +101,16 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "run_metrics": view.run_metrics(material),
         "detailed": len(material.runs) <= DETAILED_RUNS,
         "configuration": view.configuration(material),
-        "policy": policy(vega, script),
+        "policy": policy(vega, shared, script),
     }
     return render(
-        "page.html.j2", context, style=asset("style.css"), vega=vega, script=script, data=_data(material, drawn)
+        "page.html.j2",
+        context,
+        style=asset("style.css"),
+        vega=vega,
+        shared=shared,
+        script=script,
+        data=_data(material, drawn),
     )
 
 

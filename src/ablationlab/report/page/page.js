@@ -5,17 +5,7 @@
   const root = document.documentElement;
   const narrow = () => window.innerWidth < 560;
 
-  /* Tables travel by column, with words given once; charts want rows. */
-  function expand(table) {
-    const names = Object.keys(table.columns);
-    const rows = Array.from({ length: table.length }, () => ({}));
-    for (const name of names) {
-      const column = table.columns[name];
-      if (column.words) column.at.forEach((place, row) => { rows[row][name] = column.words[place]; });
-      else column.values.forEach((value, row) => { rows[row][name] = value; });
-    }
-    return rows;
-  }
+  const { expand, recolour, broken } = window.ablationlab;
 
   /* ---- light and dark ---- */
   const wanted = window.matchMedia("(prefers-color-scheme: dark)");
@@ -50,29 +40,6 @@
   /* ---- charts ---- */
   const charts = page.charts;
   const views = new Map();
-  const recolour = (value) => {
-    if (Array.isArray(value)) return value.map(recolour);
-    if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, recolour(one)]));
-    return typeof value === "string" && page.dark[value] ? page.dark[value] : value;
-  };
-  /* On a narrow screen a long axis title is broken into lines instead of cut. */
-  function broken(value, room, width) {
-    if (Array.isArray(value)) return value.map((one) => broken(one, room, width));
-    if (!value || typeof value !== "object") return value;
-    return Object.fromEntries(Object.entries(value).map(([key, one]) => {
-      if (key === "x" || key === "y") return [key, broken(one, room, room[key])];
-      if (key === "title" && width && typeof one === "string" && one.length * 5.7 > width) {
-        const lines = [""];
-        for (const word of one.split(" ")) {
-          const last = lines.length - 1;
-          if (lines[last] && (lines[last].length + word.length) * 5.7 > width) lines.push(word);
-          else lines[last] = lines[last] ? `${lines[last]} ${word}` : word;
-        }
-        return [key, lines];
-      }
-      return [key, broken(one, room, width)];
-    }));
-  }
   function settings() {
     const base = dark() ? page.config.dark : page.config.light;
     return narrow() ? { ...base, legend: { ...base.legend, columns: 3 } } : base;
@@ -86,7 +53,7 @@
     const height = narrow() ? Math.min(made.height, 320) : made.height;
     spec = broken(spec, { x: width - 110, y: height - 90 }, 0);
     if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
-    if (dark()) spec = recolour(spec);
+    if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
     spec = {
       ...spec,
