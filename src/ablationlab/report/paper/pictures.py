@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots an inch.
 COLUMN = 318
 HIGHEST = 225
-FACE = "Libertinus Serif"
+FACE = "Libertinus Serif, Liberation Serif, Times New Roman, serif"
 #: Figures of one kind, where there is one for each regime.
 MOST_OF_A_KIND = 2
 
@@ -122,7 +122,7 @@ def column_svg(figure: Figure, height: int) -> str:
 
     svg, width = "", COLUMN - 60
     for _ in range(2):
-        spec = {**_plain(figure.spec(width=max(120, width))), "height": min(height, figure.height)}
+        spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
         spec["config"] = {**spec.get("config", {}), "font": FACE}
         svg = str(vl_convert.vegalite_to_svg(spec))
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
