@@ -9,6 +9,9 @@ from ablationlab.report.numbers import count, metric_name, number, setting, with
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, listed, say, sentences
 
+#: Variants of one decision that are told one by one; the tables have them all.
+MOST_TOLD = 4
+
 Teller = Callable[[Facts, Sequence[VariantVerdict]], Typst]
 
 
@@ -41,6 +44,14 @@ def _evidence(facts: Facts, one: VariantVerdict) -> Typst:
     return Typst("") if comparison is None else Typst(f"{capital(finding(comparison))}.")
 
 
+def _rest(found: Sequence[VariantVerdict]) -> Typst:
+    """Where the numbers of the variants are that were not told one by one."""
+    left = len(found) - MOST_TOLD
+    if left <= 0:
+        return Typst("")
+    return say("The same rule decides on the other {n}; their numbers are in the tables.", n=count(left))
+
+
 def _baseline_stable(facts: Facts, regime: str) -> bool | None:
     stability = facts.analysis.stability
     arm = stability.arm(facts.baseline, regime) if stability is not None else None
@@ -57,7 +68,7 @@ def _keep(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
             "baseline."
         )
     )
-    parts += [_evidence(facts, one) for one in found]
+    parts += [*(_evidence(facts, one) for one in found[:MOST_TOLD]), _rest(found)]
     stable = _baseline_stable(facts, found[0].regime)
     if stable:
         parts.append(
@@ -91,7 +102,7 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
             "less stable than the baseline: rule 3."
         )
     )
-    for one in found:
+    for one in found[:MOST_TOLD]:
         parts.append(_evidence(facts, one))
         gain = facts.gain_of(one.variant, one.regime)
         if gain is not None and gain.n:
@@ -106,7 +117,7 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
                     effect=setting(tost.bounds[1]),
                 )
             )
-    return sentences(parts)
+    return sentences([*parts, _rest(found)])
 
 
 def _rescue(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
@@ -114,8 +125,9 @@ def _rescue(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts.append(
         Typst("The baseline is unstable here, and rule 1 weighs the stability that is gained against its price.")
     )
-    for one in found:
+    for one in found[:MOST_TOLD]:
         parts += [*_gain(facts, one), *_costs(facts, one)]
+    parts.append(_rest(found))
     parts.append(
         Typst(
             "Both sides keep what was set beforehand, so the change is adopted where training is unstable. Where the "
@@ -133,8 +145,9 @@ def _trade(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
             "The baseline is unstable here and the change restores stability, but its price is not shown to be small."
         )
     )
-    for one in found:
+    for one in found[:MOST_TOLD]:
         parts += [*_gain(facts, one), *_costs(facts, one)]
+    parts.append(_rest(found))
     parts.append(
         Typst(
             "Which side weighs more is no statistical question: it depends on what a run that diverges or spikes "
@@ -178,7 +191,7 @@ def _cost(facts: Facts, cost: CostPart) -> Typst:
 
 def _tie(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts = [_head(facts, found, "A tie")]
-    for one in found:
+    for one in found[:MOST_TOLD]:
         comparison = facts.primary_of(one.variant, one.regime)
         tost = comparison.equivalence if comparison is not None else None
         if tost is not None:
@@ -201,13 +214,13 @@ def _tie(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
                     name=code(broken.favours),
                 )
             )
-    return sentences(parts)
+    return sentences([*parts, _rest(found)])
 
 
 def _open(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts = [_head(facts, found, "Inconclusive")]
     parts.append(Typst("The data neither show a difference on the primary metric that decides nor rule one out."))
-    for one in found:
+    for one in found[:MOST_TOLD]:
         comparison = facts.primary_of(one.variant, one.regime)
         if comparison is None:
             parts.append(say("For {variant} the primary metric is not in the data.", variant=code(one.variant)))
@@ -215,6 +228,7 @@ def _open(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
             parts.append(Typst(f"{capital(finding(comparison))}."))
         if one.needs is not None:
             parts.append(say("{text}", text=facts.readable(one.needs.text)))
+    parts.append(_rest(found))
     parts.append(Typst("Until then the baseline stays, for want of evidence and not because of any."))
     return sentences(parts)
 
@@ -243,7 +257,14 @@ def _exploratory(found: Sequence[VariantVerdict], total: int) -> Typst:
 
 def _hypotheses(facts: Facts) -> Typst:
     said = [
-        say("{key} is _{status}_: {why}.", key=key, status=found.status, why=facts.readable(found.why.rstrip(".")))
+        say("{key} is _{status}_: {why}.", key=key, status=found.status, why=_shortened(facts.readable(found.why)))
         for key, found in facts.verdict.hypotheses.items()
     ]
     return sentences([Typst("*Hypotheses.*"), *said])
+
+
+def _shortened(why: str) -> str:
+    """The first few reasons of many."""
+    reasons = why.rstrip(".").split("; ")
+    left = len(reasons) - MOST_TOLD
+    return "; ".join(reasons[:MOST_TOLD]) + (f"; and {count(left)} more" if left > 0 else "")

@@ -245,7 +245,7 @@ def measures(facts: Facts) -> Typst:
     asked, others = content.split(facts.analysis)
     names = list(dict.fromkeys(one.metric for one in (asked or others)))
     said = [
-        say("_{name}_: {meaning}", name=metric_name(name), meaning=metric_meaning(name))
+        say("_{name}_: {meaning}", name=metric_name(name), meaning=facts.readable(metric_meaning(name)))
         for name in names[:MOST_METRICS]
         if metric_meaning(name)
     ]

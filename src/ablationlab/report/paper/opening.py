@@ -11,7 +11,7 @@ from ablationlab.report.tables.content import DECISIONS
 
 #: More results than these are counted in the abstract, not listed.
 MOST_IN_ABSTRACT = 4
-LONGEST_TITLE = 160
+LONGEST_TITLE = 200
 
 
 def title(facts: Facts) -> Typst:
@@ -129,11 +129,14 @@ def decision_sentence(facts: Facts) -> Typst:
     if not groups:
         return Typst("There is no variant beside the baseline, so there is nothing to decide.")
     said = []
+    few = len(facts.verdict.verdicts) <= MOST_IN_ABSTRACT
     for decision, found in groups.items():
-        who = listed(Typst(f"{code(one.variant)}{facts.where(one.regime)}") for one in found[:MOST_IN_ABSTRACT])
-        if len(found) > MOST_IN_ABSTRACT:
-            who = say("{n} of {all} decisions", n=count(len(found)), all=count(len(facts.verdict.verdicts)))
-        said.append(say("_{decision}_ for {who}", decision=DECISIONS[decision], who=who))
+        who = listed(Typst(f"{code(one.variant)}{facts.where(one.regime)}") for one in found)
+        if not few:
+            who = say("{n} decisions", n=part(len(found), len(facts.verdict.verdicts)))
+        said.append(
+            say("_{decision}_ for {who}" if few else "_{decision}_ in {who}", decision=DECISIONS[decision], who=who)
+        )
     exploratory = [one for one in facts.verdict.verdicts if one.label == "exploratory"]
     if exploratory and len(exploratory) == len(facts.verdict.verdicts):
         start = "By the rules of the protocol, applied to a question that was not registered, the verdict is "

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 COLUMN = 318
 HIGHEST = 225
 FACE = "Libertinus Serif, Liberation Serif, Times New Roman, serif"
+#: Names of arms side by side above a chart.
+LEGEND_COLUMNS = 3
 #: Figures of one kind, where there is one for each regime.
 MOST_OF_A_KIND = 2
 
@@ -123,7 +125,8 @@ def column_svg(figure: Figure, height: int) -> str:
     svg, width = "", COLUMN - 60
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
-        spec["config"] = {**spec.get("config", {}), "font": FACE}
+        config = spec.get("config", {})
+        spec["config"] = {**config, "font": FACE, "legend": {**config.get("legend", {}), "columns": LEGEND_COLUMNS}}
         svg = str(vl_convert.vegalite_to_svg(spec))
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - COLUMN) < 2:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ablationlab.conclusions import ComparisonPart
 from ablationlab.report.numbers import count, counted, metric_of, number, percent, setting
@@ -12,7 +12,7 @@ from ablationlab.report.tables import content
 from ablationlab.report.tables.render import Table
 
 #: Comparisons told one by one; the table has them all.
-MOST_TOLD = 6
+MOST_TOLD = 4
 #: Rows of a table in the paper; the CSV file has them all.
 MOST_ROWS = 24
 
@@ -46,11 +46,18 @@ def _told(facts: Facts, found: Sequence[ComparisonPart]) -> Typst:
         said.append(say("{n} more stand in the table.", n=count(left).capitalize()))
     short = [one for one in found if one.n != one.planned_pairs]
     if short:
-        lost = "; ".join(
+        lost = _some(
             dict.fromkeys(f"seed {gone.seed} of {gone.arm}: {gone.why}" for one in short for gone in one.missing)
         )
         said.append(say("Pairs are missing ({lost}).", lost=lost))
     return sentences(said)
+
+
+def _some(items: Iterable[str], most: int = 4) -> str:
+    """The first few of many, and how many are left."""
+    found = list(items)
+    left = len(found) - most
+    return "; ".join(found[:most]) + (f"; and {count(left)} more" if left > 0 else "")
 
 
 def exploratory(facts: Facts) -> Typst:
@@ -134,14 +141,13 @@ def stability(facts: Facts) -> list[Typst]:
             largest=largest,
         )
     ]
-    said: list[Typst] = []
-    for one in part.gains:
-        if (
-            one.reference == facts.baseline
-            and (one.reference_unstable or one.variant_unstable)
-            and len(said) < MOST_TOLD
-        ):
-            said.append(Typst(f"{capital(unstable_counts(one))}{facts.where(one.regime)}: {gain_clause(one)}."))
+    gains = [g for g in part.gains if g.reference == facts.baseline and (g.reference_unstable or g.variant_unstable)]
+    said = [
+        Typst(f"{capital(unstable_counts(one))}{facts.where(one.regime)}: {gain_clause(one)}.")
+        for one in gains[:MOST_TOLD]
+    ]
+    if len(gains) > MOST_TOLD:
+        said.append(say("The other {n} gains are in the table.", n=count(len(gains) - MOST_TOLD)))
     diverged = [run for run in part.runs if run.state == "diverged"]
     if diverged:
         said.append(

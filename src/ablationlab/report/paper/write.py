@@ -101,7 +101,10 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
     criteria = methods.criteria_table(facts)
     labels = {"registered", "exploratory", "stability"} & tables.keys()
     made = {
-        name: table_figure(tables[name][0], name, wide=name != "stability", note=tables[name][1]) for name in labels
+        name: table_figure(
+            tables[name][0], name, wide=name != "stability" or facts.several_regimes, note=tables[name][1]
+        )
+        for name in labels
     }
     return {
         "title_literal": literal(facts.analysis.question.strip() or facts.analysis.study),

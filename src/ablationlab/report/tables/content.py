@@ -190,7 +190,7 @@ def stability(analysis: Analysis) -> Table | None:
         gain = part.gain(arm.variant, analysis.baseline, arm.regime)
         text = NONE
         if gain is not None and gain.estimate is not None:
-            text = f"{percent(gain.estimate)} [{percent(gain.low)}, {percent(gain.high)}]"
+            text = f"{percent(gain.estimate)}\N{NO-BREAK SPACE}[{percent(gain.low)},\N{NO-BREAK SPACE}{percent(gain.high)}]"
         rows.append(
             (
                 Cell.name(arm.regime),
