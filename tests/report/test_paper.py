@@ -247,10 +247,34 @@ def test_every_decision_is_told_with_its_own_evidence(tmp_path, decision):
     assert not [other for other in others if f"{other}." in text]
 
 
+def test_better_but_less_stable_is_not_told_as_no_difference(tmp_path):
+    def curves(variant: str, regime: str, seed: int) -> list[float]:
+        losses = calm(seed)
+        if variant == "layernorm" and seed < 3:
+            losses[40:46] = [loss + 3.0 for loss in losses[40:46]]
+        return losses
+
+    text = prose(made(tmp_path, outcomes=shifted(-0.2), curves=curves))
+    assert "Inconclusive (layernorm)" in text
+    assert "a significant gain, but none of five baseline runs and two of five layernorm runs were unstable" in text
+    assert "Neither a difference" not in text
+
+
+def test_a_cost_without_a_bound_says_why(tmp_path):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        broken = "layernorm" if seed == 9 else "none"
+        return None if variant == broken else {"validation_loss": 2.0 + 0.01 * seed}
+
+    text = prose(made(tmp_path, made=study(seeds=list(range(1, 10))), outcomes=outcomes))
+    assert "A trade-off (layernorm)" in text
+    assert "has no upper bound (1 layernorm runs diverged where the baseline did not)" in text
+
+
 def test_unstable_runs_are_counted_in_the_paper(tmp_path):
     text = prose(made(tmp_path, outcomes=diverging))
     assert "Five of five baseline runs and none of five layernorm runs were unstable" in text
     assert "the stability gain is 100 %" in text
+    assert "counting the 5 pairs whose baseline diverged as no cost" in text
 
 
 def test_several_regimes_are_named(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from ablationlab.conclusions import CostPart, VariantVerdict
@@ -78,10 +79,8 @@ def _keep(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
         )
     elif stable is False:
         gains = [facts.gain_of(one.variant, one.regime) for one in found]
-        shown = [
-            Typst(f"{capital(gain_clause(gain))}, which does not exclude zero.") for gain in gains if gain is not None
-        ]
-        parts += [Typst("The baseline was not always stable, but a gain is not shown."), *shown] if shown else []
+        told = [Typst(f"{capital(gain_clause(gain))}.") for gain in gains[:MOST_TOLD] if gain is not None]
+        parts += [Typst("The baseline was not always stable, but a gain in stability is not shown."), *told]
     parts.append(
         Typst(
             "This holds for the setting of this study; it does not say what a learning rate tuned for each arm would "
@@ -107,6 +106,8 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
         gain = facts.gain_of(one.variant, one.regime)
         if gain is not None and gain.n:
             parts.append(Typst(f"{capital(unstable_counts(gain))}."))
+        else:
+            parts.append(Typst("Stability was not recorded."))
         comparison = facts.primary_of(one.variant, one.regime)
         tost = comparison.equivalence if comparison is not None else None
         if tost is not None and tost.equivalent:
@@ -176,8 +177,9 @@ def _cost(facts: Facts, cost: CostPart) -> Typst:
         unit = "(difference of logarithms)"
     name = metric_name(cost.metric)
     if cost.high is None:
-        return say("The loss of {metric} has no upper bound.", metric=name)
-    bound = with_unit(number(cost.high), unit)
+        return say("The loss of {metric} has no upper bound{why}.", metric=name, why=_bracket(cost.why))
+    counting = re.search(r"counting the .* as no cost", cost.why)
+    bound = with_unit(number(cost.high), unit) + (f" ({counting[0]})" if counting else "")
     if cost.margin is None:
         return say("The loss of {metric} is at most {bound}, for which no margin was set.", metric=name, bound=bound)
     return say(
@@ -187,6 +189,11 @@ def _cost(facts: Facts, cost: CostPart) -> Typst:
         word="within" if cost.within else "outside",
         margin=setting(cost.margin),
     )
+
+
+def _bracket(why: str) -> str:
+    found = re.search(r"\((.+)\)", why)
+    return f" ({found[1]})" if found else ""
 
 
 def _tie(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
@@ -218,19 +225,36 @@ def _tie(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
 
 
 def _open(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
-    parts = [_head(facts, found, "Inconclusive")]
-    parts.append(Typst("The data neither show a difference on the primary metric that decides nor rule one out."))
+    parts = [_head(facts, found, "Inconclusive"), Typst("No rule decides.")]
     for one in found[:MOST_TOLD]:
-        comparison = facts.primary_of(one.variant, one.regime)
-        if comparison is None:
-            parts.append(say("For {variant} the primary metric is not in the data.", variant=code(one.variant)))
-        else:
-            parts.append(Typst(f"{capital(finding(comparison))}."))
+        parts += [_evidence(facts, one), _why_open(facts, one)]
         if one.needs is not None:
             parts.append(say("{text}", text=facts.readable(one.needs.text)))
     parts.append(_rest(found))
     parts.append(Typst("Until then the baseline stays, for want of evidence and not because of any."))
     return sentences(parts)
+
+
+def _why_open(facts: Facts, one: VariantVerdict) -> Typst:
+    """What kept every rule from applying."""
+    comparison, name = facts.primary_of(one.variant, one.regime), code(one.variant)
+    gain, stability = facts.gain_of(one.variant, one.regime), facts.analysis.stability
+    arm = stability.arm(one.variant, one.regime) if stability is not None else None
+    if comparison is None:
+        return say("For {name} the primary metric is not in the data.", name=name)
+    metric = metric_name(comparison.metric)
+    if comparison.direction is None:
+        return say("That does not decide, since {metric} has no better direction.", metric=metric)
+    if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
+        return say("That counts for nothing, since {metric} is not sensitive at this scale.", metric=metric)
+    if comparison.outcome == "better" and gain is not None and gain.variant_unstable > gain.reference_unstable:
+        return say(
+            "That is a significant gain, but {counts}, and no rule sets the one against the other.",
+            counts=unstable_counts(gain),
+        )
+    if comparison.equivalence is not None and comparison.equivalence.equivalent and arm is not None and arm.diverged:
+        return say("The surviving pairs are equivalent, but not all of them survived with {name}.", name=name)
+    return Typst("Neither a difference that decides nor its absence is shown.")
 
 
 _TELLERS: dict[str, Teller] = {

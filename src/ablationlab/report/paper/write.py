@@ -99,13 +99,8 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
     arms, rows = methods.arms(facts)
     tables = results.comparison_tables(facts)
     criteria = methods.criteria_table(facts)
-    labels = {"registered", "exploratory", "stability"} & tables.keys()
-    made = {
-        name: table_figure(
-            tables[name][0], name, wide=name != "stability" or facts.several_regimes, note=tables[name][1]
-        )
-        for name in labels
-    }
+    wide = {"registered", "exploratory", *(("stability",) if facts.several_regimes else ())}
+    made = {name: table_figure(table, name, wide=name in wide, note=note) for name, (table, note) in tables.items()}
     return {
         "title_literal": literal(facts.analysis.question.strip() or facts.analysis.study),
         "date": _date(facts),
