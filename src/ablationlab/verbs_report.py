@@ -74,15 +74,15 @@ def watch(
     if not 0 <= port <= 65535:
         raise AblationLabError(f"--port {port}: must lie between 0 and 65535")
     console = make_console()
-    with Watcher(results, host or "127.0.0.1", port) as server:
-        lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
-        if not is_loopback(server.host):
-            lines.append("Whoever can reach this machine on that port can read this study's curves and settings.")
-        lines.append("What it shows is interim and no inference.")
-        for line in lines:
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
-        try:
+    try:
+        with Watcher(results, host or "127.0.0.1", port) as server:
+            lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
+            if not is_loopback(server.host):
+                lines.append("Whoever can reach this machine on that port can read this study's curves and settings.")
+            lines.append("What it shows is interim and no inference.")
+            for line in lines:
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
             server.serve_forever(poll_interval=0.2)
-        except KeyboardInterrupt:
-            console.print("Stopped.", markup=False)
+    except KeyboardInterrupt:
+        console.print("Stopped.", markup=False)
     return 0

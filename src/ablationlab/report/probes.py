@@ -54,7 +54,8 @@ def _from_parquet(path: Path, failures: dict[str, list[str]], run: str) -> list[
     table = pq.read_table(path, columns=["step", "probe", "measure", "group", "at", "value"])
     noted = (table.schema.metadata or {}).get(b"failures")
     for probe, text in (json.loads(noted) if noted else {}).items():
-        failures.setdefault(str(probe), []).append(f"{run}: {text}")
+        words = f"step {text[0]}: {text[1]}" if isinstance(text, list) and len(text) == 2 else str(text)
+        failures.setdefault(str(probe), []).append(f"{run}: {words}")
     columns = [table.column(name).to_pylist() for name in ("step", "probe", "measure", "group", "at", "value")]
     return [
         (int(step), str(probe), str(measure), group, at, as_number(value))

@@ -107,6 +107,7 @@ def _curve(
         caption=f"{_BAND}{_thinning(column, grid, steps)}",
         chart=selectable(chart, material),
         data=kept.kept,
+        regime=regime if len(material.regimes) > 1 else "",
         alt=f"{metric_words(column)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
     )
@@ -158,6 +159,7 @@ def _gap(material: Material, runs: list[RunMaterial], regime: str) -> Figure | N
         ),
         chart=selectable(chart, material),
         data=kept.kept,
+        regime=regime if len(material.regimes) > 1 else "",
         alt="Difference of training losses against step.",
         height=280,
     )
@@ -184,7 +186,7 @@ def _lines(
         x=x, y=alt.Y("low:Q", title=title, scale=y_scale), y2="high:Q", color=colour
     )
     y = alt.Y("y:Q", title=title, scale=y_scale)
-    single = base.mark_line(strokeWidth=1.1).encode(
+    single = base.mark_line().encode(
         x=x,
         y=y,
         color=colour,

@@ -210,6 +210,7 @@ def _figures(material: Material, view: View, readings: Readings) -> list[Figure]
                 caption=f"{view.caption} {_HOW[view.over]}",
                 chart=selectable(chart, material),
                 data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
                 alt=f"{view.title}, by variant.",
                 height=260,
             )

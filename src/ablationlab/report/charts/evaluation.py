@@ -130,6 +130,7 @@ def tasks(material: Material) -> tuple[Figure, ...]:
                 ),
                 chart=selectable(alt.layer(*layers), material),
                 data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
                 alt="Accuracy by task and variant.",
                 height=max(180, (14 * len(material.variants) + 16) * len(names) + 50),
             )
@@ -227,6 +228,7 @@ def _binned(
         caption="Line: mean over the selected seeds; band: their range.",
         chart=selectable(alt.layer(*layers), material),
         data=kept.kept,
+        regime=regime if len(material.regimes) > 1 else "",
         alt=f"{title}, by variant.",
         height=260,
     )
@@ -291,6 +293,7 @@ def reliability(material: Material) -> tuple[Figure, ...]:
                 ),
                 chart=selectable(chart, material),
                 data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
                 alt="Accuracy against confidence, by variant.",
                 height=320,
             )
@@ -347,6 +350,7 @@ def temperature(material: Material) -> tuple[Figure, ...]:
                 caption="One line a run; ticks below: each run's best temperature. At 1 (dashed) the model is as trained.",
                 chart=selectable(alt.layer(*layers), material),
                 data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
                 alt="Validation loss against softmax temperature, by variant.",
                 height=280,
             )

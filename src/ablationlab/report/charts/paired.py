@@ -96,10 +96,13 @@ def _difference(material: Material, group: list[ComparisonPart]) -> Figure:
     layers.append(alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(x="zero:Q"))
     summary = alt.Chart(kept(means)).transform_filter(BY_CONTRAST)
     single = alt.Chart(kept(points)).transform_filter(f"{BY_CONTRAST} && {BY_SEED}")
+    if any(row["low"] is not None for row in means):
+        layers += [
+            summary.mark_rule(strokeWidth=3).encode(x="low:Q", x2="high:Q", y=y, color=colour),
+            summary.mark_tick(thickness=1.5, size=16).encode(x="low:Q", y=y, color=colour),
+            summary.mark_tick(thickness=1.5, size=16).encode(x="high:Q", y=y, color=colour),
+        ]
     layers += [
-        summary.mark_rule(strokeWidth=3).encode(x="low:Q", x2="high:Q", y=y, color=colour),
-        summary.mark_tick(thickness=1.5, size=16).encode(x="low:Q", y=y, color=colour),
-        summary.mark_tick(thickness=1.5, size=16).encode(x="high:Q", y=y, color=colour),
         single.mark_point(size=54, opacity=0.9, strokeWidth=1.6, filled=False, yOffset=-16).encode(
             x=alt.X("delta:Q"),
             y=y,
@@ -146,6 +149,7 @@ def _difference(material: Material, group: list[ComparisonPart]) -> Figure:
         ),
         chart=selectable(alt.layer(*layers), material),
         data=kept.kept,
+        regime=first.regime if len(material.regimes) > 1 else "",
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )
@@ -182,6 +186,7 @@ def slopes(material: Material) -> tuple[Figure, ...]:
                 caption="A line joins the runs of one seed; what all of a seed's runs share, pairing takes out of the noise.",
                 chart=selectable(alt.layer(lines, points), material),
                 data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
                 alt=f"{metric_words(metric)} per variant and seed.",
                 height=300,
             )

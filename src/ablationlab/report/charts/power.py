@@ -118,6 +118,7 @@ def power(material: Material) -> tuple[Figure, ...]:
                 ),
                 chart=selectable(alt.layer(*layers), material),
                 data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
                 alt="Detectable difference against number of seeds.",
                 height=320,
             )

@@ -48,7 +48,8 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross"
 class Figure:
     """One chart with its words. ``key`` names its files; ``alt`` says in words what a reader would see.
 
-    The chart names its tables, which are kept beside it; `spec` puts the two together.
+    The chart names its tables, which are kept beside it; `spec` puts the two together. ``regime`` is set where a study has
+    several and the figure shows one of them.
     """
 
     key: str
@@ -58,6 +59,7 @@ class Figure:
     data: Mapping[str, list[dict[str, Any]]]
     alt: str = ""
     height: int = 320
+    regime: str = ""
 
     def bare(self) -> dict[str, Any]:
         """The Vega-Lite specification without its rows."""

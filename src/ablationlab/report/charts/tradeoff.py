@@ -66,8 +66,10 @@ def tradeoff(material: Material) -> tuple[Figure, ...]:
     logged = found is not None and found.transform == "log"
     unit = "difference of logarithms" if logged else unit_of(metric, found.unit if found is not None else None)
     colour = variant_colour(material, legend=False)
-    x = alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)").scale(domain=[-100, 100]).axis(
-        values=[-100, -50, 0, 50, 100]
+    x = (
+        alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)")
+        .scale(domain=[-100, 100])
+        .axis(values=[-100, -50, 0, 50, 100])
     )
     y = alt.Y(
         "cost:Q", title=f"cost in {metric_words(metric)}" + (f" ({unit})" if unit else "") + ", up is worse"
@@ -114,10 +116,11 @@ def tradeoff(material: Material) -> tuple[Figure, ...]:
     for place, row in enumerate(data):
         same = [other for other in data[:place] if _near(other, row)]
         one = alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
+        right = row["gain"] > 40
         layers.append(
-            one.mark_text(align="left", dx=16, dy=-14 - 15 * len(same), fontWeight=600).encode(
-                x="gain:Q", y="cost:Q", text="label:N", color=colour
-            )
+            one.mark_text(
+                align="right" if right else "left", dx=-16 if right else 16, dy=-14 - 15 * len(same), fontWeight=600
+            ).encode(x="gain:Q", y="cost:Q", text="label:N", color=colour)
         )
     margin_words = f" Shaded: the registered margin of {margins[0]:g} that a gain may cost." if margins else ""
     words = "; ".join(f"{row['label']}: gain {row['gain']:+.0f} points, cost {row['cost']:+.4g}" for row in data)

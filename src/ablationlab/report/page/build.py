@@ -84,6 +84,7 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "interactions": material.interactions,
         "arms": arms,
         "gains": gains,
+        "gain_caveats": list(dict.fromkeys(text for gain in gains for text in gain["caveats"])),
         "has_sweep": material.sweep is not None,
         "sweep_best": (material.sweep or {}).get("best") or [],
         "sweep_notes": (material.sweep or {}).get("notes") or [],
@@ -152,6 +153,7 @@ def _placed(figures: tuple[Any, ...], section: str) -> list[dict[str, Any]]:
             "caption": figure.caption,
             "alt": figure.alt,
             "height": figure.height,
+            "regime": figure.regime,
             "wide": odd and number == 0,
         }
         for number, figure in enumerate(figures)

@@ -126,6 +126,7 @@
       }
       await result.view.runAsync();
     }
+    window.dispatchEvent(new Event("resize")); // a chart that was hidden has no width until it is shown
     document.body.dataset.selected = JSON.stringify(shown);
   }
   const contrastShown = (variant, reference) => shown.variants.includes(variant) &&
@@ -219,7 +220,11 @@
   }), { rootMargin: "-15% 0px -75% 0px" });
   document.querySelectorAll("main > section").forEach((one) => watcher.observe(one));
   const fold = document.querySelector(".toc details");
-  const arrange = () => { fold.open = window.innerWidth > 960; };
+  let wide = null;
+  const arrange = () => {
+    const now = window.innerWidth > 960;
+    if (now !== wide) { wide = now; fold.open = now; }
+  };
   arrange();
   window.addEventListener("resize", arrange);
 

@@ -175,14 +175,16 @@ def _facts(
         mean, low, high = alike(
             None if interval is None else interval.low, None if interval is None else interval.high, comparison.delta
         )
-        level = "" if interval is None else f"{interval.level * 100:g} % interval {low} to {high}"
+        level = f"no interval from {comparison.n} pair{'s' if comparison.n != 1 else ''}"
+        if interval is not None and interval.low is not None:
+            level = f"{interval.level * 100:g} % interval {low} to {high}"
         scale = " (log)" if comparison.transform == "log" else f" {unit}" if unit else ""
         found.append(Fact(f"difference in {metric_words(comparison.metric)}", f"{mean}{scale}", level, link))
         found.append(
             Fact(
                 f"{one.reference} → {one.variant}",
                 f"{digits(comparison.reference_mean, 4)} → {digits(comparison.variant_mean, 4)}",
-                f"means over {comparison.n} seeds" + (f", {unit}" if unit else ""),
+                f"means over {comparison.n} seed{'s' if comparison.n != 1 else ''}" + (f", {unit}" if unit else ""),
                 link,
             )
         )

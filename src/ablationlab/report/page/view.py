@@ -73,7 +73,7 @@ def _comparison(material: Material, one: ComparisonPart, anchor: str, runs: Mapp
     shown_ratio = ratio_interval = ""
     if ratio is not None:
         r, r_low, r_high = alike(ratio.low, ratio.high, ratio.ratio, sign=False)
-        shown_ratio, ratio_interval = f"× {r}", f"{r_low} to {r_high}"
+        shown_ratio, ratio_interval = f"× {r}", "" if ratio.low is None else f"{r_low} to {r_high}"
     pairs = []
     for pair in one.pairs[:200]:
         mine = material.run_of(one.variant, one.regime, pair.seed)
@@ -168,7 +168,7 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
         (
             "runs",
             f"{material.ended} of {len(material.runs)}",
-            f"{len(material.variants)} variants × {len(material.seeds)} seeds",
+            " × ".join(_counts(material)),
         ),
         (
             "budget of a run",
@@ -184,6 +184,12 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
         ),
         ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
     ]
+
+
+def _counts(material: Material) -> list[str]:
+    found = [f"{len(material.variants)} variants", f"{len(material.seeds)} seeds"]
+    regimes = {run.regime for run in material.runs}
+    return [*found, f"{len(regimes)} regimes"] if len(regimes) > 1 else found
 
 
 def stability_rows(material: Material) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
