@@ -134,9 +134,13 @@ def scaled(value: float) -> str:
     return f"{value:g}"
 
 
+#: Words of metric names that are not spelled small.
+_NAMES = {"ece": "ECE", "brier": "Brier"}
+
+
 def metric_name(name: str, task: str | None = None) -> str:
     """A metric as a reader says it, with its task where it has one."""
-    words = name.replace("_", " ")
+    words = " ".join(_NAMES.get(word, word) for word in name.split("_"))
     return words if task is None else f"{words}, {task}"
 
 

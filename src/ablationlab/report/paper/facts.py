@@ -17,8 +17,10 @@ from ablationlab.metrics import METRICS
 from ablationlab.records import Plan
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import (
+    THIN,
     counted,
     level,
+    metric_name,
     metric_of,
     p_clause,
     part,
@@ -141,7 +143,8 @@ class Facts:
         """A sentence of the verdict with metrics and signs as a paper prints them."""
         for name in sorted({one.metric for one in self.analysis.comparisons}, key=len, reverse=True):
             if "_" in name:
-                text = re.sub(rf"\b{re.escape(name)}\b", name.replace("_", " "), text)
+                text = re.sub(rf"\b{re.escape(name)}\b", metric_name(name), text)
+        text = re.sub(r"(?<=\d) ?%", f"{THIN}%", text)
         return re.sub(r"(?<![\w.])-(?=\d)", signed("-"), text)
 
 
@@ -198,7 +201,7 @@ def outcome(one: ComparisonPart) -> Typst:
     effect = "" if tost is None else f"±{setting(tost.bounds[1])}"
     equivalent = tost is not None and tost.equivalent
     if one.sensitivity is not None and not one.sensitivity.sensitive:
-        return Typst("which counts for nothing, since the measure is not sensitive at this scale")
+        return Typst("no evidence, since the measure is not sensitive at this scale")
     if one.outcome in ("better", "worse"):
         text = say("a significant {way}", way="gain" if one.outcome == "better" else "loss")
         return (
