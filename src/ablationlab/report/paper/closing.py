@@ -43,9 +43,8 @@ def _power(facts: Facts) -> Typst:
     parts = [
         say(
             "*Power.* With {pairs} and the observed standard deviation of the differences ({sd}), a true difference "
-            "of {effect} in "
-            "{metric} is detected with 80{thin}% probability at the corrected level; a smaller one would likely be "
-            "missed.",
+            "of {effect} in {metric} is detected with 80{thin}% probability at the corrected level; a smaller one "
+            "would likely be missed.",
             pairs=counted(worst.n, "pair"),
             sd=number(worst.delta_sd, 2),
             effect=with_unit(number(worst.detectable_80, 2), unit),
@@ -90,17 +89,15 @@ def _scale(facts: Facts) -> Typst:
     budget = facts.plan.runs[0].budget
     parts = [
         say(
-            "*Scope.* The models have {parameters} parameters and see {tokens} tokens of one text, {corpus}; effects "
-            "may differ in "
-            "size and in sign at other scales, budgets, data and optimizer settings.",
+            "*Scope.* The models have {parameters} parameters and see {tokens} tokens of one text, {corpus}; "
+            "effects may differ in size and in sign at other scales, budgets, data and optimizer settings.",
             parameters=scaled(budget.parameters),
             tokens=scaled(budget.tokens),
             corpus=facts.corpus,
         ),
         Typst(
             "Seeds vary the initial weights and the order of the data together; all share one validation split, so "
-            "the intervals say "
-            "nothing about other texts."
+            "the intervals say nothing about other texts."
         ),
     ]
     if not facts.swept:
@@ -115,8 +112,7 @@ def reproducibility(facts: Facts) -> list[Typst]:
         return [
             say(
                 "Every number in this paper is computed from the values given (hash {hash}); tables/, statistics.md "
-                "and analysis.json "
-                "hold them unrounded.",
+                "and analysis.json hold them unrounded.",
                 hash=code(facts.analysis.source_hash[:16]),
             )
         ]
@@ -128,18 +124,15 @@ def reproducibility(facts: Facts) -> list[Typst]:
     paragraphs = [
         say(
             "plan.lock holds the resolved study, its criteria, the budget of every run and the environment; it was "
-            "sealed on {date}, "
-            "before the first step. `ablationlab run STUDY --out RESULTS` trains what it says, `ablationlab analyze "
-            "RESULTS` computes "
-            "every statistic from the records, and `ablationlab report RESULTS` writes this paper. No number in it "
-            "was typed by hand.",
+            "sealed on {date}, before the first step. `ablationlab run STUDY --out RESULTS` trains what it says, "
+            "`ablationlab analyze RESULTS` computes every statistic from the records, and `ablationlab report "
+            "RESULTS` writes this paper. No measured number in it was typed by hand.",
             date=plan.created[:10],
         ),
         say(
-            "Environment: {versions}; {device}, {precision}, {width}, {threads}. The same plan gives the same bits at "
-            "equal device, "
-            "libraries, stack width and threads; elsewhere it gives the same inputs, and results that agree up to "
-            "rounding.",
+            "Environment: {versions}; {device}, {precision}, {width}, {threads}. The same plan gives the same bits "
+            "at equal device, libraries, stack width and threads; elsewhere it gives the same inputs, and results "
+            "that differ by what other rounding makes of them.",
             versions=versions,
             device=how.device_name,
             precision=how.precision,

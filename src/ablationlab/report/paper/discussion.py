@@ -65,8 +65,7 @@ def _keep(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts.append(
         Typst(
             f"{'Each of these changes' if many else 'The change'} makes the primary metric significantly worse, so "
-            "rule 2 keeps the "
-            "baseline."
+            "rule 2 keeps the baseline."
         )
     )
     parts += [*(_evidence(facts, one) for one in found[:MOST_TOLD]), _rest(found)]
@@ -83,8 +82,8 @@ def _keep(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
         parts += [Typst("The baseline was not always stable, but a gain in stability is not shown."), *told]
     parts.append(
         Typst(
-            "This holds for the setting of this study; it does not say what a learning rate tuned for each arm would "
-            "give."
+            "This holds for the setting of this study; it does not say what a learning rate tuned for each arm "
+            "would give."
         )
         if not facts.swept and not facts.from_table
         else Typst("")
@@ -97,8 +96,7 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts.append(
         Typst(
             f"{'Each of these changes' if len(found) > 1 else 'The change'} makes the primary metric significantly "
-            "better and is not "
-            "less stable than the baseline: rule 3."
+            "better and is not less stable than the baseline: rule 3."
         )
     )
     for one in found[:MOST_TOLD]:
@@ -131,9 +129,8 @@ def _rescue(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts.append(_rest(found))
     parts.append(
         Typst(
-            "Both sides keep what was set beforehand, so the change is adopted where training is unstable. Where the "
-            "baseline trains "
-            "stably this says nothing in its favour."
+            "Both sides keep what was set beforehand, so the change is adopted where training is unstable. Where "
+            "the baseline trains stably this says nothing in its favour."
         )
     )
     return sentences(parts)
@@ -152,8 +149,7 @@ def _trade(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
     parts.append(
         Typst(
             "Which side weighs more is no statistical question: it depends on what a run that diverges or spikes "
-            "costs. A lower "
-            "learning rate or a longer warmup may buy the same stability and should be compared."
+            "costs. A lower learning rate or a longer warmup may buy the same stability and should be compared."
         )
     )
     return sentences(parts)

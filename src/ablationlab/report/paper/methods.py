@@ -44,9 +44,8 @@ def model(facts: Facts) -> Typst:
     )
     what = say(
         "Every arm is a decoder-only Transformer in the manner of GPT-2 @radford2019: {blocks}{inside}; width $d$ = "
-        "{width}, "
-        "context {context}, vocabulary {vocabulary}, learned token and absolute position embeddings, {tied}, "
-        "{final}{head}.",
+        "{width}, context {context}, vocabulary {vocabulary}, learned token and absolute position embeddings, "
+        "{tied}, {final}{head}.",
         blocks=counted(shape.layers, "Pre-LN block") if shape.layers else "no Transformer block at all",
         inside=inside if shape.layers else Typst(""),
         width=shape.width,
@@ -58,8 +57,7 @@ def model(facts: Facts) -> Typst:
     )
     start = say(
         "Weights start from a normal distribution with standard deviation {std} (token embedding {token}, position "
-        "embedding "
-        "{position}).",
+        "embedding {position}).",
         std=setting(shape.init_std),
         token=setting(shape.token_init_std),
         position=setting(shape.position_init_std),
@@ -151,8 +149,7 @@ def training(facts: Facts) -> Typst:
     parts = [
         say(
             "The text is {corpus} ({tokenizer} tokenizer): {train} training and {validation} validation tokens, the "
-            "validation "
-            "split being its last part.",
+            "validation split being its last part.",
             corpus=facts.corpus,
             tokenizer=plan.corpus.tokenizer,
             train=f"{plan.corpus.train_tokens:,}",
@@ -160,8 +157,7 @@ def training(facts: Facts) -> Typst:
         ),
         say(
             "AdamW @loshchilov2019 ($beta$ = {betas}, $epsilon$ = {eps}, weight decay {decay} on {what}) runs at "
-            "learning "
-            "rate {lr} with {schedule} and {clip}.",
+            "learning rate {lr} with {schedule} and {clip}.",
             betas=listed(setting(beta) for beta in settings.betas),
             eps=setting(settings.eps),
             decay=setting(settings.weight_decay),
@@ -191,8 +187,8 @@ def training(facts: Facts) -> Typst:
         if "tuned" in facts.analysis.regimes and "tuned" not in study.regimes:
             parts.append(
                 Typst(
-                    "The regime `tuned` compares every arm at its own best rate, chosen on selection seeds and judged "
-                    "on the others."
+                    "The regime `tuned` compares every arm at its own best rate, chosen on selection seeds and "
+                    "judged on the others."
                 )
             )
     elif facts.changed:
@@ -227,12 +223,9 @@ def controls(facts: Facts) -> Typst:
     parts = [
         Typst(
             "Every random draw comes from a stream named by seed, purpose and key: each parameter by its name, each "
-            "batch "
-            "by its step, each dropout mask by step, layer and sample. Arms of one seed therefore start from the same "
-            "values "
-            "wherever they share a parameter and see the same batches in the same order. No run is stopped early, "
-            "unless its loss "
-            "ceases to be finite, which is recorded as a result."
+            "batch by its step, each dropout mask by step, layer and sample. Arms of one seed therefore start from "
+            "the same values wherever they share a parameter and see the same batches in the same order. No run is "
+            "stopped early, unless its loss ceases to be finite, which is recorded as a result."
         )
     ]
     if facts.analysis.ledger is not None:
@@ -255,10 +248,8 @@ def measures(facts: Facts) -> Typst:
         parts.append(
             say(
                 "A run is _unstable_ if it diverges or its _spike score_ exceeds {threshold}. The score is the "
-                "largest rise of the "
-                "training loss, over at least two steps, above the median of the twenty steps before, in robust "
-                "standard "
-                "deviations of the loss's own noise.",
+                "largest rise of the training loss, over at least two steps, above the median of the twenty steps "
+                "before, in robust standard deviations of the loss's own noise.",
                 threshold=setting(stability.threshold),
             )
         )
@@ -272,9 +263,8 @@ def statistics(facts: Facts) -> Typst:
     found = asked or others
     parts = [
         Typst(
-            "Runs are paired by seed, and a difference is always variant minus reference. Perplexities and norms are "
-            "compared "
-            "on a logarithmic scale and shown as a change of geometric means."
+            "Runs are paired by seed, and a difference is always variant minus reference. Perplexities and norms "
+            "are compared on a logarithmic scale and shown as a change of geometric means."
             if any(one.transform == "log" for one in analysis.comparisons)
             else "Runs are paired by seed, and a difference is always variant minus reference."
         )
@@ -295,17 +285,15 @@ def statistics(facts: Facts) -> Typst:
     if any(one.equivalence is not None for one in found):
         parts.append(
             Typst(
-                "Equivalence within the smallest effect that matters is shown by two one-sided tests @schuirmann1987; "
-                "a difference "
-                "that is not significant is not called equivalence."
+                "Equivalence within the smallest effect that matters is shown by two one-sided tests "
+                "@schuirmann1987; a difference that is not significant is not called equivalence."
             )
         )
     if analysis.stability is not None:
         parts.append(
             Typst(
-                "The _stability gain_ is the share of unstable baseline runs minus that of the variant, with Tango's "
-                "score interval "
-                "for paired proportions @tango1998."
+                "The _stability gain_ is the share of unstable baseline runs minus that of the variant, with "
+                "Tango's score interval for paired proportions @tango1998."
             )
         )
     return sentences(parts)
@@ -325,16 +313,14 @@ def _correction(found: Sequence[ComparisonPart]) -> Typst:
     )
     return say(
         "p-values are corrected ({names}) over all comparisons of one family of metrics; registered and exploratory "
-        "ones are "
-        "corrected apart. Intervals are not adjusted.",
+        "ones are corrected apart. Intervals are not adjusted.",
         names=names,
     )
 
 
 RULES = (
-    "The baseline is unstable and the lower bound of the stability gain is above zero: _adopt in this regime_ if the "
-    "upper bounds "
-    "of the losses on the primary metric and on every guard keep their margins, else _trade-off_.",
+    "The baseline is unstable and the lower bound of the stability gain is above zero: _adopt in this regime_ if "
+    "the upper bounds of the losses on the primary metric and on every guard keep their margins, else _trade-off_.",
     "The variant is significantly worse on the primary metric: _keep the baseline_.",
     "It is significantly better and not less stable: _adopt_.",
     "It is equivalent within the smallest effect: _tie_, broken by the tie-breakers in their order.",

@@ -69,9 +69,8 @@ def _design(facts: Facts) -> str:
     seeds = counted(len(facts.analysis.seeds), "seed")
     if facts.plan is None:
         return say(
-            "The runs are {arms} with {seeds} each, given as a table of values; whether they match in data and budget "
-            "is "
-            "not known.",
+            "The runs are {arms} with {seeds} each, given as a table of values; whether they match in data and "
+            "budget is not known.",
             arms=counted(len(facts.analysis.variants), "arm"),
             seeds=seeds,
         )
@@ -81,10 +80,9 @@ def _design(facts: Facts) -> str:
     assert model is not None
     parameters = [run.budget.parameters for run in facts.plan.runs if run.variant == facts.baseline]
     return say(
-        "We train {arms} of a decoder-only Transformer ({layers}, width {width}, {parameters} parameters) on {tokens} "
-        "tokens "
-        "of {corpus} a run, with {seeds}{regimes}; the arms of one seed share the initial weights of all shared "
-        "parameters, every batch and the token budget.",
+        "We train {arms} of a decoder-only Transformer ({layers}, width {width}, {parameters} parameters) on "
+        "{tokens} tokens of {corpus} a run, with {seeds}{regimes}; the arms of one seed share the initial weights "
+        "of all shared parameters, every batch and the token budget.",
         arms=counted(len(facts.analysis.variants), "arm"),
         layers=counted(model.layers, "layer"),
         width=model.width,
@@ -186,40 +184,31 @@ def introduction(facts: Facts) -> list[Typst]:
         paragraphs.append(
             Typst(
                 "A GPT-style decoder adds a token embedding and a position embedding and hands the sum to its first "
-                "block. "
-                "Practice is divided on whether that vector should be normalized or rescaled first. BLOOM keeps a "
-                "LayerNorm at this place for stability @bloom2022, although an ablation by the same team at 1.3 "
-                "billion "
-                "parameters saw worse zero-shot results with it @lescao2022; scaled or normalized embeddings have "
-                "been "
-                "found to remove loss spikes @takase2023; and GLM-130B shrinks the gradient into the embedding "
-                "instead "
-                "@zeng2023."
+                "block. Practice is divided on whether that vector should be normalized or rescaled first. BLOOM "
+                "keeps a LayerNorm at this place for stability @bloom2022, although an ablation by the same team at "
+                "1.3 billion parameters saw worse zero-shot results with it @lescao2022; scaled or normalized "
+                "embeddings have been found to remove loss spikes @takase2023; and GLM-130B shrinks the gradient "
+                "into the embedding instead @zeng2023."
             )
         )
     else:
         paragraphs.append(
             Typst(
                 "Many small changes to a Transformer are proposed, and few of them survive a comparison outside the "
-                "code and "
-                "the setting that they were proposed in @narang2021."
+                "code and the setting that they were proposed in @narang2021."
             )
         )
     paragraphs.append(
         Typst(
             "Such a change is cheap to make and hard to judge. Its effect may be no larger than the spread between "
-            "two seeds "
-            "of the same model; arms that differ in budget, data order or initial weights confound it; and metrics, "
-            "tests "
-            "or seeds that are chosen after the numbers are seen can support any answer. "
+            "two seeds of the same model; arms that differ in budget, data order or initial weights confound it; "
+            "and metrics, tests or seeds that are chosen after the numbers are seen can support any answer. "
             + (
                 "This study therefore pairs its runs by seed, matches their budgets exactly, and applies tests and "
-                "decision "
-                "rules that were sealed, with everything else in its plan, before the first step."
+                "decision rules that were sealed, with everything else in its plan, before the first step."
                 if facts.registered
                 else "This study pairs its runs by seed and applies fixed decision rules. Nothing was registered "
-                "beforehand that "
-                "still holds, so its results are exploratory."
+                "beforehand that still holds, so its results are exploratory."
             )
         )
     )
@@ -257,30 +246,25 @@ def related_work(facts: Facts) -> list[Typst]:
     return [
         Typst(
             "*Normalization in Transformers.* LayerNorm @ba2016 in front of each sub-layer (Pre-LN) gives "
-            "well-behaved gradients "
-            "at initialization and makes training less dependent on warmup than the original placement @xiong2020. "
-            "RMSNorm "
-            "@zhang2019 drops the centering and the bias; Gopher @rae2021 uses it in place of LayerNorm."
+            "well-behaved gradients at initialization and makes training less dependent on warmup than the original "
+            "placement @xiong2020. RMSNorm @zhang2019 drops the centering and the bias; Gopher @rae2021 uses it in "
+            "place of LayerNorm."
         ),
         Typst(
             "*At the embedding.* A normalized, carefully initialized embedding layer was proposed to lower the "
-            "variance of its "
-            "gradients @dettmers2022. BLOOM adopted an embedding LayerNorm after instabilities in preliminary runs "
-            "@bloom2022; the ablation behind it found a cost in zero-shot accuracy, with one run an arm @lescao2022. "
-            "An analysis "
-            "of gradient norms explains why larger embeddings, by scaling or by a norm, prevent spikes @takase2023. "
-            "Instabilities of large models also show in small ones at high learning rates @wortsman2023. GLM-130B "
-            "multiplies "
-            "the embedding's gradient by a factor below one @zeng2023."
+            "variance of its gradients @dettmers2022. BLOOM adopted an embedding LayerNorm after instabilities in "
+            "preliminary runs @bloom2022; the ablation behind it found a cost in zero-shot accuracy, with one run "
+            "an arm @lescao2022. An analysis of gradient norms explains why larger embeddings, by scaling or by a "
+            "norm, prevent spikes @takase2023. Instabilities of large models also show in small ones at high "
+            "learning rates @wortsman2023. GLM-130B multiplies the embedding's gradient by a factor below one "
+            "@zeng2023."
         ),
         Typst(
             "*Comparing at equal compute.* Of many published modifications few transfer to a common code base "
-            "@narang2021; which "
-            "architecture and objective does best depends on how the model is used afterwards @wang2022; and for a "
-            "given compute, "
-            "model size and tokens trade against each other @hoffmann2022. Reports of large models document their "
-            "choices "
-            "@brown2020 @ali2024, mostly from single runs. Zero-shot evaluation follows common tasks and "
-            "harnesses @gao2024, with several prompts a task where wording matters @sanh2022."
+            "@narang2021; which architecture and objective does best depends on how the model is used afterwards "
+            "@wang2022; and for a given compute, model size and tokens trade against each other @hoffmann2022. "
+            "Reports of large models document their choices @brown2020 @ali2024, mostly from single runs. Zero-shot "
+            "evaluation follows common tasks and harnesses @gao2024, with several prompts a task where wording "
+            "matters @sanh2022."
         ),
     ]

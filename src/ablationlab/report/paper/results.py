@@ -67,9 +67,8 @@ def exploratory(facts: Facts) -> Typst:
         return Typst("Nothing was compared beyond the criteria.")
     shown = [one for one in others if one.outcome in ("better", "worse", "different")]
     text = say(
-        "Beyond the criteria {n} {were} made (@exploratory). They are exploratory: corrected among themselves, never "
-        "evidence "
-        "for the decision, leads for a study that registers them.",
+        "Beyond the criteria {n} {were} made (@exploratory). They are exploratory: corrected among themselves, "
+        "never evidence for the decision, leads for a study that registers them.",
         n=counted(len(others), "comparison"),
         were="was" if len(others) == 1 else "were",
     )
@@ -126,8 +125,7 @@ def stability(facts: Facts) -> list[Typst]:
         if gain is not None and gain.high is not None:
             bound = say(
                 " That no baseline run was unstable leaves no gain to be had here; with {pairs} the interval still "
-                "reaches "
-                "from {low} to {high}.",
+                "reaches from {low} to {high}.",
                 pairs=counted(gain.n, "pair"),
                 low=percent(gain.low),
                 high=percent(gain.high),
