@@ -30,13 +30,24 @@ def report(
         tuple[Literal["page", "figures", "tables", "paper"], ...],
         Parameter(negative="", consume_multiple=False, help="Just this part; may be repeated. Default: all of them."),
     ] = (),
+    tensorboard: Annotated[
+        Path | None, Parameter(help="Also write the runs' numbers as TensorBoard event files into this new folder.")
+    ] = None,
 ) -> int:
     """Turn records, analysis and verdict into report.html, figures, tables and paper.pdf. Offline, without torch.
 
     Where the analysis is missing or not that of the records, it is made anew first. A study that is not finished gives an
     interim report, marked as such.
     """
-    show(results, make_console(), out, only)
+    console = make_console()
+    if tensorboard is not None:
+        from ablationlab.report.tensorboard import Mirror
+
+        mirror = Mirror(results, tensorboard)
+        steps = mirror.update()
+        mirror.close()
+        console.print(f"{steps:,} steps as event files in {tensorboard}", markup=False, highlight=False)
+    show(results, console, out, only)
     return 0
 
 
@@ -64,6 +75,9 @@ def watch(
         str | None,
         Parameter(help="Address to listen on. Default: 127.0.0.1, which only this machine can reach."),
     ] = None,
+    tensorboard: Annotated[
+        Path | None, Parameter(help="Also mirror the runs' numbers, as they come, into TensorBoard event files here.")
+    ] = None,
 ) -> int:
     """Serve a page that follows a study while it runs: progress, curves, warnings. Read-only; Ctrl-C stops it.
 
@@ -74,6 +88,11 @@ def watch(
     if not 0 <= port <= 65535:
         raise AblationLabError(f"--port {port}: must lie between 0 and 65535")
     console = make_console()
+    mirror = None
+    if tensorboard is not None:
+        from ablationlab.report.tensorboard import Mirror
+
+        mirror = Mirror(results, tensorboard)
     try:
         with Watcher(results, host or "127.0.0.1", port) as server:
             lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
@@ -82,7 +101,12 @@ def watch(
             lines.append("What it shows is interim and no inference.")
             for line in lines:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
+            if mirror is not None:
+                server.also = mirror.update
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         console.print("Stopped.", markup=False)
+    finally:
+        if mirror is not None:
+            mirror.close()
     return 0

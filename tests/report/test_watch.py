@@ -230,3 +230,23 @@ def test_control_c_stops_it(tmp_path: Path):
     assert process.returncode == 0
     assert "Stopped." in rest
     assert "Traceback" not in rest
+
+
+def test_event_files_hold_the_records(tmp_path: Path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    from ablationlab.report.tensorboard import Mirror
+
+    plan = running(tmp_path / "results")
+    mirror = Mirror(tmp_path / "results", tmp_path / "events")
+    assert mirror.update() == 60 + 3 + 30 + 2
+    assert mirror.update() == 0
+    write_lines(tmp_path / "results", plan.runs[2].id, calm(3)[:40])
+    assert mirror.update() == 10
+    mirror.close()
+    read = accumulator(str(tmp_path / "events" / plan.runs[0].id))
+    read.Reload()
+    losses = [event.value for event in read.Scalars("training/loss")]
+    assert losses == pytest.approx(calm(1), rel=1e-6)
+    assert read.Scalars("result/validation_loss")[0].step == 60
+    with pytest.raises(AblationLabError, match="event files already"):
+        Mirror(tmp_path / "results", tmp_path / "events")

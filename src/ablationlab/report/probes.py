@@ -49,7 +49,7 @@ Row = tuple[int, str, str, str | None, float | None, float]
 
 
 def _from_parquet(path: Path, failures: dict[str, list[str]], run: str) -> list[Row]:
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
 
     table = pq.read_table(path, columns=["step", "probe", "measure", "group", "at", "value"])
     noted = (table.schema.metadata or {}).get(b"failures")

@@ -10,6 +10,7 @@ import ipaddress
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -27,6 +28,8 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; connect-src 'self'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+#: How often what else follows the records is called.
+ALSO_SECONDS = 5.0
 HTML, JS, CSS, JSON = "text/html", "text/javascript", "text/css", "application/json"
 
 
@@ -49,9 +52,18 @@ class Watcher(ThreadingHTTPServer):
             text = f"cannot listen on {host}, port {port}: {reason}. Choose another with --port (0 takes a free one)"
             raise AblationLabError(text) from error
         self.host, self.port = host, int(self.server_address[1])
+        self.also: Callable[[], object] | None = None
+        self._last = 0.0
         self.names = {name.lower() for name in (host, *LOOPBACK)}
         if not is_loopback(host):
             self.names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+    def service_actions(self) -> None:
+        """Between requests: what else follows the records, every few seconds."""
+        super().service_actions()
+        if self.also is not None and time.monotonic() - self._last > ALSO_SECONDS:
+            self.also()
+            self._last = time.monotonic()
 
     @property
     def address(self) -> str:
