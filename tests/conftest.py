@@ -15,6 +15,9 @@ from typing import Any
 
 import pytest
 
+# Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
+os.environ.setdefault("ABLATIONLAB_REPORT", "false")
+
 SENTENCE = "the model reads one small text and learns to guess which letter comes next in every line"
 WORDS = tuple(SENTENCE.split())
 

@@ -17,7 +17,7 @@ from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
 from ablationlab.verbs_report import register as register_report
-from ablationlab.verbs_report import show
+from ablationlab.verbs_report import show_at_the_end
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -141,6 +141,10 @@ def run(
         bool,
         Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded."),
     ] = False,
+    report: Annotated[
+        bool,
+        Parameter(env_var="ABLATIONLAB_REPORT", help="Write page, figures, tables and paper at the end."),
+    ] = True,
 ) -> int:
     """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.
 
@@ -185,7 +189,8 @@ def run(
         highlight=False,
     )
     judge(results, console)
-    show(results.path, console)
+    if report:
+        show_at_the_end(results.path, console)
     return OK
 
 

@@ -57,7 +57,7 @@ def show(
     out: Path | None = None,
     only: tuple[Literal["page", "figures", "tables", "paper"], ...] = (),
 ) -> None:
-    """Write the report and say where it is; also the last step of `run`."""
+    """Write the report and say where it is."""
     from ablationlab.report.make import PARTS, make_report
 
     def say(text: str) -> None:
@@ -65,6 +65,15 @@ def show(
 
     written = make_report(results, out, parts=only or PARTS, say=say)
     say("Written: " + ", ".join(str(path) for path in written) if written else "Nothing was written.")
+
+
+def show_at_the_end(results: Path, console: Console) -> None:
+    """The last step of `run`: records and verdict are safe on disk, so a report that cannot be written fails nothing."""
+    try:
+        show(results, console)
+    except AblationLabError as error:
+        text = f"No report: {error}\nThe study is done; make its report with: ablationlab report {results}"
+        console.print(text, markup=False, highlight=False)
 
 
 def watch(

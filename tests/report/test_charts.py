@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from maker import full, made
 
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
@@ -18,6 +17,7 @@ from ablationlab.report.figures import Figures, draw_figures, save_figures
 from ablationlab.report.material import Material, load_material
 from ablationlab.stats import detectable_effect
 from analysis.builder import build, study
+from report.maker import full, made
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from maker import full, made
 
 from ablationlab.errors import RecordError, StorageError
 from ablationlab.report.make import make_report, with_analysis
@@ -19,6 +18,7 @@ from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
 from ablationlab.report.page.embed import by_column, json_for_script, policy
 from analysis.builder import build, outcome, study
+from report.maker import full, made
 
 EVIL = "<script>alert(1)</script><!-- <img src=x onerror=alert(2)> {{ 7*7 }} \"'&"
 ORDER = [
@@ -383,3 +383,28 @@ def test_a_thousand_runs_still_make_a_page(visit: Callable[..., Any], tmp_path: 
     assert seen.said == []
     assert seen.page.locator("#runs-table > tbody").count() == 1002
     assert "steps are drawn" in seen.page.locator("#fig-curve-loss figcaption").inner_text()
+
+
+def test_run_ends_with_the_report_and_repeats_it_byte_for_byte(
+    tmp_path: Path, ablationlab: Callable[..., Any], study_file: Callable[..., Path]
+):
+    words = ["run", study_file(), "--out", tmp_path / "out", "--workers", "1", "--device", "cpu", "--report"]
+    first = ablationlab(*words)
+    assert first.returncode == 0, first.stderr
+    for name in ("report.html", "paper.pdf", "tables", "figures", "statistics.md"):
+        assert (tmp_path / "out" / name).exists(), first.stdout
+    assert "report.html" in first.stdout
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert ablationlab(*words).returncode == 0
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert [path.name for path in after if after[path] != before.get(path)] == []
+
+
+def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, ablationlab: Callable[..., Any]):
+    made(tmp_path / "results")
+    good = ablationlab("report", tmp_path / "results", "--only", "page", "--out", tmp_path / "there")
+    assert (good.returncode, (tmp_path / "there" / "report.html").is_file()) == (0, True)
+    bad = ablationlab("report", tmp_path)
+    assert bad.returncode == 2
+    assert "neither plan.lock nor analysis.json" in bad.stderr
+    assert "Traceback" not in bad.stderr

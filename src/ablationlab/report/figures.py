@@ -59,7 +59,10 @@ def save_figures(
     formats: Iterable[str] = ("pdf", "svg", "png"),
     width: int = 420,
 ) -> dict[str, Figure]:
-    """Write every figure as ``folder/<key>.<format>`` (light ground) and give them back by key."""
+    """Write every figure as ``folder/<key>.<format>`` (light ground) and give them back by key.
+
+    A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes.
+    """
     import vl_convert
 
     drawn = figures or draw_figures(material)
@@ -67,6 +70,8 @@ def save_figures(
     for figure in drawn.every():
         # One trip through Vega gives the SVG, from which the other formats are made.
         svg = vl_convert.vegalite_to_svg(figure.spec(width=width))
+        if _there(folder, figure.key, svg, chosen):
+            continue
         for kind in chosen:
             if kind == "svg":
                 data = svg.encode()
@@ -76,3 +81,9 @@ def save_figures(
                 data = vl_convert.svg_to_png(svg, scale=2)
             replace(folder / f"{figure.key}.{kind}", data)
     return {figure.key: figure for figure in drawn.every()}
+
+
+def _there(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool:
+    paths = [folder / f"{key}.{kind}" for kind in formats]
+    drawn = folder / f"{key}.svg"
+    return drawn in paths and all(path.is_file() for path in paths) and drawn.read_bytes() == svg.encode()
