@@ -228,7 +228,8 @@ def test_markup_in_names_shows_as_text(visit: Callable[..., Any], hostile: Path)
     assert seen.page.locator("main img, header img").count() == 0
     assert seen.page.locator("script").count() == 4
     assert dialogs == []
-    assert seen.said == []
+    # Charts whose every mark is of an unknown variant are empty, which Vega warns of.
+    assert [text for text in seen.said if not text.startswith("warning: WARN Infinite extent")] == []
     assert seen.asked == [hostile.as_uri()]
 
 
