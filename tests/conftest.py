@@ -17,6 +17,8 @@ import pytest
 
 # Triton reads this when it is first imported, by whichever test: its kernels then run on the CPU.
 os.environ["TRITON_INTERPRET"] = "1"
+# Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
+os.environ.setdefault("ABLATIONLAB_REPORT", "false")
 
 SENTENCE = "the model reads one small text and learns to guess which letter comes next in every line"
 WORDS = tuple(SENTENCE.split())

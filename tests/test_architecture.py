@@ -52,8 +52,10 @@ FLOORS = (
         "tables_sweeps",
         "progress",
         "report",
+        "pipeline",
+        "results",
     ),
-    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "__init__", "__main__"),
+    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -136,6 +138,7 @@ TORCH_FREE = [
     "stats",
 ]
 TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
+TORCH_FREE += ["pipeline", "results"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 TORCH_FREE += [
     "evaluation_records",

@@ -21,7 +21,17 @@ from ablationlab.variants import VARIANTS
 VERBS = {
     (): ["data", "export", "metrics", "plan", "presets", "run", "status", "variants", "--debug"],
     ("plan",): ["STUDY", "--out", "--device", "auto, cpu, cuda", "--workers", "--set", "plan.lock"],
-    ("run",): ["STUDY", "--out", "--device", "--workers", "--set", "--accept-drift", "Ctrl-C", "diverged"],
+    ("run",): [
+        "STUDY",
+        "--out",
+        "--device",
+        "--workers",
+        "--set",
+        "--accept-drift",
+        "--no-report",
+        "Ctrl-C",
+        "diverged",
+    ],
     ("status",): ["STUDY", "--out", "--set"],
     ("variants",): ["formula"],
     ("presets",): ["parameter counts"],
@@ -114,6 +124,7 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
         "ablationlab.errors",
         "ablationlab.terminal",
         "ablationlab.verbs_analysis",
+        "ablationlab.verbs_report",
     }
 
 

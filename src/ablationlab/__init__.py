@@ -12,15 +12,20 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ablationlab.export import GPT, load
+    from ablationlab.pipeline import run
+    from ablationlab.results import Results, load_results
     from ablationlab.study import Study, load_study
 
 _HOME = {
     "GPT": "ablationlab.export",
+    "Results": "ablationlab.results",
     "load": "ablationlab.export",
+    "load_results": "ablationlab.results",
     "Study": "ablationlab.study",
     "load_study": "ablationlab.study",
+    "run": "ablationlab.pipeline",
 }
-__all__ = ["GPT", "Study", "__version__", "load", "load_study"]
+__all__ = ["GPT", "Results", "Study", "__version__", "load", "load_results", "load_study", "run"]
 
 
 def __getattr__(name: str) -> Any:

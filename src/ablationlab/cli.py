@@ -19,6 +19,8 @@ from ablationlab.verbs_analysis import judge, register
 from ablationlab.verbs_evaluate import after_training
 from ablationlab.verbs_evaluate import register as register_evaluate
 from ablationlab.verbs_probes import register as register_probes
+from ablationlab.verbs_report import register as register_report
+from ablationlab.verbs_report import show_at_the_end
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -43,6 +45,7 @@ app.command(data_app)
 register(app)
 register_probes(app)
 register_evaluate(app)
+register_report(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
@@ -88,21 +91,15 @@ def _open(study_file: Path, out: Path | None, overrides: list[str] | None) -> tu
 def _seal(
     study: Study, results: ResultsFolder, device: Literal["auto", "cpu", "cuda"], workers: int | None
 ) -> tuple[Plan, TokenizedCorpus]:
-    from ablationlab.data.corpus import load_corpus
-    from ablationlab.plan import make_plan, open_plan, seal_plan
+    from ablationlab.pipeline import seal
 
-    corpus = load_corpus(study.data)
-    if results.plan.exists():
-        return open_plan(results, study.hash), corpus
-    return seal_plan(make_plan(study, corpus, device, workers), results), corpus
+    return seal(study, results, device, workers)
 
 
 def _crew(plan: Plan, workers: int | None) -> int:
-    if workers is not None:
-        return workers
-    from ablationlab.plan import usable_cores
+    from ablationlab.pipeline import crew
 
-    return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
+    return crew(plan, workers)
 
 
 @app.command
@@ -148,14 +145,17 @@ def run(
         bool,
         Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded."),
     ] = False,
+    report: Annotated[
+        bool,
+        Parameter(env_var="ABLATIONLAB_REPORT", help="Write page, figures, tables and paper at the end."),
+    ] = True,
 ) -> int:
     """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.
 
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.executors.local import Job, execute
-    from ablationlab.plan import plan_drift
+    from ablationlab.pipeline import checked_drift, train
     from ablationlab.progress import display_for
     from ablationlab.status import check_ledger, run_statuses
     from ablationlab.tables import precisions, results_table
@@ -163,16 +163,9 @@ def run(
     console = make_console()
     resolved, results = _open(study, out, set_)
     sealed, corpus = _seal(resolved, results, device, _positive(workers))
-    drift = plan_drift(sealed, corpus, device)
     before = run_statuses(sealed, results)
     waiting = [status for status in before if status.result is None]
-    if drift and waiting and not accept_drift:
-        raise AblationLabError(
-            "this is not the environment that the plan was sealed in:\n"
-            + "\n".join(f"  - {line}" for line in drift)
-            + "\nRuns made in different environments are no fair comparison. Plan anew with --out, restore the "
-            "environment, or go on with --accept-drift, which is recorded in every run it touches"
-        )
+    drift = checked_drift(sealed, corpus, device, accept=accept_drift or not waiting)
     how = sealed.execution
     console.print(
         f"{resolved.name}: {len(before) - len(waiting)} of {len(before)} runs done; {how.device_name}, {precisions(sealed)}, "
@@ -182,9 +175,8 @@ def run(
     )
     done_steps = sum(status.steps for status in before if status.result is not None)
     if waiting:
-        job = Job(sealed, results.path, resolved.data, drift, accept_drift)
         with display_for(console, sealed, done_steps) as display:
-            finished = execute(job, _crew(sealed, workers), display.hear)
+            finished = train(resolved, sealed, results, workers, drift, accept_drift, display.hear)
         if not finished:
             again = _again(study, out, set_) + (" --accept-drift" if accept_drift else "")
             text = f"Stopped at a step boundary; what was in training has its checkpoint. Go on with: {again}"
@@ -200,7 +192,10 @@ def run(
         highlight=False,
     )
     after_training(resolved, results, console, device, workers)
-    return judge(results, console)
+    judge(results, console)
+    if report:
+        show_at_the_end(results.path, console)
+    return OK
 
 
 @app.command

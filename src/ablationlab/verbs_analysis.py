@@ -104,15 +104,10 @@ def analyze(
 
 def judge(results: ResultsFolder, console: Console) -> int:
     """The last step of `run`: analyze, write both files, show the verdict; `analyze` shows everything."""
-    from ablationlab.analysis import analyze as compute
-    from ablationlab.analysis import read_results
+    from ablationlab.pipeline import conclude
     from ablationlab.tables_analysis import verdict_view
-    from ablationlab.verdict import decide
 
-    analysis = compute(read_results(results.path, None))
-    verdict = decide(analysis)
-    analysis.replace(results.path / "analysis.json")
-    verdict.replace(results.path / "verdict.json")
+    analysis, verdict = conclude(results.path)
     console.print()
     for part in verdict_view(analysis, verdict):
         console.print(part, markup=False, highlight=False)

@@ -1,0 +1,145 @@
+"""The one way through the house, step by step: seal, train, conclude. The command line and notebooks both walk it.
+
+:func:`run` is the notebook's door; `ablationlab run` prints between the same steps. No torch until something is trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ablationlab.errors import AblationLabError
+from ablationlab.records import Plan, ResultsFolder
+from ablationlab.study import Study, load_study, parse_study
+
+if TYPE_CHECKING:
+    from ablationlab.conclusions import Analysis, Verdict
+    from ablationlab.data.corpus import TokenizedCorpus
+    from ablationlab.results import Results
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+def run(
+    study: Study | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    *,
+    device: Device = "auto",
+    workers: int | None = None,
+    overrides: Sequence[str] = (),
+    accept_drift: bool = False,
+) -> Results:
+    """Run a study to its verdict and give its results; what is done already is not done again.
+
+    *study* is a study file, a `Study`, or nested tables as a study file has them; *overrides* are ``key=value`` texts as
+    ``--set`` takes them, for a study file. The steps, the records and the verdict are those of ``ablationlab run``. In a
+    script, guard the call with ``if __name__ == "__main__":`` or give ``workers=1``, since several workers are spawned
+    processes. An interrupt stops at a step boundary; the same call goes on from there.
+    """
+    from ablationlab.plan import default_folder
+    from ablationlab.progress import display_for
+    from ablationlab.results import load_results
+    from ablationlab.status import check_ledger, run_statuses
+    from ablationlab.terminal import console as make_console
+
+    if workers is not None and workers < 1:
+        raise AblationLabError(f"workers = {workers}: at least one process is needed")
+    resolved = as_study(study, overrides)
+    results = ResultsFolder(Path(out) if out is not None else default_folder(resolved))
+    plan, corpus = seal(resolved, results, device, workers)
+    before = run_statuses(plan, results)
+    drift = checked_drift(plan, corpus, device, accept=accept_drift or all(one.result is not None for one in before))
+    if any(one.result is None for one in before):
+        done_steps = sum(one.steps for one in before if one.result is not None)
+        with display_for(make_console(), plan, done_steps) as display:
+            if not train(resolved, plan, results, workers, drift, accept_drift, display.hear):
+                raise KeyboardInterrupt(
+                    "stopped at a step boundary, with a checkpoint; the same call goes on from there"
+                )
+    check_ledger(plan, results)
+    evaluate(resolved, results, device, workers)
+    conclude(results.path)
+    return load_results(results.path)
+
+
+def as_study(study: Study | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Study:
+    """A study, from whatever a notebook has at hand."""
+    if isinstance(study, str | Path):
+        return load_study(Path(study), overrides)
+    if overrides:
+        raise AblationLabError("overrides belong to a study file; change the tables, or use Study.changed")
+    return study if isinstance(study, Study) else parse_study(study)
+
+
+def seal(study: Study, results: ResultsFolder, device: Device, workers: int | None) -> tuple[Plan, TokenizedCorpus]:
+    """The sealed plan of this very study in that folder, made if there is none, and its text."""
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.plan import make_plan, open_plan, seal_plan
+
+    corpus = load_corpus(study.data)
+    if results.plan.exists():
+        return open_plan(results, study.hash), corpus
+    return seal_plan(make_plan(study, corpus, device, workers), results), corpus
+
+
+def checked_drift(plan: Plan, corpus: TokenizedCorpus, device: Device, *, accept: bool) -> tuple[str, ...]:
+    """What changed since the plan was sealed; refused unless accepted, for such runs are no fair comparison."""
+    from ablationlab.plan import plan_drift
+
+    drift = plan_drift(plan, corpus, device)
+    if drift and not accept:
+        raise AblationLabError(
+            "this is not the environment that the plan was sealed in:\n"
+            + "\n".join(f"  - {line}" for line in drift)
+            + "\nRuns made in different environments are no fair comparison. Plan anew with --out, restore the "
+            "environment, or go on with --accept-drift, which is recorded in every run it touches"
+        )
+    return drift
+
+
+def crew(plan: Plan, workers: int | None) -> int:
+    """How many training processes: as asked, else one a core on a CPU and one on a GPU."""
+    if workers is not None:
+        return workers
+    from ablationlab.plan import usable_cores
+
+    return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
+
+
+def train(
+    study: Study,
+    plan: Plan,
+    results: ResultsFolder,
+    workers: int | None,
+    drift: tuple[str, ...],
+    accept_drift: bool,
+    listen: Any,
+) -> bool:
+    """Train what is not done; False if the user stopped it."""
+    from ablationlab.executors.local import Job, execute
+
+    job = Job(plan, results.path, study.data, drift, accept_drift)
+    return execute(job, crew(plan, workers), listen)
+
+
+def evaluate(study: Study, results: ResultsFolder, device: Device, workers: int | None) -> None:
+    """Score every run on the tasks that the study asks for, if any; what is scored already is not scored again."""
+    if not study.evaluation.tasks:
+        return
+    from ablationlab.evaluation.evaluate import evaluate as score
+    from ablationlab.plan import usable_cores
+
+    score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores())
+
+
+def conclude(folder: Path) -> tuple[Analysis, Verdict]:
+    """Analyze the records, apply the rules, and write analysis.json and verdict.json."""
+    from ablationlab.analysis import analyze, read_results
+    from ablationlab.verdict import decide
+
+    analysis = analyze(read_results(folder, None))
+    verdict = decide(analysis)
+    analysis.replace(folder / "analysis.json")
+    verdict.replace(folder / "verdict.json")
+    return analysis, verdict

@@ -1,0 +1,207 @@
+"""Loss and gradient norm along training: the mean and the range over seeds, every seed under the pointer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ablationlab.records import slug
+from ablationlab.report.charts.theme import (
+    BY_SEED,
+    BY_VARIANT,
+    RULE,
+    Figure,
+    Tables,
+    selectable,
+    thinned,
+    variant_colour,
+    variant_dash,
+)
+from ablationlab.report.charts.words import axis, metric_words
+
+if TYPE_CHECKING:
+    from ablationlab.report.material import Material, RunMaterial
+
+#: Points of one chart, and of one line, before curves are thinned.
+MOST_POINTS, MOST_STEPS = 24_000, 600
+
+
+def curves(material: Material) -> tuple[Figure, ...]:
+    """Per regime: training loss, the difference to the baseline, the validation curve, the gradient norm."""
+    made: list[Figure | None] = []
+    for regime in material.regimes:
+        runs = [run for run in main_runs(material) if run.regime == regime and run.curves]
+        made += [
+            _curve(material, runs, regime, "loss"),
+            _gap(material, runs, regime),
+            _curve(material, runs, regime, "gradient_norm", log=True),
+            _curve(material, runs, regime, "curve_loss"),
+        ]
+    return tuple(figure for figure in made if figure is not None)
+
+
+def main_runs(material: Material) -> list[RunMaterial]:
+    """The runs at the study's own learning rate: a sweep's other rates have a section of their own."""
+    cells: dict[tuple[str, str, object], list[RunMaterial]] = {}
+    for run in material.runs:
+        cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
+    if all(len(cell) == 1 for cell in cells.values()) or material.plan is None:
+        return list(material.runs)
+    rate = float(material.plan.study["training"]["lr"])
+    own = [run for run in material.runs if run.lr == rate]
+    return own or [min(cell, key=lambda run: abs(run.lr - rate)) for cell in cells.values()]
+
+
+def _grid(material: Material, runs: Iterable[RunMaterial], column: str) -> list[int]:
+    """The steps to draw, the same for every run; those around a run's largest spike always."""
+    there = [run for run in runs if column in run.curves]
+    steps: set[int] = set()
+    for run in there:
+        steps.update(run.curves["step"][np.isfinite(run.curves[column])].astype(int).tolist())
+    keep: set[int] = set()
+    stability = material.analysis.stability if material.analysis is not None else None
+    for seen in stability.runs if stability is not None else ():
+        if seen.unstable and seen.spike_step is not None and len(keep) < 300:
+            keep.update(range(seen.spike_step - 1, seen.spike_step + 3))
+    return thinned(sorted(steps), max(12, min(MOST_STEPS, MOST_POINTS // max(1, len(there)))), keep)
+
+
+def _points(runs: Iterable[RunMaterial], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
+    wanted = np.asarray(grid)
+    found = []
+    for run in runs:
+        values = run.curves.get(column)
+        if values is None:
+            continue
+        steps = run.curves["step"].astype(int)
+        at = np.isin(steps, wanted) & np.isfinite(values) & ((values > 0) | (not positive))
+        for step, value in zip(steps[at].tolist(), values[at].tolist(), strict=True):
+            found.append(
+                {"run": run.id, "variant": run.variant, "seed": str(run.seed), "step": step, "y": round_to(value)}
+            )
+    return found
+
+
+def round_to(value: float, significant: int = 5) -> float:
+    """A number to so many digits: more than a screen shows, less than a file need carry."""
+    return float(f"{value:.{significant}g}")
+
+
+def _curve(
+    material: Material, runs: list[RunMaterial], regime: str, column: str, *, log: bool = False
+) -> Figure | None:
+    grid = _grid(material, runs, column)
+    data = _points(runs, column, grid, log)
+    if not data:
+        return None
+    scale = {"type": "log"} if log else {"zero": False}
+    kept = Tables()
+    chart = _lines(material, kept, data, axis(column) + (", log scale" if log else ""), scale)
+    several = len(material.regimes) > 1
+    steps = max((run.steps for run in runs), default=0)
+    return Figure(
+        key=f"curve-{slug(column)}" + (f"-{slug(regime)}" if several else ""),
+        title=metric_words(column).capitalize() + (f", regime {regime}" if several else ""),
+        caption=f"{_BAND}{_thinning(column, grid, steps)}",
+        chart=selectable(chart, material),
+        data=kept.kept,
+        regime=regime if len(material.regimes) > 1 else "",
+        alt=f"{metric_words(column)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
+        height=320,
+    )
+
+
+_BAND = (
+    "Line: mean over the selected seeds. Band: their range, lowest to highest; it is no interval. Point at a seed's line to "
+    "follow it."
+)
+
+
+def _thinning(column: str, grid: list[int], steps: int) -> str:
+    if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
+        return ""
+    return f" {len(grid):,} of {steps:,} steps are drawn, among them those around every spike."
+
+
+def _gap(material: Material, runs: list[RunMaterial], regime: str) -> Figure | None:
+    """loss(variant) - loss(baseline) on the same batch of the same seed."""
+    base = {run.seed: run for run in runs if run.variant == material.baseline}
+    grid = _grid(material, runs, "loss")
+    data: list[dict[str, Any]] = []
+    for run in runs:
+        other = base.get(run.seed)
+        if run.variant == material.baseline or other is None or "loss" not in run.curves or "loss" not in other.curves:
+            continue
+        shared = min(run.curves["loss"].size, other.curves["loss"].size)
+        gap = run.curves["loss"][:shared] - other.curves["loss"][:shared]
+        steps = run.curves["step"][:shared].astype(int)
+        if not np.array_equal(steps, other.curves["step"][:shared].astype(int)):
+            continue
+        at = np.isin(steps, np.asarray(grid)) & np.isfinite(gap)
+        data += [
+            {"run": run.id, "variant": run.variant, "seed": str(run.seed), "step": step, "y": round_to(value, 4)}
+            for step, value in zip(steps[at].tolist(), gap[at].tolist(), strict=True)
+        ]
+    if not data:
+        return None
+    several = len(material.regimes) > 1
+    longest = max(run.steps for run in runs)
+    kept = Tables()
+    chart = _lines(material, kept, data, "loss − baseline's loss (nats/token)", {"zero": True}, zero=True)
+    return Figure(
+        key="curve-gap" + (f"-{slug(regime)}" if several else ""),
+        title="Training loss minus the baseline's, on the same batch" + (f", regime {regime}" if several else ""),
+        caption=(
+            "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is left "
+            f"is the change itself; above zero the variant is behind. {_BAND}{_thinning('loss', grid, longest)}"
+        ),
+        chart=selectable(chart, material),
+        data=kept.kept,
+        regime=regime if len(material.regimes) > 1 else "",
+        alt="Difference of training losses against step.",
+        height=280,
+    )
+
+
+def _lines(
+    material: Material,
+    kept: Tables,
+    data: list[dict[str, Any]],
+    title: str,
+    scale: dict[str, Any],
+    *,
+    zero: bool = False,
+) -> Any:
+    import altair as alt
+
+    x = alt.X("step:Q", title="training step").scale(nice=False)
+    y_scale = alt.Scale(**scale)
+    colour, dash = variant_colour(material), variant_dash(material)
+    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
+    grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "step"])
+    band = grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
+        x=x, y=alt.Y("low:Q", title=title, scale=y_scale), y2="high:Q", color=colour
+    )
+    y = alt.Y("y:Q", title=title, scale=y_scale)
+    single = base.mark_line().encode(
+        x=x,
+        y=y,
+        color=colour,
+        detail="run:N",
+        strokeOpacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
+        strokeWidth=alt.condition(under, alt.value(2.4), alt.value(1.0)),
+    )
+    mean = grouped.mark_line(strokeWidth=2.2).encode(
+        x=x, y=alt.Y("mean:Q", title=title, scale=y_scale), color=colour, strokeDash=dash
+    )
+    # Wide and invisible, on top: what the pointer meets.
+    meet = base.mark_line(strokeWidth=8, stroke="transparent").encode(
+        x=x, y=y, detail="run:N", tooltip=["run:N", "variant:N", "seed:N"]
+    )
+    layers: list[Any] = [band, single, mean, meet.add_params(under)]
+    if zero:
+        layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y="zero:Q"))
+    return alt.layer(*layers)

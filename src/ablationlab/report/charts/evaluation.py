@@ -1,0 +1,368 @@
+"""Evaluation: accuracy by task beside chance and n-grams, loss by position; calibration: reliability and temperature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.report.charts.curves import main_runs, round_to
+from ablationlab.report.charts.theme import (
+    BY_SEED,
+    BY_VARIANT,
+    INK,
+    QUIET,
+    RULE,
+    Figure,
+    Tables,
+    selectable,
+    variant_colour,
+    variant_dash,
+    variant_shape,
+)
+from ablationlab.report.material import as_number
+
+if TYPE_CHECKING:
+    from ablationlab.report.material import Material, RunMaterial
+
+
+def evaluated(material: Material, regime: str) -> Iterator[tuple[RunMaterial, Mapping[str, Any]]]:
+    """The runs of a regime that were evaluated, with their evaluation."""
+    for run in main_runs(material):
+        if run.regime == regime and run.evaluation is not None and run.evaluation.get("status") != "not-evaluable":
+            yield run, run.evaluation
+
+
+def task_label(task: Mapping[str, Any]) -> str:
+    """A task as analysis.json names it: with its shots where there are any."""
+    shots = task.get("fewshot") or 0
+    return f"{task['task']}, {shots}-shot" if shots else str(task["task"])
+
+
+def task_rows(material: Material, regime: str) -> list[dict[str, Any]]:
+    """One row per run and task: the accuracy, averaged over prompt templates."""
+    found = []
+    for run, evaluation in evaluated(material, regime):
+        cells: dict[str, list[float]] = {}
+        for task in evaluation.get("tasks") or ():
+            if task.get("weights", "final") == "final" and task.get("accuracy") is not None:
+                cells.setdefault(task_label(task), []).append(float(task["accuracy"]))
+        found += [
+            {
+                "run": run.id,
+                "variant": run.variant,
+                "seed": str(run.seed),
+                "task": name,
+                "accuracy": fmean(values) * 100,
+                "templates": len(values),
+            }
+            for name, values in cells.items()
+        ]
+    return found
+
+
+def reference_rows(material: Material, regime: str) -> list[dict[str, Any]]:
+    """Chance and n-gram accuracies of the tasks that were run."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for task in (material.suite or {}).get("tasks") or ():
+        name = task_label(task)
+        levels = {"chance": task.get("chance"), **(task.get("ngrams") or {})}
+        for level, value in levels.items():
+            if value is not None:
+                found[name, level] = {"task": name, "level": level, "accuracy": float(value) * 100}
+    if not found:
+        for _, evaluation in evaluated(material, regime):
+            for task in evaluation.get("tasks") or ():
+                if task.get("chance") is not None:
+                    name = task_label(task)
+                    found[name, "chance"] = {"task": name, "level": "chance", "accuracy": float(task["chance"]) * 100}
+    return list(found.values())
+
+
+def tasks(material: Material) -> tuple[Figure, ...]:
+    """Accuracy of every run by task."""
+    import altair as alt
+
+    made = []
+    for regime in material.regimes:
+        data = task_rows(material, regime)
+        if not data:
+            continue
+        kept = Tables()
+        names = list(dict.fromkeys(row["task"] for row in data))
+        levels = [row for row in reference_rows(material, regime) if row["task"] in names]
+        y = alt.Y("task:N", title=None, sort=names).axis(ticks=False, domain=False, labelPadding=10, labelLimit=190)
+        x = alt.X("accuracy:Q", title="accuracy (%)").scale(zero=False, padding=12)
+        runs = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+        layers: list[Any] = []
+        if levels:
+            other = alt.Chart(kept(levels))
+            layers += [
+                other.transform_filter("datum.level == 'chance'")
+                .mark_tick(thickness=2, size=26, color=INK[0])
+                .encode(x="accuracy:Q", y=y, tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")]),
+                other.transform_filter("datum.level != 'chance'")
+                .mark_tick(thickness=1.4, size=18, color=RULE[0], strokeDash=[2, 2])
+                .encode(x="accuracy:Q", y=y, tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")]),
+            ]
+        layers.append(
+            runs.mark_point(size=40, filled=False, strokeWidth=1.5, opacity=0.85).encode(
+                x=x,
+                y=y,
+                yOffset=alt.YOffset("variant:N", sort=list(material.variants)),
+                color=variant_colour(material),
+                shape=variant_shape(material, legend=True),
+                tooltip=[
+                    "run:N",
+                    "task:N",
+                    alt.Tooltip("accuracy:Q", title="accuracy, %", format=".1f"),
+                    alt.Tooltip("templates:Q", title="templates averaged"),
+                ],
+            )
+        )
+        made.append(
+            Figure(
+                key="tasks" + _suffix(material, regime),
+                title="Accuracy by task" + _words(material, regime),
+                caption=(
+                    "One mark is one run, averaged over prompt templates. Dark tick: chance. Grey ticks: unigram, bigram and "
+                    "trigram models. A task that no arm lifts off its chance level says nothing about a variant."
+                ),
+                chart=selectable(alt.layer(*layers), material),
+                data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
+                alt="Accuracy by task and variant.",
+                height=max(180, (14 * len(material.variants) + 16) * len(names) + 50),
+            )
+        )
+    return tuple(made)
+
+
+def positions(material: Material) -> tuple[Figure, ...]:
+    """Loss by position in the context, and by distance from the document's start past the context."""
+    made = []
+    for regime in material.regimes:
+        inside, beyond = [], []
+        context = 0
+        for run, evaluation in evaluated(material, regime):
+            tokens, length = evaluation.get("tokens") or {}, evaluation.get("length") or {}
+            inside += _bins(run, tokens.get("position_edges"), tokens.get("loss_by_position"))
+            beyond += _bins(run, length.get("edges"), length.get("losses"))
+            context = int(length.get("context") or context)
+        if inside:
+            made.append(
+                _binned(
+                    material, regime, "position", "Loss by position in the context", "position (token)", inside, None
+                )
+            )
+        if beyond:
+            made.append(
+                _binned(
+                    material,
+                    regime,
+                    "length",
+                    "Loss near and past the trained length",
+                    "distance from the document's start (tokens)",
+                    beyond,
+                    context or None,
+                )
+            )
+    return tuple(made)
+
+
+def _bins(run: RunMaterial, edges: Any, values: Any) -> list[dict[str, Any]]:
+    if not edges or not values:
+        return []
+    return [
+        {
+            "run": run.id,
+            "variant": run.variant,
+            "seed": str(run.seed),
+            "x": (float(low) + float(high)) / 2,
+            "y": round_to(as_number(value)),
+        }
+        for low, high, value in zip(edges[:-1], edges[1:], values, strict=False)
+        if as_number(value) == as_number(value)
+    ]
+
+
+def _binned(
+    material: Material,
+    regime: str,
+    key: str,
+    title: str,
+    x_title: str,
+    data: list[dict[str, Any]],
+    limit: int | None,
+) -> Figure:
+    import altair as alt
+
+    kept = Tables()
+    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "x"])
+    x = alt.X("x:Q", title=x_title).scale(nice=False)
+    scale = alt.Scale(zero=False)
+    colour = variant_colour(material)
+    layers: list[Any] = [
+        grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
+            x=x, y=alt.Y("low:Q", title="loss (nats/token)", scale=scale), y2="high:Q", color=colour
+        ),
+        grouped.mark_line(strokeWidth=2.2).encode(
+            x=x,
+            y=alt.Y("mean:Q", title="loss (nats/token)", scale=scale),
+            color=colour,
+            strokeDash=variant_dash(material),
+        ),
+    ]
+    if limit is not None:
+        mark = alt.Chart(kept([{"x": limit, "text": f"trained context: {limit}"}]))
+        layers += [
+            mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x="x:Q"),
+            mark.mark_text(align="right", dx=-6, baseline="top", color=QUIET[0], fontSize=11).encode(
+                x="x:Q", y=alt.value(2), text="text:N"
+            ),
+        ]
+    return Figure(
+        key=f"loss-{key}{_suffix(material, regime)}",
+        title=title + _words(material, regime),
+        caption="Line: mean over the selected seeds; band: their range.",
+        chart=selectable(alt.layer(*layers), material),
+        data=kept.kept,
+        regime=regime if len(material.regimes) > 1 else "",
+        alt=f"{title}, by variant.",
+        height=260,
+    )
+
+
+def reliability(material: Material) -> tuple[Figure, ...]:
+    """Reliability diagram of the next-token predictions: accuracy against confidence."""
+    import altair as alt
+
+    made = []
+    for regime in material.regimes:
+        data = []
+        for run, evaluation in evaluated(material, regime):
+            found = (evaluation.get("tokens") or {}).get("calibration") or {}
+            columns = [found.get(f"curve_{name}") or [] for name in ("confidence", "accuracy", "count")]
+            data += [
+                {
+                    "run": run.id,
+                    "variant": run.variant,
+                    "seed": str(run.seed),
+                    "confidence": round_to(as_number(confidence)),
+                    "accuracy": round_to(as_number(accuracy)),
+                    "count": count,
+                }
+                for confidence, accuracy, count in zip(*columns, strict=False)
+                if as_number(confidence) == as_number(confidence) and as_number(accuracy) == as_number(accuracy)
+            ]
+        if not data:
+            continue
+        kept = Tables()
+        top = max(1e-9, *(max(row["confidence"], row["accuracy"]) for row in data))
+        line = alt.Chart(kept([{"x": 0, "y": 0}, {"x": top, "y": top}]))
+        base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+        x = alt.X("confidence:Q", title="confidence of the top prediction")
+        y = alt.Y("accuracy:Q", title="accuracy")
+        colour = variant_colour(material)
+        chart = alt.layer(
+            line.mark_line(color=RULE[0], strokeDash=[4, 4]).encode(x="x:Q", y="y:Q"),
+            base.mark_line(strokeWidth=1.3, opacity=0.7).encode(
+                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(material)
+            ),
+            base.mark_point(size=34, filled=False, strokeWidth=1.4).encode(
+                x=x,
+                y=y,
+                color=colour,
+                shape=variant_shape(material, legend=True),
+                tooltip=[
+                    "run:N",
+                    alt.Tooltip("confidence:Q", format=".3f"),
+                    alt.Tooltip("accuracy:Q", format=".3f"),
+                    alt.Tooltip("count:Q", title="tokens", format=","),
+                ],
+            ),
+        )
+        made.append(
+            Figure(
+                key="reliability" + _suffix(material, regime),
+                title="Reliability of the next-token predictions" + _words(material, regime),
+                caption=(
+                    "Bins of equal numbers of tokens, one line a run. On the dashed diagonal, a prediction of 30 % "
+                    "confidence is right 30 % of the time; below it the model is overconfident."
+                ),
+                chart=selectable(chart, material),
+                data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
+                alt="Accuracy against confidence, by variant.",
+                height=320,
+            )
+        )
+    return tuple(made)
+
+
+def temperature(material: Material) -> tuple[Figure, ...]:
+    """Loss against softmax temperature."""
+    import altair as alt
+
+    made = []
+    for regime in material.regimes:
+        data, best = [], []
+        for run, evaluation in evaluated(material, regime):
+            found = (evaluation.get("tokens") or {}).get("temperature") or {}
+            who = {"run": run.id, "variant": run.variant, "seed": str(run.seed)}
+            data += [
+                {**who, "t": float(t), "y": round_to(as_number(loss), 6)}
+                for t, loss in zip(found.get("temperatures") or (), found.get("losses") or (), strict=False)
+                if as_number(loss) == as_number(loss)
+            ]
+            if found.get("best") is not None:
+                best.append({**who, "t": float(found["best"])})
+        if not data:
+            continue
+        kept = Tables()
+        base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+        colour = variant_colour(material)
+        x = alt.X("t:Q", title="softmax temperature, log scale").scale(type="log", nice=False)
+        y = alt.Y("y:Q", title="validation loss (nats/token)").scale(zero=False)
+        layers: list[Any] = [
+            alt.Chart(kept([{"t": 1}])).mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x="t:Q"),
+            base.mark_line(strokeWidth=1.4, opacity=0.8).encode(
+                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(material)
+            ),
+        ]
+        if best:
+            layers.append(
+                alt.Chart(kept(best))
+                .transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+                .mark_tick(orient="vertical", thickness=2, size=12)
+                .encode(
+                    x=x,
+                    y=alt.value(alt.ExprRef("height - 8")),
+                    color=colour,
+                    tooltip=["run:N", alt.Tooltip("t:Q", title="best temperature", format=".3f")],
+                )
+            )
+        made.append(
+            Figure(
+                key="temperature" + _suffix(material, regime),
+                title="Loss against temperature" + _words(material, regime),
+                caption="One line a run; ticks below: each run's best temperature. At 1 (dashed) the model is as trained.",
+                chart=selectable(alt.layer(*layers), material),
+                data=kept.kept,
+                regime=regime if len(material.regimes) > 1 else "",
+                alt="Validation loss against softmax temperature, by variant.",
+                height=280,
+            )
+        )
+    return tuple(made)
+
+
+def _suffix(material: Material, regime: str) -> str:
+    from ablationlab.records import slug
+
+    return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
+
+
+def _words(material: Material, regime: str) -> str:
+    return f", regime {regime}" if len(material.regimes) > 1 else ""

@@ -1,0 +1,179 @@
+"""Stability: the spike score of every run against the registered threshold, and the map of how every run ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.report.charts.curves import main_runs
+from ablationlab.report.charts.theme import (
+    BAD,
+    BY_REGIME,
+    BY_SEED,
+    BY_VARIANT,
+    CALM,
+    GRID,
+    GROUND,
+    QUIET,
+    WARN,
+    Figure,
+    Tables,
+    selectable,
+    variant_colour,
+    variant_shape,
+)
+
+if TYPE_CHECKING:
+    from ablationlab.report.material import Material
+
+#: The regime under which an analysis lists every variant at its own best learning rate.
+TUNED = "tuned"
+ENDS = {"steady": CALM[0], "spiked": WARN[0], "diverged": BAD[0], "not finished": GRID[0]}
+
+
+def spikes(material: Material) -> tuple[Figure, ...]:
+    """The spike score of every run, by variant, beside the threshold."""
+    import altair as alt
+
+    kept = Tables()
+    stability = material.analysis.stability if material.analysis is not None else None
+    data = [
+        {
+            "run": seen.run,
+            "variant": seen.variant,
+            "regime": seen.regime,
+            "seed": str(seen.seed),
+            "score": seen.spike_score,
+            "step": seen.spike_step,
+            "why": seen.why,
+        }
+        for seen in (stability.runs if stability is not None else ())
+        if seen.spike_score is not None
+    ]
+    if stability is None or not data:
+        return ()
+    x = alt.X("score:Q", title="spike score (robust standard deviations of the loss's own noise)").scale(zero=True)
+    y = alt.Y("variant:N", title=None, sort=list(material.variants)).axis(
+        ticks=False, domain=False, labelFontWeight=600, labelPadding=10
+    )
+    limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {stability.threshold:g}"}]))
+    chart = alt.layer(
+        limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x="limit:Q"),
+        limit.mark_text(align="right", dx=-6, baseline="top", color=BAD[0], fontSize=11).encode(
+            x="limit:Q", y=alt.value(2), text="text:N"
+        ),
+        alt.Chart(kept(data))
+        .transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
+        .mark_point(size=64, strokeWidth=1.7, filled=False, opacity=0.9)
+        .encode(
+            x=x,
+            y=y,
+            color=variant_colour(material, legend=False),
+            shape=variant_shape(material),
+            tooltip=[
+                "run:N",
+                "regime:N",
+                "seed:N",
+                alt.Tooltip("score:Q", format=".3g"),
+                alt.Tooltip("step:Q", title="at step"),
+                alt.Tooltip("why:N", title="reading"),
+            ],
+        ),
+    )
+    return (
+        Figure(
+            key="spikes",
+            title="Largest loss spike of every run",
+            caption=(
+                "How far the training loss rose above its recent past for at least two steps. The descent itself gives "
+                "negative values. One mark is one run; a run beyond the registered threshold counts as unstable."
+            ),
+            chart=selectable(chart, material),
+            data=kept.kept,
+            alt=f"Spike scores by variant, threshold {stability.threshold:g}.",
+            height=max(150, 52 * len(material.variants) + 40),
+        ),
+    )
+
+
+def ends(material: Material) -> tuple[Figure, ...]:
+    """The divergence map: one cell a run."""
+    import altair as alt
+
+    kept = Tables()
+    data = _ended(material)
+    if not data:
+        return ()
+    several = len(material.regimes) > 1
+    many = len(material.seeds) > 24
+    for row in data:
+        row["row"] = f"{row['variant']}, {row['regime']}" if several else row["variant"]
+    order = [f"{v}, {r}" if several else v for r in material.regimes for v in material.variants]
+    x = alt.X("seed:N", title="seed", sort=[str(seed) for seed in material.seeds]).axis(
+        labelAngle=0, ticks=False, domain=False, labels=not many
+    )
+    y = alt.Y("row:N", title=None, sort=order).axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10)
+    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
+    cells = base.mark_rect(stroke=GROUND[0], strokeWidth=0 if many else 3, cornerRadius=0 if many else 4).encode(
+        x=x,
+        y=y,
+        color=alt.Color(
+            "end:N",
+            scale=alt.Scale(domain=list(ENDS), range=list(ENDS.values())),
+            legend=alt.Legend(title=None, orient="top"),
+        ),
+        tooltip=["run:N", "end:N", alt.Tooltip("why:N", title="reading")],
+    )
+    layers: list[Any] = [cells]
+    if not many:
+        layers.append(
+            base.mark_text(fontSize=11, fontWeight=600).encode(
+                x=x,
+                y=y,
+                text="mark:N",
+                color=alt.condition("datum.end == 'not finished'", alt.value(QUIET[0]), alt.value(GROUND[0])),
+            )
+        )
+    return (
+        Figure(
+            key="divergence-map",
+            title="How every run ended",
+            caption="One cell is one run. D: diverged; S: spiked beyond the threshold; blank: steady; a dot: not finished.",
+            chart=selectable(alt.layer(*layers), material),
+            data=kept.kept,
+            alt="Map of variants by seeds: "
+            + ", ".join(f"{sum(row['end'] == end for row in data)} {end}" for end in ENDS)
+            + ".",
+            height=max(140, 40 * len({row["row"] for row in data}) + 70),
+        ),
+    )
+
+
+def _ended(material: Material) -> list[dict[str, Any]]:
+    stability = material.analysis.stability if material.analysis is not None else None
+    found = []
+    own = {run.id for run in main_runs(material)}
+    for seen in stability.runs if stability is not None else ():
+        if seen.run not in own and seen.regime != TUNED and own:
+            continue  # a sweep's other rates have a map of their own
+        diverged = seen.state == "diverged"
+        end = (
+            "diverged"
+            if diverged
+            else "not finished"
+            if seen.unstable is None
+            else "spiked"
+            if seen.unstable
+            else "steady"
+        )
+        found.append(
+            {
+                "run": seen.run,
+                "variant": seen.variant,
+                "regime": seen.regime,
+                "seed": str(seen.seed),
+                "end": end,
+                "mark": {"diverged": "D", "spiked": "S", "not finished": "·"}.get(end, ""),
+                "why": seen.why,
+            }
+        )
+    return found

@@ -1,0 +1,210 @@
+"""A sweep over learning rates: loss against rate, sensitivity, and the map of where runs were unstable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.report.charts.theme import (
+    BAD,
+    BY_SEED,
+    BY_VARIANT,
+    CALM,
+    GROUND,
+    INK,
+    WARN,
+    Figure,
+    Tables,
+    selectable,
+    variant_colour,
+    variant_dash,
+    variant_shape,
+)
+from ablationlab.report.charts.words import axis, metric_words
+
+if TYPE_CHECKING:
+    from ablationlab.report.material import Material
+
+
+def _list(sweep: Mapping[str, Any] | None, key: str) -> Sequence[Mapping[str, Any]]:
+    return [] if sweep is None else sweep.get(key) or []
+
+
+def sweep_curves(material: Material) -> tuple[Figure, ...]:
+    """Final loss against learning rate, with the interval over seeds and the seeds themselves."""
+    import altair as alt
+
+    kept = Tables()
+    data = [dict(point) for point in _list(material.sweep, "curves") if point.get("mean") is not None]
+    if material.sweep is None or not data:
+        return ()
+    seeds = [
+        {**point, "seed": str(point["seed"]), "end": "diverged" if point["state"] == "diverged" else "finished"}
+        for point in _list(material.sweep, "points")
+        if point.get("counted") is not None
+    ]
+    metric = str(material.sweep.get("metric") or "validation_loss")
+    colour = variant_colour(material)
+    x = alt.X("lr:Q", title="peak learning rate, log scale").scale(type="log", nice=False, padding=14)
+    title = axis(metric)
+    scale = alt.Scale(zero=False)
+    base = alt.Chart(kept(data)).transform_filter(BY_VARIANT)
+    single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    chart = alt.layer(
+        base.mark_area(fillOpacity=0.16, opacity=1).encode(
+            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour
+        ),
+        single.mark_point(size=34, filled=False, opacity=0.75).encode(
+            x=x,
+            y=alt.Y("counted:Q", title=title, scale=scale),
+            color=colour,
+            shape=alt.Shape(
+                "end:N", scale=alt.Scale(domain=["finished", "diverged"], range=["circle", "cross"]), legend=None
+            ),
+            tooltip=[
+                "run:N",
+                "variant:N",
+                alt.Tooltip("lr:Q", title="learning rate", format=".3g"),
+                "seed:N",
+                alt.Tooltip("counted:Q", title=metric_words(metric), format=".4g"),
+                alt.Tooltip("why:N", title="reading"),
+            ],
+        ),
+        base.mark_line(strokeWidth=2.2, point=False).encode(
+            x=x, y=alt.Y("mean:Q", title=title, scale=scale), color=colour, strokeDash=variant_dash(material)
+        ),
+    )
+    return (
+        Figure(
+            key="sweep-curves",
+            title=f"Final {metric_words(metric)} against learning rate",
+            caption=(
+                "Line: mean over seeds; band: its 95 % t interval; marks: single runs, crosses where they diverged. A run "
+                "that diverged, or ended above where it started, counts with its initial loss."
+            ),
+            chart=selectable(chart, material),
+            data=kept.kept,
+            alt=f"{metric_words(metric)} against learning rate, by variant.",
+            height=340,
+        ),
+    )
+
+
+def sensitivity(material: Material) -> tuple[Figure, ...]:
+    """Learning-rate sensitivity (Wortsman et al. 2023): expected excess of the final loss over the best one."""
+    import altair as alt
+
+    kept = Tables()
+    seeds = [
+        {**dict(one), "seed": str(one["seed"])}
+        for one in _list(material.sweep, "sensitivities")
+        if one.get("sensitivity") is not None
+    ]
+    means = [dict(one) for one in _list(material.sweep, "summaries") if one.get("mean") is not None]
+    if not seeds and not means:
+        return ()
+    x = alt.X("mean:Q", title="learning-rate sensitivity (nats/token), lower is more forgiving").scale(zero=True)
+    y = alt.Y("variant:N", title=None, sort=list(material.variants)).axis(
+        ticks=False, domain=False, labelFontWeight=600, labelPadding=10
+    )
+    colour = variant_colour(material, legend=False)
+    summary = alt.Chart(kept(means)).transform_filter(BY_VARIANT)
+    single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    chart = alt.layer(
+        summary.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2="high:Q", y=y, color=colour),
+        single.mark_point(size=50, filled=False, strokeWidth=1.6, yOffset=-14).encode(
+            x=alt.X("sensitivity:Q"),
+            y=y,
+            color=colour,
+            shape=variant_shape(material),
+            tooltip=[
+                "variant:N",
+                "seed:N",
+                alt.Tooltip("sensitivity:Q", format=".4g"),
+                alt.Tooltip("best_lr:Q", title="best rate", format=".3g"),
+            ],
+        ),
+        summary.mark_point(size=100, filled=True, shape="diamond", stroke=GROUND[0], strokeWidth=1.5, opacity=1).encode(
+            x=x,
+            y=y,
+            color=colour,
+            tooltip=["variant:N", alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
+        ),
+    )
+    return (
+        Figure(
+            key="sweep-sensitivity",
+            title="Learning-rate sensitivity",
+            caption=(
+                "The mean excess of the final loss over the seed's best one as the rate varies over the sweep (Wortsman et "
+                "al. 2023). Diamond and bar: mean and interval over seeds; small marks: seeds."
+            ),
+            chart=selectable(chart, material),
+            data=kept.kept,
+            alt="Sensitivity to the learning rate, by variant.",
+            height=max(150, 56 * len(material.variants) + 40),
+        ),
+    )
+
+
+def divergence_map(material: Material) -> tuple[Figure, ...]:
+    """Variant by learning rate: how many of the seeds' runs were unstable."""
+    import altair as alt
+
+    kept = Tables()
+    cells: dict[tuple[str, float], dict[str, Any]] = {}
+    for point in _list(material.sweep, "points"):
+        if point.get("state") == "missing":
+            continue
+        place = (str(point["variant"]), float(point["lr"]))
+        cell = cells.setdefault(place, {"variant": place[0], "lr": place[1], "n": 0, "unstable": 0, "diverged": 0})
+        cell["n"] += 1
+        cell["unstable"] += bool(point.get("unstable"))
+        cell["diverged"] += point.get("state") == "diverged"
+    if not cells:
+        return ()
+    for cell in cells.values():
+        cell["share"] = cell["unstable"] / cell["n"]
+        cell["text"] = f"{cell['unstable']}/{cell['n']}"
+        cell["rate"] = f"{cell['lr']:.3g}"
+    rates = [f"{lr:.3g}" for lr in sorted({lr for _, lr in cells})]
+    base = alt.Chart(kept(cells.values())).transform_filter(BY_VARIANT)
+    x = alt.X("rate:N", title="peak learning rate", sort=rates).axis(labelAngle=0, ticks=False, domain=False)
+    y = alt.Y("variant:N", title=None, sort=list(material.variants)).axis(
+        ticks=False, domain=False, labelFontWeight=600, labelPadding=10
+    )
+    chart = alt.layer(
+        base.mark_rect(stroke=GROUND[0], strokeWidth=3, cornerRadius=4).encode(
+            x=x,
+            y=y,
+            color=alt.Color(
+                "share:Q",
+                scale=alt.Scale(domain=[0, 0.5, 1], range=[CALM[0], WARN[0], BAD[0]]),
+                legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top"),
+            ),
+            tooltip=[
+                "variant:N",
+                alt.Tooltip("rate:N", title="learning rate"),
+                alt.Tooltip("n:Q", title="runs"),
+                "unstable:Q",
+                "diverged:Q",
+            ],
+        ),
+        base.mark_text(fontSize=12, fontWeight=600).encode(
+            x=x,
+            y=y,
+            text="text:N",
+            color=alt.condition("datum.share > 0.25", alt.value(GROUND[0]), alt.value(INK[0])),
+        ),
+    )
+    return (
+        Figure(
+            key="sweep-divergence-map",
+            title="Where runs were unstable",
+            caption="Unstable runs of all runs at each learning rate: diverged, or spiked beyond the registered threshold.",
+            chart=selectable(chart, material),
+            data=kept.kept,
+            alt="Share of unstable runs by variant and learning rate.",
+            height=max(140, 44 * len({variant for variant, _ in cells}) + 80),
+        ),
+    )

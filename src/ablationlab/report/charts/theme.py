@@ -1,0 +1,210 @@
+"""What all charts share: colours that a colour-blind eye tells apart, one per variant everywhere, and the selection.
+
+Colours come in pairs, for light and for dark ground. Charts are built with the light ones; the page exchanges them by
+`DARK_OF`. The hues are those of Okabe and Ito (2008), darkened or lightened until they stand out from either ground; no
+chart tells variants apart by hue alone: each has a dash pattern and a shape too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import altair as alt
+
+    from ablationlab.report.material import Material
+
+#: (light, dark), the baseline's first: it is grey, the changes have colours.
+HUES = (
+    ("#59626d", "#a9b3bd"),
+    ("#0072b2", "#4ba9e3"),
+    ("#d55e00", "#f2894a"),
+    ("#00936b", "#37c89c"),
+    ("#aa4e88", "#dd9bc3"),
+    ("#b97a00", "#efb840"),
+    ("#3b8fc4", "#82cbf4"),
+    ("#7b5b2c", "#cba872"),
+)
+INK = ("#1d2228", "#e9e6e0")
+QUIET = ("#626b75", "#9ba5af")
+GRID = ("#e9e7e1", "#262d34")
+RULE = ("#8c939b", "#6f7983")
+BAND = ("#efe9d9", "#35301f")
+CALM = ("#d3e6de", "#1f4538")
+GOOD = ("#00936c", "#37c89d")
+BAD = ("#c2410c", "#f2894b")
+WARN = ("#b97a01", "#efb841")
+GROUND = ("#ffffff", "#14191e")
+
+DARK_OF: Mapping[str, str] = dict((*HUES, INK, QUIET, GRID, RULE, BAND, CALM, GOOD, BAD, WARN, GROUND))
+
+DASHES = ([1, 0], [1, 0], [5, 3], [2, 2], [8, 3, 2, 3], [10, 3], [3, 5], [6, 2, 2, 2])
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One chart with its words. ``key`` names its files; ``alt`` says in words what a reader would see.
+
+    The chart names its tables, which are kept beside it; `spec` puts the two together. ``regime`` is set where a study has
+    several and the figure shows one of them.
+    """
+
+    key: str
+    title: str
+    caption: str
+    chart: alt.TopLevelMixin
+    data: Mapping[str, list[dict[str, Any]]]
+    alt: str = ""
+    height: int = 320
+    regime: str = ""
+
+    def bare(self) -> dict[str, Any]:
+        """The Vega-Lite specification without its rows."""
+        return self.chart.to_dict(validate=False)
+
+    def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
+        """The whole specification, for light ground unless *dark*."""
+        found = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
+        found["datasets"] = {name: list(kept) for name, kept in self.data.items()}
+        return recoloured(found) if dark else found
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """What Jupyter shows."""
+        return {"application/vnd.vegalite.v6+json": self.spec(), "text/plain": f"{self.title}. {self.alt}"}
+
+
+def recoloured(spec: Any) -> Any:
+    """A specification with every light colour exchanged for its dark one."""
+    if isinstance(spec, dict):
+        return {key: recoloured(value) for key, value in spec.items() if key != "datasets"} | (
+            {"datasets": spec["datasets"]} if "datasets" in spec else {}
+        )
+    if isinstance(spec, list):
+        return [recoloured(value) for value in spec]
+    return DARK_OF.get(spec, spec) if isinstance(spec, str) else spec
+
+
+def colours(material: Material) -> dict[str, str]:
+    """Variant -> light colour, by the study's order."""
+    return {name: HUES[place % len(HUES)][0] for place, name in enumerate(material.variants)}
+
+
+def variant_colour(material: Material, *, field: str = "variant", legend: bool = True) -> alt.Color:
+    """The colour channel that every chart uses for variants."""
+    import altair as alt
+
+    given = colours(material)
+    return alt.Color(
+        f"{field}:N",
+        scale=alt.Scale(domain=list(given), range=list(given.values())),
+        legend=_legend() if legend else None,
+    )
+
+
+def _legend() -> alt.Legend:
+    """One legend for colour, dash and shape: Vega-Lite merges them where they are alike."""
+    import altair as alt
+
+    return alt.Legend(title=None, orient="top", symbolOpacity=1)
+
+
+def variant_dash(material: Material) -> alt.StrokeDash:
+    """The dash pattern that goes with the colour."""
+    import altair as alt
+
+    names = list(material.variants)
+    patterns = [DASHES[place % len(DASHES)] for place in range(len(names))]
+    return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend())
+
+
+def variant_shape(material: Material, *, legend: bool = False) -> alt.Shape:
+    """The shape that goes with the colour."""
+    import altair as alt
+
+    names = list(material.variants)
+    shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
+    return alt.Shape("variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend() if legend else None)
+
+
+#: The filters of the page's selection, for rows that carry the fields they speak of.
+BY_VARIANT = "indexof(shown_variants, datum.variant) >= 0"
+BY_SEED = "indexof(shown_seeds, datum.seed) >= 0"
+BY_REGIME = "indexof(shown_regimes, datum.regime) >= 0"
+#: A contrast is hidden with its variant, and with its reference unless that is the baseline.
+BY_CONTRAST = f"{BY_VARIANT} && (datum.reference == shown_baseline || indexof(shown_variants, datum.reference) >= 0)"
+
+
+def selectable(chart: Any, material: Material) -> Any:
+    """The chart with the signals that the page's selection sets; everything is selected to begin with."""
+    import altair as alt
+
+    return chart.add_params(
+        alt.param(name="shown_variants", value=list(material.variants)),
+        alt.param(name="shown_seeds", value=[str(seed) for seed in material.seeds]),
+        alt.param(name="shown_regimes", value=list(material.regimes)),
+        alt.param(name="shown_baseline", value=material.baseline),
+    )
+
+
+class Tables:
+    """The rows behind one figure, kept beside the chart, which names them: Altair would copy and check every one."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, list[dict[str, Any]]] = {}
+
+    def __call__(self, records: Iterable[Mapping[str, object]]) -> alt.NamedData:
+        """Keep rows, and give what a chart takes for data."""
+        import altair as alt
+
+        name = f"table{len(self.kept)}"
+        self.kept[name] = [dict(record) for record in records]
+        return alt.NamedData(name=name)
+
+
+def thinned(steps: Sequence[int], most: int, keep: Iterable[int] = ()) -> list[int]:
+    """At most about *most* of the steps, evenly spaced, with the first, the last and those to *keep*."""
+    if len(steps) <= most:
+        return list(steps)
+    stride = (len(steps) - 1) / (most - 1)
+    chosen = {steps[round(place * stride)] for place in range(most)}
+    return sorted(chosen | (set(keep) & set(steps)))
+
+
+def config(*, dark: bool = False) -> dict[str, Any]:
+    """Vega-Lite's settings: quiet grid, no frame, type like the page's."""
+    pick = 1 if dark else 0
+    font = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+    return {
+        "font": font,
+        "background": None,
+        "view": {"stroke": None},
+        "axis": {
+            "gridColor": GRID[pick],
+            "domainColor": RULE[pick],
+            "tickColor": RULE[pick],
+            "labelColor": QUIET[pick],
+            "titleColor": INK[pick],
+            "titleFontWeight": 500,
+            "titleFontSize": 12,
+            "labelFontSize": 11,
+            "titlePadding": 10,
+            "labelPadding": 6,
+            "tickSize": 4,
+            "labelOverlap": True,
+            "labelFlush": False,
+            "labelLimit": 150,
+        },
+        "axisY": {"domain": False, "ticks": False},
+        "legend": {
+            "labelColor": INK[pick],
+            "titleColor": QUIET[pick],
+            "labelFontSize": 12,
+            "symbolSize": 90,
+            "labelLimit": 180,
+        },
+        "text": {"color": INK[pick], "fontSize": 12},
+        "line": {"strokeJoin": "round"},
+    }

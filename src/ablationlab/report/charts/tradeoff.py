@@ -1,0 +1,159 @@
+"""The stability-accuracy plane: what a variant gains in stability against what it costs, both with intervals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.report.charts.theme import (
+    BAND,
+    BY_REGIME,
+    BY_VARIANT,
+    QUIET,
+    RULE,
+    Figure,
+    Tables,
+    selectable,
+    variant_colour,
+)
+from ablationlab.report.charts.words import metric_words, unit_of
+
+if TYPE_CHECKING:
+    from ablationlab.report.material import Material
+
+
+def plane_rows(material: Material) -> list[dict[str, Any]]:
+    """One row per variant and regime whose gain and cost are both known."""
+    found: list[dict[str, Any]] = []
+    for verdict in material.verdict.verdicts if material.verdict is not None else ():
+        trade = verdict.trade_off
+        if trade is None or trade.gain is None or not trade.costs:
+            continue
+        cost = trade.costs[0]
+        if cost.estimate is None:
+            continue
+        found.append(
+            {
+                "variant": verdict.variant,
+                "reference": verdict.reference,
+                "regime": verdict.regime,
+                "place": len(found),
+                "gain": trade.gain * 100,
+                "gain_low": None if trade.gain_low is None else trade.gain_low * 100,
+                "gain_high": None if trade.gain_high is None else trade.gain_high * 100,
+                "cost": cost.estimate,
+                "cost_low": cost.low,
+                "cost_high": cost.high,
+                "margin": cost.margin,
+                "metric": cost.metric,
+                "comparison": cost.comparison,
+                "decision": verdict.decision,
+                "label": verdict.variant if len(material.regimes) == 1 else f"{verdict.variant}, {verdict.regime}",
+            }
+        )
+    return found
+
+
+def tradeoff(material: Material) -> tuple[Figure, ...]:
+    """Gain in stability (x) against cost in the primary metric (y, positive is worse)."""
+    import altair as alt
+
+    kept = Tables()
+    data = plane_rows(material)
+    if not data:
+        return ()
+    metric = str(data[0]["metric"])
+    found = material.comparison(str(data[0]["comparison"]))
+    logged = found is not None and found.transform == "log"
+    unit = "difference of logarithms" if logged else unit_of(metric, found.unit if found is not None else None)
+    colour = variant_colour(material, legend=False)
+    x = (
+        alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)")
+        .scale(domain=[-100, 100])
+        .axis(values=[-100, -50, 0, 50, 100])
+    )
+    y = alt.Y(
+        "cost:Q", title=f"cost in {metric_words(metric)}" + (f" ({unit})" if unit else "") + ", up is worse"
+    ).scale(padding=34)
+    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
+    layers: list[Any] = []
+    margins = sorted({row["margin"] for row in data if row["margin"] is not None})
+    if margins:
+        band = alt.Chart(kept([{"top": margins[0], "bottom": 0.0}])).mark_rect(color=BAND[0], opacity=0.9)
+        layers.append(band.encode(y=alt.Y("bottom:Q"), y2="top:Q"))
+    zero = alt.Chart(kept([{"zero": 0}]))
+    layers += [
+        zero.mark_rule(color=RULE[0]).encode(x="zero:Q"),
+        zero.mark_rule(color=RULE[0]).encode(y="zero:Q"),
+        _corner(kept, "steadier, at a cost", 90, "right", "top"),
+        _corner(kept, "less steady, at a cost", 0, "left", "top"),
+        _corner(kept, "steadier, no cost", 90, "right", "bottom"),
+        _corner(kept, "less steady, no cost", 0, "left", "bottom"),
+        base.mark_rule(strokeWidth=1.6, opacity=0.75).encode(
+            x=alt.X("gain_low:Q"), x2="gain_high:Q", y="cost:Q", color=colour
+        ),
+        base.mark_rule(strokeWidth=3, opacity=0.9).encode(
+            x="gain:Q", y=alt.Y("cost_low:Q"), y2="cost_high:Q", color=colour
+        ),
+        base.mark_point(strokeWidth=2.4, filled=False).encode(
+            x=x,
+            y=y,
+            color=colour,
+            # Points that coincide show as rings within rings.
+            size=alt.Size("place:O", legend=None).scale(range=[90, 90 + 160 * max(1, min(len(data) - 1, 4))]),
+            tooltip=[
+                alt.Tooltip("variant:N"),
+                alt.Tooltip("regime:N"),
+                alt.Tooltip("gain:Q", title="stability gain, points", format="+.1f"),
+                alt.Tooltip("gain_low:Q", title="  from", format="+.1f"),
+                alt.Tooltip("gain_high:Q", title="  to", format="+.1f"),
+                alt.Tooltip("cost:Q", title=f"cost, {unit or metric}", format="+.4g"),
+                alt.Tooltip("cost_low:Q", title="  from", format="+.4g"),
+                alt.Tooltip("cost_high:Q", title="  to", format="+.4g"),
+                alt.Tooltip("decision:N"),
+            ],
+        ),
+    ]
+    for place, row in enumerate(data):
+        same = [other for other in data[:place] if _near(other, row)]
+        one = alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
+        right = row["gain"] > 40
+        layers.append(
+            one.mark_text(
+                align="right" if right else "left", dx=-16 if right else 16, dy=-14 - 15 * len(same), fontWeight=600
+            ).encode(x="gain:Q", y="cost:Q", text="label:N", color=colour)
+        )
+    margin_words = f" Shaded: the registered margin of {margins[0]:g} that a gain may cost." if margins else ""
+    words = "; ".join(f"{row['label']}: gain {row['gain']:+.0f} points, cost {row['cost']:+.4g}" for row in data)
+    return (
+        Figure(
+            key="tradeoff",
+            title="Stability gained against accuracy paid",
+            caption=(
+                "Each ring is one variant in one regime; bars are 95 % intervals (Tango's for the paired shares of unstable "
+                f"runs, the registered one for {metric_words(metric)}).{margin_words} Rings that coincide are drawn inside "
+                "one another."
+            ),
+            chart=selectable(alt.layer(*layers), material),
+            data=kept.kept,
+            alt=f"Plane of stability gain against cost. {words}.",
+            height=380,
+        ),
+    )
+
+
+def _near(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return bool(
+        abs(a["gain"] - b["gain"]) < 8 and abs(a["cost"] - b["cost"]) <= 0.06 * max(abs(a["cost"]), abs(b["cost"]))
+    )
+
+
+def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
+    """Words in a corner of the plane, placed in pixels of the view."""
+    import altair as alt
+
+    at_x = alt.value(alt.ExprRef("width - 8")) if x else alt.value(8)
+    at_y = alt.value(8) if baseline == "top" else alt.value(alt.ExprRef("height - 8"))
+    mark = alt.Chart(kept([{"text": text}])).mark_text(
+        align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
+    )
+    return mark.encode(x=at_x, y=at_y, text="text:N").properties(name=f"corner{len(kept.kept)}")

@@ -1,0 +1,134 @@
+"""Where a running study stands, as JSON: progress, curves and warnings. What the watcher's page asks for."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablationlab.errors import AblationLabError
+from ablationlab.report.charts.curves import curves
+from ablationlab.report.charts.theme import DARK_OF, colours, config
+from ablationlab.report.charts.words import digits
+from ablationlab.report.material import Cache, Material, RunMaterial, load_material
+from ablationlab.report.page.embed import by_column
+from ablationlab.stability import SPIKE_SCORE, spike_score
+
+#: Over how many seconds the speed is averaged.
+SPEED_SECONDS = 120.0
+
+
+class Live:
+    """Reads a results folder again and again, opening only what changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cache: Cache = {}
+        self.seen: deque[tuple[float, float]] = deque()
+        self.spikes: dict[str, tuple[int, float | None, int | None]] = {}
+
+    def state(self) -> dict[str, Any]:
+        """What the page shows now."""
+        try:
+            material = load_material(self.folder, self.cache)
+        except AblationLabError as error:
+            return {"waiting": str(error)}
+        return {
+            "name": material.name,
+            "question": material.question,
+            "version": _version(material),
+            "ended": material.ended,
+            "total": len(material.runs),
+            "share": material.share_done,
+            "left": self._left(material),
+            "finished": bool(material.runs) and not material.interim,
+            "report": (self.folder / "report.html").is_file(),
+            "warnings": self._warnings(material),
+            "runs": [_row(run, colours(material)) for run in material.runs],
+            "variants": list(material.variants),
+            "colours": colours(material),
+            "dark": dict(DARK_OF),
+            "config": {"light": config(), "dark": config(dark=True)},
+            "charts": [
+                {
+                    "key": figure.key,
+                    "title": figure.title,
+                    "caption": figure.caption,
+                    "alt": figure.alt,
+                    "height": figure.height,
+                    "spec": figure.bare(),
+                    "data": {name: by_column(kept) for name, kept in figure.data.items()},
+                }
+                for figure in curves(material)
+            ],
+        }
+
+    def _left(self, material: Material) -> float | None:
+        """Seconds to go at the speed of the last minutes; None where nothing moved."""
+        now, done = time.monotonic(), material.share_done
+        if not self.seen or self.seen[-1][1] != done:
+            self.seen.append((now, done))
+        while len(self.seen) > 2 and now - self.seen[0][0] > SPEED_SECONDS:
+            self.seen.popleft()
+        (then, before), (_, after) = self.seen[0], self.seen[-1]
+        return None if after <= before else (1 - after) * (now - then) / (after - before)
+
+    def _warnings(self, material: Material) -> list[dict[str, str]]:
+        found = [{"level": "bad", "text": f"{one.file}: {one.text}"} for one in material.problems]
+        threshold = SPIKE_SCORE
+        if material.plan is not None:
+            threshold = float((material.plan.study.get("stability") or {}).get("spike_score", SPIKE_SCORE))
+        for run in material.runs:
+            if run.result is not None and run.result.divergence is not None:
+                at = run.result.divergence
+                found.append({"level": "bad", "text": f"{run.id} diverged at step {at.step}: {at.cause}"})
+            elif run.state == "started":
+                text = f"{run.id} stopped at step {run.step} of {run.steps}; run the study again to go on"
+                found.append({"level": "warn", "text": text})
+            losses = run.curves.get("loss", np.empty(0))
+            if run.state != "diverged" and losses.size and not np.isfinite(losses).all():
+                found.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
+            score, step = self._spike(run, losses)
+            if score is not None and score > threshold:
+                text = f"{run.id}: loss spike at step {step}, score {score:.1f}, above the registered {threshold:g}"
+                found.append({"level": "warn", "text": text})
+        return found
+
+    def _spike(self, run: RunMaterial, losses: Any) -> tuple[float | None, int | None]:
+        kept = self.spikes.get(run.id)
+        if kept is None or kept[0] != losses.size:
+            found = spike_score(losses)
+            kept = self.spikes[run.id] = (int(losses.size), found.score, found.step)
+        return kept[1], kept[2]
+
+
+def _version(material: Material) -> str:
+    """Changes whenever something to show changes."""
+    return f"{material.ended}-{sum(run.step for run in material.runs)}-{len(material.problems)}"
+
+
+def _row(run: RunMaterial, hues: dict[str, str]) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "variant": run.variant,
+        "seed": str(run.seed),
+        "regime": run.regime,
+        "colour": hues.get(run.variant, "#626b75"),
+        "state": run.state,
+        "step": run.step,
+        "steps": run.steps,
+        "loss": _last(run, "loss"),
+        "gradient": _last(run, "gradient_norm"),
+    }
+
+
+def _last(run: RunMaterial, column: str) -> str:
+    values = run.curves.get(column)
+    if values is None or not values.size:
+        return ""
+    value = float(values[-1])
+    return digits(value, 4) if math.isfinite(value) else "not finite"

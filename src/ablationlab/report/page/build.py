@@ -1,0 +1,247 @@
+"""Material to report.html."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+from ablationlab import __version__
+from ablationlab.report.charts.evaluation import evaluated, task_label
+from ablationlab.report.charts.theme import DARK_OF, colours, config
+from ablationlab.report.charts.words import digits, metric_words, p_words, signed
+from ablationlab.report.figures import Figures, draw_figures
+from ablationlab.report.page import view
+from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
+from ablationlab.report.page.verdicts import hypothesis_views, in_words, verdict_views
+from ablationlab.storage import replace
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from ablationlab.report.material import Material
+
+SECTIONS = (
+    ("verdict", "Verdict"),
+    ("tradeoff", "Stability against accuracy"),
+    ("paired", "Paired result"),
+    ("curves", "Curves"),
+    ("comparisons", "All comparisons"),
+    ("stability", "Stability"),
+    ("diagnostics", "Diagnostics"),
+    ("evaluation", "Evaluation"),
+    ("calibration", "Calibration"),
+    ("power", "Power"),
+    ("controls", "Controls"),
+    ("runs", "Runs"),
+)
+#: Beyond so many runs the page leaves out what every run's own files say anyway.
+DETAILED_RUNS = 200
+
+
+def write_page(material: Material, folder: Path, *, figures: Figures | None = None) -> Path:
+    """Write ``folder/report.html`` and give its path."""
+    path = folder / "report.html"
+    replace(path, page_html(material, folder, figures=figures).encode())
+    return path
+
+
+def page_html(material: Material, folder: Path, *, figures: Figures | None = None) -> str:
+    """The page as text; *folder* is where it will lie, for its links to the runs' files."""
+    drawn = figures or draw_figures(material)
+    vega, shared, script = vega_bundle(), asset("charts.js"), asset("page.js")
+    comparisons, runs = view.anchors_of(material)
+    views = view.comparison_views(material, comparisons, runs)
+    arms, gains = view.stability_rows(material)
+    analysis = material.analysis
+    context = {
+        "version": __version__,
+        "name": material.name,
+        "question": material.question,
+        "interim": material.interim,
+        "ended": material.ended,
+        "problems": material.problems,
+        "notes": material.stale,
+        "strip": view.strip(material),
+        "sections": SECTIONS,
+        "variants": material.variants,
+        "seeds": [str(seed) for seed in material.seeds],
+        "regimes": material.regimes,
+        "many_regimes": len(material.regimes) > 1,
+        "colours": colours(material),
+        "primary": metric_words(material.primary) if material.primary else "",
+        "verdicts": verdict_views(material, comparisons),
+        "hypotheses": hypothesis_views(material),
+        "no_verdict": _no_verdict(material),
+        "anchors": comparisons,
+        "figures": {name: _placed(found, name) for name, found in drawn.by_section.items()},
+        "comparisons": views,
+        "filters": _filters(views),
+        "option_words": lambda key, option: metric_words(option) if key == "metric" else option,
+        "by_section": view.sections_of(views),
+        "interactions": material.interactions,
+        "arms": arms,
+        "gains": gains,
+        "gain_caveats": list(dict.fromkeys(text for gain in gains for text in gain["caveats"])),
+        "has_sweep": material.sweep is not None,
+        "sweep_best": (material.sweep or {}).get("best") or [],
+        "sweep_notes": (material.sweep or {}).get("notes") or [],
+        "probe_failures": drawn.probe_failures,
+        "tasks": task_table(material),
+        "power": view.power_rows(material, comparisons),
+        "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",
+        "has_analysis": analysis is not None,
+        "deviations": analysis.deviations if analysis is not None else (),
+        "budget": view.budget_rows(material),
+        "hashes": view.hash_rows(material),
+        "versions": view.version_rows(material),
+        "seals": view.seal_rows(material),
+        "runs": view.run_rows(material, runs, folder),
+        "run_metrics": view.run_metrics(material),
+        "detailed": len(material.runs) <= DETAILED_RUNS,
+        "configuration": view.configuration(material),
+        "policy": policy(vega, shared, script),
+    }
+    return render(
+        "page.html.j2",
+        context,
+        style=asset("style.css"),
+        vega=vega,
+        shared=shared,
+        script=script,
+        data=_data(material, drawn),
+    )
+
+
+def render(template: str, context: Mapping[str, Any], **trusted: str) -> str:
+    """A template with everything escaped but *trusted*, which is our own or has been made safe."""
+    import markupsafe
+
+    safe = {name: markupsafe.Markup(text) for name, text in trusted.items()}  # noqa: S704
+    return environment().get_template(template).render(**context, **safe)
+
+
+def environment() -> jinja2.Environment:
+    """Jinja, escaping everything."""
+    import jinja2
+
+    made = jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FunctionLoader(asset),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=False,
+        keep_trailing_newline=True,
+    )
+    made.globals.update(digits=digits, signed=signed, p_words=p_words, metric_words=metric_words, in_words=in_words)
+    return made
+
+
+def asset(name: str) -> str:
+    """One of the files beside this one."""
+    return resources.files("ablationlab.report.page").joinpath(name).read_text(encoding="utf-8")
+
+
+def _placed(figures: tuple[Any, ...], section: str) -> list[dict[str, Any]]:
+    """Figures as the template sees them; the first of an odd number takes the whole width."""
+    odd = len(figures) % 2 == 1
+    return [
+        {
+            "key": figure.key,
+            "title": figure.title,
+            "caption": figure.caption,
+            "alt": figure.alt,
+            "height": figure.height,
+            "regime": figure.regime,
+            "wide": odd and number == 0,
+        }
+        for number, figure in enumerate(figures)
+    ]
+
+
+def _data(material: Material, drawn: Figures) -> str:
+    return json_for_script(
+        {
+            "variants": list(material.variants),
+            "seeds": [str(seed) for seed in material.seeds],
+            "regimes": list(material.regimes),
+            "baseline": material.baseline,
+            "dark": dict(DARK_OF),
+            "config": {"light": config(), "dark": config(dark=True)},
+            "charts": {
+                figure.key: {
+                    "spec": figure.bare(),
+                    "height": figure.height,
+                    "alt": figure.alt,
+                    "data": {name: by_column(kept) for name, kept in figure.data.items()},
+                }
+                for figure in drawn.every()
+            },
+        }
+    )
+
+
+def _no_verdict(material: Material) -> str:
+    if material.analysis is None and not any(run.done for run in material.runs):
+        return "No run has ended yet, so there is nothing to judge."
+    if material.analysis is None:
+        return f"There is no analysis.json yet. Make it with: ablationlab analyze {material.folder}"
+    if material.verdict is None:
+        return f"There is no verdict.json yet. Make it with: ablationlab analyze {material.folder}"
+    return "The study has no variant to judge beside its baseline."
+
+
+def _filters(views: list[view.ComparisonView]) -> list[tuple[str, str, list[str]]]:
+    """(name, label, options) of every filter that has a choice to offer; metric and standing always."""
+    options: dict[str, list[str]] = {
+        "metric": [one.part.metric for one in views],
+        "regime": [one.part.regime for one in views],
+        "task": [one.task or "none" for one in views],
+        "standing": [one.part.label for one in views],
+    }
+    return [(name, name, list(dict.fromkeys(found))) for name, found in options.items()]
+
+
+def task_table(material: Material) -> list[dict[str, Any]]:
+    """Every task that was run: chance, n-grams, templates and their spread, means by variant over all seeds and regimes."""
+    known = {task_label(task): task for task in (material.suite or {}).get("tasks") or ()}
+    listed = (material.evaluation or {}).get("tasks") or ()
+    sensitive = {task_label(task): (task.get("sensitivity") or {}).get("sensitive") for task in listed}
+    cells: dict[str, dict[tuple[str, str], list[float]]] = {}
+    first: dict[str, Mapping[str, Any]] = {}
+    for regime in material.regimes:
+        for run, evaluation in evaluated(material, regime):
+            for task in evaluation.get("tasks") or ():
+                if task.get("weights", "final") != "final" or task.get("accuracy") is None:
+                    continue
+                name = task_label(task)
+                first.setdefault(name, task)
+                cells.setdefault(name, {}).setdefault((run.variant, run.id), []).append(float(task["accuracy"]))
+    found = []
+    for name, by_run in cells.items():
+        task, suite = first[name], known.get(name, {})
+        chance = suite.get("chance", task.get("chance"))
+        spreads = [pstdev(values) for values in by_run.values() if len(values) > 1]
+        means: dict[str, list[float]] = {}
+        for (variant, _), values in by_run.items():
+            means.setdefault(variant, []).append(fmean(values))
+        found.append(
+            {
+                "name": name,
+                "meaning": suite.get("meaning", ""),
+                "items": task.get("items", ""),
+                "chance": _percent(chance),
+                "ngrams": " / ".join(_percent(value) for value in (suite.get("ngrams") or {}).values()) or "–",
+                "templates": max(len(values) for values in by_run.values()),
+                "spread": f"{fmean(spreads) * 100:.1f} points" if spreads else "–",
+                "means": {variant: _percent(fmean(values)) for variant, values in means.items()},
+                "sensitive": sensitive.get(name),
+                "hash": str(task.get("task_hash") or "")[:10],
+            }
+        )
+    return found
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{float(value) * 100:.1f} %"

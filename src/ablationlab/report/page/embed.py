@@ -1,0 +1,61 @@
+"""What is put inside the page: JSON that cannot end its own script, tables by column, scripts with their hashes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+
+def json_for_script(value: Any) -> str:
+    """JSON that is safe inside a script element: no ``<``, ``>`` or ``&`` is left, nor a line separator."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def by_column(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Rows as columns; a column of words gives each word once. What JSON lacks becomes null."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {"length": len(rows), "columns": {name: _column([row.get(name) for row in rows]) for name in names}}
+
+
+def _column(values: list[Any]) -> dict[str, Any]:
+    if values and all(isinstance(value, str) for value in values):
+        words = list(dict.fromkeys(values))
+        place = {word: number for number, word in enumerate(words)}
+        return {"words": words, "at": [place[value] for value in values]}
+    return {"values": [_plain(value) for value in values]}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+@cache
+def vega_bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the wheel that also draws the figures."""
+    import vl_convert
+
+    bundle: str = vl_convert.javascript_bundle(snippet="window.vega = vega; window.vegaEmbed = vegaEmbed;")
+    if "</script" in bundle.lower() or "<!--" in bundle:
+        bundle = bundle.replace("</", "<\\/").replace("<!--", "<\\!--")
+    return bundle
+
+
+def policy(*scripts: str) -> str:
+    """A content security policy under which the page runs these very scripts and reaches no network."""
+    hashes = " ".join(
+        "'sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() + "'" for script in scripts
+    )
+    return (
+        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; form-action 'none'"
+    )

@@ -1,0 +1,234 @@
+"use strict";
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const page = read("page-data");
+  const root = document.documentElement;
+  const narrow = () => window.innerWidth < 560;
+
+  const { expand, recolour, broken } = window.ablationlab;
+
+  /* ---- light and dark ---- */
+  const wanted = window.matchMedia("(prefers-color-scheme: dark)");
+  let chosen = null;
+  try { chosen = window.localStorage.getItem("ablationlab-theme"); } catch (error) { chosen = null; }
+  const dark = () => (chosen ? chosen === "dark" : wanted.matches);
+  function paint() {
+    root.dataset.theme = dark() ? "dark" : "light";
+    const button = document.getElementById("theme");
+    button.textContent = dark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", dark() ? "Switch to light colours" : "Switch to dark colours");
+    document.querySelectorAll("[data-colour]").forEach((mark) => {
+      const light = mark.dataset.colour;
+      mark.style.setProperty("--c", dark() ? page.dark[light] || light : light);
+    });
+  }
+  paint();
+  document.getElementById("theme").addEventListener("click", () => {
+    chosen = dark() ? "light" : "dark";
+    try { window.localStorage.setItem("ablationlab-theme", chosen); } catch (error) { /* private window: for this visit only */ }
+    paint();
+    redraw();
+  });
+  wanted.addEventListener("change", () => { if (!chosen) { paint(); redraw(); } });
+  const print = document.getElementById("print");
+  if (print) print.addEventListener("click", () => window.print());
+
+  /* ---- what is selected ---- */
+  const shown = { variants: [...page.variants], seeds: [...page.seeds], regimes: [...page.regimes] };
+  const signals = () => ({ shown_variants: shown.variants, shown_seeds: shown.seeds, shown_regimes: shown.regimes });
+
+  /* ---- charts ---- */
+  const charts = page.charts;
+  const views = new Map();
+  function settings() {
+    const base = dark() ? page.config.dark : page.config.light;
+    return narrow() ? { ...base, legend: { ...base.legend, columns: 3 } } : base;
+  }
+  async function draw(key) {
+    const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
+    if (!holder) return;
+    const made = charts[key];
+    let spec = made.spec;
+    const width = holder.clientWidth;
+    const height = narrow() ? Math.min(made.height, 320) : made.height;
+    spec = broken(spec, { x: width - 110, y: height - 90 }, 0);
+    if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
+    if (dark()) spec = recolour(spec, page.dark);
+    const now = signals();
+    spec = {
+      ...spec,
+      width: "container",
+      height,
+      autosize: { type: "fit", contains: "padding", resize: true },
+      params: (spec.params || []).map((param) => (param.name in now ? { ...param, value: now[param.name] } : param)),
+      datasets: Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)])),
+    };
+    const old = views.get(key);
+    const result = await vegaEmbed(holder, spec, {
+      ast: true, renderer: "svg", mode: "vega-lite", config: settings(),
+      actions: { export: true, source: false, compiled: false, editor: false },
+      downloadFileName: key, tooltip: { theme: dark() ? "dark" : "custom", disableDefaultStyle: false },
+    });
+    if (old) old.finalize();
+    views.set(key, result);
+    const picture = holder.querySelector("svg.marks, svg");
+    if (picture) { picture.setAttribute("role", "img"); picture.setAttribute("aria-label", made.alt); }
+  }
+  const fail = (key, error) => {
+    const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
+    if (holder) holder.textContent = `This chart could not be drawn: ${error.message}`;
+    console.error(error);
+  };
+  const queue = [];
+  let busy = false;
+  async function work() {
+    if (busy) return;
+    busy = true;
+    while (queue.length) {
+      const key = queue.shift();
+      try { await draw(key); } catch (error) { fail(key, error); }
+      await new Promise((next) => setTimeout(next, 0));
+    }
+    busy = false;
+    document.body.dataset.ready = String(views.size);
+  }
+  function redraw() { queue.length = 0; queue.push(...nearest()); work(); }
+  function nearest() {
+    const middle = window.innerHeight / 2;
+    const far = (key) => {
+      const box = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
+      return box ? Math.abs(box.getBoundingClientRect().top - middle) : Infinity;
+    };
+    return Object.keys(charts).map((key) => [far(key), key]).sort((a, b) => a[0] - b[0]).map((pair) => pair[1]);
+  }
+  let small = narrow();
+  window.addEventListener("resize", () => { if (narrow() !== small) { small = narrow(); redraw(); } });
+
+  async function select() {
+    document.querySelectorAll("[data-pick]").forEach((chip) => {
+      chip.setAttribute("aria-pressed", String(shown[chip.dataset.pick].includes(chip.value)));
+    });
+    const all = ["variants", "seeds", "regimes"].every((kind) => shown[kind].length === page[kind].length);
+    document.getElementById("reset").disabled = all;
+    document.querySelectorAll("[data-variant],[data-seed],[data-regime]").forEach((item) => {
+      if (item.tagName === "TBODY" && item.closest("#comparisons-table")) return; // its own filter does both
+      const data = item.dataset;
+      const hidden = (data.variant !== undefined && !contrastShown(data.variant, data.reference)) ||
+        (data.seed !== undefined && !shown.seeds.includes(data.seed)) ||
+        (data.regime !== undefined && page.regimes.includes(data.regime) && !shown.regimes.includes(data.regime));
+      item.hidden = hidden;
+    });
+    filter();
+    for (const result of views.values()) {
+      const now = signals();
+      for (const [name, value] of Object.entries(now)) {
+        try { result.view.signal(name, value); } catch (error) { /* a chart without this selection */ }
+      }
+      await result.view.runAsync();
+    }
+    window.dispatchEvent(new Event("resize")); // a chart that was hidden has no width until it is shown
+    document.body.dataset.selected = JSON.stringify(shown);
+  }
+  const contrastShown = (variant, reference) => shown.variants.includes(variant) &&
+    (reference === undefined || reference === page.baseline || shown.variants.includes(reference));
+  document.querySelectorAll("[data-pick]").forEach((chip) => chip.addEventListener("click", (event) => {
+    const kind = chip.dataset.pick;
+    if (event.altKey || event.shiftKey) shown[kind] = [chip.value];
+    else if (shown[kind].includes(chip.value)) {
+      if (shown[kind].length === 1) shown[kind] = [...page[kind]];
+      else shown[kind] = shown[kind].filter((one) => one !== chip.value);
+    } else shown[kind] = page[kind].filter((one) => one === chip.value || shown[kind].includes(one));
+    select();
+  }));
+  document.getElementById("reset").addEventListener("click", () => {
+    for (const kind of ["variants", "seeds", "regimes"]) shown[kind] = [...page[kind]];
+    select();
+  });
+
+  /* ---- tables ---- */
+  const value = (cell) => {
+    const given = cell ? cell.dataset.value ?? cell.textContent.trim() : "";
+    return given === "" ? null : Number.isNaN(Number(given)) ? given.toLowerCase() : Number(given);
+  };
+  document.querySelectorAll("table.sortable").forEach((table) => {
+    const heads = [...table.tHead.rows[0].cells];
+    heads.forEach((head, column) => {
+      const button = head.querySelector("button");
+      if (!button) return;
+      button.addEventListener("click", () => {
+        const up = head.getAttribute("aria-sort") !== "ascending";
+        heads.forEach((other) => { if (other.querySelector("button")) other.setAttribute("aria-sort", "none"); });
+        head.setAttribute("aria-sort", up ? "ascending" : "descending");
+        const many = table.tBodies.length > 1;
+        const items = many ? [...table.tBodies] : [...table.tBodies[0].rows];
+        const key = (item) => value((many ? item.rows[0] : item).cells[column]);
+        items.sort((a, b) => {
+          const x = key(a), y = key(b);
+          if (x === null || y === null) return (x === null) - (y === null);
+          const order = typeof x === typeof y ? (x < y ? -1 : x > y ? 1 : 0) : typeof x === "number" ? -1 : 1;
+          return up ? order : -order;
+        });
+        const parent = many ? table : table.tBodies[0];
+        items.forEach((item) => parent.appendChild(item));
+      });
+    });
+  });
+  document.querySelectorAll(".more").forEach((button) => button.addEventListener("click", () => {
+    const open = button.getAttribute("aria-expanded") !== "true";
+    button.setAttribute("aria-expanded", String(open));
+    document.getElementById(button.getAttribute("aria-controls")).hidden = !open;
+  }));
+  const filters = [...document.querySelectorAll("#comparison-filters select")];
+  function filter() {
+    const table = document.getElementById("comparisons-table");
+    if (!table) return;
+    let seen = 0;
+    for (const body of table.tBodies) {
+      const chosenAway = filters.some((one) => one.value && body.dataset[one.name] !== one.value);
+      const data = body.dataset;
+      const away = !contrastShown(data.variant, data.reference) ||
+        (page.regimes.includes(data.regime) && !shown.regimes.includes(data.regime));
+      body.hidden = chosenAway || away;
+      seen += body.hidden ? 0 : 1;
+    }
+    document.getElementById("comparison-count").textContent = `${seen} of ${table.tBodies.length} comparisons`;
+  }
+  filters.forEach((one) => one.addEventListener("change", filter));
+
+  /* A link to a number leads to its row, even where a filter or a fold hides it. */
+  function follow() {
+    const target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+    if (!target) return;
+    if (target.tagName === "TBODY" && target.hidden) {
+      filters.forEach((one) => { one.value = ""; });
+      for (const kind of ["variants", "seeds", "regimes"]) shown[kind] = [...page[kind]];
+      select();
+    }
+    for (let fold = target.closest("details"); fold; fold = fold.parentElement.closest("details")) fold.open = true;
+    const more = target.querySelector(":scope > tr .more");
+    if (more && more.getAttribute("aria-expanded") === "false") more.click();
+    target.scrollIntoView({ block: "center" });
+  }
+  window.addEventListener("hashchange", follow);
+
+  /* ---- contents ---- */
+  const links = new Map([...document.querySelectorAll(".toc a")].map((link) => [link.hash.slice(1), link]));
+  const watcher = new IntersectionObserver((entries) => entries.forEach((entry) => {
+    if (!entry.isIntersecting || !links.has(entry.target.id)) return;
+    links.forEach((link) => link.removeAttribute("aria-current"));
+    links.get(entry.target.id).setAttribute("aria-current", "true");
+  }), { rootMargin: "-15% 0px -75% 0px" });
+  document.querySelectorAll("main > section").forEach((one) => watcher.observe(one));
+  const fold = document.querySelector(".toc details");
+  let wide = null;
+  const arrange = () => {
+    const now = window.innerWidth > 960;
+    if (now !== wide) { wide = now; fold.open = now; }
+  };
+  arrange();
+  window.addEventListener("resize", arrange);
+
+  filter();
+  redraw();
+  follow();
+})();

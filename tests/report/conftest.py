@@ -1,0 +1,71 @@
+"""A real browser for the pages: Debian's Chromium through playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+
+@dataclass
+class Visit:
+    """An open page with everything it said and asked for."""
+
+    page: Any
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+
+def _chromium() -> str | None:
+    return os.environ.get("ABLATIONLAB_CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Headless Chromium; without one these tests are skipped, unless ABLATIONLAB_REQUIRE_BROWSER=1 says they must run."""
+    must = os.environ.get("ABLATIONLAB_REQUIRE_BROWSER") == "1"
+    where = _chromium()
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        if must:
+            raise
+        pytest.skip("playwright is not installed: pip install 'ablationlab[dev]'")
+    if where is None:
+        if must:
+            pytest.fail("ABLATIONLAB_REQUIRE_BROWSER=1, but there is no chromium; Debian: apt install chromium")
+        pytest.skip("no chromium found: install it (Debian: apt install chromium) or set ABLATIONLAB_CHROMIUM")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Callable[..., Visit]]:
+    """Open an address and wait until its charts are drawn."""
+    contexts = []
+
+    def go(address: str, *, width: int = 1280, height: int = 900, dark: bool = False, ready: bool = True) -> Visit:
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            reduced_motion="reduce",
+        )
+        contexts.append(context)
+        made = Visit(context.new_page())
+        made.page.on("console", lambda message: made.said.append(f"{message.type}: {message.text}"))
+        made.page.on("pageerror", lambda error: made.said.append(f"error: {error}"))
+        made.page.on("request", lambda request: made.asked.append(request.url))
+        made.page.goto(address)
+        if ready:
+            made.page.wait_for_selector("body[data-ready]", state="attached", timeout=120_000)
+        return made
+
+    yield go
+    for context in contexts:
+        context.close()

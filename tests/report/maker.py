@@ -1,0 +1,192 @@
+"""Material with everything in it: probes, evaluation and a sweep beside the records of made-up runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ablationlab.report.make import with_analysis
+from ablationlab.report.material import Material, load_material
+from analysis.builder import build, outcome, study
+
+VARIANTS = ["none", "layernorm", "rmsnorm"]
+BLOCKS = ["input", "block-1", "block-2", "block-3"]
+
+
+def made(folder: Path, **changes: Any) -> Material:
+    """A finished, analyzed study of three variants in *folder*; *changes* go into the study."""
+    build(folder, study(**{"variants": VARIANTS, "seeds": [1, 2, 3, 4], **changes}))
+    return with_analysis(load_material(folder), say=lambda text: None)
+
+
+def full(folder: Path) -> Material:
+    """The same, in two regimes, with every optional part."""
+    plan = build(
+        folder,
+        study(
+            variants=VARIANTS,
+            seeds=[1, 2, 3, 4],
+            regimes={"hot": {"training": {"lr": 0.01}}},
+            criteria=[
+                {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05, "margin": 0.1},
+                {
+                    "metric": "validation_loss",
+                    "regime": "hot",
+                    "role": "primary",
+                    "smallest_effect": 0.05,
+                    "margin": 0.1,
+                },
+            ],
+        ),
+        outcomes=lambda v, r, s: None if (r, v) == ("hot", "none") and s < 4 else outcome(v, r, s),
+        curves=_curve,
+    )
+    for run in plan.runs:
+        write_probes(folder / "runs" / run.id / "probes.parquet", run.variant, run.seed)
+        (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(run.variant, run.seed)))
+    (folder / "evaluation").mkdir()
+    (folder / "evaluation" / "suite.json").write_text(json.dumps({"tasks": SUITE}))
+    material = with_analysis(load_material(folder), say=lambda text: None)
+    return dataclasses.replace(material, sweep=sweep(), interactions=None)
+
+
+def _curve(variant: str, regime: str, seed: int) -> list[float]:
+    rng = np.random.default_rng([seed, len(variant)])
+    losses = 1.5 + 2.7 * np.exp(-np.arange(60) / 11) + 0.04 * rng.standard_normal(60)
+    if regime == "hot" and variant == "none":
+        losses[40:44] += 3.0
+    return [float(loss) for loss in losses]
+
+
+def write_probes(path: Path, variant: str, seed: int) -> None:
+    rng = np.random.default_rng([seed, len(variant)])
+    rows: list[tuple[int, str, str, str | None, float | None, float]] = []
+    for step in (1, 20, 40, 60):
+        norm = (0.3 if variant == "none" else 11.0) + 0.01 * step + 0.05 * rng.standard_normal()
+        for group, factor in (("all", 1.0), ("alphabetic", 1.1), ("punctuation", 0.9), ("whitespace", 0.8)):
+            rows.append((step, "embedding-norm", "mean", group, None, norm * factor))
+        rows.append((step, "cosine", "mean", "tokens", None, 0.1 + 0.001 * step))
+        for depth, block in enumerate(BLOCKS):
+            rows.append((step, "cosine", "mean", block, None, 0.1 * depth + 0.02 * rng.random()))
+            rows.append((step, "residual", "norm", block, None, norm * (1 + depth)))
+        rows.append((step, "second-moment", "mean", "total", None, 1e-4 / step))
+        if variant != "none":
+            rows.append((step, "embedding-gain", "mean", "gain", None, 1 + 0.002 * step))
+            rows += [
+                (step, "embedding-gain", "value", "gain", float(d), 1 + 0.1 * rng.standard_normal()) for d in range(16)
+            ]
+    columns = list(zip(*rows, strict=True))
+    table = pa.table(
+        {
+            "step": pa.array(columns[0], pa.int32()),
+            "probe": pa.array(columns[1]).dictionary_encode(),
+            "measure": pa.array(columns[2]).dictionary_encode(),
+            "group": pa.array(columns[3]).dictionary_encode(),
+            "at": pa.array(columns[4], pa.float64()),
+            "value": pa.array(columns[5], pa.float64()),
+        }
+    )
+    failures = {"effective-rank": [40, "LinAlgError: no convergence"]} if seed == 2 else {}
+    pq.write_table(table.replace_schema_metadata({"failures": json.dumps(failures)}), path)
+
+
+SUITE = [
+    {
+        "task": "last-word",
+        "template": "plain",
+        "fewshot": shots,
+        "items": 200,
+        "chance": 0.25,
+        "meaning": "the word that ends the line",
+        "ngrams": {"unigram": 0.26, "bigram": 0.31, "trigram": 0.36},
+    }
+    for shots in (0, 2)
+]
+
+
+def evaluation(variant: str, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng([seed, len(variant), 7])
+    confidence = np.linspace(0.15, 0.75, 8)
+    temperatures = np.geomspace(0.5, 2, 11)
+    return {
+        "status": "evaluated",
+        "tokens": {
+            "position_edges": [0, 4, 8, 12, 16],
+            "loss_by_position": [3.0, 2.4, 2.2, 2.1 + 0.02 * rng.random()],
+            "calibration": {
+                "curve_confidence": confidence.tolist(),
+                "curve_accuracy": (confidence - 0.03 + 0.02 * rng.random(8)).tolist(),
+                "curve_count": [100] * 8,
+            },
+            "temperature": {
+                "temperatures": temperatures.tolist(),
+                "losses": (2.1 + 0.3 * np.log(temperatures * 1.04) ** 2).tolist(),
+                "best": 0.96,
+            },
+        },
+        "length": {"edges": [0, 8, 16, 24, 32], "losses": [2.6, 2.2, 2.3, "NaN"], "context": 16},
+        "tasks": [
+            {
+                "task": "last-word",
+                "template": template,
+                "fewshot": shots,
+                "weights": "final",
+                "items": 200,
+                "chance": 0.25,
+                "accuracy": 0.35 + 0.02 * rng.random() - (0.03 if variant != "none" else 0),
+                "task_hash": "ab" * 32,
+            }
+            for shots in (0, 2)
+            for template in ("plain", "asked")
+        ],
+    }
+
+
+def sweep() -> dict[str, Any]:
+    rng = np.random.default_rng(5)
+    rates = [3e-4, 1e-3, 3e-3, 1e-2]
+    points, curves, sensitivities, summaries = [], [], [], []
+    for variant in VARIANTS:
+        for lr in rates:
+            losses = [2.0 + abs(np.log10(lr / 1e-3)) * 0.4 + 0.05 * rng.random() for _ in range(4)]
+            bad = variant == "none" and lr == rates[-1]
+            for seed, loss in enumerate(losses, start=1):
+                points.append(
+                    {
+                        "run": f"{variant}-lr{lr:g}-s{seed}",
+                        "variant": variant,
+                        "lr": lr,
+                        "seed": seed,
+                        "state": "diverged" if bad and seed < 4 else "finished",
+                        "counted": 4.1 if bad and seed < 4 else loss,
+                        "unstable": bad and seed < 4,
+                        "why": "made up",
+                    }
+                )
+            mean = float(np.mean([p["counted"] for p in points[-4:]]))
+            curves.append({"variant": variant, "lr": lr, "n": 4, "mean": mean, "low": mean - 0.1, "high": mean + 0.1})
+        for seed in range(1, 5):
+            sensitivities.append(
+                {"variant": variant, "seed": seed, "sensitivity": 0.3 + 0.1 * rng.random(), "best_lr": 1e-3}
+            )
+        summaries.append({"variant": variant, "n": 4, "mean": 0.35, "low": 0.3, "high": 0.4})
+    best = [
+        {"variant": v, "lr": 1e-3, "mean_loss": 2.02, "chosen_on": [11], "judged_on": [1, 2], "edge": False, "why": ""}
+        for v in VARIANTS
+    ]
+    return {
+        "metric": "validation_loss",
+        "rates": rates,
+        "points": points,
+        "curves": curves,
+        "sensitivities": sensitivities,
+        "summaries": summaries,
+        "best": best,
+        "notes": ["A note of the sweep."],
+    }

@@ -1,0 +1,218 @@
+"""The charts: what is drawn is what was recorded; what is not there is not drawn."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
+from ablationlab.report.charts.diagnostics import diagnostics
+from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
+from ablationlab.report.charts.words import alike, amount, digits, p_words, share, signed
+from ablationlab.report.figures import Figures, draw_figures, save_figures
+from ablationlab.report.material import Material, load_material
+from ablationlab.stats import detectable_effect
+from analysis.builder import build, study
+from report.maker import full, made
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return made(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture(scope="module")
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    return full(tmp_path_factory.mktemp("full"))
+
+
+@pytest.fixture(scope="module")
+def drawn(rich: Material) -> Figures:
+    return draw_figures(rich)
+
+
+def table(figure: Any, *columns: str) -> list[dict[str, Any]]:
+    """The first table of a figure that has these columns."""
+    return next(rows for rows in figure.data.values() if rows and set(columns) <= set(rows[0]))
+
+
+def test_paired_differences_are_those_of_the_records(material: Material):
+    figure = paired.differences(material)[0]
+    points = {(row["variant"], row["seed"]): row["delta"] for row in table(figure, "seed", "delta")}
+    for run in material.runs:
+        if run.variant != "none":
+            base = material.run_of("none", run.regime, run.seed)
+            expected = run.metric("validation_loss") - base.metric("validation_loss")
+            assert points[run.variant, str(run.seed)] == pytest.approx(expected)
+    band = table(figure, "low", "high")
+    assert (band[0]["low"], band[0]["high"]) == (-0.05, 0.05)
+
+
+def test_curves_hold_every_step_of_every_run(material: Material):
+    figure = next(f for f in curves.curves(material) if f.key == "curve-loss")
+    drawn = table(figure, "run", "step", "y")
+    assert len(drawn) == 12 * 60
+    run = material.runs[0]
+    mine = [row["y"] for row in drawn if row["run"] == run.id]
+    np.testing.assert_allclose(mine, run.curves["loss"], rtol=1e-4)
+
+
+def test_the_gap_is_paired_by_seed_and_step(material: Material):
+    figure = next(f for f in curves.curves(material) if f.key == "curve-gap")
+    drawn = table(figure, "run", "step", "y")
+    assert {row["variant"] for row in drawn} == {"layernorm", "rmsnorm"}
+    # The made-up curves depend on the seed alone, so a true pair differs by nothing.
+    assert max(abs(row["y"]) for row in drawn) == 0
+
+
+def test_thinning_keeps_ends_spikes_and_the_budget():
+    steps = list(range(1, 100_001))
+    kept = thinned(steps, 500, keep=[777, 778])
+    assert len(kept) <= 502
+    assert {1, 100_000, 777, 778} <= set(kept)
+    assert kept == sorted(set(kept))
+    assert max(np.diff(kept)) <= 202
+    assert thinned([1, 2, 3], 500) == [1, 2, 3]
+
+
+def test_power_is_the_statistics_own(material: Material):
+    figure = power.power(material)[0]
+    part = material.analysis.power[0]
+    one = material.comparison(part.comparison)
+    lines = [row for row in table(figure, "seeds", "effect", "contrast") if row["variant"] == one.variant]
+    at = next(row for row in lines if row["seeds"] == part.n)
+    assert at["effect"] == pytest.approx(part.detectable_80)
+    other = next(row for row in lines if row["seeds"] == 20)
+    assert other["effect"] == pytest.approx(detectable_effect(20, alpha=part.alpha) * part.delta_sd)
+
+
+def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Material):
+    drawn = tradeoff.plane_rows(rich)
+    assert {(row["variant"], row["regime"]) for row in drawn} == {
+        (v, r) for v in ("layernorm", "rmsnorm") for r in ("default", "hot")
+    }
+    hot = next(row for row in drawn if row["regime"] == "hot")
+    assert hot["gain"] == 100
+    assert 0 < hot["gain_low"] < 100
+    verdict = next(v for v in rich.verdict.verdicts if (v.variant, v.regime) == (hot["variant"], "hot"))
+    assert hot["cost"] == verdict.trade_off.costs[0].estimate
+
+
+def test_the_map_tells_how_runs_ended(rich: Material):
+    figure = stability.ends(rich)[0]
+    ends = {(row["variant"], row["regime"], row["seed"]): row["end"] for row in table(figure, "end")}
+    assert ends["none", "hot", "1"] == "diverged"
+    assert ends["none", "hot", "4"] == "spiked"
+    assert ends["layernorm", "hot", "1"] == "steady"
+
+
+def test_sweeps_count_unstable_runs_by_rate(rich: Material):
+    cells = {(row["variant"], row["rate"]): row["text"] for row in table(sweeps.divergence_map(rich)[0], "text")}
+    assert cells["none", "0.01"] == "3/4"
+    assert cells["layernorm", "0.01"] == "0/4"
+    assert len(sweeps.sweep_curves(rich)) == len(sweeps.sensitivity(rich)) == 1
+
+
+def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Material):
+    figures, failures = diagnostics(rich)
+    keys = {figure.key for figure in figures}
+    assert {"probe-embedding-norm-default", "probe-residual-depth-hot", "probe-embedding-gain-values-default"} <= keys
+    assert any("step 40: LinAlgError" in text for text in failures["effective-rank"])
+    depth = next(f for f in figures if f.key == "probe-residual-depth-default")
+    assert {row["place"] for row in table(depth, "place")} == {0, 1, 2, 3}
+    assert {row["step"] for row in table(depth, "place")} == {60}
+
+
+def test_evaluation_averages_templates_and_shows_chance(rich: Material):
+    drawn = evaluation.task_rows(rich, "default")
+    run = next(one for one in rich.runs if one.id == drawn[0]["run"])
+    mine = [t["accuracy"] for t in run.evaluation["tasks"] if t["fewshot"] == 0]
+    assert drawn[0]["accuracy"] == pytest.approx(100 * sum(mine) / len(mine))
+    levels = {row["level"] for row in evaluation.reference_rows(rich, "default")}
+    assert levels == {"chance", "unigram", "bigram", "trigram"}
+    assert len(evaluation.reliability(rich)) == len(evaluation.temperature(rich)) == 2
+
+
+def test_what_is_not_there_is_not_drawn(tmp_path: Path):
+    build(tmp_path, study(), only=lambda run: False)
+    assert draw_figures(load_material(tmp_path)).every() == ()
+
+
+def test_colours_follow_variants_everywhere(rich: Material, drawn: Figures):
+    given = colours(rich)
+    assert list(given) == ["none", "layernorm", "rmsnorm"]
+    assert len(set(given.values())) == 3
+    for figure in drawn.every():
+        for scale in _scales(figure.bare()):
+            if scale.get("domain") == list(given) and str(scale["range"][0]).startswith("#"):
+                assert scale["range"] == list(given.values())
+
+
+def _scales(spec: Any) -> list[dict[str, Any]]:
+    if isinstance(spec, dict):
+        own = [spec["scale"]] if isinstance(spec.get("scale"), dict) else []
+        return own + [scale for value in spec.values() for scale in _scales(value)]
+    return [scale for value in spec for scale in _scales(value)] if isinstance(spec, list) else []
+
+
+def test_dark_colours_are_exchanged_one_for_one(material: Material):
+    figure = paired.differences(material)[0]
+    text = str(recoloured(figure.bare()))
+    assert HUES[1][1] in text
+    assert HUES[1][0] not in text
+    assert len(set(DARK_OF.values())) == len(DARK_OF)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize(("ground", "place"), [("#fbfaf7", 0), ("#0f1317", 1)])
+def test_every_hue_stands_out_from_its_ground(ground: str, place: int):
+    for pair in HUES:
+        light, dark = sorted((luminance(ground), luminance(pair[place])), reverse=True)
+        assert (light + 0.05) / (dark + 0.05) >= 3
+
+
+def test_axes_are_titled(drawn: Figures):
+    for figure in drawn.every():
+        titled = str(figure.bare())
+        assert "'title': '" in titled, figure.key
+        assert figure.caption.endswith(".")
+        assert figure.alt
+
+
+def test_figures_become_files(material: Material, tmp_path: Path):
+    figures = draw_figures(material)
+    few = dataclasses.replace(figures, by_section={"power": figures.by_section["power"]})
+    save_figures(material, tmp_path, figures=few)
+    assert (tmp_path / "power.pdf").read_bytes().startswith(b"%PDF")
+    assert (tmp_path / "power.png").read_bytes().startswith(b"\x89PNG")
+    assert "<svg" in (tmp_path / "power.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (digits(0.12068), "0.121"),
+        (digits(-1234567.0), "−1.23e6"),
+        (digits(float("nan")), "NaN"),
+        (digits(0.0), "0"),
+        (signed(0.5), "+0.500"),
+        (alike(0.1167, 0.1246, 0.1207), ("+0.1207", "+0.1167", "+0.1246")),
+        (alike(-1e-9, 0.02, -1e-9)[1], "0.000"),
+        (p_words(3e-7), "< 0.0001"),
+        (p_words(0.03), "0.030"),
+        (p_words(None), "–"),
+        (share(-0.434), "−43\N{NARROW NO-BREAK SPACE}%"),
+        (amount(614_400), "614\N{NO-BREAK SPACE}k"),
+    ],
+)
+def test_numbers_are_written_for_people(shown: Any, expected: Any):
+    assert shown == expected

@@ -1,0 +1,411 @@
+"""The page, in a real browser: quiet, offline, readable, and every control does what it says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ablationlab.errors import RecordError, StorageError
+from ablationlab.report.make import make_report, with_analysis
+from ablationlab.report.material import load_material
+from ablationlab.report.page import page_html, write_page
+from ablationlab.report.page.build import SECTIONS
+from ablationlab.report.page.embed import by_column, json_for_script, policy
+from analysis.builder import build, outcome, study
+from report.maker import full, made
+
+EVIL = "<script>alert(1)</script><!-- <img src=x onerror=alert(2)> {{ 7*7 }} \"'&"
+ORDER = [
+    "verdict",
+    "tradeoff",
+    "paired",
+    "curves",
+    "comparisons",
+    "stability",
+    "diagnostics",
+    "evaluation",
+    "calibration",
+    "power",
+    "controls",
+    "runs",
+]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a finished study with nothing optional."""
+    folder = tmp_path_factory.mktemp("small")
+    return write_page(made(folder), folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of a study in two regimes with every optional part."""
+    folder = tmp_path_factory.mktemp("whole")
+    return write_page(full(folder), folder)
+
+
+def test_it_loads_without_a_word_and_without_a_request(visit: Callable[..., Any], whole: Path):
+    seen = visit(whole.as_uri(), dark=True)
+    assert seen.said == []
+    assert seen.asked == [whole.as_uri()]
+    drawn = seen.page.locator(".plot svg.marks").count()
+    assert drawn == seen.page.locator("[data-chart]").count() > 30
+
+
+def test_sections_stand_in_the_order_of_the_questions(visit: Callable[..., Any], small: Path):
+    seen = visit(small.as_uri(), ready=False)
+    found = seen.page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
+    assert found == ORDER == [key for key, _ in SECTIONS]
+    for empty in ("diagnostics", "evaluation", "calibration"):
+        assert seen.page.locator(f"#{empty} .none").count() >= 1
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_never_scrolls_sideways(visit: Callable[..., Any], small: Path, whole: Path, dark: bool):
+    seen = visit((small if dark else whole).as_uri(), width=390, height=844, dark=dark)
+    extra = seen.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert extra == 0
+    assert seen.said == []
+    widest = seen.page.eval_on_selector_all(".plot svg.marks", "all => Math.max(...all.map(one => one.clientWidth))")
+    assert 0 < widest <= 390
+
+
+def _column(page: Any, place: int) -> list[str]:
+    return page.eval_on_selector_all(
+        "#comparisons-table > tbody:not([hidden]) > tr:first-child",
+        f"all => all.map(row => row.cells[{place}].dataset.value ?? row.cells[{place}].textContent.trim())",
+    )
+
+
+def test_sorting_orders_by_number_and_says_so(visit: Callable[..., Any], whole: Path):
+    page = visit(whole.as_uri(), ready=False).page
+    head = page.locator("#comparisons-table thead th", has_text="difference")
+    head.locator("button").focus()
+    page.keyboard.press("Enter")
+    assert head.get_attribute("aria-sort") == "ascending"
+    up = [float(value) for value in _column(page, 5) if value]
+    assert up == sorted(up)
+    assert len(up) > 5
+    head.locator("button").click()
+    assert head.get_attribute("aria-sort") == "descending"
+    assert [float(value) for value in _column(page, 5) if value] == sorted(up, reverse=True)
+    others = page.eval_on_selector_all("#comparisons-table thead th[aria-sort=none]", "all => all.length")
+    assert others == 7
+
+
+def test_filters_leave_what_they_name(visit: Callable[..., Any], whole: Path):
+    page = visit(whole.as_uri(), ready=False).page
+    total = page.locator("#comparisons-table > tbody").count()
+    shown = page.locator("#comparisons-table > tbody:not([hidden])")
+    page.select_option("#comparison-filters select[name=metric]", "validation_loss")
+    page.select_option("#comparison-filters select[name=regime]", "hot")
+    metrics = shown.evaluate_all("all => all.map(one => [one.dataset.metric, one.dataset.regime])")
+    assert metrics == [["validation_loss", "hot"]] * 2
+    assert page.locator("#comparison-count").text_content() == f"2 of {total} comparisons"
+    page.select_option("#comparison-filters select[name=regime]", "")
+    page.select_option("#comparison-filters select[name=metric]", "")
+    page.select_option("#comparison-filters select[name=standing]", "exploratory")
+    assert 0 < shown.count() < total
+    assert set(shown.evaluate_all("all => all.map(one => one.className)")) == {"exploratory"}
+
+
+def _marks(page: Any, key: str, kind: str) -> int:
+    return page.locator(f'[data-chart="{key}"] svg.marks .mark-{kind} path').count()
+
+
+def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri()).page
+    statistics = page.locator("#comparisons-table .c-diff").all_text_contents()
+    points = _marks(page, "slopes", "symbol")
+    assert points == 3 * 4
+    page.locator("[data-pick=variants][value=rmsnorm]").click()
+    page.wait_for_selector("body[data-selected]", state="attached")
+    assert page.locator("[data-pick=variants][value=rmsnorm]").get_attribute("aria-pressed") == "false"
+    assert _marks(page, "slopes", "symbol") == 2 * 4
+    assert page.locator("#runs-table > tbody:not([hidden])").count() == 2 * 4
+    rows = page.eval_on_selector_all(
+        "#comparisons-table > tbody:not([hidden])", "all => all.map(one => one.dataset.variant)"
+    )
+    assert set(rows) == {"layernorm"}
+    assert page.locator(".verdict:not([hidden])").count() == 1
+    page.locator("[data-pick=seeds][value='2']").click()
+    page.wait_for_selector("""body[data-selected*='"seeds":["1","3","4"]']""", state="attached")
+    assert page.locator("#comparisons-table .c-diff").all_text_contents() == statistics
+    assert _marks(page, "slopes", "symbol") == 2 * 3
+    assert _marks(page, "spikes", "symbol") == 2 * 3
+    assert page.locator("#runs-table > tbody:not([hidden])").count() == 2 * 3
+    page.locator("#reset").click()
+    page.wait_for_selector("""body[data-selected*='"seeds":["1","2","3","4"]']""", state="attached")
+    assert _marks(page, "slopes", "symbol") == points
+    assert page.locator("#reset").is_disabled()
+
+
+def test_a_single_seed_can_be_followed_under_the_pointer(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri()).page
+    page.locator('[data-chart="curve-loss"]').scroll_into_view_if_needed()
+    box = page.locator('[data-chart="curve-loss"] svg.marks').bounding_box()
+    tip = page.locator("#vg-tooltip-element.visible")
+    for height in range(40, int(box["height"]) - 40, 4):
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + height)
+        if tip.count():
+            break
+    assert "seed" in tip.inner_text()
+    page.wait_for_timeout(300)
+    strong = page.eval_on_selector_all(
+        '[data-chart="curve-loss"] svg.marks path',
+        "all => all.filter(one => one.getAttribute('stroke-opacity') === '1').length",
+    )
+    assert strong >= 1
+
+
+def test_numbers_lead_to_where_they_come_from(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri(), ready=False).page
+    link = page.locator(".verdict .facts a").first
+    target = link.get_attribute("href")
+    link.click()
+    detail = page.locator(f"{target}-more")
+    detail.wait_for(state="visible")
+    assert "validation_loss/default/layernorm:none" in detail.inner_text()
+    run = detail.locator("a[href^='#r']").first
+    opened = run.get_attribute("href")
+    run.click()
+    files = page.locator(f"{opened}-more a")
+    files.first.wait_for(state="visible")
+    for address in files.evaluate_all("all => all.map(one => one.getAttribute('href'))"):
+        assert (small.parent / address).is_file()
+
+
+def test_theme_and_keyboard(visit: Callable[..., Any], small: Path):
+    seen = visit(small.as_uri())
+    page = seen.page
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.locator("#theme").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    page.wait_for_timeout(500)
+    unreached = page.evaluate(
+        "[...document.querySelectorAll('button, select, a[href], .scroll')].filter(one => one.tabIndex < 0).length"
+    )
+    assert unreached == 0
+    nameless = page.evaluate(
+        "[...document.querySelectorAll('main button, main select')].filter("
+        "one => !one.textContent.trim() && !one.labels?.length).length"
+    )
+    assert nameless == 0
+    assert page.locator("svg.marks:not([aria-label])").count() == 0
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A study whose every free text is markup."""
+    folder = tmp_path_factory.mktemp("hostile")
+    build(folder, study(name=EVIL, question=f"Is {EVIL} shown?", seeds=[1, 2, 3]))
+    material = with_analysis(load_material(folder), say=lambda text: None)
+    runs = tuple(dataclasses.replace(run, id=f"{EVIL}{run.seed}", variant=run.variant + EVIL) for run in material.runs)
+    plan = material.plan.model_copy(
+        update={"study": {**material.plan.study, "variants": [EVIL, "none", "layernorm" + EVIL]}}
+    )
+    sweep = {"notes": [EVIL], "best": [], "curves": [{"variant": EVIL, "lr": 0.1, "mean": 1, "low": 1, "high": 2}]}
+    return write_page(dataclasses.replace(material, runs=runs, plan=plan, sweep=sweep), folder)
+
+
+def test_markup_in_names_shows_as_text(visit: Callable[..., Any], hostile: Path):
+    seen = visit(hostile.as_uri())
+    dialogs = []
+    seen.page.on("dialog", lambda dialog: dialogs.append(dialog.message))
+    assert seen.page.locator("h1").text_content() == EVIL
+    assert seen.page.title().startswith(EVIL[:20])
+    assert EVIL in seen.page.locator(".question").text_content()
+    assert seen.page.locator("[data-pick=variants]").nth(1).text_content() == EVIL
+    assert seen.page.locator("main img, header img").count() == 0
+    assert seen.page.locator("script").count() == 4
+    assert dialogs == []
+    # Charts whose every mark is of an unknown variant are empty, which Vega warns of.
+    assert [text for text in seen.said if not text.startswith("warning: WARN Infinite extent")] == []
+    assert seen.asked == [hostile.as_uri()]
+
+
+def test_json_inside_a_script_cannot_end_it():
+    text = json_for_script({"a": "</script><!--<script>\u2028&"})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"a": "</script><!--<script>\u2028&"}
+
+
+def test_the_policy_allows_these_scripts_and_no_network():
+    import base64
+    import hashlib
+
+    found = policy("let a = 1")
+    digest = base64.b64encode(hashlib.sha256(b"let a = 1").digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in found
+    assert found.startswith("default-src 'none'")
+    for word in ("connect-src", "unsafe-eval", "http", "*"):
+        assert word not in found
+
+
+def test_columns_hold_what_the_rows_held():
+    rows = [{"a": 1.5, "b": "x"}, {"a": float("nan"), "b": "x"}, {"b": "y", "c": None}]
+    found = by_column(rows)
+    assert found["length"] == 3
+    assert found["columns"]["a"]["values"] == [1.5, None, None]
+    column = found["columns"]["b"]
+    assert [column["words"][place] for place in column["at"]] == ["x", "x", "y"]
+
+
+def test_a_changed_record_changes_the_page(tmp_path: Path):
+    made(tmp_path)
+    before = page_html(load_material(tmp_path), tmp_path)
+    run = next((tmp_path / "runs").glob("default-layernorm-s1*")) / "result.json"
+    record = json.loads(run.read_text())
+    record["metrics"]["validation_loss"] = 1.2345
+    run.write_text(json.dumps(record))
+    said: list[str] = []
+    make_report(tmp_path, parts=["page"], say=said.append)
+    after = (tmp_path / "report.html").read_text()
+    assert "1.2345" in after
+    assert "1.2345" not in before
+    assert any("made anew" in text for text in said)
+
+
+def test_a_half_finished_study_is_marked_interim(visit: Callable[..., Any], tmp_path: Path):
+    build(tmp_path, study(), only=lambda run: run.seed <= 3)
+    said: list[str] = []
+    make_report(tmp_path, parts=["page", "tables"], say=said.append)
+    assert any(text.startswith("Interim: 6 of 10 runs") for text in said)
+    page = visit((tmp_path / "report.html").as_uri(), ready=False).page
+    assert "Interim: 6 of 10 runs have ended" in page.locator("#interim").inner_text()
+    assert page.locator(".verdict .tag").first.inner_text() == "interim, no inference"
+    assert page.locator("#runs-table td", has_text="waiting").count() == 4
+
+
+def test_a_study_without_a_finished_run_has_a_page(tmp_path: Path):
+    build(tmp_path, study(), only=lambda run: False)
+    text = make_report(tmp_path, parts=["page"], say=lambda text: None)[0].read_text()
+    assert "No run has ended yet" in text
+
+
+def test_a_damaged_record_is_named_and_the_rest_is_shown(tmp_path: Path):
+    build(tmp_path, study())
+    broken = sorted((tmp_path / "runs").iterdir())[0]
+    (broken / "result.json").write_text("{ not json")
+    said: list[str] = []
+    written = make_report(tmp_path, parts=["page", "tables", "paper"], say=said.append)
+    assert any(f"runs/{broken.name}/result.json" in text for text in said)
+    text = written[0].read_text()
+    assert f"runs/{broken.name}/result.json" in text
+    assert "9 of 10" in text
+    assert any(text.startswith("No paper") for text in said)
+
+
+@pytest.mark.parametrize(
+    ("damage", "name"),
+    [
+        (lambda path: path.write_text(path.read_text().replace('"step":30,', '"step":"x",')), "metrics.jsonl"),
+        (lambda path: path.write_text('{"kind": "other"}\n'), "metrics.jsonl"),
+        (lambda path: path.write_text(path.read_text() + '{"step": 61, "lo'), None),
+    ],
+)
+def test_damaged_curves_are_named_and_a_torn_last_line_is_no_damage(tmp_path: Path, damage: Any, name: str | None):
+    build(tmp_path, study())
+    folder = sorted((tmp_path / "runs").iterdir())[0]
+    damage(folder / "metrics.jsonl")
+    found = load_material(tmp_path).problems
+    assert [one.file for one in found] == ([f"runs/{folder.name}/{name}"] if name else [])
+
+
+def test_arms_that_do_not_match_are_refused_on_the_page_too(tmp_path: Path):
+    made(tmp_path)
+    run = next((tmp_path / "runs").glob("default-layernorm-s1*")) / "run.json"
+    record = json.loads(run.read_text())
+    run.write_text(json.dumps({**record, "data_order_hash": "another"}))
+    (tmp_path / "analysis.json").unlink()
+    written = make_report(tmp_path, parts=["page"], say=lambda text: None)
+    text = written[0].read_text()
+    assert "cannot be made from these records" in text
+    assert 'class="verdict"' not in text
+
+
+def test_what_is_no_results_folder_is_refused(tmp_path: Path):
+    with pytest.raises(RecordError, match=r"neither plan\.lock nor analysis\.json"):
+        make_report(tmp_path, say=lambda text: None)
+    with pytest.raises(RecordError, match="no such folder"):
+        make_report(tmp_path / "nowhere", say=lambda text: None)
+    (tmp_path / "plan.lock").write_text("{}")
+    with pytest.raises(RecordError, match=r"plan\.lock"):
+        make_report(tmp_path, say=lambda text: None)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path):
+    made(tmp_path / "results")
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StorageError, match="file"):
+        make_report(tmp_path / "results", tmp_path / "file", parts=["page"], say=lambda text: None)
+
+
+def test_links_hold_when_the_report_lies_elsewhere(tmp_path: Path):
+    material = made(tmp_path / "results")
+    path = write_page(material, tmp_path / "elsewhere")
+    assert "../results/runs/" in path.read_text()
+
+
+def test_a_table_of_runs_has_a_page(tmp_path: Path):
+    from ablationlab.analysis import TableOptions, analyze, read_table
+    from ablationlab.verdict import decide
+
+    rows = ["variant,seed,metric,value"]
+    rng = np.random.default_rng(0)
+    rows += [f"{v},{s},val_loss,{2 + rng.normal(0, 0.1) + (v == 'b')}" for s in range(5) for v in ("a", "b")]
+    (tmp_path / "runs.csv").write_text("\n".join(rows) + "\n")
+    options = TableOptions.checked(baseline="a", primary="val_loss", lower=("val_loss",))
+    analysis = analyze(read_table(tmp_path / "runs.csv", options))
+    analysis.replace(tmp_path / "analysis.json")
+    decide(analysis).replace(tmp_path / "verdict.json")
+    text = make_report(tmp_path, parts=["page"], say=lambda text: None)[0].read_text()
+    assert "Keep the baseline (a)." in text
+    assert "No records of runs in this folder" in text
+
+
+def test_a_thousand_runs_still_make_a_page(visit: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("os.fsync", lambda handle: None)  # two thousand waits for the disk prove nothing here
+    seeds = list(range(1, 335))
+    build(tmp_path, study(variants=["none", "layernorm", "rmsnorm"], seeds=seeds), outcomes=outcome)
+    written = make_report(tmp_path, parts=["page"], say=lambda text: None)
+    assert len(load_material(tmp_path).runs) == 1002
+    assert written[0].stat().st_size < 10e6
+    seen = visit(written[0].as_uri())
+    assert seen.said == []
+    assert seen.page.locator("#runs-table > tbody").count() == 1002
+    assert "steps are drawn" in seen.page.locator("#fig-curve-loss figcaption").inner_text()
+
+
+def test_run_ends_with_the_report_and_repeats_it_byte_for_byte(
+    tmp_path: Path, ablationlab: Callable[..., Any], study_file: Callable[..., Path]
+):
+    words = ["run", study_file(), "--out", tmp_path / "out", "--workers", "1", "--device", "cpu", "--report"]
+    first = ablationlab(*words)
+    assert first.returncode == 0, first.stderr
+    for name in ("report.html", "paper.pdf", "tables", "figures", "statistics.md"):
+        assert (tmp_path / "out" / name).exists(), first.stdout
+    assert "report.html" in first.stdout
+    before = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert ablationlab(*words).returncode == 0
+    after = {path: path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert [path.name for path in after if after[path] != before.get(path)] == []
+
+
+def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, ablationlab: Callable[..., Any]):
+    made(tmp_path / "results")
+    good = ablationlab("report", tmp_path / "results", "--only", "page", "--out", tmp_path / "there")
+    assert (good.returncode, (tmp_path / "there" / "report.html").is_file()) == (0, True)
+    bad = ablationlab("report", tmp_path)
+    assert bad.returncode == 2
+    assert "neither plan.lock nor analysis.json" in bad.stderr
+    assert "Traceback" not in bad.stderr

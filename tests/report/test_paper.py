@@ -1,0 +1,461 @@
+"""The paper: its numbers are those of the records, its text survives any name, every decision reads, the bytes repeat."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pymupdf
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ablationlab.errors import RecordError, StorageError
+from ablationlab.pipeline import conclude
+from ablationlab.report.material import load_material
+from ablationlab.report.paper import write_paper
+from ablationlab.report.paper.facts import Facts
+from ablationlab.report.paper.methods import formula
+from ablationlab.report.paper.typst import Typst, code, escape, literal, say
+from ablationlab.report.paper.write import compiled, paper_source, references
+from ablationlab.variants import VARIANTS
+from analysis.builder import CRITERIA, build, calm, outcome, study
+
+EVIL = "#panic() *x* _y_ @z $ `c` <l> [b] // /* ~ \\ \"q\" 'r' -- ... = 1. + #{sys}"
+
+
+def squeezed(text: str) -> str:
+    """Without spaces and hyphens, where lines may have been broken."""
+    return re.sub(r"[\s\u00ad-]", "", text)
+
+
+class Words(str):
+    """The text of a paper; a phrase is in it wherever its lines were broken."""
+
+    __slots__ = ()
+
+    def __contains__(self, phrase: str) -> bool:
+        return squeezed(phrase) in squeezed(self)
+
+
+def text_of(pdf: bytes | Path) -> Words:
+    """The text of a PDF on one line."""
+    opened = pymupdf.open(stream=pdf) if isinstance(pdf, bytes) else pymupdf.open(pdf)
+    with opened as document:
+        text = " ".join(page.get_text() for page in document)
+    return Words(re.sub(r"\s+", " ", text))
+
+
+def prose(folder: Path) -> Words:
+    """The text of a folder's paper, compiled without its figures."""
+    source = folder / "paper.typ"
+    source.write_text(paper_source(load_material(folder)))
+    (folder / "references.bib").write_text(references())
+    return text_of(compiled(source))
+
+
+def made(folder: Path, **options: Any) -> Path:
+    """A results folder with its conclusions."""
+    build(folder, **options)
+    conclude(folder)
+    return folder
+
+
+def shifted(by: float, spread: float = 0.01) -> Callable[[str, str, int], dict[str, float]]:
+    """Outcomes in which layernorm differs from the baseline by *by*, give or take *spread*."""
+
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
+        loss = 2.0 + 0.05 * seed + ((by + spread * (-1) ** seed * (1 + seed / 10)) if variant == "layernorm" else 0.0)
+        return {"validation_loss": loss, "perplexity": math.exp(loss)}
+
+    return outcomes
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A whole paper of a study in which the variant is better, with its figures."""
+    folder = made(tmp_path_factory.mktemp("finished"))
+    write_paper(load_material(folder), folder)
+    return folder
+
+
+def test_the_paper_has_all_its_parts(finished):
+    text = text_of(finished / "paper.pdf")
+    for heading in (
+        "Abstract",
+        "1 Introduction",
+        "2 Related work",
+        "3 Methods",
+        "4 Results",
+        "5 Discussion",
+        "6 Limits",
+        "7 Reproducibility",
+        "References",
+    ):
+        assert heading in text
+    assert "Figure 1" in text
+    plan = json.loads((finished / "plan.lock").read_text())
+    assert plan["plan_hash"] in text
+
+
+def test_no_word_of_the_machinery_is_left_in_the_text(finished):
+    text = text_of(finished / "paper.pdf")
+    assert not re.findall(r"\bNone\b(?! (?:of|from|was))|\bnan\b|[{}]|\binf\b|Typst|\bTrue\b|\bFalse\b", text)
+
+
+def test_a_changed_record_changes_the_number_in_the_pdf(tmp_path):
+    folder = made(tmp_path)
+    before = prose(folder)
+    analysis = json.loads((folder / "analysis.json").read_text())
+    delta = next(c for c in analysis["comparisons"] if c["id"] == "validation_loss/default/layernorm:none")["delta"]
+    assert f"{abs(delta):.3f}" in before
+    for path in (folder / "runs").glob("*layernorm*/result.json"):
+        record = json.loads(path.read_text())
+        record["metrics"]["validation_loss"] += 0.0625
+        path.write_text(json.dumps(record))
+    with pytest.raises(RecordError, match="not that of the records"):
+        write_paper(load_material(folder), folder)
+    conclude(folder)
+    after = prose(folder)
+    assert f"{abs(delta + 0.0625):.3f}" in after
+    assert f"{abs(delta):.3f}" not in after
+
+
+def test_the_same_records_give_the_same_bytes(finished, tmp_path):
+    copy = shutil.copytree(finished, tmp_path / "copy")
+    for name in ("paper.pdf", "paper.typ", "references.bib", "figures"):
+        target = copy / name
+        shutil.rmtree(target) if target.is_dir() else target.unlink()
+    write_paper(load_material(copy), copy)
+    for name in ("paper.typ", "paper.pdf"):
+        assert (copy / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_the_source_compiles_as_it_stands_somewhere_else(finished, tmp_path):
+    for name in ("paper.typ", "references.bib"):
+        shutil.copy(finished / name, tmp_path)
+    shutil.copytree(finished / "figures", tmp_path / "figures")
+    assert compiled(tmp_path / "paper.typ") == (finished / "paper.pdf").read_bytes()
+    assert "@preview" not in (finished / "paper.typ").read_text()
+
+
+def test_markup_in_names_comes_out_as_text(tmp_path):
+    folder = made(tmp_path, made=study(name=EVIL, question=f"Is {EVIL} text?"))
+    text = prose(folder)
+    plain = re.sub(r"\s", "", text)
+    assert f"Is {EVIL} text?" in text
+    # The name stands in the byline and above every page but the first.
+    assert plain.count(re.sub(r"\s", "", EVIL)) >= 3
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(
+        st.text(
+            st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_categories=("Cc", "Cs", "Cf", "Cn", "Mn"))
+        ),
+        min_size=20,
+        max_size=20,
+    )
+)
+def test_any_text_survives_escaping(tmp_path_factory, texts):
+    source = tmp_path_factory.mktemp("escape") / "t.typ"
+    # One text a page, so that what comes back can be told apart; a sentence after it proves that nothing leaked.
+    pages = [
+        f"{escape(text)} end\n#pagebreak()\n#emph[x]{escape(text)}\n#pagebreak()\n#text[{escape(text)}]"
+        for text in texts
+    ]
+    source.write_text("#set page(width: 2000pt)\n#set text(hyphenate: false)\n" + "\n#pagebreak()\n".join(pages))
+    with pymupdf.open(stream=compiled(source)) as document:
+        assert len(document) == 3 * len(texts)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "= heading",
+        "- item",
+        "+ item",
+        "/ term: x",
+        "1. item",
+        "// comment",
+        "a /* b",
+        "https://x.y/z",
+        "a--b",
+        "x...",
+        "(x)",
+        ".len()",
+        "-5",
+        "; x",
+        "a\nb",
+        "a\u2028= b",
+        EVIL,
+    ],
+)
+def test_every_sign_that_means_something_to_typst_is_shown(tmp_path, text):
+    source = tmp_path / "t.typ"
+    source.write_text(f"#set page(width: 2000pt)\n{escape(text)}\n\n#strong[]{escape(text)}")
+    shown = re.sub(r"\s+", " ", text_of(compiled(source))).strip()
+    plain = re.sub(r"[\s\u2028]+", " ", text)
+    assert shown == f"{plain} {plain}"
+
+
+def test_literals_and_names_cannot_be_left():
+    assert literal('a" + panic() + "\n\\') == '"a\\" + panic() + \\" \\\\"'
+    assert code("a`b") == "a\\`b"
+    assert code("none") == "`none`"
+    assert say("{a} of #b", a="#c") == "\\#c of #b"
+    assert escape(Typst("#x")) == "#x"
+
+
+def diverging(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+    return None if variant == "none" else {"validation_loss": 2.0 + 0.01 * seed}
+
+
+DECISIONS = {
+    "adopt": (shifted(-0.2), {}, "Adopt (layernorm)", "rule 3"),
+    "keep-baseline": (shifted(+0.2), {}, "Keep the baseline (layernorm)", "no stability to buy"),
+    "tie": (shifted(0.0, 0.002), {}, "A tie (layernorm)", "simpler model, the baseline, is kept"),
+    "inconclusive": (shifted(0.05, 0.2), {}, "Inconclusive (layernorm)", "for want of evidence"),
+    "adopt-in-regime": (diverging, {}, "Adopt in this regime (layernorm)", "within the margin of 0.1"),
+    "trade-off": (
+        diverging,
+        {"criteria": [{"metric": "validation_loss", "role": "primary"}]},
+        "A trade-off (layernorm)",
+        "for which no margin was set",
+    ),
+}
+
+
+@pytest.mark.parametrize("decision", DECISIONS)
+def test_every_decision_is_told_with_its_own_evidence(tmp_path, decision):
+    outcomes, changes, heading, words = DECISIONS[decision]
+    folder = made(tmp_path, made=study(**changes), outcomes=outcomes)
+    verdict = json.loads((folder / "verdict.json").read_text())
+    assert verdict["verdicts"][0]["decision"] == decision
+    text = prose(folder)
+    assert heading in text
+    assert words in text
+    others = [other[2] for name, other in DECISIONS.items() if name != decision]
+    assert not [other for other in others if f"{other}." in text]
+
+
+def test_better_but_less_stable_is_not_told_as_no_difference(tmp_path):
+    def curves(variant: str, regime: str, seed: int) -> list[float]:
+        losses = calm(seed)
+        if variant == "layernorm" and seed < 3:
+            losses[40:46] = [loss + 3.0 for loss in losses[40:46]]
+        return losses
+
+    text = prose(made(tmp_path, outcomes=shifted(-0.2), curves=curves))
+    assert "Inconclusive (layernorm)" in text
+    assert "a significant gain, but none of five baseline runs and two of five layernorm runs were unstable" in text
+    assert "Neither a difference" not in text
+
+
+def test_a_cost_without_a_bound_says_why(tmp_path):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+        broken = "layernorm" if seed == 9 else "none"
+        return None if variant == broken else {"validation_loss": 2.0 + 0.01 * seed}
+
+    text = prose(made(tmp_path, made=study(seeds=list(range(1, 10))), outcomes=outcomes))
+    assert "A trade-off (layernorm)" in text
+    assert "has no upper bound (1 layernorm runs diverged where the baseline did not)" in text
+
+
+def test_unstable_runs_are_counted_in_the_paper(tmp_path):
+    text = prose(made(tmp_path, outcomes=diverging))
+    assert "Five of five baseline runs and none of five layernorm runs were unstable" in text
+    assert "the stability gain is 100 %" in text
+    assert "counting the 5 pairs whose baseline diverged as no cost" in text
+
+
+def test_several_regimes_are_named(tmp_path):
+    regimes = {"hot": {"training": {"lr": 0.01}}}
+    text = prose(made(tmp_path, made=study(regimes=regimes)))
+    assert "The regime hot differs by lr = 0.01" in text
+    assert "in the regime hot" in text
+
+
+def test_nothing_registered_is_said_everywhere(tmp_path):
+    text = prose(made(tmp_path, made=study(criteria=[])))
+    assert "No criterion was registered" in text
+    assert "sealed before the first training step" not in text
+    assert "not registered" in text
+
+
+def test_an_unfinished_study_gives_a_paper_marked_interim(tmp_path):
+    folder = made(tmp_path, only=lambda run: run.seed <= 3)
+    text = prose(folder)
+    assert "Interim report: six of ten planned runs have ended. This is not inference." in text
+    assert "Interim: six of ten" in text  # in the abstract
+    assert "a state of affairs, not a result" in text  # in the discussion
+    assert "4 of 10 planned runs have no result" in text  # under limits
+
+
+def test_diverged_runs_stand_under_limits(tmp_path):
+    def some(variant: str, regime: str, seed: int) -> Any:
+        return None if (variant, seed) == ("layernorm", 2) else outcome(variant, regime, seed)
+
+    text = prose(made(tmp_path, outcomes=some))
+    assert "1 runs diverged" in text
+    assert "seed 2 of layernorm: diverged at step" in text
+
+
+def test_a_broken_seal_is_said(tmp_path):
+    folder = tmp_path
+    build(folder)
+    plan = json.loads((folder / "plan.lock").read_text())
+    plan["study"]["question"] = "Was this always asked?"
+    (folder / "plan.lock").write_text(json.dumps(plan))
+    conclude(folder)
+    text = prose(folder)
+    assert "The seal of plan.lock does not hold" in text
+    assert "rules and criteria sealed before" not in text
+
+
+def test_a_table_of_values_gives_a_paper_that_claims_no_more(tmp_path):
+    rows = ["variant,seed,metric,value"]
+    rows += [
+        f"{v},{s},val_loss,{2 + 0.01 * s + (0.1 + 0.003 * (s % 2)) * (v == 'b')}" for v in "ab" for s in range(1, 6)
+    ]
+    (tmp_path / "runs.csv").write_text("\n".join(rows))
+    from ablationlab.cli import main
+
+    with pytest.raises(SystemExit):
+        main(
+            [
+                "analyze",
+                str(tmp_path / "runs.csv"),
+                "--baseline",
+                "a",
+                "--primary",
+                "val_loss",
+                "--lower",
+                "val_loss",
+                "--out",
+                str(tmp_path),
+            ]
+        )
+    text = prose(tmp_path)
+    assert "whether they match in data and budget is not known" in text
+    assert "nothing is recorded of the models" in text
+    assert "H1a" not in text
+
+
+def test_without_an_analysis_the_paper_is_refused_with_the_command(tmp_path):
+    build(tmp_path)
+    with pytest.raises(RecordError, match=r"analysis\.json and verdict\.json missing.*ablationlab analyze"):
+        write_paper(load_material(tmp_path), tmp_path)
+
+
+def test_a_corrupt_analysis_is_named(tmp_path):
+    made(tmp_path)
+    (tmp_path / "analysis.json").write_text('{"kind": "analysis"')
+    with pytest.raises(RecordError, match=r"analysis\.json: .*JSON"):
+        write_paper(load_material(tmp_path), tmp_path)
+
+
+def test_a_corrupt_record_is_named_in_the_paper(tmp_path):
+    folder = tmp_path
+    build(folder)
+    broken = folder / "runs" / "default-layernorm-s5"
+    (broken / "result.json").unlink()
+    conclude(folder)
+    (broken / "result.json").write_text("{")
+    text = prose(folder)
+    assert "runs/default-layernorm-s5/result.json could not be used" in text
+    assert "Interim" in text
+
+
+def test_a_folder_that_cannot_be_written_is_said(finished, tmp_path):
+    (tmp_path / "out").write_text("in the way")
+    with pytest.raises(StorageError, match=r"cannot write .*out"):
+        write_paper(load_material(finished), tmp_path / "out")
+
+
+REQUIRED = [
+    "2210.15424",
+    "2211.05100",
+    "2204.05832",
+    "2102.11972",
+    "2112.11446",
+    "2203.15556",
+    "1910.07467",
+    "2312.16903",
+    "2309.14322",
+    "2002.04745",
+    "2410.03730",
+    "2005.14165",
+    "2110.08207",
+]
+
+
+def test_every_reference_is_cited_and_has_what_it_needs(finished):
+    source, bibliography = (finished / "paper.typ").read_text(), (finished / "references.bib").read_text()
+    entries = dict(re.findall(r"@\w+\{(\w+),(.*?)\n\}", bibliography, flags=re.DOTALL))
+    cited = set(re.findall(r"(?<![\w\\])@([a-z]+\d{4})\b", source))
+    assert cited <= entries.keys()
+    for number in REQUIRED:
+        key = next(key for key, body in entries.items() if number in body)
+        assert key in cited, number
+    for key, body in entries.items():
+        assert {"title", "author", "year"} <= set(re.findall(r"^\s*(\w+)\s*=", body, flags=re.MULTILINE)), key
+        assert re.search(r"year\s*=\s*\{(19|20)\d\d\}", body), key
+    text = text_of(finished / "paper.pdf").replace(" ", "")
+    assert not [number for number in REQUIRED if number not in text]
+
+
+@pytest.mark.parametrize("name", list(VARIANTS))
+def test_every_variant_has_a_formula_that_compiles(tmp_path, name):
+    model = VARIANTS[name].apply(study().model)
+    source = tmp_path / "f.typ"
+    source.write_text(formula(model.front))
+    text = text_of(compiled(source))
+    assert ("LN" in text) == (model.front.norm == "layernorm")
+    assert ("RMS" in text) == (model.front.norm == "rmsnorm")
+
+
+def test_the_models_of_the_plan_are_those_described(tmp_path):
+    facts = Facts.of(load_material(made(tmp_path)))
+    model = facts.model_of("layernorm")
+    assert model is not None
+    assert model.front.norm == "layernorm"
+    assert facts.study is not None
+    assert [dict(c)["metric"] for c in facts.study.criteria] == [CRITERIA[0]["metric"]]
+
+
+def test_the_paper_needs_no_torch(finished, tmp_path):
+    script = (
+        "import sys, pathlib; from ablationlab.report.material import load_material; "
+        "from ablationlab.report.paper import write_paper; from ablationlab.report.tables import write_tables; "
+        "m = load_material(pathlib.Path(sys.argv[1])); o = pathlib.Path(sys.argv[2]); write_tables(m, o); write_paper(m, o); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script, str(finished), str(tmp_path)], check=False, capture_output=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "paper.pdf").read_bytes() == (finished / "paper.pdf").read_bytes()
+
+
+def test_spikes_are_drawn_only_where_a_run_was_unstable(finished):
+    from ablationlab.report.paper.pictures import pictures
+
+    def spiky(variant: str, regime: str, seed: int) -> list[float]:
+        losses = calm(seed)
+        if variant == "none":
+            losses[40:46] = [loss + 3.0 for loss in losses[40:46]]
+        return losses
+
+    assert not (finished / "figures" / "paper-spikes.pdf").exists()
+    folder = made(finished.parent / "spiky", curves=spiky)
+    assert "spikes" in [picture.key for picture in pictures(load_material(folder))]
+    assert "unstable" in prose(folder)

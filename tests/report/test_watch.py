@@ -1,0 +1,252 @@
+"""The watcher: follows a study, says that it is interim, and serves nothing else to nobody else."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablationlab.errors import AblationLabError
+from ablationlab.records import METRICS_HEADER, ResultsFolder, StepLine
+from ablationlab.report.watch import Watcher
+from analysis.builder import build, calm, make_plan, outcome, study, write_run
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Watcher]]:
+    """Watch a folder on a free port."""
+    running = []
+
+    def start(folder: Path, host: str = "127.0.0.1") -> Watcher:
+        server = Watcher(folder, host, 0)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+        thread.start()
+        running.append((server, thread))
+        return server
+
+    yield start
+    for server, thread in running:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def ask(server: Watcher, path: str, method: str = "GET", host: str | None = None) -> tuple[int, dict[str, str], bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.putrequest(method, path, skip_host=True)
+    connection.putheader("Host", host if host is not None else f"127.0.0.1:{server.port}")
+    connection.endheaders()
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, {name.lower(): value for name, value in answer.getheaders()}, body
+
+
+def running(folder: Path) -> Any:
+    """A study of which one run has ended, one diverged and one is at step 30, with a spike."""
+    plan = make_plan(study(seeds=[1, 2, 3]))
+    plan.create(ResultsFolder(folder).plan)
+    first, second, third, *_ = plan.runs
+    write_run(folder, plan, first, outcome(first.variant, first.regime, first.seed), calm(1))
+    write_run(folder, plan, second, None, [3.0, 2.9, float("nan")])
+    write_run(folder, plan, third, outcome(third.variant, third.regime, third.seed), calm(3))
+    (folder / "runs" / third.id / "result.json").unlink()
+    losses = calm(3)[:30]
+    losses[25:28] = [9.0, 9.0, 9.0]
+    write_lines(folder, third.id, losses)
+    return plan
+
+
+def write_lines(folder: Path, run: str, losses: list[float]) -> None:
+    lines = [
+        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=1.0, tokens=i).to_line()
+        for i, loss in enumerate(losses, start=1)
+    ]
+    (folder / "runs" / run / "metrics.jsonl").write_text(METRICS_HEADER + "".join(lines) + '{"step": 31, "lo')
+
+
+def test_the_state_tells_progress_and_trouble(tmp_path: Path, serve: Callable[..., Watcher]):
+    plan = running(tmp_path)
+    server = serve(tmp_path)
+    status, headers, body = ask(server, "/data.json")
+    state = json.loads(body)
+    assert status == 200
+    assert headers["content-type"].startswith("application/json")
+    assert (state["ended"], state["total"], state["finished"]) == (2, 6, False)
+    assert state["share"] == pytest.approx((60 + 60 + 30) / 360)
+    texts = [one["text"] for one in state["warnings"]]
+    assert any(f"{plan.runs[1].id} diverged at step 3" in text for text in texts)
+    assert any(f"{plan.runs[2].id}: loss spike at step 26" in text for text in texts)
+    assert any(f"{plan.runs[2].id} stopped at step 30 of 60" in text for text in texts)
+    again = json.loads(ask(server, f"/data.json?since={state['version']}")[2])
+    assert again == {"unchanged": True, "left": None}
+    write_lines(tmp_path, plan.runs[2].id, calm(3)[:40])
+    moved = json.loads(ask(server, f"/data.json?since={state['version']}")[2])
+    assert next(run for run in moved["runs"] if run["id"] == plan.runs[2].id)["step"] == 40
+    assert moved["left"] > 0
+
+
+def test_the_page_follows_by_itself_and_says_it_is_no_inference(
+    tmp_path: Path, serve: Callable[..., Watcher], visit: Callable[..., Any]
+):
+    plan = running(tmp_path)
+    server = serve(tmp_path)
+    seen = visit(server.address, width=390, height=844)
+    page = seen.page
+    assert "Interim results are not inference" in page.locator("#interim").inner_text()
+    assert "2 of 6 runs ended" in page.locator("#words").inner_text()
+    assert page.locator("#warnings .banner").count() == 3
+    assert page.locator("#charts svg.marks").count() >= 2
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    for run in plan.runs:
+        write_run(tmp_path, plan, run, outcome(run.variant, run.regime, run.seed), calm(run.seed))
+    page.wait_for_selector("#done:not([hidden])", timeout=30_000)
+    assert "6 of 6 runs ended" in page.locator("#words").inner_text()
+    assert page.locator("#interim").is_hidden()
+    assert all(address.startswith((server.address, "data:")) for address in seen.asked)
+    assert seen.said == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/plan.lock",
+        "/../plan.lock",
+        "/%2e%2e/plan.lock",
+        "//etc/passwd",
+        "/runs/",
+        "/..%2f..%2fetc/passwd",
+        "/report.html/../plan.lock",
+        "/report.html",
+        "/style.css/",
+    ],
+)
+def test_nothing_but_its_own_addresses_is_served(tmp_path: Path, serve: Callable[..., Watcher], path: str):
+    build(tmp_path)
+    assert ask(serve(tmp_path), path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"])
+def test_it_is_read_only(tmp_path: Path, serve: Callable[..., Watcher], method: str):
+    build(tmp_path)
+    status, headers, _ = ask(serve(tmp_path), "/data.json", method)
+    assert status == 405
+    assert headers["allow"] == "GET, HEAD"
+
+
+def test_head_has_no_body_and_every_answer_its_guards(tmp_path: Path, serve: Callable[..., Watcher]):
+    build(tmp_path)
+    server = serve(tmp_path)
+    for path in ("/", "/data.json", "/live.js", "/charts.js", "/style.css"):
+        status, headers, body = ask(server, path, "HEAD")
+        assert (status, body) == (200, b"")
+        assert int(headers["content-length"]) > 100
+        assert headers["content-security-policy"].startswith("default-src 'none'")
+        assert "unsafe-eval" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "evil.example:{port}",
+        "127.0.0.1:1",
+        "127.0.0.1.evil.example:{port}",
+        "",
+        "a@127.0.0.1:{port}",
+        "192.168.0.1:{port}",
+    ],
+)
+def test_a_foreign_name_is_refused(tmp_path: Path, serve: Callable[..., Watcher], host: str):
+    build(tmp_path)
+    server = serve(tmp_path)
+    status, _, body = ask(server, "/data.json", host=host.format(port=server.port))
+    assert status == 421
+    assert b"made" not in body
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "[::1]:{port}", "LOCALHOST:{port}"])
+def test_its_own_names_are_known(tmp_path: Path, serve: Callable[..., Watcher], host: str):
+    build(tmp_path)
+    server = serve(tmp_path)
+    assert ask(server, "/style.css", host=host.format(port=server.port))[0] == 200
+
+
+def test_asked_to_it_listens_wider_but_still_under_no_foreign_name(tmp_path: Path, serve: Callable[..., Watcher]):
+    build(tmp_path)
+    server = serve(tmp_path, "0.0.0.0")
+    assert ask(server, "/style.css", host=f"10.1.2.3:{server.port}")[0] == 200
+    assert ask(server, "/style.css", host=f"evil.example:{server.port}")[0] == 421
+
+
+def test_the_report_is_served_once_it_is_there(tmp_path: Path, serve: Callable[..., Watcher]):
+    build(tmp_path)
+    server = serve(tmp_path)
+    (tmp_path / "report.html").write_text("<p>the report</p>")
+    assert ask(server, "/report.html")[2] == b"<p>the report</p>"
+
+
+def test_a_folder_without_a_plan_yet_is_waited_for(tmp_path: Path, serve: Callable[..., Watcher]):
+    server = serve(tmp_path)
+    assert "plan.lock" in json.loads(ask(server, "/data.json")[2])["waiting"]
+    build(tmp_path)
+    assert json.loads(ask(server, "/data.json")[2])["finished"] is True
+
+
+def test_mistakes_are_named(tmp_path: Path, serve: Callable[..., Watcher]):
+    with pytest.raises(AblationLabError, match="no such folder"):
+        Watcher(tmp_path / "nowhere")
+    taken = serve(tmp_path)
+    with pytest.raises(AblationLabError, match=f"port {taken.port}.*--port"):
+        Watcher(tmp_path, port=taken.port)
+
+
+def test_control_c_stops_it(tmp_path: Path):
+    build(tmp_path)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "ablationlab", "watch", str(tmp_path), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    assert "http://127.0.0.1:" in first
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert "Stopped." in rest
+    assert "Traceback" not in rest
+
+
+def test_event_files_hold_the_records(tmp_path: Path):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator
+    from ablationlab.report.tensorboard import Mirror
+
+    plan = running(tmp_path / "results")
+    mirror = Mirror(tmp_path / "results", tmp_path / "events")
+    assert mirror.update() == 60 + 3 + 30 + 2
+    assert mirror.update() == 0
+    write_lines(tmp_path / "results", plan.runs[2].id, calm(3)[:40])
+    assert mirror.update() == 10
+    mirror.close()
+    read = accumulator(str(tmp_path / "events" / plan.runs[0].id))
+    read.Reload()
+    losses = [event.value for event in read.Scalars("training/loss")]
+    assert losses == pytest.approx(calm(1), rel=1e-6)
+    assert read.Scalars("result/validation_loss")[0].step == 60
+    with pytest.raises(AblationLabError, match="event files already"):
+        Mirror(tmp_path / "results", tmp_path / "events")
