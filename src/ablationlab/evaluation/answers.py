@@ -82,7 +82,7 @@ def _row(asked: AskedTask, sample: Mapping[str, Any], lm: StackLM) -> Row:
     row["correct"] = None if right is None else bool(right)
     if asked.loaded.OUTPUT_TYPE not in ("multiple_choice", "loglikelihood"):
         return row
-    row["truncated"] = any(lm.was_truncated(*arguments[:2]) for arguments in sample["arguments"])
+    row["truncated"] = any(lm.was_truncated(asked.name, *arguments[:2]) for arguments in sample["arguments"])
     scores = [float(response[0]) for response in sample["filtered_resps"]]
     if not asked.chooses:
         return row | {"choice_scores": scores[:1], "log_probability": scores[0]}

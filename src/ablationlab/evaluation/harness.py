@@ -48,7 +48,7 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         super().__init__()
         self.scorer, self.text, self.context = scorer, text, context
         self.current = 0
-        self._scores: dict[Continuation, tuple[list[float], list[bool], bool]] = {}
+        self._scores: dict[tuple[str, Continuation], tuple[list[float], list[bool], bool]] = {}
 
     @property
     def eot_token_id(self) -> int:
@@ -80,32 +80,36 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         return Continuation(tuple(before) or (self.eot_token_id,), tuple(after))
 
     def loglikelihood(self, requests: list[Instance], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
-        """(log-probability, whether greedy) of each continuation; requests of one document are scored together."""
+        """(log-probability, whether greedy) of each continuation; requests of one document are scored together.
+
+        Each task is scored by itself: which rows share a batch, and with it the last bits, depends on nothing else asked.
+        """
         wanted = [self.continuation(*request.args) for request in requests]
-        documents = [(request.task_name, request.doc_id) for request in requests]
-        self._score(wanted, documents)
-        return [self._answer(one) for one in wanted]
+        for task in dict.fromkeys(request.task_name for request in requests):
+            mine = [(one, r.doc_id) for one, r in zip(wanted, requests, strict=True) if r.task_name == task]
+            self._score(task, [one for one, _ in mine], [document for _, document in mine])
+        return [self._answer(r.task_name, one) for one, r in zip(wanted, requests, strict=True)]
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
         wanted = [Continuation(tuple(before), tuple(after)) for _, before, after in requests]
-        self._score(wanted, list(range(len(wanted))))
-        return [self._answer(one) for one in wanted]
+        self._score("", wanted, list(range(len(wanted))))
+        return [self._answer("", one) for one in wanted]
 
-    def _answer(self, one: Continuation) -> tuple[float, bool]:
-        sums, greedy, _ = self._scores[one]
+    def _answer(self, task: str, one: Continuation) -> tuple[float, bool]:
+        sums, greedy, _ = self._scores[task, one]
         return sums[self.current], greedy[self.current]
 
-    def was_truncated(self, context: str, text: str) -> bool:
+    def was_truncated(self, task: str, context: str, text: str) -> bool:
         """Whether a request that was scored had to be cut to fit."""
-        return self._scores[self.continuation(context, text)][2]
+        return self._scores[task, self.continuation(context, text)][2]
 
-    def _score(self, wanted: Sequence[Continuation], documents: Sequence[object]) -> None:
+    def _score(self, task: str, wanted: Sequence[Continuation], documents: Sequence[object]) -> None:
         """Score what is not known yet, for all members."""
         new: dict[object, list[Continuation]] = {}
         for document, one in zip(documents, wanted, strict=True):
-            if one not in self._scores:
+            if (task, one) not in self._scores:
                 group = new.setdefault(document, [])
                 if one not in group:
                     group.append(one)
@@ -117,7 +121,7 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         for number, one in enumerate(flat):
             sums = [float(value) for value in found.sum_RN[:, number]]
             greedy = [bool(value) for value in found.greedy_RN[:, number]]
-            self._scores[one] = (sums, greedy, bool(found.truncated_N[number]))
+            self._scores[task, one] = (sums, greedy, bool(found.truncated_N[number]))
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Log-probability of whole texts, cut into windows of one context that do not overlap."""
@@ -131,8 +135,8 @@ class StackLM(TemplateLM):  # type: ignore[misc]
             )
             pieces = [make_disjoint_window(window) for window in windows]
             wanted = [Continuation(tuple(before), tuple(after)) for before, after in pieces]
-            self._score(wanted, list(range(len(wanted))))
-            answers.append(sum(self._answer(one)[0] for one in wanted))
+            self._score("", wanted, list(range(len(wanted))))
+            answers.append(sum(self._answer("", one)[0] for one in wanted))
         return answers
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
