@@ -124,6 +124,8 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
         "ablationlab.errors",
         "ablationlab.terminal",
         "ablationlab.verbs_analysis",
+        "ablationlab.verbs_evaluate",
+        "ablationlab.verbs_probes",
         "ablationlab.verbs_report",
     }
 
