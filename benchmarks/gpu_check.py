@@ -23,7 +23,9 @@ def run(study: str, out: Path, precision: str, *, kill_after: int | None = None)
     """Train; with *kill_after*, SIGKILL once that many checkpoints exist. Returns seconds from command to end."""
     words = [sys.executable, "-m", "ablationlab", "run", study, "--out", str(out), "--device", "cuda"]
     began = time.monotonic()
-    process = subprocess.Popen([*words, "--set", f"training.precision={precision}"], stdout=subprocess.DEVNULL)
+    settings = (f"training.precision={precision}", "execution.checkpoint_every=50", "evaluation.tasks=[]")
+    words += ["--no-report", *(word for setting in settings for word in ("--set", setting))]
+    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while kill_after is not None and process.poll() is None:
         if len(list(out.glob("runs/*/checkpoints/step-*"))) >= kill_after:
             process.send_signal(signal.SIGKILL)

@@ -3,7 +3,8 @@
     python benchmarks/gpu_study.py [--rounds 3] [--precision bf16]
 
 Start-up, compilation, graph capture, curves and whole-split validation included. The first round starts with no compiled
-kernels (an empty Triton cache); the others find those of the round before, as a user's second study does.
+kernels (an empty Triton cache); the others find those of the round before, as a user's second study does. Curves and
+probes are those of the study; the tasks, which come after the last checkpoint, and the report are left out.
 """
 
 from __future__ import annotations
@@ -32,7 +33,14 @@ def main() -> None:
             words = [sys.executable, "-m", "ablationlab", "run", str(STUDY), "--out", str(out), "--device", "cuda"]
             began, wall = time.monotonic(), time.time()
             subprocess.run(
-                [*words, "--set", f"training.precision={options.precision}"],
+                [
+                    *words,
+                    "--no-report",
+                    "--set",
+                    "evaluation.tasks=[]",
+                    "--set",
+                    f"training.precision={options.precision}",
+                ],
                 check=True,
                 stdout=subprocess.DEVNULL,
                 env=environment,

@@ -561,7 +561,7 @@ def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
     assert study.question
     assert {"none", "layernorm", "rmsnorm"} <= set(study.variants)
     assert study.baseline == "none"
-    assert study.training.precision == "fp32"
+    assert study.training.precision in ("auto", "fp32")
     primary = [criterion for criterion in study.criteria if criterion.role == "primary"]
     assert {criterion.metric for criterion in primary} == {"validation_loss"}
     assert len({criterion.regime for criterion in primary}) == len(primary)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablationlab.records import Plan, PlannedRun
 from ablationlab.report.make import with_analysis
 from ablationlab.report.material import Material, load_material
 from analysis.builder import build, outcome, study
@@ -49,9 +50,11 @@ def full(folder: Path) -> Material:
     )
     for run in plan.runs:
         write_probes(folder / "runs" / run.id / "probes.parquet", run.variant, run.seed)
-        (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(run.variant, run.seed)))
+        (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(plan, run)))
     (folder / "evaluation").mkdir()
-    (folder / "evaluation" / "suite.json").write_text(json.dumps({"tasks": SUITE}))
+    (folder / "evaluation" / "suite.json").write_text(
+        json.dumps({"schema_version": 1, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE})
+    )
     material = with_analysis(load_material(folder), say=lambda text: None)
     return dataclasses.replace(material, sweep=sweep(), interactions=None)
 
@@ -104,22 +107,62 @@ SUITE = [
         "items": 200,
         "chance": 0.25,
         "meaning": "the word that ends the line",
+        "version": "1",
+        "task_hash": "ab" * 32,
+        "source": "suite",
+        "choices": 4,
         "ngrams": {"unigram": 0.26, "bigram": 0.31, "trigram": 0.36},
     }
     for shots in (0, 2)
 ]
 
 
-def evaluation(variant: str, seed: int) -> dict[str, Any]:
+def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
+    variant, seed = run.variant, run.seed
     rng = np.random.default_rng([seed, len(variant), 7])
     confidence = np.linspace(0.15, 0.75, 8)
     temperatures = np.geomspace(0.5, 2, 11)
     return {
+        "schema_version": 1,
+        "kind": "evaluation",
+        "id": run.id,
+        "plan_hash": plan.plan_hash,
         "status": "evaluated",
+        "checkpoint": "step-00000004",
+        "weights_sha256": "cd" * 32,
+        "how": {
+            "device": "cpu",
+            "device_name": "cpu",
+            "precision": "fp32",
+            "stack_width": 1,
+            "harness": "lm_eval 0",
+            "harness_sha256": "ef" * 32,
+            "versions": {},
+        },
         "tokens": {
+            "tokens": 1000,
+            "stride": 16,
+            "loss": 2.1,
+            "bits_per_byte": 3.0,
+            "perplexity": 8.2,
+            "accuracy": 0.4,
+            "loss_by_class": {"alphabetic": 2.2},
+            "tokens_by_class": {"alphabetic": 1000},
+            "logit_scale": 1.5,
             "position_edges": [0, 4, 8, 12, 16],
             "loss_by_position": [3.0, 2.4, 2.2, 2.1 + 0.02 * rng.random()],
             "calibration": {
+                "count": 800,
+                "ece_equal_width": 0.02,
+                "ece_equal_mass": 0.02,
+                "ece_equal_width_debiased": 0.02,
+                "ece_equal_mass_debiased": 0.02,
+                "brier": 0.8,
+                "brier_top": 0.2,
+                "reliability": 0.001,
+                "resolution": 0.03,
+                "uncertainty": 0.2,
+                "within_bin": 0.0,
                 "curve_confidence": confidence.tolist(),
                 "curve_accuracy": (confidence - 0.03 + 0.02 * rng.random(8)).tolist(),
                 "curve_count": [100] * 8,
@@ -128,9 +171,13 @@ def evaluation(variant: str, seed: int) -> dict[str, Any]:
                 "temperatures": temperatures.tolist(),
                 "losses": (2.1 + 0.3 * np.log(temperatures * 1.04) ** 2).tolist(),
                 "best": 0.96,
+                "held_out_loss_at_1": 2.11,
+                "held_out_loss_at_best": 2.1,
+                "sensitivity": 0.6,
             },
         },
-        "length": {"edges": [0, 8, 16, 24, 32], "losses": [2.6, 2.2, 2.3, "NaN"], "context": 16},
+        "length": {"edges": [0, 8, 16, 24, 32], "losses": [2.6, 2.2, 2.3, "NaN"], "context": 16}
+        | {"stride": 4, "documents": 9, "near_end": 2.2, "past_end": 2.3},
         "tasks": [
             {
                 "task": "last-word",
@@ -141,6 +188,15 @@ def evaluation(variant: str, seed: int) -> dict[str, Any]:
                 "chance": 0.25,
                 "accuracy": 0.35 + 0.02 * rng.random() - (0.03 if variant != "none" else 0),
                 "task_hash": "ab" * 32,
+                "version": "1",
+                "choices": 4,
+                "accuracy_se": 0.03,
+                "accuracy_norm": None,
+                "log_probability": -3.0 + 0.1 * rng.random(),
+                "margin": -0.5,
+                "probability": 0.3,
+                "truncated": 0,
+                "unknown_characters": 0,
             }
             for shots in (0, 2)
             for template in ("plain", "asked")

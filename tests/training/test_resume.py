@@ -96,11 +96,11 @@ import os, signal, sys
 from ablationlab import cli
 from ablationlab.training.stack import Stack
 real, calls = Stack.advance, [0]
-def step(self, *a):
+def step(self, **words):
     calls[0] += 1
     if calls[0] == 10:
         os.kill(os.getpid(), signal.SIGINT)
-    return real(self, *a)
+    return real(self, **words)
 Stack.advance = step
 cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """

@@ -31,11 +31,11 @@ from ablationlab import cli, environment
 from ablationlab.training.stack import Stack
 def at_step(number, act):
     real, calls = Stack.advance, [0]
-    def step(self, *words):
+    def step(self, **words):
         calls[0] += 1
         if calls[0] == number:
             act()
-        return real(self, *words)
+        return real(self, **words)
     Stack.advance = step
 exec(patch)
 cli.main([*sys.argv[1:], "--device", "cpu"])

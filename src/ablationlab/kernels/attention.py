@@ -19,6 +19,7 @@ from ablationlab.kernels.launch import launch
 LONGEST = 128  # context whose scores fit on chip
 SIZES = (16, 32, 64)  # of a head
 QUERIES, WARPS = 128, 4  # whose scores are held at once, and by how many warps
+EXACT_QUERIES = 32  # in fp32 without matrix units, where products take more registers
 
 
 @triton.jit
@@ -131,7 +132,8 @@ class ShortAttention(torch.autograd.Function):
         lse = torch.empty(runs * batch, heads, time, device=qkv.device)
         how: dict[str, Any] = {"HAS_BIAS": b is not None, "PRECISION": _precision(qkv.dtype), "SIZE": size}
         how["BLOCK"] = max(16, triton.next_power_of_2(time))
-        how |= {"QUERIES": min(QUERIES, how["BLOCK"]), "num_warps": WARPS}
+        queries = EXACT_QUERIES if how["PRECISION"] == "ieee" else QUERIES
+        how |= {"QUERIES": min(queries, how["BLOCK"]), "num_warps": WARPS}
         launch(
             _attention_forward, (runs * batch, heads),
             qkv, b if b is not None else lse, y, lse, b.stride(0) if b is not None else 0, batch, time, heads,
