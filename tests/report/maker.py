@@ -48,14 +48,14 @@ def full(folder: Path) -> Material:
         outcomes=lambda v, r, s: None if (r, v) == ("hot", "none") and s < 4 else outcome(v, r, s),
         curves=_curve,
     )
+    with_analysis(load_material(folder), say=lambda text: None)  # before there are scores, whose items it would ask for
     for run in plan.runs:
         write_probes(folder / "runs" / run.id / "probes.parquet", run.variant, run.seed)
         (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(plan, run)))
     (folder / "evaluation").mkdir()
-    (folder / "evaluation" / "suite.json").write_text(
-        json.dumps({"schema_version": 1, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE})
-    )
-    material = with_analysis(load_material(folder), say=lambda text: None)
+    suite = {"schema_version": 1, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
+    (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
+    material = load_material(folder)
     return dataclasses.replace(material, sweep=sweep(), interactions=None)
 
 
