@@ -4,7 +4,7 @@ STUDY  ?= studies/embedding-norm.toml
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup setup-dev study test lint format types check golden clean
+.PHONY: help setup setup-dev browser study test lint format types check golden clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
@@ -30,7 +30,14 @@ setup-dev: $(VENV)/.installed-dev
 study: setup
 	$(BIN)/ablationlab run $(STUDY)
 
-test: setup-dev
+# The page is tested in a real browser: Debian's Chromium, installed where that is allowed, else those tests are skipped.
+browser:
+	@command -v chromium chromium-browser google-chrome >/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >/dev/null; } || \
+	  echo "No Chromium, and no right to install it: the tests of the page in a browser will be skipped."
+
+test: setup-dev browser
 	$(BIN)/python -m pytest -n 2
 
 lint: setup-dev
