@@ -23,8 +23,17 @@ def test_threads_and_determinism_are_what_the_plan_sealed():
         torch._C._set_deterministic_algorithms(before[1])
 
 
-def test_automatic_precision_on_a_cpu_is_fp32():
-    assert choose_precision("auto", "cpu") == "fp32"
+def test_what_was_computed_before_in_a_process_decides_over_no_bit():
+    """torch switches oneDNN off for good at its first failure; `prepare` puts it where the precision wants it."""
+    for precision in ("fp32", "bf16", "fp32"):
+        torch._C._set_mkldnn_enabled(False)
+        prepare(sealed(threads=torch.get_num_threads()).model_copy(update={"precision": precision}))
+        wanted = precision == "fp32" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        assert torch._C._get_mkldnn_enabled() == wanted
+
+
+def test_automatic_precision_on_a_cpu_is_fp32_unless_it_has_matrix_units_for_bf16():
+    assert choose_precision("auto", "cpu") == ("bf16" if torch.cpu._is_amx_tile_supported() else "fp32")
     assert compute_dtype("fp32") == torch.float32
     assert compute_dtype("bf16") == torch.bfloat16
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from typing import Literal
 
 import torch
@@ -55,6 +54,10 @@ def observe(execution: Execution, stack_width: int) -> Execution:
     )
 
 
+def _onednn_has_bf16() -> bool:
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def prepare(execution: Execution) -> torch.device:
     """Fix threads, determinism and matrix arithmetic of this process as the plan sealed them."""
     torch.set_num_threads(execution.threads)
@@ -62,8 +65,9 @@ def prepare(execution: Execution) -> torch.device:
     torch._C._set_deterministic_algorithms(True, warn_only=False)
     # No operation here reads memory it did not write; filling it first would only cost time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # A processor without bf16 units computes the same products through its BLAS; torch's warning is a stack trace.
-    warnings.filterwarnings("ignore", message="mkldnn_matmul failed")
+    # On a processor without bf16 units oneDNN fails at its first such product, and torch then switches it off for good, in fp32
+    # too: what was computed before in the process would decide over bits. So it is on or off from the start, by precision.
+    torch._C._set_mkldnn_enabled(execution.precision != "bf16" or _onednn_has_bf16())
     if execution.device == "cuda":
         # cuBLAS is deterministic only with a fixed workspace; it reads the variable when its first handle is made.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -15,6 +15,8 @@ from ablationlab.report.tables.render import Table
 MOST_TOLD = 4
 #: Rows of a table in the paper; the CSV file has them all.
 MOST_ROWS = 24
+#: Names in one list.
+MOST_NAMES = 8
 
 
 def main(facts: Facts) -> list[Typst]:
@@ -74,7 +76,8 @@ def exploratory(facts: Facts) -> Typst:
     )
     if not shown:
         return sentences([text, "None of them shows a difference."])
-    metrics = dict.fromkeys(metric_of(one) for one in shown)
+    names = list(dict.fromkeys(metric_of(one) for one in shown))
+    metrics = names if len(names) <= MOST_NAMES else [*names[:MOST_NAMES], f"{len(names) - MOST_NAMES} others"]
     most = [Typst(f"{capital(finding(one))}{facts.where(one.regime)}.") for one in _one_a_metric(shown)[:3]]
     return sentences(
         [
