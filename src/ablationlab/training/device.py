@@ -65,8 +65,8 @@ def prepare(execution: Execution) -> torch.device:
     torch._C._set_deterministic_algorithms(True, warn_only=False)
     # No operation here reads memory it did not write; filling it first would only cost time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-    # On a processor without bf16 units oneDNN fails at its first such product, and torch then switches it off for good, in fp32
-    # too: what was computed before in the process would decide over bits. So it is on or off from the start, by precision.
+    # On a processor without bf16 units oneDNN fails at its first such product, and torch then switches it off for good, in
+    # fp32 too: what a process computed before would decide over bits. So it is on or off from the start, by precision.
     torch._C._set_mkldnn_enabled(execution.precision != "bf16" or _onednn_has_bf16())
     if execution.device == "cuda":
         # cuBLAS is deterministic only with a fixed workspace; it reads the variable when its first handle is made.
