@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 
 from ablationlab.report.charts import curves, diagnostics, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.theme import Figure
-from ablationlab.storage import replace
+from ablationlab.report.convert import Converting, convert
 
 if TYPE_CHECKING:
     from ablationlab.report.material import Material
 
 Draw = Callable[["Material"], tuple[Figure, ...]]
+
+FORMATS = ("pdf", "svg", "png")
+WIDTH = 420
 
 #: Section of the page -> what is drawn in it, in this order.
 SECTIONS: Mapping[str, tuple[Draw, ...]] = {
@@ -56,34 +59,18 @@ def save_figures(
     folder: Path,
     *,
     figures: Figures | None = None,
-    formats: Iterable[str] = ("pdf", "svg", "png"),
-    width: int = 420,
+    formats: Iterable[str] = FORMATS,
+    width: int = WIDTH,
 ) -> dict[str, Figure]:
     """Write every figure as ``folder/<key>.<format>`` (light ground) and give them back by key.
 
     A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes.
     """
-    import vl_convert
-
     drawn = figures or draw_figures(material)
-    chosen = tuple(formats)
-    for figure in drawn.every():
-        # One trip through Vega gives the SVG, from which the other formats are made.
-        svg = vl_convert.vegalite_to_svg(figure.spec(width=width))
-        if _there(folder, figure.key, svg, chosen):
-            continue
-        for kind in chosen:
-            if kind == "svg":
-                data = svg.encode()
-            elif kind == "pdf":
-                data = vl_convert.svg_to_pdf(svg)
-            else:
-                data = vl_convert.svg_to_png(svg, scale=2)
-            replace(folder / f"{figure.key}.{kind}", data)
+    convert({figure.key: figure.spec(width=width) for figure in drawn.every()}, folder, formats)
     return {figure.key: figure for figure in drawn.every()}
 
 
-def _there(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool:
-    paths = [folder / f"{key}.{kind}" for kind in formats]
-    drawn = folder / f"{key}.svg"
-    return drawn in paths and all(path.is_file() for path in paths) and drawn.read_bytes() == svg.encode()
+def saving(figures: Figures, folder: Path) -> Converting:
+    """The same in a process of its own, while this one goes on."""
+    return Converting({figure.key: figure.spec(width=WIDTH) for figure in figures.every()}, folder, FORMATS)

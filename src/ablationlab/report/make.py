@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +26,7 @@ def make_report(
     A study that is not finished gives an interim report. A missing or outdated analysis is made anew where the records
     allow; where they do not, the page is written all the same and says why, and what rests on the analysis is left out.
     """
-    from ablationlab.report.figures import draw_figures, save_figures
+    from ablationlab.report.figures import draw_figures, saving
     from ablationlab.report.page import write_page
 
     target = out or folder
@@ -37,19 +38,19 @@ def make_report(
         say(f"Interim: {material.ended} of {len(material.runs)} runs have ended; nothing in this report is inference.")
     figures = draw_figures(material)
     written: list[Path] = []
-    if "page" in wanted:
-        written.append(write_page(material, target, figures=figures))
-    if "figures" in wanted:
-        save_figures(material, target / "figures", figures=figures)
-        written.append(target / "figures")
-    for part, write in _rest(material, target, figures):
-        if part in wanted:
-            try:
-                written += write()
-            except StorageError:
-                raise
-            except AblationLabError as error:
-                say(f"No {part}: {error}")
+    with saving(figures, target / "figures") if "figures" in wanted else nullcontext():
+        if "page" in wanted:
+            written.append(write_page(material, target, figures=figures))
+        if "figures" in wanted:
+            written.append(target / "figures")
+        for part, write in _rest(material, target, figures):
+            if part in wanted:
+                try:
+                    written += write()
+                except StorageError:
+                    raise
+                except AblationLabError as error:
+                    say(f"No {part}: {error}")
     return written
 
 
