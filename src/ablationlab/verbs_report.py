@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -102,6 +104,9 @@ def watch(
         from ablationlab.report.tensorboard import Mirror
 
         mirror = Mirror(results, tensorboard)
+    # A shell starts background commands deaf to Ctrl-C, and Python leaves it so; this one is meant to hear it.
+    with suppress(ValueError):  # not the main thread
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with Watcher(results, host or "127.0.0.1", port) as server:
             lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
