@@ -104,9 +104,21 @@ def watch(
         from ablationlab.report.tensorboard import Mirror
 
         mirror = Mirror(results, tensorboard)
+    asked: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        asked.append(number)  # should the exception be lost on its way, the loop still finds this
+        raise KeyboardInterrupt
+
+    def between() -> None:
+        if asked:
+            raise KeyboardInterrupt
+        if mirror is not None:
+            mirror.update()
+
     # A shell starts background commands deaf to Ctrl-C, and Python leaves it so; this one is meant to hear it.
     with suppress(ValueError):  # not the main thread
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, hear)
     try:
         with Watcher(results, host or "127.0.0.1", port) as server:
             lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
@@ -115,8 +127,7 @@ def watch(
             lines.append("What it shows is interim and no inference.")
             for line in lines:
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
-            if mirror is not None:
-                server.also = mirror.update
+            server.also = between
             server.serve_forever(poll_interval=0.2)
     except KeyboardInterrupt:
         console.print("Stopped.", markup=False)
