@@ -12,7 +12,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablationlab.config import FrontEnd, ModelConfig
 from ablationlab.export import gpt2_config, ours_to_gpt2
-from ablationlab.model import ONE_HOT_VOCABULARY, embed, forward, front_end, look_up, loss_R
+from ablationlab.model import ONE_HOT_VOCABULARY, embed, forward, front_end, look_up
+from ablationlab.ops import loss_R
 from ablationlab.parameters import matmul_flops_per_token, parameters
 from ablationlab.variants import VARIANTS
 

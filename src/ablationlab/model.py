@@ -29,6 +29,7 @@ from ablationlab.ops import (
     causal_attention,
     fused,
     head_loss_R,
+    loss_R,
     masked_attention,
     norm,
     short_attention,
@@ -72,17 +73,15 @@ def training_loss_R(
     return head_loss_R(y.flatten(1, 2), _head(params, model).to(dtype), targets_RBT.flatten(1))
 
 
-def loss_R(logits_RBTV: Tensor, targets_RBT: Tensor) -> Tensor:
-    """Mean negative log-likelihood in nats, per run."""
-    runs, vocabulary = logits_RBTV.shape[0], logits_RBTV.shape[-1]
-    nll = F.cross_entropy(logits_RBTV.reshape(-1, vocabulary), targets_RBT.reshape(-1), reduction="none")
-    return nll.view(runs, -1).mean(dim=1)
-
-
 def embed(params: Parameters, tokens_RBT: Tensor, model: ModelConfig, fronts: Sequence[FrontEnd]) -> Tensor:
-    """x_RBTD, the vectors entering block 1: each run's own front end on its slice of the stack."""
+    """x_RBTD, the vectors entering block 1."""
     tok = look_up(params["tok.weight"], tokens_RBT)
     pos = params["pos.weight"][:, None, : tokens_RBT.shape[-1]]
+    return front_ends(params, tok, pos, fronts)
+
+
+def front_ends(params: Parameters, tok: Tensor, pos: Tensor, fronts: Sequence[FrontEnd]) -> Tensor:
+    """Each run's own front end on its slice of the stack, from its token and position vectors."""
     gain, bias = params.get("front.gain"), params.get("front.bias")
     pieces, start = [], 0
     for front, members in groupby(fronts):

@@ -206,14 +206,18 @@ def masked_attention(qkv_RBTC: Tensor, heads: int) -> tuple[Tensor, Tensor]:
     return scores.masked_fill(future, float("-inf")).float().softmax(dim=-1).to(qkv_RBTC.dtype), v
 
 
+def loss_R(logits: Tensor, targets: Tensor) -> Tensor:
+    """Mean negative log-likelihood in nats per run, of logits_R…V and targets_R…."""
+    nll = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1), reduction="none")
+    return nll.view(len(logits), -1).mean(dim=1)
+
+
 def head_loss_R(y_RND: Tensor, head_RVD: Tensor, targets_RN: Tensor) -> Tensor:
     """Mean negative log-likelihood per run, of logits = y · headᵀ, without ever holding all logits."""
     if fused(y_RND):
         found: Tensor = _HeadLoss.apply(y_RND, head_RVD, targets_RN)  # type: ignore[no-untyped-call]
         return found
-    logits = torch.bmm(y_RND, head_RVD.transpose(1, 2)).float()
-    nll = F.cross_entropy(logits.flatten(0, 1), targets_RN.reshape(-1), reduction="none")
-    return nll.view(len(y_RND), -1).mean(dim=1)
+    return loss_R(torch.bmm(y_RND, head_RVD.transpose(1, 2)).float(), targets_RN)
 
 
 class _HeadLoss(torch.autograd.Function):

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from ablationlab.model import embed, forward, loss_R
-from ablationlab.ops import add
+from ablationlab.model import embed, forward
+from ablationlab.ops import add, loss_R
 from ablationlab.probes.activations import attention, output, residual
 from ablationlab.probes.bound import gradient_bound, mlp_jacobian, spectral_norm
 from ablationlab.probes.taps import tapped

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation_records import LengthPart
-from ablationlab.model import forward, loss_R
+from ablationlab.model import forward
+from ablationlab.ops import loss_R
 
 DOCUMENTS = 48
 _WINDOWS_PER_PASS = 64

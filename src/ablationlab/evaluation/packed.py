@@ -10,14 +10,13 @@ the one that the sequence alone would give, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig
-from ablationlab.model import Parameters, front_end, layer_norm, linear, look_up, mlp
+from ablationlab.model import Parameters, front_ends, layer_norm, linear, look_up, mlp
 from ablationlab.ops import add
 
 
@@ -61,15 +60,7 @@ def head(params: Parameters, x_RND: Tensor, model: ModelConfig) -> Tensor:
 def _embed(params: Parameters, tokens_RBT: Tensor, positions_BT: Tensor, fronts: Sequence[FrontEnd]) -> Tensor:
     tok = look_up(params["tok.weight"], tokens_RBT)
     pos = params["pos.weight"][:, positions_BT]
-    gain, bias = params.get("front.gain"), params.get("front.bias")
-    pieces, start = [], 0
-    for front, members in groupby(fronts):
-        piece = slice(start, start + len(list(members)))
-        own_gain = gain[piece] if front.gain and gain is not None else None
-        own_bias = bias[piece] if front.bias and bias is not None else None
-        pieces.append(front_end(tok[piece], pos[piece], front, own_gain, own_bias))
-        start = piece.stop
-    return torch.cat(pieces)
+    return front_ends(params, tok, pos, fronts)
 
 
 def _attention(params: Parameters, x: Tensor, block: str, model: ModelConfig, mask_BTT: Tensor) -> Tensor:

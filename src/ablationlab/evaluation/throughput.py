@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation_records import ThroughputPart
-from ablationlab.model import forward, loss_R
+from ablationlab.model import forward
+from ablationlab.ops import loss_R
 from ablationlab.storage import content_hash
 
 BATCH = 4

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig
-from ablationlab.model import embed, layer_norm, linear, loss_R, mlp
-from ablationlab.ops import add
+from ablationlab.model import embed, layer_norm, linear, mlp
+from ablationlab.ops import add, loss_R
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -55,11 +56,9 @@ class Converting:
 
     def __enter__(self) -> Self:
         assert self._process.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # then it has ended already, and says why when it is waited for
             self._process.stdin.write(self._given)
             self._process.stdin.close()
-        except BrokenPipeError:
-            pass  # it has ended already, and says why when it is waited for
         return self
 
     def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
