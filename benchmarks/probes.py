@@ -4,9 +4,11 @@
 
 One stack of the study is trained on in short turns: N steps with no probe due, then the same with every probe of the
 study looking once, in an order that changes, so that a machine's mood falls on both. On a CPU processor time counts,
-which a busy neighbour disturbs less than the clock; on a GPU, the clock. Printed: the time of one look at all probes in units
-of a step (with --each, of every probe by itself), and the ratio of training time with and without them that follows for the
-study's intervals and steps, with its spread over rounds. The promise is at most 3 %.
+which a busy neighbour disturbs less than the clock. On a GPU the clock counts, over turns as long as the shortest
+interval: there a look is queued behind the steps before it, as in training, and one that waits for the device is an error.
+Printed: the time of one look at all probes in units of a step (with --each, of every probe by itself), and the ratio of
+training time with and without them that follows for the study's intervals and steps, with its spread over rounds. The
+promise is at most 3 %.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 
 from ablationlab.config import ModelConfig, TrainingConfig, validated
@@ -27,7 +30,7 @@ from ablationlab.probes.catalog import is_due
 from ablationlab.study import load_study
 from ablationlab.training.device import compute_dtype, prepare
 from ablationlab.training.probing import StackProbes
-from ablationlab.training.stack import Member, Stack
+from ablationlab.training.stack import FEED, Member, Stack
 
 PROMISE = 0.03
 
@@ -50,7 +53,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--study", type=Path, default=Path("studies/embedding-norm.toml"))
     parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--turn", type=int, default=1, help="Steps in a turn.")
+    parser.add_argument(
+        "--turn", type=int, default=None, help="Steps in a turn; the shortest interval on a GPU, else 1."
+    )
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
     parser.add_argument("--each", action="store_true", help="Time every probe by itself too.")
     options = parser.parse_args()
@@ -78,23 +83,42 @@ def main() -> None:
     probes = StackProbes(intervals, stack, corpus, 0)
     names = tuple(probes.intervals)
     number = 0
+    on_gpu = device.type == "cuda"
+    # On a GPU a look is made while the device is still at the steps before it, as in the loop, so a turn is an interval.
+    length = options.turn or (min(intervals.values()) if on_gpu else 1)
+    turns = 6 if on_gpu else 1
+
+    def written(last: int | None) -> None:
+        for lines in probes.drain(last):
+            for line in lines:
+                line.to_line()
 
     def turn(due: tuple[str, ...]) -> None:
         nonlocal number
-        for position in range(options.turn):
-            number += 1
-            offsets = stack.offsets(number)
-            probes.fed(offsets)
-            looking = due if position == options.turn - 1 else ()
-            stack.train_step(number, offsets, watch=bool(looking))
-            if looking:
-                probes.observe(number, looking)
-                for lines in probes.drain():
-                    for line in lines:
-                        line.to_line()
+        for _ in range(turns):
+            before = number
+            while number < before + length:
+                count = min(FEED, before + length - number)
+                offsets = np.stack([stack.offsets(number + 1 + i) for i in range(count)])
+                stack.feed(number + 1, offsets)
+                number += count
+                looking = due if number == before + length else ()
+                for position in range(count):
+                    stack.advance(watch=bool(looking) and position == count - 1)
+                    probes.fed(offsets[position])
+            if due:
+                probes.observe(number, due)
+                written(before if on_gpu else None)
+        written(None)
 
     for due in ((), names, (), names):  # warm up
         turn(due)
+    if on_gpu:
+        torch.cuda.set_sync_debug_mode("error")
+        probes.observe(number, names)  # a look that waits for the device raises, and fails
+        torch.cuda.set_sync_debug_mode("default")
+        assert not probes.failed, f"these wait for the device: {probes.failed}"
+        written(None)
     sets = {"all": names, **({name: (name,) for name in names} if options.each else {})}
     costs: dict[str, list[float]] = {label: [] for label in sets}
     for round_ in range(options.rounds):
@@ -102,7 +126,7 @@ def main() -> None:
             seconds = {}
             for on in (True, False) if round_ % 2 else (False, True):
                 seconds[on] = timed(lambda due=due, on=on: turn(due if on else ()), device)  # type: ignore[misc]
-            costs[label].append((seconds[True] - seconds[False]) / (seconds[False] / options.turn))
+            costs[label].append((seconds[True] - seconds[False]) / (seconds[False] / length))
     assert not probes.failed, probes.failed
 
     looks = {name: sum(is_due(step, every, steps) for step in range(1, steps + 1)) for name, every in intervals.items()}

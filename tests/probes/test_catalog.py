@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
-import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablationlab.config import ModelConfig
 from ablationlab.errors import StudyError
@@ -27,10 +28,34 @@ def test_a_probe_writes_exactly_the_measures_that_it_declares(snapshot, name):
     runs = len(snapshot.fronts)
     for reading in readings:
         assert reading.values.shape[0] == runs
-        assert reading.values.reshape(runs, -1).shape[1] == len(reading.labels), reading.measure
-        has = torch.tensor(reading.has_R if reading.has_R is not None else [True] * runs)
-        assert torch.isfinite(reading.values.double()[has]).all(), reading.measure
+        numbers = reading.on_host(reading.values)
+        assert numbers.shape == (runs, len(reading.labels)), reading.measure
+        has = np.array(reading.has_R if reading.has_R is not None else [True] * runs)
+        assert np.isfinite(numbers[has]).all(), reading.measure
         assert len(set(reading.labels)) == len(reading.labels)
+
+
+class Waiting(TorchDispatchMode):
+    """Notes operations that make the host wait for a GPU: a look that waits would stop training's pipeline."""
+
+    KINDS = ("_local_scalar_dense", "nonzero", "masked_select", "linalg", "unique", "_assert_async")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if any(kind in str(func) for kind in self.KINDS) and "linalg_vector_norm" not in str(func):
+            self.found.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", list(PROBES))
+def test_a_look_never_waits_for_the_device(snapshot, name):
+    MEASUREMENTS[name](snapshot)  # tables are made once, and may wait
+    with Waiting() as waiting:
+        MEASUREMENTS[name](snapshot)
+    assert not waiting.found
 
 
 @pytest.mark.parametrize("name", list(PROBES))

@@ -19,7 +19,7 @@ from ablationlab.probes.snapshot import Snapshot
 def values(readings, measure, group=None):
     """(R, N) of one measure."""
     (found,) = [r for r in readings if r.measure == measure and set(r.groups) == {group}]
-    return found.values.double().reshape(found.values.shape[0], -1)
+    return torch.from_numpy(found.on_host(found.values))
 
 
 def orthogonal(size: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def test_effective_rank_of_known_spectra(with_table, snapshot, spectrum, entropy
 def test_effective_rank_by_gram_matrix_equals_that_by_singular_values(snapshot):
     singular = torch.linalg.svdvals(snapshot.weights["tok.weight"].double())
     found = values(MEASUREMENTS["effective-rank"](snapshot), "entropy").flatten()
-    assert found.tolist() == pytest.approx(entropy_rank(singular).tolist(), rel=1e-9)
+    assert found.tolist() == pytest.approx([entropy_rank(row.numpy()) for row in singular], rel=1e-9)
 
 
 def test_a_broken_run_is_not_a_number_and_its_neighbours_are_unharmed(snapshot):

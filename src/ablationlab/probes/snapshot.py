@@ -5,12 +5,14 @@ Shape suffixes: R runs, P parameters of a row, B sequences, T tokens, D width, V
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
@@ -42,7 +44,8 @@ class Layout(Protocol):
 class Reading:
     """Numbers of one measure: values_RN with N groups and positions, or values_R for one of each.
 
-    ``has_R`` leaves out runs that the measure does not exist for (no learned gain, say).
+    ``has_R`` leaves out runs that the measure does not exist for (no learned gain, say). ``then`` is what is left to be done
+    with the values on the host, when they have arrived: from (R, anything) to (R, N).
     """
 
     measure: str
@@ -50,6 +53,12 @@ class Reading:
     groups: Sequence[str | None] = (None,)
     at: Sequence[float | None] = (None,)
     has_R: Sequence[bool] | None = None
+    then: Callable[[NDArray[np.float64]], NDArray[np.float64]] | None = None
+
+    def on_host(self, values: Tensor) -> NDArray[np.float64]:
+        """The numbers (R, N), from the values as they arrived on the host: (R, anything)."""
+        table: NDArray[np.float64] = values.double().reshape(len(values), -1).numpy()
+        return table if self.then is None else self.then(table)
 
     @property
     def labels(self) -> list[tuple[str | None, float | None]]:

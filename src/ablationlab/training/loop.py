@@ -352,7 +352,7 @@ class StackTrainer:
                     run.order_at_divergence = chunk.orders[position][slot]
             if run.log is not None and lines:
                 run.log.append(lines)
-        for run, probed in zip(self.runs, self.probes.drain(), strict=True):
+        for run, probed in zip(self.runs, self.probes.drain(pending[-1].steps[-1]), strict=True):
             if run.probe_log is not None and probed:
                 run.probe_log.write("".join(line.to_line() for line in probed))
         losses, norms, *_ = values[-1]

@@ -24,20 +24,38 @@ from ablationlab.probes.snapshot import Reading, Snapshot
 from ablationlab.probes.vocabulary import Vocabulary
 from ablationlab.records import Checkpoint, RunFolder
 from ablationlab.training.append_log import AppendLog, pinned_part
+from ablationlab.training.fetch import Fetch
 from ablationlab.training.stack import Stack
 
 _LONGEST_ERROR = 300
 
 
+class _Arriving:
+    """Values of a probe's readings, copied, for the stack's buffers move on. Those on a GPU travel together: many small
+    copies would cost more than what they carry."""
+
+    def __init__(self, readings: Sequence[Reading]) -> None:
+        there = [one.values.double().reshape(len(one.values), -1) for one in readings if one.values.is_cuda]
+        self._here = [None if one.values.is_cuda else one.values.clone() for one in readings]
+        self._widths = [values.shape[1] for values in there]
+        self._packed = Fetch(torch.cat(there, dim=1)) if there else None
+
+    def get(self) -> list[Tensor]:
+        """The values of each reading, on the host."""
+        packed = () if self._packed is None else torch.split(self._packed.get(), self._widths, dim=1)
+        arrived = iter(packed)
+        return [next(arrived) if here is None else here for here in self._here]
+
+
 @dataclass(frozen=True)
 class _Measured:
-    """What one probe read after one step, still on the device, or the error that ended it."""
+    """What one probe read after one step, on its way to the host, or the error that ended it."""
 
     step: int
     probe: str
-    alive_R: Tensor
+    alive: Fetch
     readings: tuple[Reading, ...] = ()
-    values_RN: Tensor | None = None  # all readings side by side, copied: the stack's buffers move on
+    values: _Arriving | None = None
     error: str | None = None
 
 
@@ -53,6 +71,7 @@ class StackProbes:
         }
         self.stack, self.steps = stack, stack.steps
         self.failed: set[str] = set()
+        self._late: list[str] = []  # notes on probes that failed after their look, on the host
         self._pending: list[_Measured] = []
         self._feed: Feed | None = None
         if not self.intervals:
@@ -114,39 +133,51 @@ class StackProbes:
 
     def look(self, snapshot: Snapshot, due: Sequence[str]) -> list[str]:
         """Measure; a probe that raises is switched off and reported."""
-        notes = []
+        notes, self._late = self._late, []
+        alive = Fetch(snapshot.alive_R)
         for name in due:
             try:
                 with torch.no_grad():
                     readings = tuple(MEASUREMENTS[name](snapshot))
-                    values = _side_by_side(readings, snapshot.weights_RP)
-                self._pending.append(_Measured(snapshot.step, name, snapshot.alive_R, readings, values))
+                    values = _Arriving(readings)
+                self._pending.append(_Measured(snapshot.step, name, alive, readings, values))
             except Exception as error:
-                text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
-                self.failed.add(name)
-                self._pending.append(_Measured(snapshot.step, name, snapshot.alive_R, error=text))
-                notes.append(f"probe {name} failed at step {snapshot.step} and is off from here on: {text}")
+                text, note = self._switch_off(name, snapshot.step, error)
+                self._pending.append(_Measured(snapshot.step, name, alive, error=text))
+                notes.append(note)
         return notes
 
-    def drain(self) -> list[list[ProbeLine]]:
-        """Lines of every member since the last time, brought to the host."""
-        pending, self._pending = self._pending, []
+    def _switch_off(self, name: str, step: int, error: Exception) -> tuple[str, str]:
+        self.failed.add(name)
+        text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
+        return text, f"probe {name} failed at step {step} and is off from here on: {text}"
+
+    def drain(self, last: int | None = None) -> list[list[ProbeLine]]:
+        """Lines of every member since the last time, up to step *last*; waits for those steps alone."""
+        ready = [one for one in self._pending if last is None or one.step <= last]
+        self._pending = self._pending[len(ready) :]
         found: list[list[ProbeLine]] = [[] for _ in self.stack.members]
-        for measured in pending:
-            alive = measured.alive_R.tolist()
-            table = [] if measured.values_RN is None else measured.values_RN.tolist()
-            labels = [(reading, group, at) for reading in measured.readings for group, at in reading.labels]
+        for measured in ready:
+            alive, failure = measured.alive.get().tolist(), measured.error
+            tables: list[list[list[float]]] = []
+            if measured.values is not None:
+                try:
+                    pairs = zip(measured.readings, measured.values.get(), strict=True)
+                    tables = [reading.on_host(values).tolist() for reading, values in pairs]
+                except Exception as error:
+                    failure, note = self._switch_off(measured.probe, measured.step, error)
+                    self._late.append(note)
             for slot, lines in enumerate(found):
                 if not alive[slot]:
                     continue
-                values = table[slot] if table else []
                 rows = tuple(
                     Row(reading.measure, group, at, value)
-                    for (reading, group, at), value in zip(labels, values, strict=True)
+                    for reading, table in zip(measured.readings, tables, strict=False)
                     if reading.has_R is None or reading.has_R[slot]
+                    for (group, at), value in zip(reading.labels, table[slot], strict=True)
                 )
-                if rows or measured.error is not None:
-                    lines.append(ProbeLine(step=measured.step, probe=measured.probe, rows=rows, error=measured.error))
+                if rows or failure is not None:
+                    lines.append(ProbeLine(step=measured.step, probe=measured.probe, rows=rows, error=failure))
         return found
 
     def open_log(self, folder: RunFolder, checkpoint: Checkpoint | None) -> AppendLog | None:
@@ -164,10 +195,3 @@ def kept_probes(folder: RunFolder, checkpoint: Checkpoint) -> bytes | None:
     if checkpoint.probes_bytes is None or checkpoint.probes_sha256 is None:
         return None
     return pinned_part(folder.probes, checkpoint.probes_bytes, checkpoint.probes_sha256, checkpoint.step)
-
-
-def _side_by_side(readings: Sequence[Reading], like_RP: Tensor) -> Tensor | None:
-    if not readings:
-        return None
-    runs, device = like_RP.shape[0], like_RP.device
-    return torch.cat([reading.values.to(device, torch.float64).reshape(runs, -1) for reading in readings], dim=1)
