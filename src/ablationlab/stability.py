@@ -44,7 +44,7 @@ WINDOW: Final = 20
 SHORTEST_PAST: Final = 10
 #: Registered default: a run spikes when its score is above this.
 SPIKE_SCORE: Final = 7.0
-#: A run whose final loss exceeds this many times that of its start has failed.
+#: Registered default: a run whose final loss exceeds this many times that of its start has failed.
 WORSE_THAN_START: Final = 1.1
 
 
@@ -83,9 +83,9 @@ def lasting_scores(x: FloatArray) -> FloatArray | None:
     return np.asarray(np.minimum(z[:-1], z[1:]))
 
 
-def ended_worse(final: float | None, initial: float | None) -> bool:
-    """Whether a run ended worse than it began, by more than a tenth; False where one of the two is not known."""
-    return final is not None and initial is not None and final > WORSE_THAN_START * initial
+def ended_worse(final: float | None, initial: float | None, times: float) -> bool:
+    """Whether a run's final loss is above so many times that of its start; False where one of the two is not known."""
+    return final is not None and initial is not None and final > times * initial
 
 
 def _past(x: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -39,7 +39,7 @@ from ablationlab.metrics import METRICS
 from ablationlab.probes.catalog import expanded
 from ablationlab.problems import problems_of
 from ablationlab.records import PlannedRun, slug
-from ablationlab.stability import SPIKE_SCORE
+from ablationlab.stability import SPIKE_SCORE, WORSE_THAN_START
 from ablationlab.storage import content_hash
 from ablationlab.variants import VARIANTS
 
@@ -91,13 +91,15 @@ class Criterion(Frozen):
 
 
 class Stability(Frozen):
-    """When a run counts as unstable: it diverged, or its spike score (see `stability.py`) is above ``spike_score``.
+    """When a run counts as unstable: it diverged, its spike score (see `stability.py`) is above ``spike_score``, or its final
+    validation loss is above ``worse_than_start`` times its first loss, for such a run has failed, however smoothly.
 
     ``diverged`` is the rule for metrics that a diverged run has no value of: compare the surviving pairs and say so
     ("survivors"), or compare nothing in that regime and contrast ("refuse").
     """
 
     spike_score: Positive = SPIKE_SCORE
+    worse_than_start: Annotated[float, Field(ge=1)] | Literal["off"] = WORSE_THAN_START
     diverged: Literal["survivors", "refuse"] = "survivors"
     # Training loss, in nats, of the metric steps_to_loss; without one the metric is not measured.
     loss_threshold: Positive | None = None

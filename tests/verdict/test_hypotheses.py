@@ -92,7 +92,7 @@ def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registe
         high=high,
         label=label,
         reference_mean=reference_mean,
-        **more,
+        **{"p": 0.001 if outcome == "better" else 0.5, **more},
     )
 
 
@@ -105,7 +105,9 @@ def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registe
         (swept("better", high=-0.05, label="exploratory"), stability(), "undecided"),
         (swept("better", high=-0.05, reference_mean=0.0), stability(), "undecided"),
         (swept("better", high=-0.05), stability(5, 5), "supported"),
-        (swept(), stability(5, 0), "supported"),
+        (swept("better", high=-0.05, p=0.04), stability(5, 5), "undecided"),  # 0.04 is not significant in two places
+        (swept(), stability(5, 0), "undecided"),  # two places: 5 to 0 shows it at 95 %, not at 97.5 %
+        (swept(), stability(8, 0, n=8), "supported"),
         (swept("worse", delta=0.3, low=0.1, high=0.5), stability(2, 0), "undecided"),
         (swept(delta=0.0, low=None, high=None), stability(), "undecided"),
     ],
@@ -119,9 +121,9 @@ def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status)
 
 
 def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
-    verdict = hypotheses(analysis(comparison(), swept(), stable=stability(5, 0)))["H1b"]
+    verdict = hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8)))["H1b"]
     assert verdict.why.endswith(
-        "(shown in 1 of the 2 places where the baseline is unstable, not corrected for their number)"
+        "(shown in 1 of the 2 places where the baseline is unstable, corrected for their number)"
     )
     assert verdict.evidence == ("stability/default/layernorm:none",)
 

@@ -45,7 +45,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     checked += sweep.checked_pairs if sweep is not None else 0
     by_id = {run.planned.id: run for run in done}
     threshold = study.stability.spike_score
-    stable = [stability_of(run, by_id.get(run.id), threshold) for run in plan.runs if is_ordinary(study, run)]
+    stable = [stability_of(run, by_id.get(run.id), study.stability) for run in plan.runs if is_ordinary(study, run)]
     own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if is_ordinary(study, run))})
     finished = [run for run in own.runs if run.id in by_id and by_id[run.id].result.status == "finished"]
     evaluated = read_evaluations(own, results, finished)

@@ -71,8 +71,8 @@ def value_of(run: DoneRun | None, name: str) -> float | str:
     return number_or_why(run.metric(name))
 
 
-def stability_of(planned: PlannedRun, run: DoneRun | None, threshold: float) -> RunStabilityPart:
-    """Whether the run counts as unstable, and why."""
+def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability) -> RunStabilityPart:
+    """Whether the run counts as unstable by what was registered, and why."""
     where = {
         "run": planned.id,
         "variant": planned.variant,
@@ -93,9 +93,10 @@ def stability_of(planned: PlannedRun, run: DoneRun | None, threshold: float) -> 
         )
     score, at = run.spike.score, run.result.divergence
     diverged = run.result.status == "diverged"
+    threshold, times = registered.spike_score, registered.worse_than_start
     spiked = score is not None and score > threshold
     final = run.result.metrics.get("validation_loss")
-    failed = not diverged and ended_worse(final, run.initial_loss)
+    failed = not diverged and times != "off" and ended_worse(final, run.initial_loss, times)
     if diverged:
         why = str(value_of(run, "spike_score"))
     elif failed:

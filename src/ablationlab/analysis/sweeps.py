@@ -117,7 +117,7 @@ def _points(grid: _Grid) -> list[SweepPointPart]:
 def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPointPart:
     planned = grid.planned[variant, lr, seed]
     run = grid.done.get(planned.id)
-    stable = stability_of(planned, run, grid.study.stability.spike_score)
+    stable = stability_of(planned, run, grid.study.stability)
     # The loss before the first update is the same at every rate: any of them can tell it.
     starts = [other.initial_loss for rate in grid.rates if (other := grid.run(variant, rate, seed)) is not None]
     initial = next((loss for loss in starts if loss is not None), None)
@@ -261,9 +261,7 @@ def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str])
 def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStabilityPart]:
     """The same runs once more, under the name that the tuned comparisons stand under."""
     return [
-        stability_of(planned, grid.done.get(planned.id), grid.study.stability.spike_score).model_copy(
-            update={"regime": TUNED}
-        )
+        stability_of(planned, grid.done.get(planned.id), grid.study.stability).model_copy(update={"regime": TUNED})
         for variant, lr in rates.items()
         for seed in grid.study.judging_seeds()
         if (planned := grid.planned[variant, lr, seed])

@@ -10,6 +10,7 @@ from typing import Final
 
 from ablationlab.conclusions import Analysis, ComparisonPart, GainPart, HypothesisVerdict
 from ablationlab.config import SWEEP, TUNED
+from ablationlab.stability import tango_interval
 from ablationlab.verdict.words import measured, share
 
 #: The run-level metric of the task evaluation, macro-averaged over tasks.
@@ -91,7 +92,9 @@ def _smoother(analysis: Analysis, one: ComparisonPart) -> bool:
 def _h1b(analysis: Analysis) -> HypothesisVerdict:
     """Regimes where the baseline is unstable, each with its gain; and a sweep in which it is, as one comparison.
 
-    Tuned arms do not count: where the rates differ, a gain in stability may be the rate's.
+    One place is enough, so all of them together may err no more often than one (Bonferroni): with m places, a gain counts
+    if its interval at level 1 - alpha / m lies above 0. Tuned arms do not count: where the rates differ, a gain in stability
+    may be the rate's.
     """
     if analysis.stability is None:
         return _undecided(H1B, "nothing is known of the runs' stability")
@@ -103,14 +106,22 @@ def _h1b(analysis: Analysis) -> HypothesisVerdict:
     swept = _swept(analysis)
     if not gains and not swept:
         return _undecided(H1B, _nowhere(analysis))
-    restored = [gain for gain in gains if gain.low is not None and gain.low > 0]
-    steadier = [one for one in swept if one.outcome == "better"]
+    places = len(gains) + len(swept)
+    restored = [gain for gain in gains if _restored(gain, places)]
+    steadier = [one for one in swept if one.outcome == "better" and one.p is not None and one.p * places <= one.alpha]
     if restored or steadier:
         return _h1b_said("supported", restored, steadier, _looked_at(gains, swept, restored, steadier))
     if all(gain.high is not None and gain.high <= 0 for gain in gains) and all(map(_no_gain, swept)):
         return _h1b_said("rejected", gains, swept, "")
     found = _h1b_said("undecided", gains, swept, "")
     return found.model_copy(update={"why": f"the baseline is unstable, but no gain is shown: {found.why}"})
+
+
+def _restored(gain: GainPart, places: int) -> bool:
+    if gain.n < 2:
+        return False
+    level = 1 - (1 - gain.level) / places
+    return tango_interval(gain.rescued, gain.broken, gain.n, level=level)[0] > 0
 
 
 def _swept(analysis: Analysis) -> list[ComparisonPart]:
@@ -141,14 +152,12 @@ def _nowhere(analysis: Analysis) -> str:
 def _looked_at(
     gains: list[GainPart], swept: list[ComparisonPart], restored: list[GainPart], steadier: list[ComparisonPart]
 ) -> str:
-    """Gains are not corrected for their number, so their number is said."""
+    """In how many of the places it is shown, after the correction for their number."""
     asked, shown = len(gains) + len(swept), len(restored) + len(steadier)
     return (
         ""
         if asked <= 1
-        else (
-            f" (shown in {shown} of the {asked} places where the baseline is unstable, not corrected for their number)"
-        )
+        else (f" (shown in {shown} of the {asked} places where the baseline is unstable, corrected for their number)")
     )
 
 
