@@ -126,6 +126,23 @@ def rmsnorm_nogain(model: ModelConfig) -> ModelConfig:
     return _front(rmsnorm(model), gain=False)
 
 
+def _scaled_rmsnorm(factor: float) -> None:
+    @variant(
+        f"rmsnorm-x{factor:g}",
+        formula=f"{factor:g} · RMSNorm(E_tok + E_pos)",
+        meaning=f"RMSNorm whose output is {factor:g} times as large; an N(0, 0.02²) baseline enters block 1 at about 0.03",
+        changes=("front",),
+        parameters=AFFINE,
+    )
+    def scaled(model: ModelConfig) -> ModelConfig:
+        """RMSNorm, then a fixed factor: what normalizing does apart from making the input large."""
+        return _front(rmsnorm(model), scale=factor)
+
+
+for _factor in (0.3, 0.1, 0.03):
+    _scaled_rmsnorm(_factor)
+
+
 @variant(
     "layernorm-nobias",
     formula="(x - mean) / sqrt(var + 1e-5) · g, x = E_tok + E_pos",
