@@ -15,7 +15,7 @@ from ablationlab.report.charts.words import digits, metric_words, p_words, signe
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.page import view
 from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
-from ablationlab.report.page.verdicts import hypothesis_views, in_words, verdict_views
+from ablationlab.report.page.verdicts import hypothesis_views, in_words, overview_of, verdict_views
 from ablationlab.storage import replace
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "many_regimes": len(material.regimes) > 1,
         "colours": colours(material),
         "primary": metric_words(material.primary) if material.primary else "",
-        "verdicts": verdict_views(material, comparisons),
+        "verdicts": (verdicts := verdict_views(material, comparisons)),
+        "overview": overview_of(verdicts),
         "hypotheses": hypothesis_views(material),
         "no_verdict": _no_verdict(material),
         "anchors": comparisons,

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ablationlab.conclusions import ComparisonPart, HypothesisVerdict, VariantVerdict
     from ablationlab.report.material import Material
 
+#: More verdicts than this are first shown as a table.
+MOST_IN_A_ROW = 4
 #: decision -> (what the badge says, its tone)
 BADGES = {
     "adopt": ("Adopt", "good"),
@@ -77,6 +79,31 @@ class VerdictView:
     tie_break: str
     trade_off: str
     evidence: tuple[tuple[str, str], ...]
+
+    @property
+    def anchor(self) -> str:
+        """Where the page has it."""
+        return f"verdict-{self.regime}-{self.variant}"
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Variants by regimes, for a study with more verdicts than one reads in a row."""
+
+    regimes: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[VerdictView | None, ...]], ...]
+
+
+def overview_of(views: list[VerdictView]) -> Overview | None:
+    """The table, where there are more than `MOST_IN_A_ROW` verdicts."""
+    if len(views) <= MOST_IN_A_ROW:
+        return None
+    regimes = tuple(dict.fromkeys(view.regime for view in views))
+    by_place = {(view.variant, view.regime): view for view in views}
+    variants = dict.fromkeys(view.variant for view in views)
+    return Overview(
+        regimes, tuple((name, tuple(by_place.get((name, regime)) for regime in regimes)) for name in variants)
+    )
 
 
 def in_words(text: str) -> str:
