@@ -1,0 +1,1 @@
+"""What training costs on hardware that need not be here: time, memory, disk and money, before anything is trained."""

@@ -1,0 +1,43 @@
+"""The measured constants behind every estimate, in one place.
+
+A step takes
+
+    linear FLOPs / (peak · linear) + attention FLOPs / (peak · attention · min(1, head size / 64))
+    + bytes / (bandwidth · bytes) + kernels · launch
+
+`benchmarks/gpu_estimates.py` measures real stacks on a GPU, prints estimate over measured, and fits these numbers anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Shares of a data sheet's rates that training reaches, and what one kernel costs at least."""
+
+    linear: float
+    attention: float
+    bytes: float
+    launch: float
+    #: Where the numbers come from, in words.
+    source: str
+    #: Share of the time of a step in which the network can work unnoticed. Assumed, not measured.
+    overlap: float = 0.5
+    #: Share of the data sheet's link and network rates that collectives reach. Assumed, not measured.
+    collective: float = 0.7
+
+
+CALIBRATION = Calibration(
+    linear=0.72,
+    attention=0.29,
+    bytes=0.75,
+    launch=3e-6,
+    source="one H200, torch 2.11: 124 M at 64 x 1024 (505 k tokens/s) and a stack of 15 char-mini (0.259 ms a model-step)",
+)
+
+#: Memory beyond what tensors take: the CUDA context, workspaces, what the allocator cannot use. Bytes.
+CONTEXT_BYTES = 1.0e9
+#: Share of a GPU's memory that a plan may fill.
+FILL = 0.92
