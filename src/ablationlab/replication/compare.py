@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +75,8 @@ def replicate(
         source_hash=plan.plan_hash,
         runs_ended=sum(results.run(run.id).done for run in plan.runs),
         runs_planned=len(plan.runs),
-        changed=() if study is None else tuple(_changed(study, sealed)),
+        changed=() if study is None else tuple(_changed(study, sealed, table.beside, own=True)),
+        changed_beside=() if study is None else tuple(_changed(study, sealed, table.beside, own=False)),
         level=LEVEL,
         figures=tuple(figures),
         directions=tuple(directions),
@@ -221,9 +222,14 @@ def _unstable_words(direction: Direction, regime: str, analysis: Analysis) -> st
     return f"unstable: {', '.join(counts)}" if counts else ""
 
 
-def _changed(wanted: Study, sealed: Study) -> Sequence[str]:
-    """Settings of the runs that are not those of the table's study; how bits are made and what is judged do not count."""
-    keep = ("variants", "seeds", "model", "training", "data", "regimes", "sweep", "evaluation")
+def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) -> Iterator[str]:
+    """Settings of the runs that are not those of the table's study. Which seeds and variants were run, how bits are made and
+    what is judged do not count: they make no other model of the one that was published.
+    """
+    keep = ("model", "training", "data", "regimes", "sweep", "evaluation")
     a, b = (flattened({key: one.model_dump(mode="json")[key] for key in keep}) for one in (wanted, sealed))
-    keys = [key for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
-    return [f"{key} = {b.get(key)!r} instead of {a.get(key)!r}" for key in keys]
+    for key in dict.fromkeys([*a, *b]):
+        is_beside = any(key.startswith(f"regimes.{name}.") for name in beside)
+        if a.get(key) != b.get(key) and is_beside != own:
+            before = f"instead of {a[key]!r}" if key in a else "instead of the study's own"
+            yield f"{key} = {b.get(key)!r} {before}"

@@ -91,7 +91,9 @@ class Replication(Record):
     source_hash: str
     runs_ended: int
     runs_planned: int
-    changed: tuple[str, ...]  # settings in which the runs differ from the table's study: then it is no replication
+    # Settings in which the runs differ from the table's study: then it is no replication. Apart: those of regimes beside.
+    changed: tuple[str, ...]
+    changed_beside: tuple[str, ...]
     level: float
     figures: tuple[FigurePart, ...]
     directions: tuple[DirectionPart, ...]
