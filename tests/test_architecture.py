@@ -42,20 +42,30 @@ FLOORS = (
         "stability_sweeps",
     ),
     ("ledger", "plan", "estimate", "status", "training", "evaluation"),
-    ("executors", "export", "analysis", "verdict"),
+    ("executors", "export", "analysis", "verdict", "replication"),
     (
         "tables",
         "tables_analysis",
         "tables_evaluation",
         "tables_power",
         "tables_probes",
+        "tables_replication",
         "tables_sweeps",
         "progress",
         "report",
         "pipeline",
         "results",
     ),
-    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
+    (
+        "cli",
+        "verbs_analysis",
+        "verbs_evaluate",
+        "verbs_probes",
+        "verbs_replicate",
+        "verbs_report",
+        "__init__",
+        "__main__",
+    ),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -138,7 +148,7 @@ TORCH_FREE = [
     "stats",
 ]
 TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
-TORCH_FREE += ["pipeline", "results"]
+TORCH_FREE += ["pipeline", "results", "replication", "tables_replication", "verbs_replicate"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 TORCH_FREE += [
     "evaluation_records",

@@ -19,6 +19,7 @@ from ablationlab.verbs_analysis import judge, register
 from ablationlab.verbs_evaluate import after_training
 from ablationlab.verbs_evaluate import register as register_evaluate
 from ablationlab.verbs_probes import register as register_probes
+from ablationlab.verbs_replicate import register as register_replicate
 from ablationlab.verbs_report import register as register_report
 from ablationlab.verbs_report import show_at_the_end
 
@@ -46,6 +47,7 @@ register(app)
 register_probes(app)
 register_evaluate(app)
 register_report(app)
+register_replicate(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]

@@ -4,6 +4,7 @@
 
     AblationLabError            everything below; the command line prints it without a traceback
     ├── StudyError              the study file, or a --set, is wrong (carries every problem at once)
+    │   └── PublishedError      a published table to replicate is wrong (likewise)
     ├── UnknownNameError        a name that is in no registry (carries what is allowed and the nearest match)
     ├── DataError               a corpus cannot be fetched, read or used
     ├── PlanError               the sealed plan does not fit what is asked of it
@@ -66,6 +67,10 @@ class StudyError(AblationLabError):
         self.problems = tuple(problems)
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__(f"{source}: {count}\n" + "\n".join(f"  - {problem}" for problem in problems))
+
+
+class PublishedError(StudyError):
+    """A published table that cannot be held against results as it is written; holds every problem found."""
 
 
 class UnknownNameError(AblationLabError, ValueError):

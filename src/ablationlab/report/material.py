@@ -21,12 +21,15 @@ from ablationlab.conclusions import Analysis, ComparisonPart, Seed, Verdict
 from ablationlab.errors import RecordError
 from ablationlab.metrics import METRICS
 from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder, RunRecord
+from ablationlab.replication.records import Replication
 from ablationlab.storage import Lock, content_hash, read_json
 
 FloatArray = NDArray[np.float64]
 State = Literal["waiting", "started", "running", "finished", "diverged", "damaged"]
 Read = TypeVar("Read")
 
+#: A published table beside these results, written by `ablationlab replicate`.
+REPLICATION = "replication.json"
 #: Files of one run beyond the three of the contract, by the name they are kept under.
 EXTRAS: Mapping[str, str] = {
     "evaluation": "evaluation.json",
@@ -98,6 +101,7 @@ class Material:
     interactions: Mapping[str, Any] | None = None
     evaluation: Mapping[str, Any] | None = None
     suite: Mapping[str, Any] | None = None
+    replication: Replication | None = None
 
     @property
     def name(self) -> str:
@@ -243,6 +247,7 @@ def load_material(folder: Path, cache: Cache | None = None) -> Material:
         raise RecordError(f"{folder} is no results folder of a study: it has neither plan.lock nor analysis.json")
     runs = () if plan is None else _runs(plan, results, read)
     suite = read(folder / "evaluation" / "suite.json", _mapping)
+    replication = _replication(read(folder / REPLICATION, Replication.read), plan, problems)
     whole = {} if analysis is None else _mapping(folder / "analysis.json")
     return Material(
         folder=folder,
@@ -257,7 +262,16 @@ def load_material(folder: Path, cache: Cache | None = None) -> Material:
         interactions=whole.get("interactions"),
         evaluation=whole.get("evaluation"),
         suite=suite,
+        replication=replication,
     )
+
+
+def _replication(found: Replication | None, plan: Plan | None, problems: list[Damage]) -> Replication | None:
+    """The replication, if it is of this very plan."""
+    if found is None or (plan is not None and found.source_hash == plan.plan_hash):
+        return found
+    problems.append(Damage(REPLICATION, "belongs to another plan than plan.lock and is left out"))
+    return None
 
 
 def _cached(cache: Cache, path: Path, reader: Callable[[Path], Read]) -> Read:

@@ -9,6 +9,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
+from ablationlab.replication import words
 from ablationlab.report.charts.evaluation import evaluated, task_label
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.charts.words import digits, metric_words, p_words, signed
@@ -65,7 +66,9 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "problems": material.problems,
         "notes": material.stale,
         "strip": view.strip(material),
-        "sections": SECTIONS,
+        "sections": _sections(material),
+        "replication": material.replication,
+        "words": words,
         "variants": material.variants,
         "seeds": [str(seed) for seed in material.seeds],
         "regimes": material.regimes,
@@ -114,6 +117,12 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         script=script,
         data=_data(material, drawn),
     )
+
+
+def _sections(material: Material) -> tuple[tuple[str, str], ...]:
+    """Every section, and the published table right behind the verdict where the folder holds one."""
+    found = (("replication", "Published and ours"),) if material.replication is not None else ()
+    return (*SECTIONS[:1], *found, *SECTIONS[1:])
 
 
 def render(template: str, context: Mapping[str, Any], **trusted: str) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ablationlab.errors import AblationLabError
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import part
-from ablationlab.report.paper import closing, discussion, methods, opening, results
+from ablationlab.report.paper import closing, discussion, methods, opening, replication, results
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.pictures import Picture, pictures
 from ablationlab.report.paper.render import hash_grid, image_figure, table_figure
@@ -134,6 +134,8 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
         "result_pointers": pointers(drawn, "results"),
         "stability_pointers": pointers(drawn, "stability"),
         "evaluation_pointers": pointers(drawn, "evaluation"),
+        "replication": replication.paragraphs(facts.material.replication),
+        "replication_tables": replication.tables(facts.material.replication),
         "discussion": discussion.paragraphs(facts),
         "limits": closing.limits(facts),
         "reproducibility": closing.reproducibility(facts),

@@ -7,7 +7,7 @@ from pathlib import Path
 from ablationlab.errors import RecordError
 from ablationlab.report.material import Material
 from ablationlab.report.statistics_md import statistics_markdown
-from ablationlab.report.tables import content
+from ablationlab.report.tables import content, replication
 from ablationlab.report.tables.render import Table, to_csv, to_latex
 from ablationlab.storage import replace
 
@@ -50,6 +50,11 @@ def tables_of(material: Material) -> list[Table]:
     asked, others = content.split(analysis)
     regimes = len(analysis.regimes)
     everything = list(analysis.comparisons)
+    held = (
+        []
+        if material.replication is None
+        else [replication.figures(material.replication), replication.directions(material.replication)]
+    )
     found: list[Table | None] = [
         content.verdicts(analysis, verdict),
         content.arms(analysis),
@@ -63,5 +68,6 @@ def tables_of(material: Material) -> list[Table]:
         content.methods(analysis),
         content.variants(plan, material.variants) if plan is not None else None,
         content.runs(material.runs) if material.runs else None,
+        *held,
     ]
     return [table for table in found if table is not None and table.rows]
