@@ -85,6 +85,20 @@ def test_every_shipped_variant_matches_the_baseline(study_table, tmp_path):
         assert record_mismatches(bench.record(name), bench.record("none")) == [], name
 
 
+def test_exchangeable_arms_match_and_an_undeclared_redraw_does_not(study_table, tmp_path):
+    bench = Bench(study_table({"variants": ["none", "redrawn", "redrawn-2"]}), tmp_path / "out")
+    base, one, two = (bench.record(name) for name in ("none", "redrawn", "redrawn-2"))
+    assert record_mismatches(one, base) == record_mismatches(two, base) == record_mismatches(one, two) == []
+    assert one.shared_init_hash == base.shared_init_hash, "over all that no arm redraws"
+    hidden = [one.model_copy(update={"declares": Declared()}) for one in (one, base)]
+    found = record_mismatches(*hidden)
+    assert "model.redraw: 1 against None" in found
+    redrawn = [line for line in found if line.startswith("initial value of ")]
+    assert redrawn == [f"initial value of blocks.0.mlp.{part}.weight differs" for part in ("down", "up")]
+    more = one.model_copy(update={"initial_weights": one.initial_weights | {"tok.weight": "00"}})
+    assert record_mismatches(more, base) == ["initial value of tok.weight differs"], "more than it declared"
+
+
 MISMATCHES: list[tuple[str, dict[str, Any], str]] = [
     ("model", {"dropout": 0.1}, "model.dropout: 0.1 against 0.0"),
     ("model", {"tied": False}, "model.tied: False against True"),

@@ -147,6 +147,8 @@ def _rms_norm(x: torch.Tensor, gain: bool = True) -> torch.Tensor:
         ("gradient-shrink", TOK + POS),
         ("token-init-1", TOK + POS),
         ("untied", TOK + POS),
+        ("redrawn", TOK + POS),
+        ("redrawn-2", TOK + POS),
     ],
 )
 def test_every_variant_computes_its_formula(name, expected):

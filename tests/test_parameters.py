@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
+from scipy import stats
 
 from ablationlab.config import FrontEnd, ModelConfig
 from ablationlab.parameters import (
@@ -94,3 +96,40 @@ def test_digests_notice_one_bit_and_the_shape():
     assert weight_digest(array) != weight_digest(flipped)
     assert weight_digest(array) != weight_digest(array.reshape(3, 2))
     assert joint_digest({"a": "1", "b": "2"}, ["b", "a"]) == joint_digest({"b": "2", "a": "1"}, ["a", "b"])
+
+
+REDRAWN = ("redrawn", "redrawn-2")
+
+
+@pytest.mark.parametrize("name", REDRAWN)
+def test_a_redraw_changes_the_mlp_matrices_alone_and_declares_each(name):
+    variant = VARIANTS[name]
+    base, again = _by_name(SMALL), _by_name(variant.apply(SMALL))
+    assert base.keys() == again.keys()
+    changed = {one for one in base if not np.array_equal(base[one].draw(7), again[one].draw(7))}
+    assert changed == {f"blocks.{i}.mlp.{part}.weight" for i in range(SMALL.layers) for part in ("up", "down")}
+    assert changed == {one for one in base if variant.declares.covers_parameter(one)}
+    assert all((base[one].std, base[one].shape) == (again[one].std, again[one].shape) for one in base)
+
+
+def test_redraws_are_further_draws_from_the_same_distribution():
+    """Over many seeds, every coordinate of the three draws is normal with the same spread, and they are uncorrelated."""
+    arms = [_by_name(SMALL)] + [_by_name(VARIANTS[name].apply(SMALL)) for name in REDRAWN]
+    for parameter in ("blocks.0.mlp.up.weight", "blocks.1.mlp.down.weight"):
+        draws = [np.stack([arm[parameter].draw(seed).ravel() for seed in range(40)]) for arm in arms]
+        scaled = [draw.ravel() / arms[0][parameter].std for draw in draws]
+        for a, b in ((0, 1), (0, 2), (1, 2)):
+            assert stats.ks_2samp(scaled[a], scaled[b]).pvalue > 1e-3
+            assert abs(np.corrcoef(scaled[a], scaled[b])[0, 1]) < 4 / np.sqrt(scaled[a].size)
+        for draw in scaled:
+            assert stats.kstest(draw, "norm").pvalue > 1e-3
+
+
+def test_without_blocks_there_is_nothing_to_redraw():
+    with pytest.raises(ValidationError, match="redraw needs a block"):
+        VARIANTS["redrawn"].apply(SMALL.changed(layers=0))
+
+
+def test_an_ordinary_draw_leaves_no_trace_in_records():
+    assert "redraw" not in SMALL.model_dump(mode="json")
+    assert VARIANTS["redrawn"].apply(SMALL).model_dump(mode="json") == SMALL.model_dump(mode="json") | {"redraw": 1}

@@ -36,14 +36,16 @@ def test_a_front_end_variant_sets_exactly_this_front_end(name):
 def test_the_other_variants_change_one_setting_each():
     assert VARIANTS["token-init-1"].apply(MODEL) == MODEL.changed(token_init_std=1.0)
     assert VARIANTS["untied"].apply(MODEL) == MODEL.changed(tied=False)
-    assert set(VARIANTS) == {*FRONTS, "token-init-1", "untied"}
+    assert VARIANTS["redrawn"].apply(MODEL) == MODEL.changed(redraw=1)
+    assert VARIANTS["redrawn-2"].apply(MODEL) == MODEL.changed(redraw=2)
+    assert set(VARIANTS) == {*FRONTS, "token-init-1", "untied", "redrawn", "redrawn-2"}
 
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_variant_declares_every_setting_it_changes(name):
     arm = VARIANTS[name]
     before, after = (flattened(model.model_dump()) for model in (MODEL, arm.apply(MODEL)))
-    differing = {key for key in before if before[key] != after[key]}
+    differing = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert (name == "none") == (not differing)
     assert all(arm.declares.covers_setting(key) for key in differing)
 

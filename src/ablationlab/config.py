@@ -9,11 +9,22 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from ablationlab.registry import Registry
 
 M = TypeVar("M", bound=BaseModel)
+#: Seeds of a study, at most, that are given as a range.
+MOST_SEEDS = 100_000
 #: The regime without overrides; every study has it.
 DEFAULT_REGIME = "default"
 #: Names that comparisons made from a sweep stand under, in the place of a regime's: over all of its rates, and each variant
@@ -79,6 +90,9 @@ class ModelConfig(Frozen):
     position_init_std: NonNegative = 0.02
     init_std: NonNegative = 0.02
     scaled_residual_init: bool = True
+    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own. Set
+    # by variants whose arms are exchangeable (docs/validation.md).
+    redraw: Natural = 0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     front: FrontEnd = FrontEnd()
 
@@ -88,6 +102,17 @@ class ModelConfig(Frozen):
         if isinstance(data, dict) and isinstance(data.get("preset"), str) and data["preset"] in PRESETS:
             return {**PRESETS[data["preset"]].shape, **data}
         return data
+
+    @model_serializer(mode="wrap")
+    def _without_an_ordinary_draw(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where it changes nothing, so that plans, and the ids of runs, are what they were before it existed.
+        return {key: value for key, value in dump(self).items() if key != "redraw" or value}
+
+    @model_validator(mode="after")
+    def _something_to_redraw(self) -> Self:
+        if self.redraw and not self.layers:
+            raise ValueError("redraw needs a block, whose MLP it redraws; this model has layers = 0")
+        return self
 
     @field_validator("preset")
     @classmethod
@@ -200,6 +225,16 @@ PRESETS.add(
         shape={"layers": 24, "width": 2048, "heads": 16, "context": 2048, "vocabulary": 50257},
     ),
 )
+
+
+def seed_list(seeds: Any) -> Any:
+    """Seeds as a study file may give them: a list, or {first = 1, count = 1000} for many in a row; else as it stands."""
+    if not isinstance(seeds, Mapping) or seeds.keys() != {"first", "count"}:
+        return seeds
+    first, count = seeds["first"], seeds["count"]
+    if not all(type(one) is int for one in (first, count)) or not 1 <= count <= MOST_SEEDS:
+        return seeds
+    return list(range(first, first + count))
 
 
 def validated(kind: type[M], data: Any) -> M:

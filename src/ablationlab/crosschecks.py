@@ -19,6 +19,7 @@ from ablationlab.config import (
     TrainingConfig,
     merged_model,
     merged_training,
+    seed_list,
     steps_of,
     validated,
 )
@@ -56,11 +57,14 @@ def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
 
 
 def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """The front end is what variants change: were a study to set it, an arm's name would no longer say what it is."""
+    """What variants change (front end, redraw): were a study to set it, an arm's name would no longer say what it is."""
     tables = {"model": _table(data, "model")}
     for name, regime in _table(data, "regimes").items():
         tables[f"regimes.{name}.model"] = _table(regime, "model")
     for key, model in tables.items():
+        if model.get("redraw"):
+            text = "is set by variants, never by a study; choose a variant (ablationlab variants)"
+            yield Problem(f"{key}.redraw", text, repr(model["redraw"]))
         for setting, value in _table(model, "front").items():
             field = FrontEnd.model_fields.get(setting)
             if field is not None and setting != "place" and value != field.default:
@@ -185,7 +189,7 @@ def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
 def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
     """The names that this study's sweep gives to comparisons."""
     table = _table(data, "sweep")
-    return ([SWEEP] if table else []) + ([TUNED] if _list(table, "selection_seeds") else [])
+    return ([SWEEP] if table else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
 
 
 def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -193,9 +197,9 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     table = _table(data, "sweep")
     if len(_list(table, "lr")) == 1:
         yield Problem("sweep.lr", "one rate is no sweep", str(table["lr"][0]), "two rates or more")
-    chosen = {seed for seed in _list(table, "selection_seeds") if isinstance(seed, int)}
+    chosen = {seed for seed in _seeds(table, "selection_seeds") if isinstance(seed, int)}
     own = "seeds" in table
-    judging = [seed for seed in _list(table if own else data, "seeds") if isinstance(seed, int)]
+    judging = [seed for seed in _seeds(table if own else data, "seeds") if isinstance(seed, int)]
     shared = sorted(chosen & set(judging))
     if shared:
         text = "a rate must be chosen on other seeds than those it is judged on"
@@ -231,6 +235,11 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
 def _table(data: Any, key: str) -> dict[str, Any]:
     inner = data.get(key) if isinstance(data, Mapping) else None
     return dict(inner) if isinstance(inner, Mapping) else {}
+
+
+def _seeds(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    seeds = seed_list(data.get(key))
+    return seeds if isinstance(seeds, list | tuple) else ()
 
 
 def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:

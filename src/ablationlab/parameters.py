@@ -1,7 +1,8 @@
 """The parameters of a model: names, shapes, initial values, and what they cost. No torch.
 
 Every parameter is drawn from its own stream, named by (seed, "init", parameter name), so that all variants of one seed
-share every parameter they have in common, bit for bit.
+share every parameter they have in common, bit for bit. A redrawn one comes from (seed, "init", name, "redraw", k): another
+draw from the same distribution.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Parameter:
     shape: tuple[int, ...]
     std: float | None = None
     fill: float = 0.0
+    redraw: int = 0  # which of the iid draws; 0 is the ordinary one
 
     @property
     def size(self) -> int:
@@ -46,7 +48,8 @@ class Parameter:
         """The initial value for one seed."""
         if self.std is None:
             return np.full(self.shape, self.fill, dtype=np.float32)
-        normal = stream(seed, "init", self.name).standard_normal(self.shape, dtype=np.float32)
+        again = ("redraw", self.redraw) if self.redraw else ()
+        normal = stream(seed, "init", self.name, *again).standard_normal(self.shape, dtype=np.float32)
         return normal * np.float32(self.std)
 
 
@@ -66,8 +69,8 @@ def parameters(model: ModelConfig) -> tuple[Parameter, ...]:
         found += _linear(f"{block}.attn.qkv", width, 3 * width, std, model.biases)
         found += _linear(f"{block}.attn.out", width, width, residual_std, model.biases)
         found += _affine(f"{block}.norm2", width, gain=True, bias=model.biases)
-        found += _linear(f"{block}.mlp.up", width, model.mlp_ratio * width, std, model.biases)
-        found += _linear(f"{block}.mlp.down", model.mlp_ratio * width, width, residual_std, model.biases)
+        found += _linear(f"{block}.mlp.up", width, model.mlp_ratio * width, std, model.biases, model.redraw)
+        found += _linear(f"{block}.mlp.down", model.mlp_ratio * width, width, residual_std, model.biases, model.redraw)
     if model.final_norm:
         found += _affine("final_norm", width, gain=True, bias=model.biases)
     if not model.tied:
@@ -82,8 +85,8 @@ def _affine(name: str, width: int, *, gain: bool, bias: bool) -> list[Parameter]
     return found + ([Parameter(f"{name}.bias", (width,))] if bias else [])
 
 
-def _linear(name: str, inputs: int, outputs: int, std: float, bias: bool) -> list[Parameter]:
-    weight = [Parameter(f"{name}.weight", (inputs, outputs), std)]
+def _linear(name: str, inputs: int, outputs: int, std: float, bias: bool, redraw: int = 0) -> list[Parameter]:
+    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, redraw=redraw)]
     return weight + ([Parameter(f"{name}.bias", (outputs,))] if bias else [])
 
 

@@ -153,8 +153,9 @@ def _with_vocabulary(model: ModelConfig, corpus: TokenizedCorpus) -> ModelConfig
 
 
 def stackable(cell: PlannedRun) -> str:
-    """Runs with the same key may train in one stack: they differ in seed, learning rate and front end alone."""
-    model = {key: value for key, value in cell.model.items() if key not in ("front", "token_init_std", "preset")}
+    """Runs with the same key may train in one stack: they differ in seed, learning rate, start and front end alone."""
+    free = ("front", "token_init_std", "redraw", "preset")
+    model = {key: value for key, value in cell.model.items() if key not in free}
     training = {key: value for key, value in cell.training.items() if key != "lr"}
     return content_hash({"model": model, "training": training})
 
@@ -226,7 +227,8 @@ def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[
 def _words(parameter: Parameter | None) -> str:
     if parameter is None:
         return "absent"
-    return f"shape {parameter.shape}, start {parameter.fill if parameter.std is None else f'N(0, {parameter.std:g}²)'}"
+    start = f"{parameter.fill}" if parameter.std is None else f"N(0, {parameter.std:g}²)"
+    return f"shape {parameter.shape}, start {start}" + (f", redraw {parameter.redraw}" if parameter.redraw else "")
 
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +15,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from ablationlab.config import (
     DEFAULT_REGIME,
+    MOST_SEEDS,
     SWEEP,
     TUNED,
     Count,
@@ -30,6 +32,7 @@ from ablationlab.config import (
     merged,
     merged_model,
     merged_training,
+    seed_list,
     validated,
 )
 from ablationlab.crosschecks import cross_checks
@@ -61,6 +64,11 @@ class Sweep(Frozen):
     lr: Annotated[tuple[Positive, ...], Field(min_length=1)]
     selection_seeds: tuple[Natural, ...] = ()
     seeds: Annotated[tuple[Natural, ...], Field(min_length=1)] | None = None
+
+    @field_validator("selection_seeds", "seeds", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
 
     @field_validator("lr", "selection_seeds", "seeds")
     @classmethod
@@ -134,6 +142,11 @@ class Study(Frozen):
         if not slug(name):
             raise ValueError("the name needs at least one letter or digit, since it names the results folder")
         return name
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
 
     @field_validator("seeds", "variants", "tie_breakers")
     @classmethod
@@ -228,8 +241,16 @@ class Study(Frozen):
         )
 
 
+def _seeds(given: Any) -> Any:
+    seeds = seed_list(given)
+    if isinstance(seeds, dict):
+        raise ValueError(f"a row of seeds is {{first = 1, count = 1000}}, two whole numbers, count 1 to {MOST_SEEDS}")
+    # A value that went through a validator of ours no longer counts as JSON, where a list is a tuple.
+    return tuple(seeds) if isinstance(seeds, list) else seeds
+
+
 def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    repeated = sorted({value for value in values if values.count(value) > 1})
+    repeated = sorted(value for value, count in Counter(values).items() if count > 1)
     if repeated:
         raise ValueError(f"given more than once: {', '.join(map(str, repeated))}")
     return values

@@ -221,3 +221,30 @@ def token_init_1(model: ModelConfig) -> ModelConfig:
 def untied(model: ModelConfig) -> ModelConfig:
     """An output matrix apart from the token embedding."""
     return model.changed(tied=False)
+
+
+MLP = ("blocks.*.mlp.up.weight", "blocks.*.mlp.down.weight")
+
+
+@variant(
+    "redrawn",
+    formula="E_tok + E_pos, with the MLP matrices of every block drawn again from the same distribution",
+    meaning="the baseline by another draw: exchangeable with `none`, so that every difference is chance (A/A studies)",
+    changes=("redraw",),
+    parameters=MLP,
+)
+def redrawn(model: ModelConfig) -> ModelConfig:
+    """The same model and data order from other draws of a part of the init."""
+    return model.changed(redraw=1)
+
+
+@variant(
+    "redrawn-2",
+    formula="E_tok + E_pos, with the MLP matrices of every block drawn a third time",
+    meaning="a second such draw: with `none` and `redrawn` three exchangeable arms, one family of tests",
+    changes=("redraw",),
+    parameters=MLP,
+)
+def redrawn_2(model: ModelConfig) -> ModelConfig:
+    """As `redrawn`, from streams of its own."""
+    return model.changed(redraw=2)
