@@ -129,7 +129,7 @@ def status_table(rows: Sequence[RunStatus]) -> Table:
 
 def _number(result: Result | None, metric: str) -> str:
     value = result.metrics.get(metric) if result is not None else None
-    return "" if value is None else f"{value:.4f}"
+    return "" if value is None else f"{value:.4f}" if abs(value) < 100_000 else f"{value:.4g}"
 
 
 def results_table(plan: Plan, rows: Sequence[RunStatus]) -> Table:
@@ -169,9 +169,9 @@ def _spread(values: Sequence[float | None]) -> str:
     if not numbers:
         return "-"
     mean = statistics.fmean(numbers)
-    digits = 4 if abs(mean) < 10 else 3
+    style = ".4f" if abs(mean) < 10 else ".3f" if abs(mean) < 100_000 else ".3g"
     spread = statistics.stdev(numbers) if len(numbers) > 1 else math.nan
-    return f"{mean:.{digits}f}" + ("" if math.isnan(spread) else f" ± {spread:.{digits}f}")
+    return f"{mean:{style}}" + ("" if math.isnan(spread) else f" ± {spread:{style}}")
 
 
 def variants_table() -> Table:

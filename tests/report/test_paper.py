@@ -247,6 +247,19 @@ def test_every_decision_is_told_with_its_own_evidence(tmp_path, decision):
     assert not [other for other in others if f"{other}." in text]
 
 
+def test_a_baseline_alone_has_a_paper_too(tmp_path):
+    text = prose(made(tmp_path, made=study(variants=["none"])))
+    assert "There is no variant beside the baseline, so there is nothing to compare." in text
+
+
+def test_arms_that_blew_up_are_compared_without_a_ratio_that_no_number_can_hold(tmp_path):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
+        loss = 600.0 + 40 * seed if variant == "layernorm" and seed > 2 else 2.0 + 0.1 * seed
+        return {"validation_loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+
+    assert "perplexity" in prose(made(tmp_path, outcomes=outcomes))
+
+
 def test_better_but_less_stable_is_not_told_as_no_difference(tmp_path):
     def curves(variant: str, regime: str, seed: int) -> list[float]:
         losses = calm(seed)

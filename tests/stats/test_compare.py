@@ -39,6 +39,13 @@ def test_a_comparison_holds_every_part():
     assert result.ratios == {}
 
 
+def test_a_ratio_beyond_any_number_is_left_out_and_the_logs_stay():
+    blown = np.array([1e300, 2.0, 1e308, 3.0])
+    result = compare(blown, [1e-5, 1.0, 1e-8, 2.0], rng=generator(), transform="log")
+    assert result.intervals["paired-t"].high > 710
+    assert "paired-t" not in result.ratios
+
+
 def test_perplexity_is_tested_on_logs_and_shown_as_a_ratio():
     result = compare(VARIANT, REFERENCE, rng=generator(), transform="log")
     logs = compare(np.log(VARIANT), np.log(REFERENCE), rng=generator())

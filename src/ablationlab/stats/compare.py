@@ -18,6 +18,7 @@ from ablationlab.stats.paired import GeometricRatio, PairedSample, as_ratio, log
 from ablationlab.stats.significance import PValue, all_tests
 
 Transform = Literal["identity", "log"]
+_LARGEST_LOG = float(np.log(np.finfo(np.float64).max))
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ def compare(
         tost = paired_tost(deltas, smallest_effect=smallest_effect, alpha=alpha)
     ratios = {}
     if transform == "log":
-        ratios = {name: as_ratio(i.estimate, i.low, i.high) for name, i in intervals.items()}
+        ratios = {name: as_ratio(i.estimate, i.low, i.high) for name, i in intervals.items() if _fits(i)}
     return Comparison(
         n=sample.n,
         transform=transform,
@@ -94,3 +95,8 @@ def compare(
         ratios=ratios,
         caveats=comparison_caveats(sample, intervals, tests, alpha=alpha, planned_pairs=planned_pairs),
     )
+
+
+def _fits(interval: Interval) -> bool:
+    """Whether the interval can be said as a ratio: between arms that blew up, a difference of logs may be beyond any number."""
+    return all(end is None or end < _LARGEST_LOG for end in (interval.estimate, interval.low, interval.high))

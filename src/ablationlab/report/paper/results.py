@@ -21,7 +21,9 @@ MOST_NAMES = 8
 
 def main(facts: Facts) -> list[Typst]:
     """The comparisons of the criteria: the primary metric first, then the others, then contrasts between variants."""
-    asked, _ = content.split(facts.analysis)
+    asked, others = content.split(facts.analysis)
+    if not asked and not others:
+        return [Typst("There is no variant beside the baseline, so there is nothing to compare.")]
     if not asked:
         return [
             Typst("No criterion names a metric that was measured, so every comparison is exploratory (@exploratory).")
