@@ -55,7 +55,7 @@ FLOORS = (
         "pipeline",
         "results",
     ),
-    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
+    ("cli", "verbs_analysis", "verbs_data", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
