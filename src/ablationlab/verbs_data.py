@@ -49,7 +49,7 @@ def prepare(
         Parameter(help="Leave out documents whose estimated similarity to an earlier one is at least this, say 0.8."),
     ] = None,
 ) -> int:
-    """Tokenize a large text once, in parallel, into memory-mapped shards with checksums. Safe to repeat: it goes on where it was.
+    """Tokenize a large text once, in parallel, into shards with checksums. Safe to repeat: it goes on where it was.
 
     Every document is followed by the token that ends a document. A study names the folder as data.corpus, or several of them
     with weights in [data.mixture].
@@ -109,7 +109,7 @@ def _summary(made: Manifest, folder: Path) -> str:
     dropped = made.duplicates
     if dropped.exact or dropped.near is not None:
         text += (
-            f"; left out {dropped.exact_removed:,} exact and {dropped.near_removed:,} near duplicates ({dropped.rate:.2%})"
+            f"; left out {dropped.exact_removed:,} exact, {dropped.near_removed:,} near duplicates ({dropped.rate:.2%})"
         )
     return f"{text}\n  in {folder}"
 

@@ -52,8 +52,9 @@ def part_of(corpus: str, weight: float, config: DataConfig) -> Part:
     held_out = manifest.tokens - cut
     if held_out > LONGEST_VALIDATION:
         raise DataError(
-            f"corpus {corpus}: data.validation = {config.validation} holds out {held_out:,} tokens, and every run is validated "
-            f"on all of them; at most {LONGEST_VALIDATION:,} are allowed: use {LONGEST_VALIDATION / manifest.tokens:.2g} or less"
+            f"corpus {corpus}: data.validation = {config.validation} holds out {held_out:,} tokens, and every run is "
+            f"validated on all of them; at most {LONGEST_VALIDATION:,} are allowed: use "
+            f"{LONGEST_VALIDATION / manifest.tokens:.2g} or less"
         )
     tokenizer = manifest.tokenizer.make()
     validation = found.tokens[cut : manifest.tokens]

@@ -59,7 +59,7 @@ def pieces_of(file: Path, key: str) -> Iterator[Piece]:
         raise DataError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
 
 
-def _open(file: Path) -> IO[bytes]:
+def _open(file: Path) -> IO[bytes] | gzip.GzipFile:
     return gzip.open(file, "rb") if file.suffix == ".gz" else file.open("rb")
 
 

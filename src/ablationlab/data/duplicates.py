@@ -3,8 +3,8 @@
     J(A, B) = |A ∩ B| / |A ∪ B| over the sets of runs of `WORDS` words; P(equal minimum) = J for each of `PERMUTATIONS` hashes
 
 Candidates come from locality-sensitive hashing and are removed only if their estimated J reaches the threshold. The first of
-a group is kept, in the order of the corpus, so the result does not depend on the number of processes. Memory grows by about 0.1 kB
-(exact) or 1 to 2 kB (near) per kept document, and with nothing else.
+a group is kept, in the order of the corpus, so the result does not depend on the number of processes. Memory grows with the
+number of kept documents, by about 0.1 kB (exact) or a few kB (near) for each.
 """
 
 from __future__ import annotations

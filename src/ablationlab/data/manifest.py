@@ -1,8 +1,8 @@
 """manifest.json of a prepared corpus: what it was made of, by what, and the checksum of every shard.
 
 A prepared folder holds ``shard-00000.bin`` (token ids, little-endian uint16 or uint32, nothing else), ``shard-00000.docs``
-(little-endian int64: tokens of each of its documents, with the one that ends it), and so on, and ``manifest.json``. Shards are
-pieces of one stream: a window may cross from one to the next.
+(little-endian int64: tokens of each of its documents, with the one that ends it), and so on, and ``manifest.json``.
+Shards are pieces of one stream: a window may cross from one to the next.
 """
 
 from __future__ import annotations

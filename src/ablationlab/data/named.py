@@ -10,6 +10,7 @@ import html
 import json
 import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 
@@ -54,14 +55,14 @@ def wikipedia_pages(path: Path) -> Iterator[str]:
     """The raw dump, cut before every page: together the documents are exactly its bytes."""
     text = path.read_bytes().decode()
     starts = [0, *(found.start() for found in _PAGE.finditer(text)), len(text)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         if end > start:
             yield text[start:end]
 
 
 def _cut_before(heading: re.Pattern[str], text: str) -> Iterator[str]:
     starts = [0, *(found.start() for found in heading.finditer(text)), len(text)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         piece = text[start:end].strip(" \n")
         if piece:
             yield piece
@@ -95,7 +96,9 @@ _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _INNERMOST_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
 _INNERMOST_TABLE = re.compile(r"\{\|(?:(?!\{\|).)*?\|\}", re.DOTALL)
 # [[Image:...|caption with [[links]]]], categories and links to other languages are no prose.
-_FILE = re.compile(r"\[\[(?:Image|File|Category|Media|[a-z][a-z-]{1,11}):(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]", re.IGNORECASE)
+_FILE = re.compile(
+    r"\[\[(?:Image|File|Category|Media|[a-z][a-z-]{1,11}):(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]", re.IGNORECASE
+)
 _LINK = re.compile(r"\[\[(?:[^\[\]|]*\|)?([^\[\]|]*)\]\]")
 _ADDRESS = re.compile(r"\[(?:https?|ftp)://[^\s\]]*\s*([^\]]*)\]")
 _QUOTES = re.compile(r"'{2,5}")

@@ -1,8 +1,9 @@
 """From text to tokens on disk: in parallel processes, in the order of the input, in memory that does not grow with it.
 
-Documents are read one after another, encoded in batches by a pool of processes, and written in their order, each followed by the
-token that ends a document (a newline for a character tokenizer, which has none). What is written does not depend on the number of
-processes. ``progress.json`` says after every shard how far the input was read, so a killed command goes on with the next one.
+Documents are read one after another, encoded in batches by a pool of processes, and written in their order, each followed by
+the token that ends a document (a newline for a character tokenizer, which has none). What is written does not depend on the
+number of processes. ``progress.json`` says after every shard how far the input was read, so a killed command goes on with the
+next one.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.data.documents import Piece
 from ablationlab.data.duplicates import Seen, digest, signature
 from ablationlab.data.inputs import Input, Read
 from ablationlab.data.manifest import Duplicates, Manifest, Settings, Shard, TokenizerPart
@@ -316,7 +318,7 @@ class _Encoder:
         end = part.end_of_document
         self.end = np.array([end]) if end is not None else self.tokenizer.encode("\n")
 
-    def __call__(self, batch: Sequence[tuple[str, bool, bool]], skip: int) -> Encoded:
+    def __call__(self, batch: Sequence[Piece], skip: int) -> Encoded:
         """*skip*: pieces at the beginning that were encoded before and are only looked at again."""
         found, lengths = [], []
         for number, (text, _, last) in enumerate(batch):
@@ -365,12 +367,12 @@ class _Encoders:
         """Each batch with what it became; at most `_AHEAD` batches a process are under way."""
         waiting: deque[tuple[list[Read], Future[Encoded] | Encoded]] = deque()
         for batch in batches:
-            plain = [tuple(read.piece) for read in batch]
+            plain = [read.piece for read in batch]
             old = min(skip, len(batch))
             skip -= old
             if self._pool is None:
                 assert self._here is not None
-                yield batch, self._here(plain, old)  # type: ignore[arg-type]
+                yield batch, self._here(plain, old)
                 continue
             waiting.append((batch, self._pool.submit(_encode, plain, old)))
             if len(waiting) >= _AHEAD * self.processes:
@@ -406,6 +408,6 @@ def _leave_with(parent: int) -> None:
     os._exit(1)
 
 
-def _encode(batch: list[tuple[str, bool, bool]], skip: int) -> Encoded:
+def _encode(batch: list[Piece], skip: int) -> Encoded:
     assert _encoder is not None
     return _encoder(batch, skip)

@@ -75,10 +75,14 @@ def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
     except RecordError as error:
         raise DataError(f"prepared corpus {folder}: {error}") from error
     if manifest.format != FORMAT:
-        raise DataError(f"prepared corpus {folder}: format {manifest.format}; this program reads {FORMAT}; prepare it again")
+        raise DataError(
+            f"prepared corpus {folder}: format {manifest.format}; this program reads {FORMAT}; prepare it again"
+        )
     tokenizer = manifest.tokenizer.make()
     if tokenizer.identity != manifest.tokenizer.identity:
-        raise DataError(f"prepared corpus {folder}: made with another {manifest.tokenizer.name} tokenizer than this one")
+        raise DataError(
+            f"prepared corpus {folder}: made with another {manifest.tokenizer.name} tokenizer than this one"
+        )
     width = manifest.tokenizer.dtype.itemsize
     for shard in manifest.shards:
         path = folder / shard.file
@@ -104,7 +108,9 @@ def _verify(folder: Path, shards: tuple[Shard, ...], *, large: bool) -> None:
             except OSError as error:
                 raise DataError(f"prepared corpus: {path} cannot be read ({error.strerror})") from error
             if not right:
-                raise DataError(f"prepared corpus: {path} has a wrong checksum; restore it, or prepare the corpus again")
+                raise DataError(
+                    f"prepared corpus: {path} has a wrong checksum; restore it, or prepare the corpus again"
+                )
     if large and stamps != known:
         replace(memory, json.dumps(stamps).encode())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -82,9 +83,7 @@ class ShardWriter:
     def abandon(self) -> None:
         """Remove what was written of an unfinished shard."""
         if self._file is not None:
-            try:
+            with suppress(OSError):  # a full disk also fails the last flush; the file goes anyway
                 self._file.close()
-            except OSError:
-                pass  # a full disk also fails the last flush; the file goes anyway
             self._file = None
         self._temporary.unlink(missing_ok=True)

@@ -256,9 +256,9 @@ def _zip_members(file: Path | io.BytesIO, pattern: str) -> dict[str, bytes]:
         with zipfile.ZipFile(file) as archive:
             found = {name: archive.read(name) for name in sorted(archive.namelist()) if fnmatchcase(name, pattern)}
     except zipfile.BadZipFile as error:
-        raise DataError(f"it is no zip file that holds {pattern}") from error
+        raise DataError(f"this is no zip file that holds {pattern}") from error
     if not found:
-        raise DataError(f"it does not hold {pattern}")
+        raise DataError(f"the archive does not hold {pattern}")
     return found
 
 
@@ -272,9 +272,9 @@ def _tar_members(data: bytes, pattern: str) -> dict[str, bytes]:
                 if content is not None:
                     found[member.name] = content.read()
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"it is no tar archive that holds {pattern}") from error
+        raise DataError(f"this is no tar archive that holds {pattern}") from error
     if not found:
-        raise DataError(f"it does not hold {pattern}")
+        raise DataError(f"the archive does not hold {pattern}")
     return found
 
 

@@ -40,7 +40,7 @@ class Tokens:
         start, stop, step = part.indices(len(self))
         if step != 1:
             raise ValueError("only contiguous parts are read")
-        return self.windows(np.array([start]), max(stop - start, 0))[0]
+        return np.asarray(self.windows(np.array([start]), max(stop - start, 0))[0])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """All of it, in memory."""
@@ -88,7 +88,7 @@ def windows(tokens: Ids | Tokens, starts: Ids, length: int) -> Ids:
     """tokens[start : start + length] of each start, from either kind."""
     if isinstance(tokens, Tokens):
         return tokens.windows(starts, length)
-    return tokens[np.asarray(starts)[:, None] + np.arange(length)]
+    return np.asarray(tokens[np.asarray(starts)[:, None] + np.arange(length)])
 
 
 def token_counts(tokens: Ids | Tokens, vocabulary: int) -> Ids:

@@ -31,7 +31,7 @@ from ablationlab.parameters import Parameter, parameter_count, parameters
 ALIGNMENT = 64
 # Steps that can be handed to the device at once.
 FEED = 32
-# A corpus on disk of at most so many tokens is copied to the device, 4 bytes each; of a longer one the host gathers the windows.
+# A corpus on disk of at most so many tokens is copied to the device, 4 bytes each; of a longer one the host gathers windows.
 RESIDENT_TOKENS = 2**26
 
 
