@@ -19,6 +19,8 @@ from ablationlab.errors import DataError
 
 PERMUTATIONS = 128
 WORDS = 5
+#: How MinHash values are made; stated, so that a later default of the library changes nothing.
+_SCHEME = "affine32"
 
 
 def digest(text: str) -> bytes:
@@ -32,7 +34,7 @@ def signature(text: str) -> NDArray[np.uint64] | None:
     if len(words) < WORDS:
         return None
     shingles = {" ".join(words[place : place + WORDS]).encode() for place in range(len(words) - WORDS + 1)}
-    values = _datasketch().MinHash.bulk([sorted(shingles)], num_perm=PERMUTATIONS)[0].hashvalues
+    values = _datasketch().MinHash.bulk([sorted(shingles)], num_perm=PERMUTATIONS, scheme=_SCHEME)[0].hashvalues
     return np.asarray(values, dtype=np.uint64)
 
 
@@ -56,12 +58,12 @@ class Seen:
             self._digests.add(text_digest)
         if self.near is None or values is None:
             return None
-        made = _datasketch().MinHash(num_perm=PERMUTATIONS, hashvalues=values)
+        made = _datasketch().MinHash(num_perm=PERMUTATIONS, hashvalues=values, scheme=_SCHEME)
         for key in self._index.query(made):
             if float(np.mean(self._signatures[key] == values)) >= self.near:
                 return "near"
         self._index.insert(len(self._signatures), made, check_duplication=False)
-        self._signatures.append(values.astype(np.uint32))  # MinHash values are of 32 bits
+        self._signatures.append(values.astype(np.uint32))  # they are of 32 bits
         return None
 
 

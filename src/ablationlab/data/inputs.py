@@ -22,12 +22,16 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Input:
-    """A corpus before it is prepared. ``stamp`` changes when the input does; ``read`` gives it from the beginning."""
+    """A corpus before it is prepared. ``stamp`` changes when the input does; ``read`` gives it from the beginning.
+
+    ``text_sha256`` is what its documents must come to, where that is known.
+    """
 
     name: str
     source: str
     stamp: str
     read: Callable[[], Iterator[Read]]
+    text_sha256: str | None = None
 
 
 def input_of(corpus: str, text_key: str = "text") -> Input:
@@ -52,7 +56,7 @@ def _named(source: Source) -> Input:
 
     where = "" if source.url is None else f", canonical address {source.url}"
     stamp = content_hash([source.name, source.sha256])
-    return Input(source.name, f"named source{where}", stamp, read)
+    return Input(source.name, f"named source{where}", stamp, read, source.text_sha256)
 
 
 def _path(path: Path, text_key: str) -> Input:

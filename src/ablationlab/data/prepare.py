@@ -248,7 +248,9 @@ class _Preparation:
     def _manifest(self) -> Manifest:
         if not self.tokens:
             raise DataError(f"{self.source.name}: there is no text in it")
-        counts = self.counts
+        counts, expected = self.counts, self.source.text_sha256
+        if expected not in (None, self.text_hash.hexdigest()) and not counts["exact"] + counts["near"]:
+            raise DataError(f"corpus {self.source.name!r}: its documents are not those that its name stands for")
         shards = tuple(one.shard for one in self.finished)
         made = Manifest(
             name=self.source.name,

