@@ -72,7 +72,12 @@ def test_the_offsets_of_one_text_are_those_that_sealed_plans_were_made_with():
     assert batch_offsets(3, 7, batch=6, context=8, train_tokens=1000).tolist() == [405, 763, 314, 256, 477, 757]
     shakespeare = {"batch": 4, "context": 128, "train_tokens": 1_003_854}
     assert batch_offsets(1, 300, **shakespeare).tolist() == [862453, 45330, 770064, 966705]
-    assert batch_offsets(1, 300, **shakespeare, shares=[Share(1.0, 1_003_854)]).tolist() == [862453, 45330, 770064, 966705]
+    assert batch_offsets(1, 300, **shakespeare, shares=[Share(1.0, 1_003_854)]).tolist() == [
+        862453,
+        45330,
+        770064,
+        966705,
+    ]
     assert planned_order(1, CORPUS, steps=7, batch=16, context=8) == (
         "e6df4027ab4e5f678fa87626944a552609670b81c483ea957ceb68118565c6e1"
     )

@@ -181,7 +181,9 @@ def test_a_mixture_that_makes_no_sense_is_refused(study_table, data, why):
 
 
 def test_components_that_cannot_be_mixed_are_refused(two, tmp_path):
-    with pytest.raises(DataError, match="prepared with the byte tokenizer, but the study says data.tokenizer = 'char'"):
+    with pytest.raises(
+        DataError, match=r"prepared with the byte tokenizer, but the study says data.tokenizer = 'char'"
+    ):
         load_corpus(DataConfig(corpus=str(two[0])))
     chars = [prepared(tmp_path, name, letters, 9, "char") for name, letters in (("p", "ab"), ("q", "cd"))]
     mixture = {str(path): 1.0 for path in chars}
@@ -201,7 +203,7 @@ def test_components_that_cannot_be_mixed_are_refused(two, tmp_path):
 
 def test_a_held_out_part_too_long_to_validate_on_is_refused(two, monkeypatch):
     monkeypatch.setattr("ablationlab.data.components.LONGEST_VALIDATION", 100)
-    with pytest.raises(DataError, match="at most 100 are allowed: use 0.0"):
+    with pytest.raises(DataError, match=r"at most 100 are allowed: use 0.0"):
         load_corpus_of(two[1])
 
 

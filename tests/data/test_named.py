@@ -16,8 +16,6 @@ from ablationlab.data import named
 from ablationlab.data.sources import SOURCES, Source, SourceArchive, Wheel, cached_path, fetch, is_cached
 from ablationlab.errors import DataError
 
-NOWHERE = "http://127.0.0.1:9/text"
-
 
 def test_many_members_become_one_checksummed_list_of_documents(tmp_path):
     data = named.json_lines({"b/2.txt": "zwei ö\n".encode(), "b/1.txt": b"one\n\n"})
@@ -55,7 +53,7 @@ Known as ''a'' &lt;math&gt;x^2&lt;/math&gt; writer."""
 
 
 def page(title: str, text: str) -> str:
-    return f"  <page>\n    <title>{title}</title>\n      <text xml:space=\"preserve\">{text}</text>\n  </page>\n"
+    return f'  <page>\n    <title>{title}</title>\n      <text xml:space="preserve">{text}</text>\n  </page>\n'
 
 
 def test_wikipedia_pages_are_all_bytes_and_articles_are_prose(tmp_path):
@@ -68,7 +66,8 @@ def test_wikipedia_pages_are_all_bytes_and_articles_are_prose(tmp_path):
     assert len(pages) == 5
     (article,) = named.wikipedia_articles(tmp_path / "a")
     assert article == (
-        "Anna & co\n\nAnna was a Greek poet.\n – She wrote:\n\nEarly life\na link and more\n\nKnown as a writer." + filler
+        "Anna & co\n\nAnna was a Greek poet.\n – She wrote:\n\nEarly life\na link and more\n\nKnown as a writer."
+        + filler
     )
 
 
@@ -140,7 +139,7 @@ def test_a_pattern_takes_many_members_of_a_wheel(registry):
 
 def test_a_zipped_address_is_opened(tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path / "cache"))
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("inner", "a large text" * 1000)
     text = b"a large text" * 1000
     url = (tmp_path / "a.zip").as_uri()

@@ -23,7 +23,7 @@ from ablationlab.data.prepared import open_prepared
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.errors import DataError, UnknownNameError
 
-WORDS = "the model reads one small text and learns to guess which letter comes next né".split()
+WORDS = ("the", "model", "reads", "one", "small", "text", "and", "learns", "to", "guess", "which", "letter", "né")
 
 
 def document(number: int) -> str:
@@ -56,7 +56,7 @@ def test_shards_hold_exactly_the_naive_encoding(tmp_path, tokenizer):
     naive = TOKENIZERS[tokenizer].of("".join(DOCUMENTS) + "last\n")
     end = [naive.end_of_document] if naive.end_of_document is not None else naive.encode("\n").tolist()
     documents = [naive.encode(text).tolist() + end for text in [*DOCUMENTS, "last"]]
-    tokens = np.array(sum(documents, []), dtype=np.int64)
+    tokens = np.array([token for one in documents for token in one], dtype=np.int64)
     np.testing.assert_array_equal(np.asarray(found.tokens), tokens)
     np.testing.assert_array_equal(found.ends, np.cumsum([len(one) for one in documents]))
     assert len(manifest.shards) > 2
@@ -111,7 +111,7 @@ def test_a_prepared_folder_is_left_alone_and_another_is_not_overwritten(tmp_path
 
 def test_what_makes_no_sense_is_refused(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", [""])
-    with pytest.raises(DataError, match="a.jsonl: there is no text in it"):
+    with pytest.raises(DataError, match=r"a.jsonl: there is no text in it"):
         made(path, tmp_path / "out")
     with pytest.raises(UnknownNameError, match="did you mean 'gpt2'"):
         made(path, tmp_path / "out", tokenizer="gpt-2")
@@ -125,7 +125,11 @@ def test_a_wrong_or_missing_shard_is_refused_by_name(tmp_path):
     made(write_lines(tmp_path / "a.jsonl"), tmp_path / "out")
     shard = tmp_path / "out" / "shard-00001.bin"
     good = shard.read_bytes()
-    for bad, why in ((b"\x01" + good[1:], "has a wrong checksum"), (good[:-2], "bytes instead of"), (None, "is missing")):
+    for bad, why in (
+        (b"\x01" + good[1:], "has a wrong checksum"),
+        (good[:-2], "bytes instead of"),
+        (None, "is missing"),
+    ):
         shard.unlink()
         if bad is not None:
             shard.write_bytes(bad)
@@ -184,7 +188,19 @@ def test_near_duplicates_are_those_over_the_threshold(tmp_path):
     assert manifest.documents == 90
 
 
-KILLED = ["-m", "ablationlab", "data", "prepare", "in.jsonl", "--out", "out", "--shard-tokens", "10000", "--workers", "2"]
+KILLED = [
+    "-m",
+    "ablationlab",
+    "data",
+    "prepare",
+    "in.jsonl",
+    "--out",
+    "out",
+    "--shard-tokens",
+    "10000",
+    "--workers",
+    "2",
+]
 
 
 def test_killed_at_any_time_it_goes_on_and_gives_the_same_bytes(tmp_path):
@@ -207,7 +223,9 @@ def test_killed_at_any_time_it_goes_on_and_gives_the_same_bytes(tmp_path):
         kept = {one["shard"]["file"]: (tmp_path / "out" / one["shard"]["file"]).stat().st_ino for one in done}
     # One of the finished shards is damaged while nobody looks: it and what follows is made anew.
     (tmp_path / "out" / "shard-00009.bin").write_bytes(b"x")
-    ended = subprocess.run([sys.executable, *KILLED, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, *KILLED, *options], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "out" / "shard-00008.bin").stat().st_ino == kept["shard-00008.bin"]
     made(path, tmp_path / "undisturbed", shard_tokens=10_000, exact_duplicates=True)

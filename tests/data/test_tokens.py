@@ -12,7 +12,7 @@ PIECES = st.lists(st.lists(st.integers(0, 65535), max_size=12), min_size=1, max_
 
 @given(PIECES, st.data())
 def test_windows_over_pieces_are_those_of_one_array(pieces, data):
-    whole = np.array(sum(pieces, []), dtype=np.int64)
+    whole = np.array([token for piece in pieces for token in piece], dtype=np.int64)
     tokens = Tokens([np.array(piece, dtype=np.uint16) for piece in pieces])
     assert len(tokens) == len(whole)
     np.testing.assert_array_equal(np.asarray(tokens), whole)
@@ -25,7 +25,7 @@ def test_windows_over_pieces_are_those_of_one_array(pieces, data):
 
 @given(PIECES, st.integers(0, 80), st.integers(0, 80))
 def test_a_part_is_a_slice(pieces, start, stop):
-    whole = np.array(sum(pieces, []), dtype=np.int64)
+    whole = np.array([token for piece in pieces for token in piece], dtype=np.int64)
     tokens = Tokens([np.array(piece, dtype=np.uint16) for piece in pieces])
     np.testing.assert_array_equal(np.asarray(tokens.part(start, stop)), whole[start:stop])
     np.testing.assert_array_equal(tokens[start:stop], whole[start:stop])

@@ -92,7 +92,7 @@ def _open(corpus: str, tokenizer: str) -> Prepared:
     folder = cached_folder(source, settings)
     if not is_prepared(folder):
         prepare(input_of(corpus), settings, folder)
-    found = open_prepared(folder)
-    if source.text_sha256 not in (None, found.manifest.text_sha256):
+    prepared = open_prepared(folder)
+    if source.text_sha256 not in (None, prepared.manifest.text_sha256):
         raise DataError(f"{folder}: its documents are not those that {corpus!r} stands for; remove the folder")
-    return found
+    return prepared
