@@ -78,8 +78,8 @@ def _only_member(members: Members) -> bytes:
 class Source:
     """A named text: its exact bytes, and where they can be had.
 
-    ``documents`` tells how the bytes fall into documents, and ``text_sha256`` pins those, each with a zero byte behind it; without
-    it they are one. ``join`` makes the bytes of the members of a package. ``zipped``: the address has a zip file, and this is
+    ``documents`` tells how the bytes fall into documents, without it they are one; ``text_sha256`` pins those, each followed
+    by a zero byte. ``join`` makes the bytes of the members of a package. ``zipped``: the address has a zip file, and this is
     the member. ``file``: the name in the cache, where two sources read the same bytes.
     """
 
