@@ -130,16 +130,17 @@ def main() -> None:
     options = parser.parse_args()
     study = load_study(STUDY)
     corpus = load_corpus(study.data)
+    train = np.asarray(corpus.train)
     for precision in options.precision:
         chosen = load_study(STUDY, [f"training.precision={precision}"])
         plan = make_plan(chosen, corpus, "cuda")
         prepare(plan.execution)
         runs = len(plan.stacks[0])
-        stack = stack_of(plan, runs, corpus.train)
+        stack = stack_of(plan, runs, train)
         ours = stepper(stack)
         torch._C._set_deterministic_algorithms(False, warn_only=False)  # the plain model's user has not asked for it
         model = stack.model
-        plain = trainer(model, stack.training, torch.from_numpy(corpus.train).cuda(), precision)
+        plain = trainer(model, stack.training, torch.from_numpy(train).cuda(), precision)
         torch._C._set_deterministic_algorithms(True, warn_only=False)
         for _ in range(20):
             ours()
@@ -162,8 +163,8 @@ def main() -> None:
         if options.profile:
             profile(ours)
         del stack, ours, plain
-        alone_bytes = sum(_stack_peak(plan, 1, corpus.train) for _ in range(1)) * runs
-        whole = _stack_peak(plan, runs, corpus.train)
+        alone_bytes = sum(_stack_peak(plan, 1, train) for _ in range(1)) * runs
+        whole = _stack_peak(plan, runs, train)
         print(f"  peak memory: stack {whole / 1e9:.2f} GB, {runs} runs alone {alone_bytes / 1e9:.2f} GB: "
               f"ratio {whole / alone_bytes:.2f}")  # fmt: skip
 

@@ -59,6 +59,7 @@ FLOORS = (
     (
         "cli",
         "verbs_analysis",
+        "verbs_data",
         "verbs_evaluate",
         "verbs_probes",
         "verbs_replicate",

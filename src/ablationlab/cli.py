@@ -16,6 +16,7 @@ from ablationlab import __version__
 from ablationlab.errors import AblationLabError, RunFailure
 from ablationlab.terminal import console as make_console
 from ablationlab.verbs_analysis import judge, register
+from ablationlab.verbs_data import register as register_data
 from ablationlab.verbs_evaluate import after_training
 from ablationlab.verbs_evaluate import register as register_evaluate
 from ablationlab.verbs_probes import register as register_probes
@@ -41,8 +42,9 @@ app = App(
     help_format="plaintext",
     help_epilogue="A traceback instead of the short message: put --debug anywhere on the line.",
 )
-data_app = App(name="data", help="The named texts: which there are, and fetching them into the cache.")
+data_app = App(name="data", help="Texts: the named ones, fetching them into the cache, and preparing large ones.")
 app.command(data_app)
+register_data(data_app)
 register(app)
 register_probes(app)
 register_evaluate(app)

@@ -30,6 +30,8 @@ DEFAULT_REGIME = "default"
 #: Names that comparisons made from a sweep stand under, in the place of a regime's: over all of its rates, and each variant
 #: at its own best one.
 SWEEP, TUNED = "sweep", "tuned"
+#: The corpus of a study that draws from several.
+MIXTURE = "mixture"
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -90,8 +92,8 @@ class ModelConfig(Frozen):
     position_init_std: NonNegative = 0.02
     init_std: NonNegative = 0.02
     scaled_residual_init: bool = True
-    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own. Set
-    # by variants whose arms are exchangeable (docs/validation.md).
+    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own.
+    # Set by variants whose arms are exchangeable (docs/validation.md).
     redraw: Natural = 0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     front: FrontEnd = FrontEnd()
@@ -158,11 +160,21 @@ class TrainingConfig(Frozen):
 
 
 class DataConfig(Frozen):
-    """Which text, how it becomes tokens, and the share of its end that is held out."""
+    """Which text, how it becomes tokens, and the share of its end that is held out.
+
+    ``corpus = "mixture"`` draws samples from several prepared corpora (names or folders), by the weights of ``mixture``.
+    """
 
     corpus: str = "tiny-shakespeare"
     tokenizer: str = "char"
     validation: Fraction = 0.1
+    mixture: Annotated[dict[str, Positive], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _mixture_is_named(self) -> Self:
+        if (self.corpus == MIXTURE) != (self.mixture is not None):
+            raise ValueError(f"corpus = {MIXTURE!r} and a [data.mixture] table of weights go together; one is missing")
+        return self
 
 
 class EvaluationConfig(Frozen):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from ablationlab.config import (
     DEFAULT_REGIME,
+    MIXTURE,
     SWEEP,
     TUNED,
     FrontEnd,
@@ -78,8 +79,13 @@ def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:
     table = data.get("data")
     corpus, tokenizer = (table.get("corpus"), table.get("tokenizer")) if isinstance(table, dict) else (None, None)
     found = []
-    if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in SOURCES:
-        found.append(Problem.unknown("data.corpus", "corpus", corpus, [*SOURCES, "path/to/file.txt or folder/"]))
+    known = [*SOURCES, MIXTURE, "path/to/file.txt or folder/"]
+    if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in known:
+        found.append(Problem.unknown("data.corpus", "corpus", corpus, known))
+    for name in _table(table, "mixture") if isinstance(table, dict) else ():
+        if not looks_like_path(name) and name not in SOURCES:
+            allowed = [*SOURCES, "path/to/prepared/folder"]
+            found.append(Problem.unknown("data.mixture", "corpus", name, allowed))
     if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
         found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
     return found

@@ -90,6 +90,23 @@ class Environment(Part):
     git: Git
 
 
+class Component(Part):
+    """One prepared corpus of a mixture, or the only one. ``weight``: the probability that a sample comes from it."""
+
+    name: str
+    source: str
+    weight: float
+    sha256: str
+    tokens_sha256: str
+    documents: int
+    train_documents: int
+    train_tokens: int
+    validation_tokens: int
+    validation_bytes: int
+    held_out: Literal["documents", "tokens"]  # cut between two documents, or inside one
+    duplicates: float | None = None  # share of its documents removed as duplicates; None: none was looked for
+
+
 class Corpus(Part):
     """The text that was used, and what it became."""
 
@@ -103,6 +120,19 @@ class Corpus(Part):
     validation_tokens: int
     validation_bytes: int
     characters: str | None = None  # a character tokenizer's vocabulary, in the order of its ids
+    components: tuple[Component, ...] = ()  # of prepared corpora, in the order in which their tokens stand
+
+
+class Fed(Part):
+    """What a run was fed of one component: samples, the tokens they predict (no padding: all count), ends of documents
+    among those, and its share of all samples.
+    """
+
+    name: str
+    samples: int
+    tokens: int
+    ends_of_documents: int | None
+    share: float
 
 
 class Budget(Part):
@@ -280,6 +310,7 @@ class Result(Record):
     checkpoint: str
     weights_sha256: str
     history: tuple[Start, ...] = ()
+    fed: tuple[Fed, ...] = ()
     timing: Timing
     finished: str
 

@@ -189,6 +189,11 @@ class Study(Frozen):
         body = self.model_dump(mode="json", exclude_defaults=True)
         if looks_like_path(self.data.corpus):
             body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
+        if self.data.mixture is not None:
+            body["data"]["mixture"] = [
+                [f"path {Path(name).name}" if looks_like_path(name) else name, weight]
+                for name, weight in self.data.mixture.items()
+            ]
         return content_hash(body)
 
     @property
@@ -295,14 +300,24 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
 
 
 def _resolve_corpus(data: dict[str, Any], folder: Path, source: str) -> None:
-    """Make a corpus given by path absolute: in a file it is relative to the file, in --set to the current folder."""
+    """Make corpora given by path absolute: in a file they are relative to the file, in --set to the current folder."""
     table = data.get("data")
-    corpus = table.get("corpus") if isinstance(table, dict) else None
-    if isinstance(table, dict) and isinstance(corpus, str) and looks_like_path(corpus):
-        try:
-            table["corpus"] = str((folder / Path(corpus).expanduser()).resolve())
-        except (RuntimeError, ValueError, OSError) as error:
-            raise StudyError(source, [Problem("data.corpus", f"is no usable path: {error}", repr(corpus))]) from error
+    if not isinstance(table, dict):
+        return
+    corpus, mixture = table.get("corpus"), table.get("mixture")
+    if isinstance(corpus, str):
+        table["corpus"] = _resolved(corpus, folder, source, "data.corpus")
+    if isinstance(mixture, dict):
+        table["mixture"] = {_resolved(name, folder, source, "data.mixture"): mixture[name] for name in mixture}
+
+
+def _resolved(corpus: str, folder: Path, source: str, key: str) -> str:
+    if not looks_like_path(corpus):
+        return corpus
+    try:
+        return str((folder / Path(corpus).expanduser()).resolve())
+    except (RuntimeError, ValueError, OSError) as error:
+        raise StudyError(source, [Problem(key, f"is no usable path: {error}", repr(corpus))]) from error
 
 
 def _apply_override(data: dict[str, Any], override: str) -> list[Problem]:

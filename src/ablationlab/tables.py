@@ -14,7 +14,7 @@ from ablationlab.data.sources import SOURCES, cached_path, is_cached
 from ablationlab.estimate import Estimate
 from ablationlab.metrics import METRICS
 from ablationlab.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.records import Plan, PlannedRun, Result
+from ablationlab.records import Corpus, Plan, PlannedRun, Result
 from ablationlab.status import RunStatus
 from ablationlab.variants import VARIANTS
 
@@ -93,6 +93,11 @@ def precisions(plan: Plan) -> str:
     return ", ".join([plan.execution.precision, *others])
 
 
+def _what(corpus: Corpus) -> str:
+    """Its name; of a mixture also what is mixed, by weight."""
+    return f"{corpus.name} ({corpus.source})" if len(corpus.components) > 1 else corpus.name
+
+
 def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     """The plan in a few sentences."""
     tokens = sum(run.budget.tokens for run in plan.runs)
@@ -104,7 +109,7 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
         f"{how.device_name}, {precisions(plan)}, {how.threads} thread(s) a process, {workers} process(es).\n"
         f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {big(cost.disk_bytes, 'B')} at the end, "
         f"{big(cost.peak_disk_bytes, 'B')} at most.\n"
-        f"Corpus {plan.corpus.name}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
+        f"Corpus {_what(plan.corpus)}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
         f"validation tokens, vocabulary {plan.corpus.vocabulary}.\n"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
     )

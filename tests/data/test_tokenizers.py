@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from itertools import pairwise
+
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablationlab.data.archives import GPT2_BPE
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 from ablationlab.errors import DataError, UnknownNameError
 
@@ -55,3 +61,74 @@ def test_the_registry_knows_char_and_suggests_it():
     assert TOKENIZERS["char"] is CharTokenizer
     with pytest.raises(UnknownNameError, match="did you mean 'char'"):
         TOKENIZERS["chars"]
+
+
+GPT2_TEXTS = [
+    "The   quick\tbrown fox's tail\n\n jumped over 12,345 lazy dogs -- didn't it?\n",
+    "Köln, naïve, 東京, \u00a0emoji 🙂🙃 and \r\n line ends   ",
+    "<|endoftext|> in a text is no end of a document",
+    " = Title = \n \n body . 3 @.@ 5 %\n",
+    "",
+]
+
+
+@pytest.fixture(scope="module")
+def reference() -> Callable[[str], list[int]]:
+    """GPT-2's BPE from its definition (Sennrich et al. 2016; Radford et al. 2019), in plain Python."""
+    merges_file, vocabulary_file = (GPT2_BPE.fetch(member) for member in GPT2_BPE.members)
+    vocabulary = json.loads(vocabulary_file.read_text(encoding="utf-8"))
+    pairs = [tuple(line.split()) for line in merges_file.read_text(encoding="utf-8").splitlines()[1:] if line]
+    rank = {pair: number for number, pair in enumerate(pairs)}
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]  # bytes that are written as themselves
+    letters = {byte: chr(byte) for byte in shown}
+    letters |= {byte: chr(256 + n) for n, byte in enumerate(byte for byte in range(256) if byte not in letters)}
+    words = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
+
+    def encode(text: str) -> list[int]:
+        found = []
+        for word in words.findall(text):
+            parts = [letters[byte] for byte in word.encode()]
+            while len(parts) > 1:
+                best = min(pairwise(parts), key=lambda pair: rank.get(pair, len(rank)))
+                if best not in rank:
+                    break
+                merged, place = [], 0
+                while place < len(parts):
+                    both = tuple(parts[place : place + 2]) == best
+                    merged.append("".join(best) if both else parts[place])
+                    place += 2 if both else 1
+                parts = merged
+            found += [vocabulary[part] for part in parts]
+        return found
+
+    return encode
+
+
+@pytest.mark.parametrize("text", GPT2_TEXTS)
+def test_gpt2_agrees_with_its_definition_and_gives_back_every_text(text, reference):
+    tokenizer = TOKENIZERS["gpt2"].of("")
+    tokens = tokenizer.encode(text)
+    assert tokens.tolist() == reference(text)
+    assert tokenizer.end_of_document not in tokens
+    assert tokenizer.decode(tokens) == text
+
+
+@pytest.mark.parametrize("name", ["gpt2", "byte", "char"])
+@pytest.mark.parametrize("text", GPT2_TEXTS[:4])
+def test_byte_lengths_add_up_to_the_text_wherever_it_is_cut(name, text):
+    tokenizer = TOKENIZERS[name].of(text)
+    tokens, lengths = tokenizer.encode(text), tokenizer.byte_lengths
+    assert len(lengths) == tokenizer.vocabulary
+    assert lengths[tokens].sum() == len(text.encode())
+    if tokenizer.end_of_document is not None:
+        assert lengths[tokenizer.end_of_document] == 0
+
+
+@given(TEXTS)
+def test_bytes_are_the_bytes_of_the_text(text):
+    tokenizer = TOKENIZERS["byte"].of("")
+    tokens = tokenizer.encode(text)
+    assert bytes(tokens.astype(np.uint8)) == text.encode()
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.decode(np.append(tokens, 256)) == text + "<|endoftext|>"
+    assert tokenizer.vocabulary == 257

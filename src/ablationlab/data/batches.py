@@ -2,23 +2,40 @@
 
     offsets_B(seed, k) ~ Uniform{0 .. train - context - 1}   from stream (seed, "batch", k)
 
-so any step's batch is computed without replay, on any number of ranks.
+so any step's batch is computed without replay, on any number of ranks. In a mixture the same stream first gives the component
+of every sample, by its weight, then the offset inside it: no window reaches from one component into another.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.data.tokens import Share
 from ablationlab.records import Corpus
 from ablationlab.seeding import stream
 
 
-def batch_offsets(seed: int, step: int, *, batch: int, context: int, train_tokens: int) -> NDArray[np.int64]:
-    """Where in the training text each sample of a step begins."""
-    return stream(seed, "batch", step).integers(0, train_tokens - context, size=batch, dtype=np.int64)
+def batch_offsets(
+    seed: int, step: int, *, batch: int, context: int, train_tokens: int, shares: Sequence[Share] = ()
+) -> NDArray[np.int64]:
+    """Where in the training text each sample of a step begins; components of a mixture stand one behind another in it."""
+    draw = stream(seed, "batch", step)
+    if len(shares) < 2:
+        return draw.integers(0, train_tokens - context, size=batch, dtype=np.int64)
+    edges = np.cumsum([share.weight for share in shares])[:-1]
+    component = np.searchsorted(edges, draw.random(batch), side="right")
+    tokens = np.array([share.tokens for share in shares], dtype=np.int64)
+    starts = np.cumsum(tokens) - tokens
+    return np.asarray(starts[component] + draw.integers(0, tokens[component] - context, dtype=np.int64))
+
+
+def shares_of(corpus: Corpus) -> tuple[Share, ...]:
+    """The components of a corpus, from its record."""
+    return tuple(Share(component.weight, component.train_tokens) for component in corpus.components)
 
 
 class OrderHash:
@@ -44,8 +61,9 @@ class OrderHash:
 def planned_order(seed: int, corpus: Corpus, *, steps: int, batch: int, context: int) -> str:
     """The hash that a run of *steps* steps must end with."""
     order = OrderHash.start(corpus, batch=batch, context=context)
+    shape, shares = {"batch": batch, "context": context, "train_tokens": corpus.train_tokens}, shares_of(corpus)
     for step in range(1, steps + 1):
-        order.feed(batch_offsets(seed, step, batch=batch, context=context, train_tokens=corpus.train_tokens))
+        order.feed(batch_offsets(seed, step, **shape, shares=shares))
     return order.value
 
 

@@ -1,4 +1,7 @@
-"""A corpus, tokenized and split: what batches are cut from."""
+"""A corpus, tokenized and split: what batches are cut from.
+
+Short texts are read and encoded here, whole. Prepared corpora, and mixtures of them, stay on disk: see `components.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,29 +13,50 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.config import DataConfig
+from ablationlab.config import MIXTURE, DataConfig
+from ablationlab.data.components import Part, part_of, validation_bytes
+from ablationlab.data.prepared import is_prepared
 from ablationlab.data.sources import SOURCES, fetch, looks_like_path
-from ablationlab.data.tokenizers import TOKENIZERS, Tokenizer
+from ablationlab.data.tokenizers import END_OF_DOCUMENT, TOKENIZERS, Tokenizer
+from ablationlab.data.tokens import Share, Tokens, sample
 from ablationlab.errors import DataError
 from ablationlab.records import Corpus
+from ablationlab.storage import content_hash
+
+#: Tokens of each part that are shown as text, at most, of a corpus that is not held in memory.
+_READABLE = 2**20
 
 
 @dataclass(frozen=True)
 class TokenizedCorpus:
     """Training and validation tokens, with the record that identifies them.
 
-    ``sources``: each file, or the named text, with the first training token that comes from it.
+    ``sources``: each file, or named text, or component, with the first training token that comes from it. ``ends``: for each
+    component, where its documents end, counted from its own first token.
     """
 
     record: Corpus
     tokenizer: Tokenizer
-    train: NDArray[np.int64]
+    train: NDArray[np.int64] | Tokens
     validation: NDArray[np.int64]
     sources: tuple[tuple[str, int], ...] = (("text", 0),)
+    ends: tuple[NDArray[np.int64], ...] = ()
+
+    def readable(self) -> tuple[str, str]:
+        """Training and validation part as text; of a prepared corpus the beginning of each, documents apart by a line."""
+        if not isinstance(self.train, Tokens):
+            return self.tokenizer.decode(self.train), self.tokenizer.decode(self.validation)
+        parts = sample(self.train, _READABLE), self.validation[:_READABLE]
+        train, validation = (self.tokenizer.decode(part).replace(END_OF_DOCUMENT, "\n") for part in parts)
+        return train, validation
 
 
 def load_corpus(config: DataConfig) -> TokenizedCorpus:
     """Fetch or read, tokenize, and hold out the last share of the text."""
+    if config.mixture is not None:
+        return _joined(config, [part_of(name, weight, config) for name, weight in config.mixture.items()])
+    if is_prepared(Path(config.corpus)) or (config.corpus in SOURCES and SOURCES[config.corpus].documents is not None):
+        return _joined(config, [part_of(config.corpus, 1.0, config)])
     text, source, sha256, parts = _read(config.corpus)
     tokenizer = TOKENIZERS[config.tokenizer].of(text)
     tokens = tokenizer.encode(text)
@@ -47,8 +71,7 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
         tokens_sha256=hashlib.sha256(tokens.astype("<i8").tobytes()).hexdigest(),
         train_tokens=len(train),
         validation_tokens=len(validation),
-        # The first token of the split is only ever context, so its bytes are not predicted.
-        validation_bytes=len(tokenizer.decode(validation[1:]).encode()),
+        validation_bytes=validation_bytes(tokenizer, validation),
         characters=tokenizer.characters,
     )
     sources, start = [], 0
@@ -59,6 +82,50 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
     return TokenizedCorpus(record, tokenizer, train, validation, tuple(sources))
 
 
+def _joined(config: DataConfig, parts: list[Part]) -> TokenizedCorpus:
+    """Components one behind another, in the order of the study; their held-out parts likewise."""
+    tokenizer = parts[0].tokenizer
+    names = [part.record.name for part in parts]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"two components of the mixture are called {twice!r}; give their folders different names")
+    strange = [part for part in parts if part.tokenizer.identity != tokenizer.identity]
+    if strange:
+        raise DataError(
+            f"components {names[0]!r} and {strange[0].record.name!r} have different vocabularies, as texts of characters do; "
+            "a mixture needs one vocabulary for all: data.tokenizer = 'gpt2' or 'byte'"
+        )
+    total = sum(part.record.weight for part in parts)
+    components = [part.record.model_copy(update={"weight": part.record.weight / total}) for part in parts]
+    shares = [Share(component.weight, component.train_tokens) for component in components]
+    validation = np.concatenate([part.validation for part in parts])
+    single = components[0] if config.mixture is None else None
+    record = Corpus(
+        name=MIXTURE if single is None else config.corpus,
+        source=" + ".join(f"{one.weight:.4g} {one.name}" for one in components) if single is None else single.source,
+        sha256=content_hash([one.sha256 for one in components]) if single is None else single.sha256,
+        tokenizer=config.tokenizer,
+        vocabulary=tokenizer.vocabulary,
+        tokens_sha256=content_hash([[one.weight, one.tokens_sha256, one.train_tokens] for one in components])
+        if single is None
+        else single.tokens_sha256,
+        train_tokens=sum(share.tokens for share in shares),
+        validation_tokens=len(validation),
+        validation_bytes=validation_bytes(tokenizer, validation),
+        characters=tokenizer.characters,
+        components=tuple(components),
+    )
+    starts = np.cumsum([0, *(share.tokens for share in shares)]).tolist()
+    return TokenizedCorpus(
+        record,
+        tokenizer,
+        Tokens([piece for part in parts for piece in part.train.pieces], shares),
+        validation,
+        tuple(zip(names, starts, strict=False)),
+        tuple(part.ends for part in parts),
+    )
+
+
 def check_length(corpus: Corpus, context: int) -> None:
     """Refuse a corpus whose training or validation part does not fill one context."""
     for part, tokens in (("training", corpus.train_tokens), ("validation", corpus.validation_tokens)):
@@ -66,6 +133,12 @@ def check_length(corpus: Corpus, context: int) -> None:
             raise DataError(
                 f"corpus {corpus.name!r}: its {part} part has {tokens} tokens, "
                 f"but one context needs {context} + 1; use a longer text or a shorter model.context"
+            )
+    for component in corpus.components:
+        if component.train_tokens < context + 1:
+            raise DataError(
+                f"component {component.name!r}: its training part has {component.train_tokens} tokens, and one context "
+                f"needs {context} + 1; leave it out, or use a shorter model.context"
             )
 
 

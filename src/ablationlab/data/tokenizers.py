@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from functools import cached_property
 from typing import Any, Protocol, Self
 
@@ -19,6 +20,21 @@ class Tokenizer(Protocol):
     @property
     def characters(self) -> str | None:
         """The vocabulary, where it is made of characters."""
+        ...
+
+    @property
+    def end_of_document(self) -> int | None:
+        """The token that follows every document of a prepared corpus; None where there is none."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of everything that decides which text becomes which tokens."""
+        ...
+
+    @property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """Bytes of text that each token stands for; an end of document stands for none."""
         ...
 
     @classmethod
@@ -43,6 +59,8 @@ class Tokenizer(Protocol):
 class CharTokenizer:
     """One token per character, numbered by code point, as in nanoGPT's character data."""
 
+    end_of_document: None = None
+
     def __init__(self, characters: str) -> None:
         self._characters = characters
         self._points = _code_points(characters)
@@ -61,6 +79,16 @@ class CharTokenizer:
     def vocabulary(self) -> int:
         """Number of distinct characters."""
         return len(self._points)
+
+    @property
+    def identity(self) -> str:
+        """Of the characters."""
+        return hashlib.sha256(f"char {self._characters}".encode()).hexdigest()
+
+    @property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """In UTF-8."""
+        return np.array([len(character.encode()) for character in self._characters], dtype=np.int64)
 
     def encode(self, text: str) -> NDArray[np.int64]:
         """Token ids of a text; a character outside the vocabulary is an error."""
@@ -104,6 +132,20 @@ class GPT2Tokenizer:
         bpe.decoder = decoders.ByteLevel()
         return bpe
 
+    @property
+    def identity(self) -> str:
+        """Of the two files, by their pinned checksums."""
+        return hashlib.sha256(f"gpt2 {sorted(GPT2_BPE.members.values())}".encode()).hexdigest()
+
+    @cached_property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """A token is written with one letter a byte."""
+        lengths = np.zeros(self.vocabulary, dtype=np.int64)
+        for token, number in self._bpe.get_vocab().items():
+            lengths[number] = len(token)
+        lengths[self.end_of_document] = 0
+        return lengths
+
     def encode(self, text: str) -> NDArray[np.int64]:
         """Token ids of a text; there is no unknown character."""
         return np.asarray(self._bpe.encode(text).ids, dtype=np.int64)
@@ -113,6 +155,39 @@ class GPT2Tokenizer:
         return str(self._bpe.decode([int(token) for token in tokens], skip_special_tokens=False))
 
 
+class ByteTokenizer:
+    """One token a byte of UTF-8, and one that ends a document: 257 tokens."""
+
+    characters: None = None
+    vocabulary = 257
+    end_of_document = 256
+    identity = hashlib.sha256(b"byte 256").hexdigest()
+
+    @classmethod
+    def of(cls, text: str) -> ByteTokenizer:
+        """The same for every text."""
+        return cls()
+
+    @property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """One each."""
+        return np.array([1] * 256 + [0], dtype=np.int64)
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """The bytes of a text."""
+        return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
+
+    def decode(self, tokens: NDArray[np.int64]) -> str:
+        """Text of token ids; bytes that are no whole character become the replacement character."""
+        ends = np.flatnonzero(np.asarray(tokens) == self.end_of_document)
+        parts = np.split(np.asarray(tokens), ends)
+        texts = [bytes(part[part < 256].astype(np.uint8)).decode(errors="replace") for part in parts]
+        return END_OF_DOCUMENT.join(texts)
+
+
+#: How the end of a document is shown where tokens become text, as in GPT-2's vocabulary.
+END_OF_DOCUMENT = "<|endoftext|>"
 TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")
 TOKENIZERS.add("char", CharTokenizer)
 TOKENIZERS.add("gpt2", GPT2Tokenizer)
+TOKENIZERS.add("byte", ByteTokenizer)

@@ -18,6 +18,7 @@ from typing import Literal
 import ablationlab
 from ablationlab.config import validated
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
+from ablationlab.data.tokens import sample
 from ablationlab.errors import AblationLabError, PlanError, RecordError, RunFailure
 from ablationlab.evaluation import files
 from ablationlab.evaluation.answers import choices_of
@@ -37,6 +38,8 @@ from ablationlab.training.device import choose_device, prepare
 
 #: Runs that are scored together on a GPU, at most.
 WIDEST = 16
+# Tokens that n-gram models are counted on, at most; of a longer corpus the beginning of each component.
+NGRAM_TOKENS = 2**24
 _LIBRARIES = ("torch", "numpy", "lm_eval", "datasets")
 Report = Callable[[str], None]
 
@@ -303,7 +306,7 @@ def _write_suite(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report:
         new = [task for task in asked.tasks if task.hash not in known]
         if new and scorer is None:
             report("n-gram models")
-            scorer = NgramScorer(shop.corpus.train, shop.corpus.record.vocabulary)
+            scorer = NgramScorer(sample(shop.corpus.train, NGRAM_TOKENS), shop.corpus.record.vocabulary)
         if new and scorer is not None:
             known |= {task.task_hash: task for task in _described(shop, asked, new, scorer, context)}
         listed |= {task.hash: known[task.hash] for task in asked.tasks}

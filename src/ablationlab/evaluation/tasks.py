@@ -76,7 +76,7 @@ def resolve(question: Question, corpus: TokenizedCorpus, context: int, root: Pat
     texts: list[str] = []
     for name in expanded(question.tasks):
         if name in suite.KINDS:
-            texts = texts or [corpus.tokenizer.decode(corpus.train), corpus.tokenizer.decode(corpus.validation)]
+            texts = texts or list(corpus.readable())
             found += _of_suite(name, question, corpus, texts, context, root, manager)
         elif name in benchmarks.CATALOGUE:
             found += _benchmark(name, question, corpus, context, root, manager)

@@ -17,13 +17,13 @@ from torch import Tensor
 from ablationlab.data.batches import validation_windows
 from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_part
 from ablationlab.evaluation.members import ScoredStack
+from ablationlab.evaluation.perplexity import tokens_per_pass
 from ablationlab.evaluation.text import CLASSES
 from ablationlab.evaluation_records import TokensPart
 from ablationlab.model import decode, embed
 
 #: Bins of positions, at most.
 POSITION_BINS = 16
-_TOKENS_PER_PASS = 8192
 
 
 class _Sums:
@@ -81,7 +81,7 @@ def token_parts(
     for half in (0, 1):  # even and odd windows
         mine = windows[half::2]
         whole = [window for window in mine if window[1] == model.context]
-        size = max(1, _TOKENS_PER_PASS // model.context)
+        size = max(1, tokens_per_pass(model) // model.context)
         batches = [whole[start : start + size] for start in range(0, len(whole), size)]
         batches += [[window] for window in mine if window[1] < model.context]
         for batch in batches:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.data.tokens import Tokens, windows
 from ablationlab.probes.catalog import NGRAM
 from ablationlab.probes.vocabulary import CLASSES, Vocabulary
 
@@ -26,7 +27,7 @@ class Feed:
     def __init__(
         self,
         seeds: Sequence[int],
-        train: NDArray[np.int64],
+        train: NDArray[np.int64] | Tokens,
         context: int,
         vocabulary: Vocabulary,
         sources: Sequence[tuple[str, int]],
@@ -82,7 +83,7 @@ class Feed:
             return
         starts = np.concatenate(waiting)
         positions = starts[:, None] + np.arange(self._context)  # the inputs; the last target is no input
-        tokens = self._train[positions]
+        tokens = windows(self._train, starts, self._context)
         classes = np.bincount(tokens.reshape(-1), minlength=len(self._vocabulary.texts))
         self._class_counts[seed] += np.bincount(
             self._vocabulary.class_V, weights=classes, minlength=len(CLASSES)
@@ -93,8 +94,7 @@ class Feed:
             found = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1
             self._source_counts[seed] += np.bincount(found, minlength=len(self._starts))
         if self._ngrams:
-            windows = self._train[starts[:, None] + np.arange(self._context + 1)]
-            kept = _hashes(windows)
+            kept = _hashes(windows(self._train, starts, self._context + 1))
             kept = kept[kept % np.uint64(self._keep) == 0]
             self._counted[seed] += kept.size
             self._seen[seed] = np.union1d(self._seen[seed], kept)

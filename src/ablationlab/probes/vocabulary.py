@@ -10,6 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.data.tokens import Tokens, token_counts
+
 CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
 
 
@@ -40,12 +42,12 @@ class Vocabulary:
     end: int | None = None
 
     @classmethod
-    def of(cls, tokenizer: _Tokenizer, train: NDArray[np.int64]) -> Vocabulary:
+    def of(cls, tokenizer: _Tokenizer, train: NDArray[np.int64] | Tokens) -> Vocabulary:
         """The vocabulary of a tokenized corpus."""
         size = tokenizer.vocabulary
         texts = tuple(tokenizer.decode(np.array([token], dtype=np.int64)) for token in range(size))
         end = getattr(tokenizer, "end_of_document", None)
-        return cls(texts, np.bincount(train, minlength=size).astype(np.int64), end if isinstance(end, int) else None)
+        return cls(texts, token_counts(train, size), end if isinstance(end, int) else None)
 
     @cached_property
     def class_V(self) -> NDArray[np.int64]:

@@ -98,5 +98,5 @@ def compare(
 
 
 def _fits(interval: Interval) -> bool:
-    """Whether the interval can be said as a ratio: between arms that blew up, a difference of logs may be beyond any number."""
+    """Whether it can be said as a ratio: between arms that blew up, the exponential may be beyond any number."""
     return all(end is None or end < _LARGEST_LOG for end in (interval.estimate, interval.low, interval.high))

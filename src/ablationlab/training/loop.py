@@ -15,6 +15,7 @@ from torch import Tensor
 from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.batches import OrderHash
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.data.fed import fed
 from ablationlab.errors import PlanError, RecordError
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.optim import lr_factor
@@ -475,6 +476,9 @@ class StackTrainer:
                 checkpoint=checkpoints.path_of(run.folder, saved.record.step).name,
                 weights_sha256=saved.record.files[checkpoints.WEIGHTS],
                 history=self.history,  # with this start, which validates, even if it trained nothing
+                fed=fed(
+                    self.corpus, run.planned.seed, steps=steps, batch=self.training.batch, context=self.model.context
+                ),
                 timing=Timing(
                     train_seconds=seconds,
                     tokens_per_second=last_step * self._tokens_per_step() / max(seconds, 1e-9),

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.data.batches import batch_offsets
+from ablationlab.data.batches import batch_offsets, shares_of
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.probes.catalog import PROBES, is_due
 from ablationlab.probes.feed import Feed
@@ -91,7 +91,10 @@ class StackProbes:
             self.steps * stack.training.batch,
             ngrams="duplicate-ngrams" in self.intervals,
         )
-        self._feed.replay(start, lambda step: np.stack([batch_offsets(seed, step, **shape) for seed in stack.seeds]))
+        shares = shares_of(corpus.record)
+        self._feed.replay(
+            start, lambda step: np.stack([batch_offsets(seed, step, **shape, shares=shares) for seed in stack.seeds])
+        )
 
     def due(self, step: int) -> tuple[str, ...]:
         """Names of the probes that look after this step."""

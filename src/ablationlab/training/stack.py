@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
 from ablationlab.data.batches import batch_offsets
+from ablationlab.data.tokens import Tokens, windows
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model import training_loss_R
 from ablationlab.ops import compiling, fused
@@ -30,6 +31,8 @@ from ablationlab.parameters import Parameter, parameter_count, parameters
 ALIGNMENT = 64
 # Steps that can be handed to the device at once.
 FEED = 32
+# A corpus on disk of at most so many tokens is copied to the device, 4 bytes each; of a longer one the host gathers windows.
+RESIDENT_TOKENS = 2**26
 
 
 @dataclass(frozen=True)
@@ -125,7 +128,7 @@ class Stack:
         width: int,
         training: TrainingConfig,
         steps: int,
-        train_tokens: NDArray[np.int64],
+        train_tokens: NDArray[np.int64] | Tokens,
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
@@ -144,7 +147,9 @@ class Stack:
         self.optimizer = AdamW.start(training, self.weights_RP.detach(), self.layout.decaying(training.decay))
         self.lr_R = np.array([member.lr for member in padded])
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
-        self.train_tokens = torch.from_numpy(train_tokens).to(device)
+        self._text = train_tokens
+        self._shares = train_tokens.shares if isinstance(train_tokens, Tokens) else ()
+        self.train_tokens = self._on_device(train_tokens)
         self._gradient_RP: Tensor | None = None
         self._windows_RBT: Tensor | None = None
         self._owned_R = torch.tensor([float(parameter_count(m.model)) for m in padded], device=device)
@@ -154,12 +159,27 @@ class Stack:
         self._cursor = torch.zeros(1, dtype=torch.int64, device=device)
         self._row = torch.arange(FEED, device=device)[:, None, None]
         self._offsets = torch.zeros(FEED, width, training.batch, dtype=torch.int64, device=device)
+        gathered = () if self.train_tokens is not None else (FEED, width, training.batch, self.model.context + 1)
+        self._gathered = torch.zeros(gathered, dtype=torch.int32, device=device)
         self._lr = torch.zeros(FEED, width, device=device)
         self._clock = torch.ones(FEED, 3, device=device)
         self._keys = torch.zeros(FEED, len(self._sites), width, 2, dtype=torch.int32, device=device)
         self._measured = torch.zeros(FEED, len(Measured._fields), width, device=device)
         self._fed = 0
         self._graph: torch.cuda.CUDAGraph | None = None
+
+    def _on_device(self, tokens: NDArray[np.int64] | Tokens) -> Tensor | None:
+        """The training text, where it is short enough; ids are the same whatever type they are kept in."""
+        if not isinstance(tokens, Tokens):
+            return torch.from_numpy(tokens).to(self.device)
+        if len(tokens) > RESIDENT_TOKENS:
+            return None
+        text = torch.empty(len(tokens), dtype=torch.int32)
+        done = 0
+        for block in tokens.blocks():
+            text[done : done + len(block)] = torch.from_numpy(block)
+            done += len(block)
+        return text.to(self.device)
 
     def _fill(self, row: int, arrays: dict[str, NDArray[np.float32]]) -> None:
         start = self.layout.views(self.weights_RP)
@@ -173,9 +193,9 @@ class Stack:
         shape = {
             "batch": self.training.batch,
             "context": self.model.context,
-            "train_tokens": len(self.train_tokens),
+            "train_tokens": len(self._text),
         }
-        return np.stack([batch_offsets(seed, step, **shape) for seed in self.seeds])
+        return np.stack([batch_offsets(seed, step, **shape, shares=self._shares) for seed in self.seeds])
 
     def feed(self, first: int, offsets_SRB: NDArray[np.int64]) -> None:
         """Hand over the next steps, from *first* on, at most `FEED` of them; they are made by as many calls of `advance`."""
@@ -184,6 +204,9 @@ class Stack:
         steps = range(first, first + count)
         factors = np.array([lr_factor(self.training, step, self.steps) for step in steps])
         self._put(self._offsets, offsets_SRB)
+        if self.train_tokens is None:
+            found = windows(self._text, offsets_SRB.reshape(-1), self.model.context + 1)
+            self._put(self._gathered, found.astype(np.int32).reshape(*offsets_SRB.shape, -1))
         self._put(self._lr, (factors[:, None] * self.lr_R).astype(np.float32))
         self._put(self._clock, np.array([clock(self.training, step) for step in steps], dtype=np.float32))
         if self.model.dropout:
@@ -230,7 +253,10 @@ class Stack:
         offsets, lr, clock_3, keys = (
             buffer.index_select(0, self._cursor)[0] for buffer in (self._offsets, self._lr, self._clock, self._keys)
         )
-        self._windows_RBT = self.train_tokens[offsets[:, :, None] + self._window]
+        if self.train_tokens is None:
+            self._windows_RBT = self._gathered.index_select(0, self._cursor)[0].long()
+        else:
+            self._windows_RBT = self.train_tokens[offsets[:, :, None] + self._window].long()
         losses = training_loss_R(
             self.layout.views(self.weights_RP, self.dtype),
             self._windows_RBT[..., :-1],
