@@ -104,3 +104,22 @@ def test_runs_of_one_seed_share_a_count_and_a_resumed_feed_goes_on_with_it():
         assert calm.duplicates(seed) == resumed.duplicates(seed)
         assert calm.classes(seed) == resumed.classes(seed)
     assert calm.classes(4) != calm.classes(9)
+
+
+def test_counts_from_the_index_are_those_from_the_text_itself(monkeypatch):
+    rng = np.random.default_rng(5)
+    tokens = rng.integers(0, 4, 3000)
+    vocabulary = Vocabulary(("a", "1", ",", "\n"), np.bincount(tokens, minlength=4))
+    sources = [("first", 0), ("second", 700), ("third", 710), ("fourth", 2000)]
+    offsets = [rng.integers(0, 3000 - 30, (1, 40)) for _ in range(5)]
+
+    def counted():
+        feed = Feed((7,), tokens, 30, vocabulary, sources, 100_000)  # so many windows planned that few n-grams are kept
+        for step in offsets:
+            feed.take(step)
+        return feed.classes(7), feed.sources(7), feed.duplicates(7)
+
+    indexed = counted()
+    monkeypatch.setattr("ablationlab.probes.feed.INDEXED", 0)
+    assert counted() == indexed
+    assert 0 < indexed[2] < 1

@@ -40,8 +40,7 @@ def test_a_comparison_holds_every_part():
 
 
 def test_a_ratio_beyond_any_number_is_left_out_and_the_logs_stay():
-    blown = np.array([1e300, 2.0, 1e308, 3.0])
-    result = compare(blown, [1e-5, 1.0, 1e-8, 2.0], rng=generator(), transform="log")
+    result = compare([1e95, 2.0, 3.0], [1e-95, 1.0, 2.0], rng=generator(), transform="log")
     assert result.intervals["paired-t"].high > 710  # exp of it is above the largest double
     assert "paired-t" not in result.ratios
 

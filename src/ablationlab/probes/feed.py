@@ -19,6 +19,8 @@ from ablationlab.probes.vocabulary import CLASSES, Vocabulary
 # a sample of kinds of n-grams, drawn by content, so that the rate stays unbiased and memory small.
 REMEMBERED = 2**15
 _BASE = 0x9E3779B97F4A7C15  # an odd constant: 2**64 / golden ratio
+# Up to this many training tokens, what windows will be asked is worked out once for every place of the text.
+INDEXED = 2**22
 
 
 class Feed:
@@ -44,9 +46,10 @@ class Feed:
         distinct = dict.fromkeys(seeds)
         self._class_counts = {seed: np.zeros(len(CLASSES), dtype=np.int64) for seed in distinct}
         self._source_counts = {seed: np.zeros(len(sources), dtype=np.int64) for seed in distinct}
-        self._seen = {seed: np.zeros(0, dtype=np.uint64) for seed in distinct}
+        self._seen: dict[int, set[int]] = {seed: set() for seed in distinct}
         self._counted = dict.fromkeys(distinct, 0)
         self._waiting: dict[int, list[NDArray[np.int64]]] = {seed: [] for seed in distinct}
+        self._index: _Index | None = None  # made when first asked
 
     def take(self, offsets_RB: NDArray[np.int64]) -> None:
         """One step's offsets; counted when somebody asks."""
@@ -82,22 +85,63 @@ class Feed:
         if not waiting:
             return
         starts = np.concatenate(waiting)
-        positions = starts[:, None] + np.arange(self._context)  # the inputs; the last target is no input
-        tokens = windows(self._train, starts, self._context)
-        classes = np.bincount(tokens.reshape(-1), minlength=len(self._vocabulary.texts))
-        self._class_counts[seed] += np.bincount(
-            self._vocabulary.class_V, weights=classes, minlength=len(CLASSES)
-        ).astype(np.int64)
-        if len(self._starts) == 1:
-            self._source_counts[seed] += tokens.size
+        if len(self._train) <= INDEXED and self._index is None:
+            self._index = _Index(self._train, self._vocabulary.class_V, self._keep, ngrams=self._ngrams)
+        if self._index is not None:
+            classes, kept = self._index.of(starts, self._context)
         else:
-            found = np.searchsorted(self._starts, positions.reshape(-1), side="right") - 1
-            self._source_counts[seed] += np.bincount(found, minlength=len(self._starts))
-        if self._ngrams:
-            kept = _hashes(windows(self._train, starts, self._context + 1))
-            kept = kept[kept % np.uint64(self._keep) == 0]
-            self._counted[seed] += kept.size
-            self._seen[seed] = np.union1d(self._seen[seed], kept)
+            classes, kept = self._read(starts)
+        self._class_counts[seed] += classes
+        self._source_counts[seed] += self._by_source(starts)
+        self._counted[seed] += kept.size
+        self._seen[seed].update(kept.tolist())
+
+    def _read(self, starts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """Tokens by class, and hashes of the n-grams that count, from the text itself."""
+        tokens = windows(self._train, starts, self._context + 1)
+        inputs = tokens[:, :-1]  # the last target is no input
+        counts = np.bincount(inputs.reshape(-1), minlength=len(self._vocabulary.texts))
+        classes = np.bincount(self._vocabulary.class_V, weights=counts, minlength=len(CLASSES)).astype(np.int64)
+        if not self._ngrams:
+            return classes, np.zeros(0, dtype=np.uint64)
+        hashes = _hashes(tokens)
+        return classes, hashes[hashes % np.uint64(self._keep) == 0]
+
+    def _by_source(self, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Input tokens by the source that they lie in; a window may reach over into the next ones."""
+        count = len(self._starts)
+        first = np.searchsorted(self._starts, starts, side="right") - 1
+        last = np.searchsorted(self._starts, starts + self._context - 1, side="right") - 1
+        found = np.bincount(first[first == last], minlength=count) * self._context
+        for start in starts[first != last]:
+            places = np.searchsorted(self._starts, start + np.arange(self._context), side="right") - 1
+            found += np.bincount(places, minlength=count)
+        return found
+
+
+class _Index:
+    """A text in memory, prepared: windows are then counted by their ends instead of by their tokens."""
+
+    def __init__(
+        self, train: NDArray[np.int64] | Tokens, class_V: NDArray[np.int64], keep: int, *, ngrams: bool
+    ) -> None:
+        tokens = windows(train, np.zeros(1, dtype=np.int64), len(train))[0]
+        classes = class_V[tokens]
+        self._before = np.zeros((len(CLASSES), len(tokens) + 1), dtype=np.int32)  # tokens of a class before each place
+        for number in range(len(CLASSES)):
+            np.cumsum(classes == number, out=self._before[number, 1:])
+        hashes = _hashes(tokens[None]) if ngrams else np.zeros(0, dtype=np.uint64)
+        self._places = np.flatnonzero(hashes % np.uint64(keep) == 0)
+        self._hashes = hashes[self._places]
+
+    def of(self, starts: NDArray[np.int64], context: int) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+        """The same as from the text itself."""
+        classes = (self._before[:, starts + context] - self._before[:, starts]).sum(axis=1, dtype=np.int64)
+        # An n-gram counts where it lies wholly inside the window with its last target.
+        ends = starts + max(context + 1 - NGRAM + 1, 0)
+        low, high = np.searchsorted(self._places, starts), np.searchsorted(self._places, ends)
+        kept = [self._hashes[a:b] for a, b in zip(low, high, strict=True)]
+        return classes, np.concatenate(kept)
 
 
 def _hashes(windows_NT: NDArray[np.int64]) -> NDArray[np.uint64]:
