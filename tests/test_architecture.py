@@ -54,8 +54,18 @@ FLOORS = (
         "report",
         "pipeline",
         "results",
+        "validation",
     ),
-    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
+    (
+        "cli",
+        "verbs_analysis",
+        "verbs_evaluate",
+        "verbs_probes",
+        "verbs_report",
+        "verbs_validate",
+        "__init__",
+        "__main__",
+    ),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -21,6 +21,7 @@ from ablationlab.verbs_evaluate import register as register_evaluate
 from ablationlab.verbs_probes import register as register_probes
 from ablationlab.verbs_report import register as register_report
 from ablationlab.verbs_report import show_at_the_end
+from ablationlab.verbs_validate import register as register_validate
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -46,6 +47,7 @@ register(app)
 register_probes(app)
 register_evaluate(app)
 register_report(app)
+register_validate(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]

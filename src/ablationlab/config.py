@@ -90,7 +90,7 @@ class ModelConfig(Frozen):
     position_init_std: NonNegative = 0.02
     init_std: NonNegative = 0.02
     scaled_residual_init: bool = True
-    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own. Set
+    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th of streams of its own. Set
     # by variants whose arms are exchangeable (docs/validation.md).
     redraw: Natural = 0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
