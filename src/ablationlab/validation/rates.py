@@ -9,7 +9,10 @@ import numpy as np
 from scipy import stats
 
 from ablationlab.conclusions import ComparisonPart, GainPart, Verdict
+from ablationlab.seeding import stream
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
+from ablationlab.stats._common import FloatArray
+from ablationlab.stats.simulation import simulate
 from ablationlab.validation.records import (
     ComparisonRates,
     CompatibilityPart,
@@ -24,6 +27,9 @@ LEVEL: Final = 0.95
 #: The alpha that benchmarks/coverage.py simulated.
 SIMULATED_ALPHA: Final = 0.05
 DISTRIBUTIONS: Final = ("normal", "skewed", "heavy-tailed")
+#: The simulation whose differences have the shape of the very ones that were judged.
+OWN: Final = "as these"
+SIMULATIONS: Final = 10_000
 SIGNIFICANT: Final = ("better", "worse", "different")
 DECISIONS: Final = ("adopt-in-regime", "trade-off", "keep-baseline", "adopt", "tie", "inconclusive")
 
@@ -49,9 +55,13 @@ def holds(found: RatePart, value: float) -> bool:
     return found.low is not None and found.high is not None and found.low <= value <= found.high
 
 
-def method_rates(found: Sequence[ComparisonPart], pairs: int) -> tuple[MethodPart, ...]:
-    """Every shipped test at alpha and every shipped interval at 1 - alpha, over the studies of one comparison."""
+def method_rates(found: Sequence[ComparisonPart], pairs: int, *, null: bool = True) -> tuple[MethodPart, ...]:
+    """Every shipped test at alpha and every shipped interval at 1 - alpha, over the studies of one comparison.
+
+    Under a *null* that is true, each beside the rates to expect.
+    """
     alpha = found[0].alpha
+    own = as_these(found, pairs) if null and np.isclose(alpha, SIMULATED_ALPHA) else {}
     tests = list(dict.fromkeys(name for one in found for name in one.tests))
     intervals = list(dict.fromkeys(name for one in found for name in one.intervals))
     parts = []
@@ -63,7 +73,7 @@ def method_rates(found: Sequence[ComparisonPart], pairs: int) -> tuple[MethodPar
                 method=name,
                 rate=counted(p is not None and p <= alpha for p in p_values),
                 unavailable=sum(p is None for p in p_values),
-                simulated=_simulated("test", name, pairs, alpha),
+                simulated=_simulated("test", name, pairs, alpha) | own.get(("test", name), {}) if null else {},
             )
         )
     for name in intervals:
@@ -76,7 +86,7 @@ def method_rates(found: Sequence[ComparisonPart], pairs: int) -> tuple[MethodPar
                 method=name,
                 rate=rate(sum(low > 0 or high < 0 for low, high in known), len(found)),
                 unavailable=len(found) - len(known),
-                simulated=_simulated("interval", name, pairs, alpha),
+                simulated=_simulated("interval", name, pairs, alpha) | own.get(("interval", name), {}) if null else {},
             )
         )
     return tuple(parts)
@@ -94,6 +104,28 @@ def _simulated(kind: str, method: str, pairs: int, alpha: float) -> dict[str, fl
             covers = expected_coverage(method, pairs, distribution=name)
             found[name] = None if covers is None else round(1 - covers, 12)
     return found
+
+
+def as_these(found: Sequence[ComparisonPart], pairs: int) -> dict[tuple[str, str], dict[str, float | None]]:
+    """The rates to expect for differences of this very shape, by kind and method.
+
+    Exchangeable arms have differences that are symmetric about zero: |delta| of a pair drawn from all of them, with a tossed
+    sign, is a draw from their distribution under the null.
+    """
+    sizes = np.abs([pair.delta for one in found for pair in one.pairs])
+    if sizes.size < 10 * pairs or not sizes.any():
+        return {}
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
+        return np.asarray(rng.choice(sizes, size=shape) * rng.choice([-1.0, 1.0], size=shape))
+
+    intervals, tests = simulate(draw, pairs, SIMULATIONS, stream(0, "analysis", "validation", found[0].id))
+    rates: dict[tuple[str, str], dict[str, float | None]] = {}
+    for name, cell in tests.items():
+        rates["test", name] = {OWN: cell.rate}
+    for name, cell in intervals.items():
+        rates["interval", name] = {OWN: None if cell.rate is None else round(1 - cell.rate, 12)}
+    return rates
 
 
 def deltas_of(found: Sequence[ComparisonPart]) -> DeltasPart:
@@ -160,8 +192,21 @@ def compatibility(one: ComparisonRates) -> CompatibilityPart:
         f"{one.id}: {one.test} rejected the true null in {in_words(found)} of the studies; that is {word} with alpha "
         f"{one.alpha:g} (exact binomial p = {p:.2g})."
     )
+    expected = next(m.simulated for m in one.methods if (m.kind, m.method) == ("test", one.test)).get(OWN)
+    as_expected = None if expected is None else holds(found, expected)
+    if expected is not None:
+        word = "compatible" if as_expected else "not compatible"
+        text += f" For differences of this very shape {100 * expected:.1f} % are to be expected: {word}."
     return CompatibilityPart(
-        comparison=one.id, test=one.test, alpha=one.alpha, rate=found, p=p, compatible=fits, text=text
+        comparison=one.id,
+        test=one.test,
+        alpha=one.alpha,
+        rate=found,
+        p=p,
+        compatible=fits,
+        expected=expected,
+        as_expected=as_expected,
+        text=text,
     )
 
 

@@ -21,7 +21,8 @@ class MethodPart(Part):
     """How often one interval left out zero, or one test had p <= alpha, before any correction.
 
     *unavailable*: studies in which it gave no answer; they count as no rejection. *simulated*: the rate under a true null
-    that benchmarks/coverage.py found for so many pairs, by distribution of the differences; empty at another alpha than 0.05.
+    that benchmarks/coverage.py found for so many pairs, by distribution of the differences, and in the same way for
+    differences "as these": of the shape of those judged. Empty at another alpha than 0.05, and where the null is not true.
     """
 
     kind: Literal["test", "interval"]
@@ -63,7 +64,10 @@ class ComparisonRates(Part):
 
 
 class CompatibilityPart(Part):
-    """Whether the registered test rejects a true null as often as its alpha says. *p*: exact binomial, two-sided."""
+    """Whether the registered test rejects a true null as often as its alpha says. *p*: exact binomial, two-sided.
+
+    *expected*: the rate for differences of the shape of those judged, as *simulated* of that test gives it.
+    """
 
     comparison: str
     test: str
@@ -71,6 +75,8 @@ class CompatibilityPart(Part):
     rate: RatePart
     p: float
     compatible: bool
+    expected: float | None
+    as_expected: bool | None
     text: str
 
 

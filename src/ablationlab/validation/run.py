@@ -141,7 +141,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
         planned_high=high,
         detected=detected,
         wrong_way=wrong,
-        methods=method_rates(found, pairs),
+        methods=method_rates(found, pairs, null=False),
         decisions=decision_counts(verdicts, dose.variant),
         compatible=fits,
         text=_dose_text(dose, base, calibration, detected, (planned, low, high), fits),

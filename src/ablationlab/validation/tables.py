@@ -48,6 +48,7 @@ def _significance(found: Validation) -> Shown:
             one.test,
             in_words(_raw(one)),
             _yes(fit.compatible),
+            "-" if fit.expected is None else f"{100 * fit.expected:.1f} %",
             in_words(one.significant),
         )
         for one, fit in zip(found.comparisons, found.compatibility, strict=True)
@@ -58,6 +59,7 @@ def _significance(found: Validation) -> Shown:
             family.correction,
             "",
             _yes(family.compatible),
+            "",
             in_words(family.any),
         )
         for family in found.families
@@ -66,7 +68,14 @@ def _significance(found: Validation) -> Shown:
     title = (
         f"Significantly different, where nothing is: {found.studies} studies of {found.pairs} pairs, alpha {alpha:g}"
     )
-    columns = ("comparison", "test", "p at most alpha", "compatible with alpha", "after the correction")
+    columns = (
+        "comparison",
+        "test",
+        "p at most alpha",
+        "compatible with alpha",
+        "expected, as these",
+        "after the correction",
+    )
     return Shown(title, columns, tuple(rows))
 
 
