@@ -12,7 +12,7 @@ from ablationlab.conclusions import ComparisonPart, GainPart, Verdict
 from ablationlab.seeding import stream
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.simulation import simulate
+from ablationlab.stats.simulation import simulate, t_bounds
 from ablationlab.validation.records import (
     ComparisonRates,
     CompatibilityPart,
@@ -126,6 +126,14 @@ def as_these(found: Sequence[ComparisonPart], pairs: int) -> dict[tuple[str, str
     for name, cell in intervals.items():
         rates["interval", name] = {OWN: None if cell.rate is None else round(1 - cell.rate, 12)}
     return rates
+
+
+def found_in(deltas: FloatArray, pairs: int, alpha: float, name: str) -> float:
+    """Share of studies that a paired t-test finds significant, if their differences are drawn from *deltas*."""
+    rng = stream(0, "analysis", "validation", name)
+    drawn = rng.choice(deltas, size=(SIMULATIONS, pairs))
+    low, high = t_bounds(drawn, 1 - alpha)
+    return float(((low > 0) | (high < 0)).mean())
 
 
 def deltas_of(found: Sequence[ComparisonPart]) -> DeltasPart:

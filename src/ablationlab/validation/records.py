@@ -124,7 +124,9 @@ class DosePart(Part):
     """One injected effect: *variant* at *lr* against the baseline at *base_lr*. At lr = base_lr there is none.
 
     *planned*: power of the registered test for the calibrated effect, with its values at both ends of the interval of d.
-    *judged_d*: the same effect on the seeds that were judged, to see what the calibration missed.
+    *expected*: how often the registered paired t finds differences of the calibrated shape, drawn from them: what the
+    power of normal differences does not know. *judged_d*: the effect on the seeds that were judged, to see what the
+    calibration missed.
     """
 
     variant: str
@@ -135,6 +137,7 @@ class DosePart(Part):
     planned: float
     planned_low: float
     planned_high: float
+    expected: float | None
     detected: RatePart
     wrong_way: RatePart
     methods: tuple[MethodPart, ...]

@@ -19,6 +19,7 @@ from ablationlab.validation.rates import (
     counted,
     decision_counts,
     decision_rates,
+    found_in,
     gain_rates,
     in_words,
     method_rates,
@@ -127,6 +128,9 @@ def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
         low, high = _ends(calibration, pairs, alpha)
     detected = counted(one.outcome in SIGNIFICANT for one in found)
     expected = "worse" if (calibration.mean > 0) == (found[0].direction == "lower") else "better"
+    expects = None
+    if injected and found[0].test == "paired-t":
+        expects = found_in(np.array([a - b for a, b in dose.calibration]), pairs, alpha, dose.material.source_hash)
     wrong = counted(one.outcome in SIGNIFICANT and one.outcome != expected for one in found)
     fits = detected.low is not None and detected.high is not None and detected.low <= high and detected.high >= low
     deltas = [pair.delta for one in found for pair in one.pairs]
@@ -139,12 +143,13 @@ def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
         planned=planned,
         planned_low=low,
         planned_high=high,
+        expected=expects,
         detected=detected,
         wrong_way=wrong,
         methods=method_rates(found, pairs, null=False),
         decisions=decision_counts(verdicts, dose.variant),
         compatible=fits,
-        text=_dose_text(dose, base, calibration, detected, (planned, low, high), fits),
+        text=_dose_text(dose, base, calibration, detected, (planned, low, high), expects, fits),
     )
 
 
@@ -181,15 +186,21 @@ def _dose_text(
     calibration: CalibrationPart,
     detected: RatePart,
     planned: tuple[float, float, float],
+    expected: float | None,
     fits: bool,
 ) -> str:
     word = "compatible" if fits else "not compatible"
     if dose.lr == base:
         return f"{dose.variant} at {dose.lr:g}: no effect, found in {in_words(detected)}; {word} with alpha {planned[0]:g}."
     power = f"{100 * planned[0]:.0f} % ({100 * planned[1]:.0f} to {100 * planned[2]:.0f} %)"
+    also = (
+        ""
+        if expected is None
+        else f" Differences of the calibrated shape are found {100 * expected:.1f} % of the time."
+    )
     return (
         f"{dose.variant} at {dose.lr:g} instead of {base:g}: d = {calibration.d:.2f} ({calibration.d_low:.2f} to "
-        f"{calibration.d_high:.2f}); planned power {power}, found in {in_words(detected)}; {word}."
+        f"{calibration.d_high:.2f}); planned power {power}, found in {in_words(detected)}; {word}.{also}"
     )
 
 

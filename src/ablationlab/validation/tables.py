@@ -136,6 +136,7 @@ def _doses(found: Validation) -> Shown:
             f"{one.calibration.d:.2f} ({one.calibration.d_low:.2f} to {one.calibration.d_high:.2f})",
             "-" if one.judged_d is None else f"{one.judged_d:.2f}",
             f"{100 * one.planned:.0f} % ({100 * one.planned_low:.0f} to {100 * one.planned_high:.0f})",
+            _percent(one.expected),
             in_words(one.detected),
             _yes(one.compatible),
             str(one.wrong_way.hits) if one.lr != one.base_lr else "-",
@@ -147,8 +148,8 @@ def _doses(found: Validation) -> Shown:
         f"Injected effects: a smaller learning rate than {first.base_lr:g}, {first.detected.n} studies of {found.pairs} "
         f"pairs, calibrated on {first.calibration.n} other seeds"
     )
-    columns = ("arm", "difference, mean ± SD", "d", "d on the judged seeds", "planned power", "detected", "compatible")
-    return Shown(title, (*columns, "wrong way"), tuple(rows))
+    columns = ("arm", "difference, mean ± SD", "d", "d on the judged seeds", "planned power", "expected, as calibrated")
+    return Shown(title, (*columns, "detected", "compatible", "wrong way"), tuple(rows))
 
 
 def _dose_methods(found: Validation) -> Shown:
