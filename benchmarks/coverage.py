@@ -12,120 +12,20 @@ from __future__ import annotations
 
 import argparse
 import pprint
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 import numpy as np
-from scipy import special, stats
 
-from ablationlab.stats import _bootstrap, crossed_bootstrap, item_pairs, paired_t_interval
-from ablationlab.stats._common import FloatArray
+from ablationlab.stats import crossed_bootstrap, item_pairs, paired_t_interval
+from ablationlab.stats.simulation import Cell, Draw, simulate
 
-LEVEL, ALPHA = 0.95, 0.05
 SIZES = (3, 5, 8, 10, 20)
 CROSSED_SIZES = (3, 5, 10, 20)
-#: Random resamples beyond n = 8; more would not move the second digit of a coverage.
-RESAMPLES = 2_000
-CHUNK = 250
-
-Draw = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 DISTRIBUTIONS: dict[str, Draw] = {
     "normal": lambda rng, shape: rng.normal(size=shape),
     "skewed": lambda rng, shape: rng.exponential(size=shape) - 1.0,
     "heavy-tailed": lambda rng, shape: rng.standard_t(3, size=shape),
 }
-
-
-@dataclass
-class Cell:
-    """Share of simulated studies, and the median width where it is an interval."""
-
-    hits: int = 0
-    total: int = 0
-    unbounded: int = 0
-    widths: list[FloatArray] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float | None:
-        """hits / total, or None where most studies gave no finite answer."""
-        return None if self.unbounded > self.total else self.hits / self.total
-
-    @property
-    def error(self) -> float:
-        """Monte-Carlo standard error of the rate."""
-        rate = self.hits / max(self.total, 1)
-        return float(np.sqrt(rate * (1 - rate) / max(self.total, 1)))
-
-    def __str__(self) -> str:
-        return "—" if self.rate is None else f"{100 * self.rate:.1f} ({100 * self.error:.1f})"
-
-
-def t_bounds(x_Sn: FloatArray, level: float) -> tuple[FloatArray, FloatArray]:
-    """The paired-t interval of many samples at once."""
-    n = x_Sn.shape[1]
-    mean, half = x_Sn.mean(axis=1), x_Sn.std(axis=1, ddof=1) / np.sqrt(n)
-    half = half * special.stdtrit(n - 1, (1 + level) / 2)
-    return mean - half, mean + half
-
-
-def sign_patterns(n: int, rng: np.random.Generator) -> tuple[FloatArray, bool]:
-    """All signs with the first one fixed, up to n = 16; else random ones."""
-    if n <= 16:
-        bits = np.arange(2 ** (n - 1))[:, None] >> np.arange(n) & 1
-        return np.asarray(1.0 - 2.0 * bits, dtype=np.float64), True
-    return np.asarray(rng.choice([-1.0, 1.0], size=(RESAMPLES, n)), dtype=np.float64), False
-
-
-def flip_p(x_Sn: FloatArray, signs_Kn: FloatArray, exact: bool) -> FloatArray:
-    """Sign-flip p-values of many samples at once."""
-    observed = np.abs(x_Sn.sum(axis=1, keepdims=True)) - 1e-10 * np.abs(x_Sn).sum(axis=1, keepdims=True)
-    extreme = np.count_nonzero(np.abs(x_Sn @ signs_Kn.T) >= observed, axis=1)
-    return np.asarray(extreme / len(signs_Kn) if exact else (1 + extreme) / (1 + len(signs_Kn)))
-
-
-def wilcoxon_p(x_Sn: FloatArray) -> FloatArray:
-    """Exact signed-rank p-values of many samples without ties: the null distribution by convolution."""
-    n = x_Sn.shape[1]
-    ways = np.ones(1)
-    for rank in range(1, n + 1):
-        ways = np.convolve(ways, np.r_[1.0, np.zeros(rank - 1), 1.0])
-    cumulative = np.cumsum(ways / 2.0**n)
-    positive = (stats.rankdata(np.abs(x_Sn), axis=1) * (x_Sn > 0)).sum(axis=1)
-    smaller = np.minimum(positive, n * (n + 1) / 2 - positive).astype(np.int64)
-    return np.asarray(np.minimum(1.0, 2 * cumulative[smaller]), dtype=np.float64)
-
-
-def simulate(draw: Draw, n: int, simulations: int, rng: np.random.Generator) -> tuple[dict[str, Cell], dict[str, Cell]]:
-    """Coverage of the intervals and rejections of the tests, over simulated studies with true mean zero."""
-    intervals = {name: Cell() for name in ("paired-t", "percentile", "bca", "bootstrap-t")}
-    tests = {name: Cell() for name in ("paired-t", "sign-flip", "bootstrap", "wilcoxon")}
-    for start in range(0, simulations, CHUNK):
-        x = draw(rng, (min(CHUNK, simulations - start), n))
-        resamples = _bootstrap.draw(n, RESAMPLES, rng)
-        signs, exact = sign_patterns(n, rng)
-        bounds = {
-            "paired-t": t_bounds(x, LEVEL),
-            "percentile": _bootstrap.percentile_bounds(x, resamples, LEVEL),
-            "bca": _bootstrap.bca_bounds(x, resamples, LEVEL),
-            "bootstrap-t": _bootstrap.studentized_bounds(x, resamples, LEVEL),
-        }
-        for name, (low, high) in bounds.items():
-            bounded = np.isfinite(low) & np.isfinite(high)
-            cell = intervals[name]
-            cell.hits += int(((low <= 0) & (high >= 0) & bounded).sum())
-            cell.total += int(bounded.sum())
-            cell.unbounded += int((~bounded).sum())
-            cell.widths.append((high - low)[bounded])
-        p_values = {
-            "paired-t": 2 * special.stdtr(n - 1, -np.abs(stats.ttest_1samp(x, 0.0, axis=1).statistic)),
-            "sign-flip": flip_p(x, signs, exact),
-            "bootstrap": _bootstrap.shifted_p(x, resamples),
-            "wilcoxon": wilcoxon_p(x),
-        }
-        for name, p in p_values.items():
-            tests[name].hits += int((p <= ALPHA).sum())
-            tests[name].total += p.size
-    return intervals, tests
 
 
 def crossed(

@@ -55,6 +55,7 @@ FLOORS = (
         "report",
         "pipeline",
         "results",
+        "validation",
     ),
     (
         "cli",
@@ -64,6 +65,7 @@ FLOORS = (
         "verbs_probes",
         "verbs_replicate",
         "verbs_report",
+        "verbs_validate",
         "__init__",
         "__main__",
     ),

@@ -23,6 +23,7 @@ from ablationlab.verbs_probes import register as register_probes
 from ablationlab.verbs_replicate import register as register_replicate
 from ablationlab.verbs_report import register as register_report
 from ablationlab.verbs_report import show_at_the_end
+from ablationlab.verbs_validate import register as register_validate
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -50,6 +51,7 @@ register_probes(app)
 register_evaluate(app)
 register_report(app)
 register_replicate(app)
+register_validate(app)
 
 StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]

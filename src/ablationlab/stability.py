@@ -91,11 +91,11 @@ def ended_worse(final: float | None, initial: float | None, times: float) -> boo
 def _past(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Median and noise of the window before each step, from the first step that has a past."""
     early = [x[:step] for step in range(SHORTEST_PAST, min(WINDOW, x.size))]
-    medians = [float(np.median(window)) for window in early]
+    medians = [float(_medians(window)) for window in early]
     noises = [_noise(window) for window in early]
     if x.size > WINDOW:
         windows_TW = np.lib.stride_tricks.sliding_window_view(x[:-1], WINDOW)
-        medians += np.median(windows_TW, axis=1).tolist()
+        medians += _medians(windows_TW).tolist()
         noises += _noises(np.diff(windows_TW, axis=1)).tolist()
     return np.asarray(medians), np.asarray(noises)
 
@@ -105,9 +105,17 @@ def _noise(values: FloatArray) -> float:
 
 
 def _noises(differences_TW: FloatArray) -> FloatArray:
-    centre = np.median(differences_TW, axis=1, keepdims=True)
-    spread: FloatArray = 1.4826 * np.median(np.abs(differences_TW - centre), axis=1) / math.sqrt(2)
+    centre = _medians(differences_TW)[:, None]
+    spread: FloatArray = 1.4826 * _medians(np.abs(differences_TW - centre)) / math.sqrt(2)
     return spread
+
+
+def _medians(values: FloatArray) -> FloatArray:
+    """numpy's median over the last axis, bit for bit, in a fraction of its time on rows as short as these; all finite."""
+    ordered, middle = np.sort(values, axis=-1), values.shape[-1] // 2
+    if values.shape[-1] % 2:
+        return np.asarray(ordered[..., middle])
+    return np.asarray((ordered[..., middle - 1] + ordered[..., middle]) / 2)
 
 
 @dataclass(frozen=True)

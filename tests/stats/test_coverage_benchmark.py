@@ -1,4 +1,4 @@
-"""The benchmark computes many samples at once; its formulas are held against the package's, one by one."""
+"""Simulation computes many samples at once; its formulas are held against the package's, one by one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.stats import paired_t_interval, sign_flip_test, wilcoxon_test
+from ablationlab.stats import paired_t_interval, sign_flip_test, simulation, wilcoxon_test
 
 from .strategies import generator
 
@@ -25,11 +25,11 @@ def coverage():
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])
-def test_vectorized_formulas_equal_the_package(coverage, n):
+def test_vectorized_formulas_equal_the_package(n):
     x = generator(n).normal(0.5, 1, (20, n))
-    low, high = coverage.t_bounds(x, 0.95)
-    flips = coverage.flip_p(x, *coverage.sign_patterns(n, generator()))
-    ranks = coverage.wilcoxon_p(x)
+    low, high = simulation.t_bounds(x, 0.95)
+    flips = simulation.flip_p(x, *simulation.sign_patterns(n, generator()))
+    ranks = simulation.wilcoxon_p(x)
     for row, deltas in enumerate(x):
         interval = paired_t_interval(deltas)
         assert (low[row], high[row]) == pytest.approx((interval.low, interval.high))
@@ -38,7 +38,7 @@ def test_vectorized_formulas_equal_the_package(coverage, n):
 
 
 def test_a_small_run_gives_a_rate_for_every_cell(coverage):
-    intervals, tests = coverage.simulate(coverage.DISTRIBUTIONS["normal"], 5, 300, generator(1))
+    intervals, tests = simulation.simulate(coverage.DISTRIBUTIONS["normal"], 5, 300, generator(1))
     assert intervals["paired-t"].rate == pytest.approx(0.95, abs=0.05)
     assert intervals["percentile"].rate == pytest.approx(0.84, abs=0.07)
     assert tests["sign-flip"].rate == 0.0
