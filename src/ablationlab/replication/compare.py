@@ -230,6 +230,6 @@ def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) 
     a, b = (flattened({key: one.model_dump(mode="json")[key] for key in keep}) for one in (wanted, sealed))
     for key in dict.fromkeys([*a, *b]):
         is_beside = any(key.startswith(f"regimes.{name}.") for name in beside)
-        if a.get(key) != b.get(key) and is_beside != own:
+        if a.get(key) != b.get(key) and is_beside != own and not key.endswith(".meaning"):
             before = f"instead of {a[key]!r}" if key in a else "instead of the study's own"
             yield f"{key} = {b.get(key)!r} {before}"
