@@ -40,6 +40,7 @@ VERBS = {
     ("data", "list"): ["cache"],
     ("data", "fetch"): ["NAME", "checksum", "ABLATIONLAB_CACHE"],
     ("export",): ["RUN", "DIRECTORY", "from_pretrained"],
+    ("replicate",): ["TABLE", "--results", "--out", "--study", "--quick", "--set", "--device", "--no-report", "Welch"],
 }
 
 
@@ -126,6 +127,7 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
         "ablationlab.verbs_analysis",
         "ablationlab.verbs_evaluate",
         "ablationlab.verbs_probes",
+        "ablationlab.verbs_replicate",
         "ablationlab.verbs_report",
     }
 

@@ -12,9 +12,11 @@ pytest.importorskip("triton", reason="the kernels need Triton, which this platfo
 
 from ablationlab import ops
 from ablationlab.config import TrainingConfig
+from ablationlab.dropout import Dropout, dropout_keys
 from ablationlab.kernels.adamw import update_
 from ablationlab.kernels.attention import ShortAttention, fits
 from ablationlab.kernels.cross_entropy import nll_and_gradient_
+from ablationlab.kernels.dropout import Drop
 from ablationlab.kernels.gelu import BiasGelu
 from ablationlab.kernels.norm import AddNorm, Norm
 from ablationlab.optim import AdamW, clock, gradient_norm_R
@@ -163,3 +165,19 @@ def test_adamw(clip):
     torch.testing.assert_close(m, optimizer.m_RP, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(v, optimizer.v_RP, rtol=1e-5, atol=1e-9)
     assert torch.equal(ours[2], start[2])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize(("rate", "shape"), [(0.2, (2, 3, 4, 9, 9)), (0.9, (3, 2, 70, 64))])
+def test_dropout_drops_exactly_the_named_units(dtype, rate, shape):
+    torch.manual_seed(7)
+    keys = torch.from_numpy(dropout_keys([5, 6, 7][: shape[0]], 11, ["front", "blocks.0.attn"]))
+    plain = Dropout(rate, ("front", "blocks.0.attn"), keys, first_sample=2)
+    x = drawn(*shape, dtype=dtype)
+    ours, theirs = Drop.apply(x, keys[1], 2, rate), plain(x, "blocks.0.attn")
+    assert torch.equal(ours == 0, ~plain.mask("blocks.0.attn", shape))
+    agree([ours], [theirs], half=dtype == HALF)
+    seeds = [torch.randn(*shape)]
+    mine, others = gradients([ours], seeds, [x]), gradients([theirs], seeds, [x])
+    assert torch.equal(mine[0] == 0, others[0] == 0)
+    agree(mine, others, half=dtype == HALF)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.config import ModelConfig
+from ablationlab.ops import fused
 from ablationlab.seeding import words
 
 
@@ -56,6 +57,12 @@ class Dropout:
 
     def __call__(self, x: Tensor, site: str) -> Tensor:
         """x with units dropped and the rest scaled by 1 / keep."""
+        if fused(x):
+            from ablationlab.kernels.dropout import Drop
+
+            keys_R2 = self.keys_SR2[self.sites.index(site)]
+            found: Tensor = Drop.apply(x, keys_R2, self.first_sample, self.rate)  # type: ignore[no-untyped-call]
+            return found
         keep = self.mask(site, x.shape)
         return torch.where(keep, x / (1 - self.rate), torch.zeros((), dtype=x.dtype, device=x.device))
 

@@ -26,8 +26,7 @@ from ablationlab.replication.records import (
     RunValue,
 )
 from ablationlab.replication.schema import Direction, Figure, PublishedTable, Take, Value
-from ablationlab.stats._common import standard_deviation
-from ablationlab.stats.unpaired import difference_of_means
+from ablationlab.stats import difference_of_means
 from ablationlab.storage import content_hash
 from ablationlab.study import Study, parse_study
 
@@ -137,7 +136,8 @@ def _figure(figure: Figure, variant: str, published: Value, regime: str, runs: _
         made = difference_of_means(
             numbers, published.mean, n=published.n, sd=published.sd, rounding=figure.rounding, level=LEVEL
         )
-        mean, sd, difference = float(numbers.mean()), standard_deviation(numbers), made.estimate
+        mean, difference = float(numbers.mean()), made.estimate
+        sd = float(numbers.std(ddof=1)) if numbers.size > 1 else None
         low, high, method = made.low, made.high, made.method
         outcome = "no-interval" if made.holds_zero is None else "within" if made.holds_zero else "outside"
         why = made.note or _WHY[made.method]
@@ -230,6 +230,6 @@ def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) 
     a, b = (flattened({key: one.model_dump(mode="json")[key] for key in keep}) for one in (wanted, sealed))
     for key in dict.fromkeys([*a, *b]):
         is_beside = any(key.startswith(f"regimes.{name}.") for name in beside)
-        if a.get(key) != b.get(key) and is_beside != own:
+        if a.get(key) != b.get(key) and is_beside != own and not key.endswith(".meaning"):
             before = f"instead of {a[key]!r}" if key in a else "instead of the study's own"
             yield f"{key} = {b.get(key)!r} {before}"

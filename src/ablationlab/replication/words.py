@@ -36,12 +36,16 @@ def ours(one: FigurePart) -> str:
 def difference(one: FigurePart | DirectionPart) -> str:
     """Ours − published, or variant − reference, with its sign."""
     value = one.difference if isinstance(one, FigurePart) else one.delta
-    return "-" if value is None else f"{value:+.4g}"
+    return "-" if value is None else _signed(value, 4)
 
 
 def interval(one: FigurePart | DirectionPart) -> str:
     """The interval of that difference."""
-    return "" if one.low is None or one.high is None else f"{one.low:+.3g} to {one.high:+.3g}"
+    return "" if one.low is None or one.high is None else f"{_signed(one.low, 3)} to {_signed(one.high, 3)}"
+
+
+def _signed(value: float, digits: int) -> str:
+    return f"{value:+.{digits}g}".replace("-", "\N{MINUS SIGN}")
 
 
 def figure_name(one: FigurePart) -> str:

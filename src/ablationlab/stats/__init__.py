@@ -67,12 +67,14 @@ from ablationlab.stats.significance import (
     sign_flip_test,
     wilcoxon_test,
 )
+from ablationlab.stats.unpaired import DifferenceOfMeans, difference_of_means
 
 __all__ = [
     "Adjusted",
     "Caveat",
     "Comparison",
     "Crossed",
+    "DifferenceOfMeans",
     "EffectSize",
     "Equivalence",
     "GeometricRatio",
@@ -100,6 +102,7 @@ __all__ = [
     "crossed_bootstrap",
     "detectable_difference",
     "detectable_effect",
+    "difference_of_means",
     "expected_coverage",
     "expected_false_positives",
     "hedges_g_av",

@@ -1,0 +1,103 @@
+"""The difference of two means: against scipy, against simulation, and at its edges."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from ablationlab.errors import StatisticsError
+from ablationlab.stats.unpaired import difference_of_means
+
+
+@pytest.mark.parametrize(("n", "m", "spread"), [(3, 3, 1.0), (3, 10, 0.2), (8, 2, 5.0)])
+@pytest.mark.parametrize("level", [0.9, 0.95])
+def test_welch_is_scipys(n, m, spread, level):
+    rng = np.random.default_rng(n * 100 + m)
+    ours, theirs = rng.normal(5, 1, n), rng.normal(4, spread, m)
+    made = difference_of_means(ours, theirs.mean(), n=m, sd=theirs.std(ddof=1), level=level)
+    wanted = stats.ttest_ind(ours, theirs, equal_var=False)
+    interval = wanted.confidence_interval(level)
+    assert made.method == "welch"
+    assert made.estimate == pytest.approx(ours.mean() - theirs.mean())
+    assert (made.low, made.high) == pytest.approx((interval.low, interval.high))
+    assert made.degrees_of_freedom == pytest.approx(wanted.df)
+    assert made.holds_zero == (wanted.pvalue > 1 - level)
+
+
+def test_the_prediction_interval_is_the_textbooks():
+    ours = np.array([1.0, 2.0, 4.0, 5.0])
+    made = difference_of_means(ours, 3.5, n=1)
+    half = stats.t.ppf(0.975, 3) * ours.std(ddof=1) * np.sqrt(1 + 1 / 4)
+    assert made.method == "prediction"
+    assert (made.low, made.high) == pytest.approx((-0.5 - half, -0.5 + half))
+
+
+@pytest.mark.parametrize(("n", "m", "published_spread"), [(3, 3, False), (3, 1, False), (5, 3, True), (3, 3, True)])
+def test_the_interval_covers_as_often_as_it_says(n, m, published_spread):
+    # One truth for both: then zero should lie within 95 % of the time. Welch at such sizes is known to be a little too wide.
+    rng = np.random.default_rng(20)
+    repeats, within = 4000, 0
+    for _ in range(repeats):
+        ours, theirs = rng.normal(7, 2, n), rng.normal(7, 2, m)
+        sd = float(theirs.std(ddof=1)) if published_spread else None
+        within += bool(difference_of_means(ours, float(theirs.mean()), n=m, sd=sd).holds_zero)
+    slack = 4 * np.sqrt(0.95 * 0.05 / repeats)
+    assert 0.95 - slack < within / repeats < (0.985 if published_spread else 0.95 + slack)
+
+
+def test_a_shifted_published_mean_falls_outside():
+    ours = np.random.default_rng(1).normal(0, 1, 5)
+    assert difference_of_means(ours, float(ours.mean()) + 100, n=3, sd=1.0).holds_zero is False
+
+
+def test_rounding_widens_by_half_a_digit_on_both_sides():
+    ours = [11.66, 11.65, 11.68]
+    bare, rounded = (difference_of_means(ours, 11.68, n=3, rounding=by) for by in (0.0, 0.005))
+    assert (rounded.low, rounded.high) == pytest.approx((bare.low - 0.005, bare.high + 0.005))
+
+
+def test_swapping_signs_mirrors_the_interval_and_scale_scales_it():
+    ours = np.array([1.0, 1.5, 2.5])
+    made, mirrored = difference_of_means(ours, 2.0, n=4, sd=0.3), difference_of_means(-ours, -2.0, n=4, sd=0.3)
+    assert (mirrored.low, mirrored.high) == pytest.approx((-made.high, -made.low))
+    tiny = difference_of_means(ours * 1e-200, 2e-200, n=4, sd=0.3e-200)
+    assert (tiny.low * 1e200, tiny.high * 1e200) == pytest.approx((made.low, made.high))
+
+
+@pytest.mark.parametrize(
+    ("ours", "options", "status"),
+    [
+        ([1.0, 2.0], {"n": 3, "sd": 1.0}, "too-few-pairs"),
+        ([2.0], {"n": 1}, "too-few-pairs"),
+        ([1.0] * 3, {"n": 3}, "degenerate"),
+    ],
+)
+def test_without_spread_or_runs_there_is_no_interval(ours, options, status):
+    made = difference_of_means(ours, 1.0, **options)
+    assert (made.status, made.low, made.high, made.holds_zero) == (status, None, None, None)
+    assert made.note
+    assert made.estimate == pytest.approx(np.mean(ours) - 1.0)
+
+
+def test_equal_runs_of_ours_lean_on_the_published_spread():
+    made = difference_of_means([1.0, 1.0, 1.0], 1.2, n=3, sd=0.5)
+    half = stats.t.ppf(0.975, 2) * 0.5 / np.sqrt(3)
+    assert (made.low, made.high) == pytest.approx((-0.2 - half, -0.2 + half))
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"n": 1, "sd": 0.1}, "sd"),
+        ({"n": 3, "sd": -1.0}, "sd"),
+        ({"n": 0}, "n must"),
+        ({"n": 3, "rounding": -0.1}, "rounding"),
+        ({"n": 3, "level": 1.0}, "level"),
+    ],
+)
+def test_impossible_arguments_are_named(options, says):
+    with pytest.raises(StatisticsError, match=says):
+        difference_of_means([1.0, 2.0, 3.0], 1.0, **options)
+    with pytest.raises(StatisticsError, match="ours"):
+        difference_of_means([1.0, float("nan")], 1.0, n=3)
