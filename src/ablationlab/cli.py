@@ -141,6 +141,14 @@ def run(
     device: Device = "auto",
     workers: Workers = None,
     set_: Set = None,
+    executor: Annotated[
+        Literal["local", "ray"],
+        Parameter(help="Who trains: processes of this machine, or the workers of a Ray cluster (docs/scale.md)."),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        Parameter(help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone."),
+    ] = None,
     accept_drift: Annotated[
         bool,
         Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded."),
@@ -155,12 +163,13 @@ def run(
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.pipeline import checked_drift, train
+    from ablationlab.pipeline import check_executor, checked_drift, train
     from ablationlab.progress import display_for
     from ablationlab.status import check_ledger, run_statuses
     from ablationlab.tables import precisions, results_table
 
     console = make_console()
+    check_executor(executor, address)
     resolved, results = _open(study, out, set_)
     sealed, corpus = _seal(resolved, results, device, _positive(workers))
     before = run_statuses(sealed, results)
@@ -176,9 +185,21 @@ def run(
     done_steps = sum(status.steps for status in before if status.result is not None)
     if waiting:
         with display_for(console, sealed, done_steps) as display:
-            finished = train(resolved, sealed, results, workers, drift, accept_drift, display.hear)
+            finished = train(
+                resolved,
+                sealed,
+                results,
+                workers,
+                drift,
+                accept_drift,
+                display.hear,
+                executor=executor,
+                address=address,
+            )
         if not finished:
-            again = _again(study, out, set_) + (" --accept-drift" if accept_drift else "")
+            again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
+            again += "" if address is None else f" --address {shlex.quote(address)}"
+            again += " --accept-drift" if accept_drift else ""
             text = f"Stopped at a step boundary; what was in training has its checkpoint. Go on with: {again}"
             console.print(text, markup=False, highlight=False)
             return INTERRUPTED
