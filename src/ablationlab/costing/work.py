@@ -93,12 +93,13 @@ class Shape:
         return KERNELS_PER_LAYER * self.model.layers + KERNELS_PER_STEP
 
     def terms(self, gpu: Accelerator) -> tuple[float, float, float, float]:
-        """Seconds of the four parts at the data sheet's rates, and the number of kernels: what calibration weighs."""
-        peak, head = gpu.peak(self.precision), self.model.width / self.model.heads
+        """Seconds of a step's three parts at the data sheet's rates, and its kernels: what calibration weighs."""
         moved = self.block_bytes + self.head_bytes + self.update_bytes
+        head = min(1.0, self.model.width / self.model.heads / SHORT_HEAD)
+        peak = gpu.peak(self.precision)
         return (
             self.linear_flops / peak,
-            self.attention_flops / (peak * min(1.0, head / SHORT_HEAD)),
+            self.attention_flops / (peak * head),
             moved / gpu.bandwidth,
             float(self.kernels),
         )
@@ -112,6 +113,10 @@ class Shape:
             + moved / calibration.bytes
             + kernels * calibration.launch
         )
+
+    def update_seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
+        """The part of a step that is the optimizer's."""
+        return self.update_bytes / gpu.bandwidth / calibration.bytes
 
     # Memory ----------------------------------------------------------------------------------------------------------
 
