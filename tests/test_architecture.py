@@ -41,11 +41,12 @@ FLOORS = (
         "stability_course",
         "stability_sweeps",
     ),
-    ("ledger", "plan", "estimate", "status", "training", "evaluation"),
+    ("ledger", "plan", "estimate", "costing", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict"),
     (
         "tables",
         "tables_analysis",
+        "tables_costing",
         "tables_evaluation",
         "tables_power",
         "tables_probes",
@@ -55,7 +56,16 @@ FLOORS = (
         "pipeline",
         "results",
     ),
-    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
+    (
+        "cli",
+        "verbs_analysis",
+        "verbs_evaluate",
+        "verbs_hardware",
+        "verbs_probes",
+        "verbs_report",
+        "__init__",
+        "__main__",
+    ),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -138,7 +148,8 @@ TORCH_FREE = [
     "stats",
 ]
 TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
-TORCH_FREE += ["pipeline", "results"]
+TORCH_FREE += ["pipeline", "results", "executors.job", "executors.ray_cluster"]
+TORCH_FREE += ["costing.outlook", "tables_costing", "verbs_hardware"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 TORCH_FREE += [
     "evaluation_records",

@@ -110,12 +110,35 @@ def plan(
     device: Device = "auto",
     workers: Workers = None,
     set_: Set = None,
+    hardware: Annotated[
+        str | None,
+        Parameter(
+            help="Hardware that need not be here, as 64xh100: print what the study takes there, and seal nothing."
+        ),
+    ] = None,
+    price: Annotated[float | None, Parameter(help="With --hardware: dollars a GPU-hour.")] = None,
+    budget: Annotated[
+        str | None, Parameter(help="With --hardware: GPU-hours (3000) or money ('$9000'); says how many seeds it buys.")
+    ] = None,
+    sd: Annotated[
+        float | None,
+        Parameter(help="With --hardware: assumed SD of the deltas, for the power of the primary criterion."),
+    ] = None,
 ) -> int:
     """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
 
     Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a matrix product
     timed here) and the disk it will take. A sealed plan is never changed: `run` trains exactly what stands in it.
+    With --hardware nothing is sealed, fetched or timed: FLOPs, GPU-hours, memory a GPU by parallel layout, disk, cost, and
+    what seeds cost and see, for h100, h200, a100-80, a100-40, l4 and 4090.
     """
+    from ablationlab.verbs_hardware import refuse_without_hardware, show
+
+    if hardware is not None:
+        resolved, _ = _open(study, out, set_)
+        show(resolved, hardware, price, budget, sd)
+        return OK
+    refuse_without_hardware(price=price, budget=budget, sd=sd)
     from ablationlab.estimate import estimate
     from ablationlab.tables import plan_summary, plan_tables
 

@@ -25,8 +25,8 @@ class Declared:
 def declared_corpus(study: Study) -> Declared:
     """The record of the study's text.
 
-    A character vocabulary is that of the text, so the text is read (such texts are small). Of any other the study's own budget is
-    the size: as many training tokens as the longest run is fed, read once, and the held-out share beside them.
+    A character vocabulary is that of the text, so the text is read (such texts are small). Of any other the study's own
+    budget is the size: as many training tokens as the longest run is fed, read once, and the held-out share beside them.
     """
     vocabulary = study.model.vocabulary or VOCABULARIES.get(study.data.tokenizer)
     TOKENIZERS[study.data.tokenizer]  # an unknown one is refused by name

@@ -1,8 +1,8 @@
 """One run laid out over GPUs: what each of them holds and how long a step takes.
 
 Follows `training/stack.py` (whole runs on one GPU) and, for ddp and fsdp, the distributed stack: fp32 weights, gradients and
-moments, the blocks' matrices gathered in the products' precision, gradients reduced in fp32; ddp reduces once a step, fsdp gathers
-twice and reduces once in every pass. What the network costs is assumed (see `calibration.py`), not measured.
+moments, the blocks' matrices gathered in the products' precision, gradients reduced in fp32; ddp reduces once a step, fsdp
+gathers twice and reduces once in every pass. What the network costs is assumed (see `calibration.py`), not measured.
 """
 
 from __future__ import annotations

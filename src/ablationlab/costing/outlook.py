@@ -7,6 +7,7 @@ from math import ceil
 from typing import cast
 
 from ablationlab.config import ModelConfig, TrainingConfig, validated
+from ablationlab.costing.calibration import START_SECONDS
 from ablationlab.costing.declared import Declared, declared_corpus
 from ablationlab.costing.hardware import Hardware, Precision
 from ablationlab.costing.layouts import Layout, Placed, layouts, place
@@ -137,7 +138,7 @@ def _row(
         at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=group.micro_batch)
         if group is largest:
             shown = at
-        seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus))
+        seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
         stacks = ceil(len(group.runs) / layout.runs)
         gpu_seconds += seconds * layout.gpus * stacks
         own = sum(study.owns(run) for run in group.runs) / len(study.seeds)

@@ -203,22 +203,19 @@ def _inspect(ray: Any, job: Job) -> None:
     check.acquire()  # if another command holds it just now, it is held all the same
     share = {"num_gpus": 0.001} if job.plan.execution.device == "cuda" else {}
     try:
-        asked = {
-            ray.remote(inspect_node)
-            .options(
-                num_cpus=0,
-                max_retries=0,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(n["NodeID"], False),
-                **share,
-            )
-            .remote(str(job.folder), job.plan.execution.device): n["NodeManagerHostname"]
-            for n in _able(ray, job.plan)
-        }
+        asked = {}
+        for node in _able(ray, job.plan):
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task = ray.remote(inspect_node).options(num_cpus=0, max_retries=0, scheduling_strategy=there, **share)
+            asked[task.remote(str(job.folder), job.plan.execution.device)] = node
         _, late = ray.wait(list(asked), num_returns=len(asked), timeout=INSPECT_SECONDS)
-        wrong = [f"{asked[one]}: gave no answer within {INSPECT_SECONDS:.0f} s" for one in late]
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        wrong = []
         for one, node in asked.items():
-            if one not in late:
-                wrong += [f"{node}: {line}" for line in _found_wrong(ray, one, job)]
+            if node["NodeID"] in alive:  # one that died meanwhile can do no harm
+                silent = [f"gave no answer within {INSPECT_SECONDS:.0f} s (is its GPU taken by another job?)"]
+                found = silent if one in late else _found_wrong(ray, one, job)
+                wrong += [f"{node['NodeManagerHostname']}: {line}" for line in found]
     finally:
         check.release()
     if wrong:
