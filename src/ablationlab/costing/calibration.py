@@ -37,7 +37,7 @@ CALIBRATION = Calibration(
     source="one H200, torch 2.11: 124 M at 64 x 1024 (505 k tokens/s) and a stack of 15 char-mini (0.259 ms a model-step)",
 )
 
-#: From the start of a stack to its first step, and from its last step to its checkpoint: the default study's 8.4 s on one H200
+#: From the start of a stack to its first step, and from its last step to its checkpoint: the default study's 8.4 s on an H200
 #: less its 300 steps.
 START_SECONDS = 7.0
 #: Memory beyond what tensors take: the CUDA context, workspaces, what the allocator cannot use. Bytes.
