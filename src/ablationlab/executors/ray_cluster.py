@@ -303,7 +303,7 @@ def train_stack(job: str, stack: int, desk: Any) -> str:
     if given["debug"]:
         os.environ[DEBUG_VARIABLE] = "1"
     asked: list[Any] = [0.0, False]
-    letters: list[str] = []
+    letters = [json.dumps({"stack": stack, "begun": True})]
 
     def should_stop() -> bool:
         now = time.monotonic()
@@ -369,6 +369,7 @@ class _Round:
         self.failures: dict[int, str] = {}
         self.deaths: dict[int, int] = {}
         self.started: dict[int, int] = {}
+        self.begun: set[int] = set()  # stacks whose worker has spoken
         self.gave_up = False
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -403,10 +404,11 @@ class _Round:
                 time.sleep(POLL_SECONDS)
             heard = self._hear(stop)
             for one in done:
+                self.begun.discard(self.running[one])
                 self._end(one, self.running.pop(one))
-            if heard or done:
+            if heard or done or self.begun or not self.running:
                 quiet_since = time.monotonic()
-            if not told and not heard and time.monotonic() - quiet_since > PATIENCE_SECONDS and self._nothing_free():
+            if not told and time.monotonic() - quiet_since > PATIENCE_SECONDS and self._nothing_free():
                 told = True
                 self.listen(
                     Event("resources", -1, " and ".join(f"{v:g} {k}" for k, v in _needs(self.job.plan).items()))
@@ -432,6 +434,9 @@ class _Round:
         letters = self.ray.get(self.desk.read.remote(stop))
         for letter in letters:
             said = SimpleNamespace(**json.loads(letter))
+            if hasattr(said, "begun"):
+                self.begun.add(said.stack)
+                continue
             if said.start > self.started.get(said.stack, -1):  # it went on from a later checkpoint than last time
                 self.started[said.stack] = said.start
                 self.deaths[said.stack] = 0
