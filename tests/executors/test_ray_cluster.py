@@ -149,6 +149,18 @@ def test_a_worker_of_another_version_is_refused_before_training(nodes, job):
     assert "not what the plan was sealed for" in ended.payload
 
 
+def stranger() -> str:
+    """A function by whose name no worker finds anything: this module is not on their path, as another version's is not."""
+    return ""
+
+
+def test_a_node_that_cannot_run_this_version_says_why(nodes, job):
+    answer = ray.remote(stranger).options(num_cpus=0, max_retries=0).remote()
+    (line,) = ray_cluster._found_wrong(ray, answer, job)
+    assert line.startswith("cannot run this version of ablationlab; is it installed there?")
+    assert "No module named 'test_ray_cluster'" in line
+
+
 @pytest.mark.parametrize(
     ("change", "needs"), [({"device": "cuda"}, "1 CPU and 1 GPU"), ({"threads": 64}, "64 CPU")], ids=["gpu", "cores"]
 )

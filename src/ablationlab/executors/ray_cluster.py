@@ -490,6 +490,7 @@ def _death(ray: Any, error: Exception) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The line of Ray's story that says what happened: the last of a traceback, else the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1] if "Traceback" in str(error) else lines[0]
+    """The line of Ray's story that says what happened: the last one of an error in a worker, else the first."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "Traceback" in text or lines[0].startswith("ray::") else lines[0]
