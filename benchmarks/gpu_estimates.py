@@ -53,6 +53,8 @@ TINY: dict[str, tuple[dict[str, Any], int, int]] = {
     "tiny, two layers": ({**TINY_MODEL, "layers": 2, "vocabulary": 300}, 2, 1),
 }
 ROUNDS, SECONDS_A_ROUND = 3, 0.6
+# Of the data sheet's peak, reached by a product of 8192³ alone (766 of 989 TFLOP/s on an H200).
+PRODUCT_SHARE = 0.775
 
 
 def stack_of(shape: Shape, device: torch.device) -> Stack:
@@ -119,17 +121,23 @@ def measure(shape: Shape, device: torch.device) -> tuple[float, float | None]:
 
 
 def fitted(shapes: Sequence[Shape], seconds: Sequence[float], gpu: Accelerator) -> dict[str, float]:
-    """The constants that make the estimates fit best, by relative error; shares stay below 1."""
+    """The constants that make the estimates fit best, by relative error.
+
+    Attention is too small a part of these steps to be told from the rest, so its share, timed by itself, is held; linear
+    layers stay below the share that a large product alone reaches.
+    """
     terms = np.array([shape.terms(gpu) for shape in shapes]) / np.array(seconds)[:, None]
-    scale = np.array([1.0, 1.0, 1.0, 1e6])  # microseconds a kernel
-    found = lsq_linear(terms / scale, np.ones(len(seconds)), bounds=([1, 1, 1, 0.5], [20, 20, 20, 20]))
-    linear, attention, moved, launch = found.x
+    terms *= np.array([1.0, 1 / CALIBRATION.attention, 1.0, 1e-6])  # microseconds a kernel
+    rest = terms[:, [0, 2, 3]]
+    found = lsq_linear(rest, 1 - terms[:, 1], bounds=([1 / PRODUCT_SHARE, 1, 0.5], [20, 20, 20]))
+    ratios = rest @ found.x + terms[:, 1]
     return {
-        "linear": 1 / linear,
-        "attention": 1 / attention,
-        "bytes": 1 / moved,
-        "launch": launch * 1e-6,
-        "worst_ratio": float(np.abs((terms / scale) @ found.x - 1).max()) + 1,
+        "linear": 1 / found.x[0],
+        "attention": CALIBRATION.attention,
+        "bytes": 1 / found.x[1],
+        "launch": found.x[2] * 1e-6,
+        "lowest_ratio": float(ratios.min()),
+        "highest_ratio": float(ratios.max()),
     }
 
 

@@ -41,11 +41,12 @@ FLOORS = (
         "stability_course",
         "stability_sweeps",
     ),
-    ("ledger", "plan", "estimate", "status", "training", "evaluation"),
+    ("ledger", "plan", "estimate", "costing", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict", "replication"),
     (
         "tables",
         "tables_analysis",
+        "tables_costing",
         "tables_evaluation",
         "tables_power",
         "tables_probes",
@@ -62,6 +63,7 @@ FLOORS = (
         "verbs_analysis",
         "verbs_data",
         "verbs_evaluate",
+        "verbs_hardware",
         "verbs_probes",
         "verbs_replicate",
         "verbs_report",
@@ -152,6 +154,8 @@ TORCH_FREE = [
 ]
 TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
 TORCH_FREE += ["pipeline", "results", "replication", "tables_replication", "verbs_replicate"]
+TORCH_FREE += ["executors.job", "executors.ray_cluster"]
+TORCH_FREE += ["costing.outlook", "tables_costing", "verbs_hardware"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 TORCH_FREE += [
     "evaluation_records",

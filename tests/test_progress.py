@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ablationlab.data.corpus import load_corpus
-from ablationlab.executors.local import Event
+from ablationlab.executors.job import Event
 from ablationlab.plan import make_plan
 from ablationlab.progress import LiveDisplay, PlainDisplay, display_for
 from ablationlab.study import parse_study

@@ -116,12 +116,35 @@ def plan(
     device: Device = "auto",
     workers: Workers = None,
     set_: Set = None,
+    hardware: Annotated[
+        str | None,
+        Parameter(
+            help="Hardware that need not be here, as 64xh100: print what the study takes there, and seal nothing."
+        ),
+    ] = None,
+    price: Annotated[float | None, Parameter(help="With --hardware: dollars a GPU-hour.")] = None,
+    budget: Annotated[
+        str | None, Parameter(help="With --hardware: GPU-hours (3000) or money ('$9000'); says how many seeds it buys.")
+    ] = None,
+    sd: Annotated[
+        float | None,
+        Parameter(help="With --hardware: assumed SD of the deltas, for the power of the primary criterion."),
+    ] = None,
 ) -> int:
     """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
 
     Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a matrix product
     timed here) and the disk it will take. A sealed plan is never changed: `run` trains exactly what stands in it.
+    With --hardware nothing is sealed, fetched or timed: FLOPs, GPU-hours, memory a GPU by parallel layout, disk, cost, and
+    what seeds cost and see, for h100, h200, a100-80, a100-40, l4 and 4090.
     """
+    from ablationlab.verbs_hardware import refuse_without_hardware, show
+
+    if hardware is not None:
+        resolved, _ = _open(study, out, set_)
+        show(resolved, hardware, price, budget, sd)
+        return OK
+    refuse_without_hardware(price=price, budget=budget, sd=sd)
     from ablationlab.estimate import estimate
     from ablationlab.tables import plan_summary, plan_tables
 
@@ -147,6 +170,14 @@ def run(
     device: Device = "auto",
     workers: Workers = None,
     set_: Set = None,
+    executor: Annotated[
+        Literal["local", "ray"],
+        Parameter(help="Who trains: processes of this machine, or the workers of a Ray cluster (docs/scale.md)."),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        Parameter(help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone."),
+    ] = None,
     accept_drift: Annotated[
         bool,
         Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded."),
@@ -161,12 +192,13 @@ def run(
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.pipeline import checked_drift, train
+    from ablationlab.pipeline import check_executor, checked_drift, train
     from ablationlab.progress import display_for
     from ablationlab.status import check_ledger, run_statuses
     from ablationlab.tables import precisions, results_table
 
     console = make_console()
+    check_executor(executor, address)
     resolved, results = _open(study, out, set_)
     sealed, corpus = _seal(resolved, results, device, _positive(workers))
     before = run_statuses(sealed, results)
@@ -182,9 +214,21 @@ def run(
     done_steps = sum(status.steps for status in before if status.result is not None)
     if waiting:
         with display_for(console, sealed, done_steps) as display:
-            finished = train(resolved, sealed, results, workers, drift, accept_drift, display.hear)
+            finished = train(
+                resolved,
+                sealed,
+                results,
+                workers,
+                drift,
+                accept_drift,
+                display.hear,
+                executor=executor,
+                address=address,
+            )
         if not finished:
-            again = _again(study, out, set_) + (" --accept-drift" if accept_drift else "")
+            again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
+            again += "" if address is None else f" --address {shlex.quote(address)}"
+            again += " --accept-drift" if accept_drift else ""
             text = f"Stopped at a step boundary; what was in training has its checkpoint. Go on with: {again}"
             console.print(text, markup=False, highlight=False)
             return INTERRUPTED

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ablationlab.results import Results
 
 Device = Literal["auto", "cpu", "cuda"]
+Executor = Literal["local", "ray"]
 
 
 def run(
@@ -29,13 +30,16 @@ def run(
     workers: int | None = None,
     overrides: Sequence[str] = (),
     accept_drift: bool = False,
+    executor: Executor = "local",
+    address: str | None = None,
 ) -> Results:
     """Run a study to its verdict and give its results; what is done already is not done again.
 
     *study* is a study file, a `Study`, or nested tables as a study file has them; *overrides* are ``key=value`` texts as
     ``--set`` takes them, for a study file. The steps, the records and the verdict are those of ``ablationlab run``. In a
     script, guard the call with ``if __name__ == "__main__":`` or give ``workers=1``, since several workers are spawned
-    processes. An interrupt stops at a step boundary; the same call goes on from there.
+    processes. An interrupt stops at a step boundary; the same call goes on from there. *executor* "ray" trains on a Ray
+    cluster: the one at *address*, the one that is connected already, or one started for this call.
     """
     from ablationlab.plan import default_folder
     from ablationlab.progress import display_for
@@ -45,6 +49,7 @@ def run(
 
     if workers is not None and workers < 1:
         raise AblationLabError(f"workers = {workers}: at least one process is needed")
+    check_executor(executor, address)
     resolved = as_study(study, overrides)
     results = ResultsFolder(Path(out) if out is not None else default_folder(resolved))
     plan, corpus = seal(resolved, results, device, workers)
@@ -53,7 +58,9 @@ def run(
     if any(one.result is None for one in before):
         done_steps = sum(one.steps for one in before if one.result is not None)
         with display_for(make_console(), plan, done_steps) as display:
-            if not train(resolved, plan, results, workers, drift, accept_drift, display.hear):
+            told = display.hear
+            where: dict[str, Any] = {"executor": executor, "address": address}
+            if not train(resolved, plan, results, workers, drift, accept_drift, told, **where):
                 raise KeyboardInterrupt(
                     "stopped at a step boundary, with a checkpoint; the same call goes on from there"
                 )
@@ -61,6 +68,12 @@ def run(
     evaluate(resolved, results, device, workers)
     conclude(results.path)
     return load_results(results.path)
+
+
+def check_executor(executor: Executor, address: str | None) -> None:
+    """Refuse an option that belongs to another executor."""
+    if address is not None and executor != "ray":
+        raise AblationLabError(f"--address {address} belongs to --executor ray, not to --executor {executor}")
 
 
 def as_study(study: Study | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Study:
@@ -115,11 +128,19 @@ def train(
     drift: tuple[str, ...],
     accept_drift: bool,
     listen: Any,
+    *,
+    executor: Executor = "local",
+    address: str | None = None,
 ) -> bool:
     """Train what is not done; False if the user stopped it."""
-    from ablationlab.executors.local import Job, execute
+    from ablationlab.executors.job import Job
+    from ablationlab.executors.local import execute
 
     job = Job(plan, results.path, study.data, drift, accept_drift)
+    if executor == "ray":
+        from ablationlab.executors import ray_cluster
+
+        return ray_cluster.execute(job, address, workers, listen)
     return execute(job, crew(plan, workers), listen)
 
 

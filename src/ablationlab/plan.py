@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -16,7 +16,7 @@ from ablationlab.environment import current, drift
 from ablationlab.errors import PlanError
 from ablationlab.ledger import refuse, setting_mismatches
 from ablationlab.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
-from ablationlab.records import Budget, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
+from ablationlab.records import Budget, Corpus, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
 from ablationlab.storage import content_hash
 from ablationlab.study import Study
 from ablationlab.variants import VARIANTS
@@ -37,6 +37,35 @@ def default_folder(study: Study) -> Path:
     return Path("results") / slug(study.name)
 
 
+class Recorded(Protocol):
+    """A text, here or only declared, of which the record is enough to plan."""
+
+    @property
+    def record(self) -> Corpus:
+        """What identifies it."""
+        ...
+
+
+def study_cells(
+    study: Study, corpus: Recorded, precisions: Mapping[str, str]
+) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """The runs of a study by the precision of each regime, and those that only its sweep asks for."""
+    cells = [
+        _cell(study, corpus, regime, seed, name, precisions[regime])
+        for regime in study.regime_names()
+        for seed in study.seeds
+        for name in study.variants
+    ]
+    swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
+    _check_arms(study, [*cells, *swept])
+    return cells, swept
+
+
+def width_on_gpu(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun]) -> int:
+    """Runs of one stack, were the study planned on a GPU."""
+    return _stack_width(study, cells, swept, "cuda")
+
+
 def make_plan(
     study: Study,
     corpus: TokenizedCorpus,
@@ -51,13 +80,7 @@ def make_plan(
     precisions = {
         name: choose_precision(study.in_regime(name)[1].precision, device_kind) for name in study.regime_names()
     }
-    cells = [
-        _cell(study, corpus, regime, seed, name, precisions[regime])
-        for regime in study.regime_names()
-        for seed in study.seeds
-        for name in study.variants
-    ]
-    swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
+    cells, swept = study_cells(study, corpus, precisions)
     width = _stack_width(study, cells, swept, device_kind)
     stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
     cores = usable_cores()
@@ -69,7 +92,6 @@ def make_plan(
         for number, stack in enumerate(stacks)
         for slot, cell in enumerate(stack)
     )
-    _check_arms(study, runs)
     plan = Plan(
         study=study.model_dump(mode="json"),
         study_hash=study.hash,
@@ -91,7 +113,7 @@ def make_plan(
     return plan.sealed()
 
 
-def _sweep_cells(study: Study, corpus: TokenizedCorpus, precision: str, planned: Collection[str]) -> list[PlannedRun]:
+def _sweep_cells(study: Study, corpus: Recorded, precision: str, planned: Collection[str]) -> list[PlannedRun]:
     """Every rate x seed of every variant, a variant's together; a run that the study has anyway is not made twice."""
     cells = [
         _cell(study, corpus, DEFAULT_REGIME, seed, name, precision, lr)
@@ -103,7 +125,7 @@ def _sweep_cells(study: Study, corpus: TokenizedCorpus, precision: str, planned:
 
 
 def _cell(
-    study: Study, corpus: TokenizedCorpus, regime: str, seed: int, name: str, precision: str, lr: float | None = None
+    study: Study, corpus: Recorded, regime: str, seed: int, name: str, precision: str, lr: float | None = None
 ) -> PlannedRun:
     """One run; *lr* is given for those of a sweep."""
     model, training = study.in_regime(regime)
@@ -142,7 +164,7 @@ def _cell(
     )
 
 
-def _with_vocabulary(model: ModelConfig, corpus: TokenizedCorpus) -> ModelConfig:
+def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
     needed = corpus.record.vocabulary
     if model.vocabulary is not None and model.vocabulary < needed:
         raise PlanError(

@@ -21,7 +21,7 @@ from rich.progress import (
 from ablationlab.records import Plan
 
 if TYPE_CHECKING:
-    from ablationlab.executors.local import Event
+    from ablationlab.executors.job import Event
 
 PLAIN_SECONDS = 15.0
 
@@ -172,6 +172,8 @@ def _sentence(plan: Plan, event: Event) -> str:
     """What deserves a line of its own."""
     if event.kind == "waiting":
         return f"All that is left is being trained by another process ({event.payload}); waiting for it."
+    if event.kind == "resources":
+        return f"The cluster has no room for a stack just now ({event.payload} on one node); waiting for it."
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)
@@ -183,6 +185,8 @@ def _sentence(plan: Plan, event: Event) -> str:
         return f"{label}: done"
     if event.kind == "elsewhere":
         return f"{label}: trained by another process"
+    if event.kind == "retry":
+        return f"{label}: {event.payload}; going on from its checkpoint on another worker"
     if event.kind == "failed":
         return f"{label}: not trained: {str(event.payload).strip().splitlines()[-1]}"
     return ""

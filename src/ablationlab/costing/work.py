@@ -21,6 +21,8 @@ ONE_TILE = 8192
 #: Passes over one parameter in a step, in bytes: AdamW 28, the norm 4, the copy in bf16 6, the gradient's way from the
 #: products into one fp32 buffer 18.
 BYTES_PER_UPDATE = 56
+#: What libraries keep for themselves.
+WORKSPACE_BYTES = 7e7
 KERNELS_PER_LAYER, KERNELS_PER_STEP = 30, 40
 SHORT_HEAD = 64
 
@@ -93,12 +95,13 @@ class Shape:
         return KERNELS_PER_LAYER * self.model.layers + KERNELS_PER_STEP
 
     def terms(self, gpu: Accelerator) -> tuple[float, float, float, float]:
-        """Seconds of the four parts at the data sheet's rates, and the number of kernels: what calibration weighs."""
-        peak, head = gpu.peak(self.precision), self.model.width / self.model.heads
+        """Seconds of a step's three parts at the data sheet's rates, and its kernels: what calibration weighs."""
         moved = self.block_bytes + self.head_bytes + self.update_bytes
+        head = min(1.0, self.model.width / self.model.heads / SHORT_HEAD)
+        peak = gpu.peak(self.precision)
         return (
             self.linear_flops / peak,
-            self.attention_flops / (peak * min(1.0, head / SHORT_HEAD)),
+            self.attention_flops / (peak * head),
             moved / gpu.bandwidth,
             float(self.kernels),
         )
@@ -112,6 +115,10 @@ class Shape:
             + moved / calibration.bytes
             + kernels * calibration.launch
         )
+
+    def update_seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
+        """The part of a step that is the optimizer's."""
+        return self.update_bytes / gpu.bandwidth / calibration.bytes
 
     # Memory ----------------------------------------------------------------------------------------------------------
 
@@ -133,10 +140,10 @@ class Shape:
 
     @property
     def head_workspace(self) -> float:
-        """Bytes that the head takes while the loss is made: a piece of the logits, the head in the products' precision,
-        padded, and its gradient, one piece's and their sum."""
+        """Bytes that the head takes while the loss is made: a piece of the logits beside the one before it, the head in the
+        products' precision, padded, and its gradient, one piece's and their sum."""
         matrix = float(self.runs) * self.vocabulary * self.model.width
-        piece = min(self.tokens * self.vocabulary, LOGITS_PER_PIECE) * self.size
+        piece = min(self.tokens * self.vocabulary, 2 * LOGITS_PER_PIECE) * self.size
         return piece + matrix * (3 * self.size + 2 * 4)
 
     @property
@@ -163,4 +170,4 @@ class Shape:
         kept = self.model.layers * self.layer_activations + self.outer_activations
         head = float(self.runs) * self.vocabulary * self.model.width * (4 + self.size)
         moments = (self.head_workspace + kept, kept + head + self.layer_workspace, self.gradient_tail)
-        return 2 * state + self.copies + max(moments)
+        return 2 * state + self.copies + max(moments) + WORKSPACE_BYTES

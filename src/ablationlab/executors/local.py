@@ -7,58 +7,30 @@ the work and never train a run twice. Ctrl-C stops every stack at a step boundar
 from __future__ import annotations
 
 import multiprocessing as mp
-import os
-import signal
 import time
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from types import FrameType
 from typing import Any, cast
 
-from ablationlab.config import DataConfig
-from ablationlab.errors import AblationLabError, RunFailure, StorageError
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.executors.job import (
+    Event,
+    Interrupts,
+    Job,
+    Listener,
+    announcing,
+    attempt,
+    corpus_of,
+    open_stacks,
+    refuse_failures,
+)
+from ablationlab.records import ResultsFolder
 from ablationlab.storage import Lock
 
 NAME = "local"
-DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
 POLL_SECONDS = 0.2
-
-
-@dataclass(frozen=True)
-class Event:
-    """A message from a worker: ``kind`` is progress, done, elsewhere (done by another process), busy (another
-    process is at it), failed or stopped."""
-
-    kind: str
-    stack: int
-    payload: Any = None
-    fatal: bool = False  # no other stack can do better: the disk is full, say
-
-
-Listener = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
-class Job:
-    """All that a worker needs; it travels to spawned processes."""
-
-    plan: Plan
-    folder: Path
-    data: DataConfig
-    drift: tuple[str, ...] = ()
-    accept_drift: bool = False
-
-
-def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
-    """Stacks that still have a run without a result."""
-    return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
 
 
 def execute(job: Job, workers: int, listen: Listener) -> bool:
@@ -66,7 +38,7 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
     results = ResultsFolder(job.folder)
     failures: dict[int, str] = {}
     waiting_for: list[str] = []
-    with _Interrupts() as interrupts:
+    with Interrupts() as interrupts:
         while not interrupts.stopping:
             left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
             if not left:
@@ -87,130 +59,20 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
                 break
     if interrupts.stopping and not failures:
         return False
-    if failures:
-        lines = [f"{', '.join(job.plan.stacks[stack])}: {text}" for stack, text in failures.items()]
-        raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
+    refuse_failures(job.plan, failures)
     return True
 
 
-class _Interrupts:
-    """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once."""
-
-    def __init__(self) -> None:
-        self.stopping = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> _Interrupts:
-        try:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._ask)
-        except ValueError:  # not the main thread (a notebook's executor, say): its owner handles signals
-            self._before = {}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.stopping and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.stopping = True  # nothing more inside a handler: the loops look at it
-
-    @contextmanager
-    def ignored(self) -> Iterator[None]:
-        """Children started in here are born deaf to both signals, until they say otherwise."""
-        for number in self._before:
-            signal.signal(number, signal.SIG_IGN)
-        try:
-            yield
-        finally:
-            for number in self._before:
-                signal.signal(number, self._ask)
-
-
-@contextmanager
-def _stack_lock(results: ResultsFolder, stack: int) -> Iterator[Lock | None]:
-    lock = Lock(results.stack_lock(stack))
-    held = lock.acquire()
-    try:
-        yield lock if held else None
-    finally:
-        lock.release()
-
-
-def _train(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Callable[[], bool]) -> str:
-    """Train one stack under its lock; returns how it ended."""
-    from ablationlab.environment import current
-    from ablationlab.training.loop import StackTrainer, Stopped
-
-    results = ResultsFolder(job.folder)
-    with _stack_lock(results, stack) as lock:
-        if lock is None:
-            return "busy"
-        if stack not in open_stacks(job.plan, results):
-            return "elsewhere"
-        try:
-            StackTrainer(
-                job.plan,
-                stack,
-                results,
-                corpus,
-                executor=NAME,
-                environment=current(),
-                drift=job.drift,
-                accept_drift=job.accept_drift,
-                report=lambda progress: send(Event("progress", stack, progress)),
-                should_stop=should_stop,
-            ).train()
-        except Stopped:
-            return "stopped"
-    return "done"
-
-
-def _corpus(job: Job) -> Any:
-    from ablationlab.data.corpus import load_corpus
-
-    return load_corpus(job.data)
-
-
-def _attempt(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Callable[[], bool]) -> Event:
-    """Train one stack; whatever goes wrong with it is told, and does not reach the other stacks."""
-    try:
-        return Event(_train(job, stack, corpus, send, should_stop), stack)
-    except AblationLabError as error:
-        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError))
-    except (BrokenPipeError, EOFError):
-        raise  # the parent is gone
-    except Exception as error:
-        if os.environ.get(DEBUG_VARIABLE):
-            return Event("failed", stack, traceback.format_exc())
-        return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")
-
-
-def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
-    corpus, ends = _corpus(job), []
+def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interrupts: Interrupts) -> list[Event]:
+    corpus, ends = corpus_of(job), []
     for stack in todo:
         if interrupts.stopping:
             break
-        ends.append(_attempt(job, stack, corpus, listen, _announcing(interrupts, listen)))
+        ends.append(attempt(job, stack, corpus, NAME, listen, announcing(interrupts, listen)))
         listen(ends[-1])
         if ends[-1].fatal:
             break
     return ends
-
-
-def _announcing(interrupts: _Interrupts, listen: Listener) -> Callable[[], bool]:
-    """Whether to stop; says so the first time."""
-    said: list[bool] = []
-
-    def stopping() -> bool:
-        if interrupts.stopping and not said:
-            said.append(True)
-            listen(Event("stopping", -1))
-        return interrupts.stopping
-
-    return stopping
 
 
 def _worker(job: Job, channel: Connection, stop: Any) -> None:
@@ -223,20 +85,20 @@ def _worker(job: Job, channel: Connection, stop: Any) -> None:
         return bool(stop.is_set())
 
     try:
-        corpus = _corpus(job)
+        corpus = corpus_of(job)
         while (stack := channel.recv()) is not None:
-            channel.send(_attempt(job, stack, corpus, channel.send, should_stop))
+            channel.send(attempt(job, stack, corpus, NAME, channel.send, should_stop))
     except (BrokenPipeError, EOFError):
         return  # nobody is left to report to; what was checkpointed is on disk
 
 
-def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
+def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, interrupts: Interrupts) -> list[Event]:
     """Spawned workers, each with a channel of its own: one that is killed breaks nobody else's."""
     context = mp.get_context("spawn")
     crew: dict[Connection, tuple[BaseProcess, int]] = {}
     waiting: deque[int] = deque(todo)
     ends: list[Event] = []
-    stop, stopping = context.Event(), _announcing(interrupts, listen)
+    stop, stopping = context.Event(), announcing(interrupts, listen)
     for _ in range(count):
         ours, theirs = context.Pipe()
         process: BaseProcess = context.Process(target=_worker, args=(job, theirs, stop), daemon=True)

@@ -1,0 +1,124 @@
+"""One run laid out over GPUs: what each of them holds and how long a step takes.
+
+Follows `training/stack.py` (whole runs on one GPU) and, for ddp and fsdp, the distributed stack: fp32 weights, gradients and
+moments, the blocks' matrices gathered in the products' precision, gradients reduced in fp32; ddp reduces once a step, fsdp
+gathers twice and reduces once in every pass. What the network costs is assumed (see `calibration.py`), not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ablationlab.config import ModelConfig
+from ablationlab.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL, Calibration
+from ablationlab.costing.hardware import Accelerator, Hardware, Precision
+from ablationlab.costing.work import Shape
+
+#: More tokens in one pass gain nothing.
+LARGEST_PASS = 65_536
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a run lies on GPUs; ``runs`` of them share one where they are stacked."""
+
+    kind: Literal["stack", "ddp", "fsdp"]
+    gpus: int
+    checkpointing: bool = False
+    runs: int = 1
+
+    def __str__(self) -> str:
+        if self.kind == "stack":
+            return "one GPU" if self.runs == 1 else f"one GPU, stack of {self.runs}"
+        return f"{self.kind} over {self.gpus}" + (", recomputing" if self.checkpointing else "")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A layout with its micro-batch: bytes a GPU, whether they fit, and seconds a step."""
+
+    layout: Layout
+    micro_batch: int
+    memory: float
+    fits: bool
+    seconds: float
+    waiting: float  # seconds of these in which the network is not hidden behind arithmetic
+    utilization: float  # counted FLOPs over the data sheet's peak
+
+
+def layouts(hardware: Hardware, batch: int, width: int) -> list[Layout]:
+    """Those worth looking at: one GPU, a node, everything; each with and without recomputing activations."""
+    found = [Layout("stack", 1, runs=width)] + ([Layout("stack", 1)] if width > 1 else [])
+    for gpus in dict.fromkeys((min(hardware.kind.node, hardware.count), hardware.count)):
+        if gpus > 1 and batch % gpus == 0:
+            kinds: tuple[Literal["ddp", "fsdp"], ...] = ("ddp", "fsdp")
+            found += [Layout(kind, gpus, again) for kind in kinds for again in (False, True)]
+    return found
+
+
+def place(
+    layout: Layout,
+    model: ModelConfig,
+    batch: int,
+    precision: Precision,
+    gpu: Accelerator,
+    *,
+    micro_batch: int | None = None,
+    calibration: Calibration = CALIBRATION,
+) -> Placed:
+    """The layout with the study's micro-batch, or with the largest that fits."""
+    share = batch // layout.gpus
+    sizes = [n for n in range(share, 0, -1) if share % n == 0] if micro_batch is None else [min(micro_batch, share)]
+    room = FILL * gpu.memory - CONTEXT_BYTES
+    chosen = sizes[-1]
+    for size in sizes:
+        small = size * model.context * layout.runs <= LARGEST_PASS or size == sizes[-1]
+        if small and memory(layout, Shape(model, size, layout.runs, precision), share // size) <= room:
+            chosen = size
+            break
+    shape = Shape(model, chosen, layout.runs, precision)
+    held = memory(layout, shape, share // chosen)
+    seconds, waiting = _step(layout, shape, share // chosen, gpu, calibration)
+    counted = (shape.linear_flops + shape.attention_flops) * (share // chosen)
+    return Placed(layout, chosen, held, held <= room, seconds, waiting, counted / seconds / gpu.peak(precision))
+
+
+def memory(layout: Layout, shape: Shape, passes: int) -> float:
+    """Peak bytes of one GPU's tensors."""
+    every, matrices, block = shape.counts
+    if layout.kind == "stack":
+        return shape.stack_memory() + (4.0 * shape.runs * every if passes > 1 else 0.0)
+    if layout.kind == "ddp":
+        state = 16.0 * every + shape.copies
+    else:
+        root = every - matrices  # gathered whole, in fp32, with its gradient
+        state = 16.0 * every / layout.gpus + 8.0 * root + 2 * block * (shape.size + 4)
+    kept = shape.model.layers * shape.layer_activations
+    if layout.checkpointing:
+        inputs = float(shape.tokens) * shape.model.width * (4 + shape.size)
+        kept = shape.model.layers * inputs + shape.layer_activations
+    kept += shape.outer_activations
+    return state + kept + max(shape.head_workspace, shape.layer_workspace)
+
+
+def _step(layout: Layout, shape: Shape, passes: int, gpu: Accelerator, c: Calibration) -> tuple[float, float]:
+    """(seconds of a step, those of them that wait for the network)."""
+    update = shape.update_seconds(gpu, c)
+    one_pass = shape.seconds(gpu, c) - update
+    if layout.checkpointing:  # the forward pass of the blocks once more: a third of a pass, less the head
+        head = 6.0 * shape.tokens * shape.vocabulary * shape.model.width
+        one_pass *= 1 + (1 - head / (shape.linear_flops + shape.attention_flops)) / 3
+    if layout.kind == "stack":
+        return passes * one_pass + update, 0.0
+    update /= layout.gpus if layout.kind == "fsdp" else 1
+    rate = c.collective * (gpu.link if layout.gpus <= gpu.node else gpu.network)
+    share = (layout.gpus - 1) / layout.gpus
+    every, matrices, _ = shape.counts
+    if layout.kind == "ddp":
+        traffic, window = 2 * 4.0 * every * share, one_pass  # an all-reduce passes everything twice
+    else:
+        gathered = 2 * (shape.size * matrices + 4 * (every - matrices))
+        traffic, window = passes * (gathered + 4.0 * every) * share, passes * one_pass
+    waiting = max(0.0, traffic / rate - c.overlap * window)
+    return passes * one_pass + update + waiting, waiting

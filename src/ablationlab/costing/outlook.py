@@ -1,0 +1,149 @@
+"""A study on named hardware: GPU-hours, wall time, memory by layout, disk and money. Prints nothing, seals nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import cast
+
+from ablationlab.config import ModelConfig, TrainingConfig, validated
+from ablationlab.costing.calibration import START_SECONDS
+from ablationlab.costing.declared import Declared, declared_corpus
+from ablationlab.costing.hardware import Hardware, Precision
+from ablationlab.costing.layouts import Layout, Placed, layouts, place
+from ablationlab.parameters import parameter_count
+from ablationlab.plan import stackable, study_cells, width_on_gpu
+from ablationlab.records import PlannedRun
+from ablationlab.study import Study
+
+BYTES_PER_METRICS_LINE = 125
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one shape, which cost the same: a regime's, say."""
+
+    runs: tuple[PlannedRun, ...]
+    model: ModelConfig
+    training: TrainingConfig
+    micro_batch: int | None
+
+    @property
+    def steps(self) -> int:
+        """Of one run."""
+        return self.runs[0].budget.steps
+
+
+@dataclass(frozen=True)
+class Row:
+    """The whole study in one layout: where its largest group lies, and what all groups cost."""
+
+    placed: Placed
+    tokens_per_second: float  # of one GPU, over its runs
+    gpu_hours: float
+    seed_hours: float  # GPU-hours of one more seed of every arm, without the sweep
+    wall_hours: float
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """All of it."""
+
+    study: Study
+    hardware: Hardware
+    corpus: Declared
+    cells: tuple[PlannedRun, ...]
+    groups: tuple[Group, ...]
+    rows: tuple[Row, ...]
+    validation_share: float  # of the time of training
+    disk: float
+    peak_disk: float
+    data_bytes: float
+
+    @property
+    def best(self) -> Row | None:
+        """The row that fits and ends first; among equals, the cheaper."""
+        fitting = [row for row in self.rows if row.placed.fits]
+        return min(fitting, key=lambda row: (round(row.wall_hours, 1), row.gpu_hours), default=None)
+
+
+def outlook(study: Study, hardware: Hardware) -> Outlook:
+    """Resolve the study as a plan would, with every check between its arms, and lay it out."""
+    corpus = declared_corpus(study)
+    precisions = {name: _precision(study.in_regime(name)[1].precision) for name in study.regime_names()}
+    cells, swept = study_cells(study, corpus, precisions)
+    every = [*cells, *swept]
+    groups = _groups(every)
+    largest = max(groups, key=lambda group: parameter_count(group.model))
+    width = width_on_gpu(study, cells, swept)
+    rows = [
+        _row(layout, study, groups, largest, hardware, corpus)
+        for layout in layouts(hardware, largest.training.batch, width)
+    ]
+    weights = [4.0 * run.budget.parameters for run in every]
+    disk = sum(weights) + sum(run.budget.steps for run in every) * BYTES_PER_METRICS_LINE
+    busy = sorted(weights, reverse=True)[: max(1, hardware.count)]
+    size = 2 if corpus.record.vocabulary <= 65536 else 4
+    return Outlook(
+        study=study,
+        hardware=hardware,
+        corpus=corpus,
+        cells=tuple(every),
+        groups=groups,
+        rows=tuple(rows),
+        validation_share=_validation(study, largest, corpus),
+        disk=disk,
+        peak_disk=disk + 2 * 3 * sum(busy),  # two checkpoints of weights and both moments, for every run in training
+        data_bytes=float(size) * (corpus.record.train_tokens + corpus.record.validation_tokens),
+    )
+
+
+def _precision(asked: str) -> Precision:
+    """All of the named hardware has bf16."""
+    return cast("Precision", "bf16" if asked == "auto" else asked)
+
+
+def _groups(runs: list[PlannedRun]) -> tuple[Group, ...]:
+    found: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        found.setdefault(stackable(run), []).append(run)
+    return tuple(
+        Group(
+            tuple(members),
+            validated(ModelConfig, members[0].model),
+            validated(TrainingConfig, members[0].training),
+            members[0].training.get("micro_batch"),
+        )
+        for members in found.values()
+    )
+
+
+def _validation(study: Study, group: Group, corpus: Declared) -> float:
+    """Tokens of validation in units of training tokens: forward alone is a third of a step."""
+    context, held_out = group.model.context, corpus.record.validation_tokens
+    tokens = float(held_out)
+    if study.evaluation.curve_every:
+        tokens += group.steps / study.evaluation.curve_every * min(study.evaluation.curve_windows * context, held_out)
+    return tokens / 3 / group.runs[0].budget.tokens
+
+
+def _row(
+    layout: Layout, study: Study, groups: tuple[Group, ...], largest: Group, hardware: Hardware, corpus: Declared
+) -> Row:
+    shown: Placed | None = None
+    gpu_seconds = seed_seconds = wall = 0.0
+    for group in groups:
+        precision = _precision(str(group.training.precision))
+        batch = group.training.batch
+        at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=group.micro_batch)
+        if group is largest:
+            shown = at
+        seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
+        stacks = ceil(len(group.runs) / layout.runs)
+        gpu_seconds += seconds * layout.gpus * stacks
+        own = sum(study.owns(run) for run in group.runs) / len(study.seeds)
+        seed_seconds += seconds * layout.gpus * own / layout.runs
+        wall += seconds * ceil(stacks / max(1, hardware.count // layout.gpus))
+    assert shown is not None
+    tokens = layout.runs * largest.training.batch * largest.model.context / layout.gpus / shown.seconds
+    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600)

@@ -1,0 +1,170 @@
+"""What every executor needs: the job, the events it tells, and how one stack is trained wherever it is.
+
+A stack is guarded by a lock that the kernel releases when its holder dies, so no run is ever trained twice at once, whoever
+started it and with which executor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ablationlab.config import DataConfig
+from ablationlab.errors import AblationLabError, RunFailure, StorageError
+from ablationlab.records import Plan, ResultsFolder
+from ablationlab.storage import Lock
+
+DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
+
+
+@dataclass(frozen=True)
+class Event:
+    """A message from a worker: ``kind`` is progress, done, elsewhere (done by another process), busy (another
+    process is at it), retry (its worker died), waiting, failed or stopped."""
+
+    kind: str
+    stack: int
+    payload: Any = None
+    fatal: bool = False  # no other stack can do better: the disk is full, say
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs; it travels to spawned processes."""
+
+    plan: Plan
+    folder: Path
+    data: DataConfig
+    drift: tuple[str, ...] = ()
+    accept_drift: bool = False
+
+
+def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
+    """Stacks that still have a run without a result."""
+    return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+
+
+def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
+    """Raise `RunFailure` with every stack that was not trained, if there is one."""
+    if failures:
+        lines = [f"{', '.join(plan.stacks[stack])}: {text}" for stack, text in failures.items()]
+        raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
+
+
+class Interrupts:
+    """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        except ValueError:  # not the main thread (a notebook's executor, say): its owner handles signals
+            self._before = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.stopping and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.stopping = True  # nothing more inside a handler: the loops look at it
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Children started in here are born deaf to both signals, until they say otherwise."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for number in self._before:
+                signal.signal(number, self._ask)
+
+
+def announcing(interrupts: Interrupts, listen: Listener) -> Callable[[], bool]:
+    """Whether to stop; says so the first time."""
+    said: list[bool] = []
+
+    def stopping() -> bool:
+        if interrupts.stopping and not said:
+            said.append(True)
+            listen(Event("stopping", -1))
+        return interrupts.stopping
+
+    return stopping
+
+
+@contextmanager
+def _stack_lock(results: ResultsFolder, stack: int) -> Iterator[Lock | None]:
+    lock = Lock(results.stack_lock(stack))
+    held = lock.acquire()
+    try:
+        yield lock if held else None
+    finally:
+        lock.release()
+
+
+def _train(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> str:
+    """Train one stack under its lock; returns how it ended."""
+    from ablationlab.environment import current
+    from ablationlab.training.loop import StackTrainer, Stopped
+
+    results = ResultsFolder(job.folder)
+    with _stack_lock(results, stack) as lock:
+        if lock is None:
+            return "busy"
+        if stack not in open_stacks(job.plan, results):
+            return "elsewhere"
+        try:
+            StackTrainer(
+                job.plan,
+                stack,
+                results,
+                corpus,
+                executor=executor,
+                environment=current(),
+                drift=job.drift,
+                accept_drift=job.accept_drift,
+                report=lambda progress: send(Event("progress", stack, progress)),
+                should_stop=should_stop,
+            ).train()
+        except Stopped:
+            return "stopped"
+    return "done"
+
+
+def corpus_of(job: Job) -> Any:
+    """The text, as the study wants it."""
+    from ablationlab.data.corpus import load_corpus
+
+    return load_corpus(job.data)
+
+
+def attempt(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> Event:
+    """Train one stack; whatever goes wrong with it is told, and does not reach the other stacks."""
+    try:
+        return Event(_train(job, stack, corpus, executor, send, should_stop), stack)
+    except AblationLabError as error:
+        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError))
+    except (BrokenPipeError, EOFError):
+        raise  # the parent is gone
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            return Event("failed", stack, traceback.format_exc())
+        return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")

@@ -1,0 +1,192 @@
+"""Estimates for hardware that is not here: against the ledger's own counts, against measurements, against bad input."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from ablationlab.config import ModelConfig, validated
+from ablationlab.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL
+from ablationlab.costing.hardware import ACCELERATORS, parse_hardware
+from ablationlab.costing.layouts import LARGEST_PASS, Layout, layouts, memory, place
+from ablationlab.costing.outlook import outlook
+from ablationlab.costing.work import Shape
+from ablationlab.errors import AblationLabError, UnknownNameError
+from ablationlab.parameters import matmul_flops_per_token, parameter_count
+from ablationlab.stats import detectable_effect
+from ablationlab.study import load_study
+from ablationlab.verbs_hardware import budget_hours
+
+ROOT = Path(__file__).parents[2]
+H200, H100 = ACCELERATORS["h200"], ACCELERATORS["h100"]
+
+
+def model(preset: str, **changes: int) -> ModelConfig:
+    return validated(ModelConfig, {"preset": preset, "vocabulary": 65 if preset == "char-mini" else 50257, **changes})
+
+
+@pytest.mark.parametrize("preset", ["char-mini", "gpt2-small", "gpt2-medium", "gpt3-xl"])
+def test_the_flops_are_those_of_the_budget(preset):
+    shape = Shape(model(preset), samples=4, runs=3)
+    assert shape.linear_flops + shape.attention_flops == shape.tokens * matmul_flops_per_token(shape.model)
+    assert shape.counts[0] == parameter_count(shape.model)
+
+
+# Printed by benchmarks/gpu_estimates.py on one H200, torch 2.11, 2026-11-15: milliseconds a step, peak GB.
+NANO = {"layers": 6, "width": 384, "heads": 6}
+MEASURED = [
+    ({"preset": "char-mini", "vocabulary": 65}, 16, 15, 3.892, 2.07),
+    ({"preset": "char-mini", "vocabulary": 65}, 16, 1, 1.081, 0.20),
+    ({**NANO, "context": 256, "vocabulary": 65}, 64, 1, 5.529, 1.85),
+    ({**NANO, "context": 512, "vocabulary": 50257}, 32, 1, 11.215, 4.16),
+    ({**NANO, "context": 512, "vocabulary": 50257}, 32, 9, 105.530, 27.23),
+    ({"preset": "gpt2-small"}, 16, 1, 36.247, 11.28),
+    ({"preset": "gpt2-small"}, 32, 1, 67.546, 18.40),
+    ({"preset": "gpt2-small"}, 64, 1, 133.443, 30.65),
+    ({"preset": "gpt2-medium"}, 16, 1, 91.671, 27.40),
+]
+
+
+@pytest.mark.parametrize(("table", "samples", "runs", "ms", "gigabytes"), MEASURED)
+def test_estimates_of_what_was_measured_on_an_h200_are_within_a_fifth(table, samples, runs, ms, gigabytes):
+    shape = Shape(validated(ModelConfig, table), samples, runs)
+    assert shape.seconds(H200, CALIBRATION) * 1e3 == pytest.approx(ms, rel=0.2)
+    assert shape.stack_memory() / 1e9 == pytest.approx(gigabytes, rel=0.2)
+
+
+def test_a_stack_takes_less_time_and_memory_than_its_runs_one_by_one():
+    one, many = (Shape(model("char-mini"), 16, runs) for runs in (1, 15))
+    assert many.seconds(H200, CALIBRATION) < 15 * one.seconds(H200, CALIBRATION)
+    assert many.stack_memory() <= 15 * one.stack_memory()
+
+
+def test_the_state_is_whole_in_every_copy_and_a_share_in_every_shard():
+    shape = Shape(model("gpt3-xl"), 1)
+    every = parameter_count(shape.model)
+    copy = memory(Layout("ddp", 8), shape, 1)
+    shards = {gpus: memory(Layout("fsdp", gpus), shape, 1) for gpus in (2, 4, 8, 64)}
+    assert copy > 16 * every > shards[2]
+    assert shards[2] - shards[4] == pytest.approx(16 * every / 4)
+    assert shards[8] - shards[64] == pytest.approx(16 * every * (1 / 8 - 1 / 64))
+
+
+def test_recomputing_trades_memory_for_time():
+    kept, again = (
+        place(Layout("fsdp", 8, on), model("gpt3-xl"), 512, "bf16", H100, micro_batch=8) for on in (False, True)
+    )
+    assert again.memory < kept.memory / 1.5
+    assert 1.2 < again.seconds / kept.seconds < 1.34
+
+
+@pytest.mark.parametrize("gpu", ["h100", "a100-40", "l4"])
+@pytest.mark.parametrize("preset", ["gpt2-small", "gpt3-xl"])
+def test_the_micro_batch_is_the_largest_that_fits(gpu, preset):
+    kind, batch = ACCELERATORS[gpu], 512
+    for layout in layouts(parse_hardware(f"8x{gpu}"), batch, 1):
+        at = place(layout, model(preset), batch, "bf16", kind)
+        share = batch // layout.gpus
+        assert share % at.micro_batch == 0
+        room = FILL * kind.memory - CONTEXT_BYTES
+        assert at.fits == (at.memory <= room)
+        if at.fits and at.micro_batch < share:
+            larger = Shape(model(preset), 2 * at.micro_batch)
+            assert larger.tokens > LARGEST_PASS or memory(layout, larger, share // larger.samples) > room
+
+
+def test_a_slow_network_shows():
+    near, far = (place(Layout("ddp", gpus), model("gpt3-xl"), 512, "bf16", H100, micro_batch=8) for gpus in (8, 64))
+    assert near.waiting == 0
+    assert far.waiting > 0
+    assert far.utilization < near.utilization
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "name"), [("64xh100", 64, "h100"), ("h200", 1, "h200"), (" 8 x A100-80 ", 8, "a100-80")]
+)
+def test_hardware_is_a_number_and_a_name(text, count, name):
+    found = parse_hardware(text)
+    assert (found.count, found.kind.name) == (count, name)
+
+
+def test_hardware_that_is_none_is_named_with_what_there_is():
+    with pytest.raises(UnknownNameError, match="h100"):
+        parse_hardware("8xh10")
+    for text in ("", "0xh100", "8x", "8 of h100 please"):
+        with pytest.raises(AblationLabError):
+            parse_hardware(text)
+
+
+def test_a_budget_is_hours_or_money():
+    assert budget_hours("3,000", 3.0) == 3000
+    assert budget_hours("$9000", 3.0) == 3000
+    for text in ("", "much", "-5", "$0"):
+        with pytest.raises(AblationLabError, match="--budget"):
+            budget_hours(text, 3.0)
+
+
+@pytest.mark.parametrize(("name", "hardware", "runs"), [("124m", "8xh100", 20), ("1b3", "64xh100", 12)])
+def test_the_large_studies_are_whole_and_fit(name, hardware, runs):
+    study = load_study(ROOT / "studies" / f"embedding-norm-{name}.toml")
+    found = outlook(study, parse_hardware(hardware))
+    assert len(found.cells) == runs
+    assert "layernorm-token" in study.variants
+    best = found.best
+    assert best is not None
+    flops = sum(run.budget.matmul_flops for run in found.cells)
+    assert best.gpu_hours * 3600 * H100.bf16 * best.placed.utilization == pytest.approx(flops, rel=0.01)
+    assert best.wall_hours >= best.gpu_hours / found.hardware.count
+    # The header tells what the command printed.
+    head = (ROOT / "studies" / f"embedding-norm-{name}.toml").read_text().split("\n\n")[0].replace("\n#", "")
+    assert f"{best.gpu_hours:,.0f}" in " ".join(head.split())
+
+
+def test_plan_for_hardware_prints_and_seals_nothing(cli, tmp_path):
+    study = ROOT / "studies" / "embedding-norm-124m.toml"
+    code, out, err = cli(
+        "plan", study, "--hardware", "8xh100", "--budget", "$1000", "--sd", "0.004", "--out", tmp_path / "r"
+    )
+    assert code == 0, err
+    assert not (tmp_path / "r").exists()
+    assert not (tmp_path / "results").exists()
+    for word in (
+        "ddp over 8",
+        "fsdp over 8",
+        "GPU-hours",
+        "Disk:",
+        "budget",
+        f"{detectable_effect(5):.2f} SD",
+        "Assumed",
+    ):
+        assert word in out
+
+
+def test_a_budget_without_hardware_is_refused(cli):
+    code, _, err = cli("plan", ROOT / "studies" / "quick.toml", "--budget", "100")
+    assert code == 2
+    assert "--budget belongs to --hardware" in err
+
+
+def test_the_benchmark_runs_and_its_fit_finds_the_constants_it_is_given(tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    spec = importlib.util.spec_from_file_location("gpu_estimates", ROOT / "benchmarks" / "gpu_estimates.py")
+    bench = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gpu_estimates", bench)
+    spec.loader.exec_module(bench)
+    shapes = [
+        Shape(validated(ModelConfig, table), samples, runs) for table, samples, runs in bench.CONFIGURATIONS.values()
+    ]
+    fit = bench.fitted(shapes, [shape.seconds(H200, CALIBRATION) for shape in shapes], H200)
+    for name in ("linear", "attention", "bytes", "launch"):
+        assert fit[name] == pytest.approx(getattr(CALIBRATION, name), rel=1e-3)
+    from conftest import torch_as_it_was
+
+    monkeypatch.setattr(bench, "SECONDS_A_ROUND", 0.01)
+    with torch_as_it_was():
+        bench.main(["--tiny", "--out", str(tmp_path)])
+    rows = json.loads((tmp_path / "gpu_estimates.json").read_text())["rows"]
+    assert [row["runs"] for row in rows] == [1, 3, 1]
+    assert all(row["seconds"] > 0 for row in rows)
