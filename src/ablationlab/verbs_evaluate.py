@@ -54,7 +54,7 @@ def evaluate(
     scored; a task whose items or wording changed counts as missing. Afterwards: ablationlab analyze RESULTS.
     """
     from ablationlab.config import validated
-    from ablationlab.evaluation.evaluate import read_plan
+    from ablationlab.evaluation.crew import read_plan
     from ablationlab.evaluation.names import SUITE_GROUP
     from ablationlab.records import ResultsFolder
     from ablationlab.study import Study
