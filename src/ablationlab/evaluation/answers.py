@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ablationlab.errors import DataError
-from ablationlab.evaluation.calibration import choice_calibration
+from ablationlab.evaluation.calibration import choice_calibration, softmax
 from ablationlab.evaluation.files import SCHEMA
 from ablationlab.evaluation.sheets import Marked, Sheet
 from ablationlab.evaluation_records import TaskResult, Weights
@@ -108,8 +108,6 @@ def _chosen(
     others = scores_NC.copy()
     others[every, target] = -np.inf
     margin = own - others.max(axis=1)
-    powers = np.exp(scores_NC - scores_NC.max(axis=1, keepdims=True))
-    probability = powers[every, target] / powers.sum(axis=1)
     norm = [one.get("acc_norm") for one in marked.metrics]
     return {
         "target": target,
@@ -120,7 +118,7 @@ def _chosen(
         "correct_norm": [None if value is None else bool(value) for value in norm],
         "log_probability": own,
         "margin": [float(m) if np.isfinite(m) else None for m in margin],
-        "probability": probability,
+        "probability": softmax(scores_NC)[every, target],
     }
 
 

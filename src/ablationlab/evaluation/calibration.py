@@ -138,7 +138,7 @@ def choice_calibration(
     return calibration(probability.max(axis=1), right, float(brier.mean())), temperature_part(even, odd, share)
 
 
-def softmax(scores_NC: Floats) -> Floats:
-    """Probabilities among choices."""
-    powers = np.exp(scores_NC - scores_NC.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float64)
+def softmax(scores: Floats) -> Floats:
+    """Probabilities among choices, along the last axis."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True), dtype=np.float64)

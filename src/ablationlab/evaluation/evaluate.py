@@ -70,7 +70,7 @@ def evaluate(
         if not runs:
             raise RecordError(f"{folder}: no run has finished training, so there is nothing to evaluate")
         before = {run.id: _stamp(results, run) for run in runs}
-        if kind == "cuda" and question.tasks and workers > 1:
+        if question.tasks and (clerks is not None or (kind == "cuda" and workers > 1)):
             hired = _seat(shop, runs, clerks, workers)
         if question.tasks and not hired:
             _write_suite(shop, plan, runs, report)

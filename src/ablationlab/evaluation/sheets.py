@@ -63,6 +63,7 @@ class Sheet:
         task.set_fewshot_seed(seed=FEWSHOT_SEED)
         with quiet():
             task.build_all_requests(limit=get_sample_size(task, limit), fewshot_as_multiturn=True)
+        self.requests: list[Any] = task.instances
         self.items = _items(task)
         self.continuations = self._continuations(lm)
         self.packed: Packed | None = None
@@ -71,7 +72,7 @@ class Sheet:
 
     def _continuations(self, lm: StackLM) -> list[list[Continuation]] | None:
         """The requests as tokens, by document; None where the task asks for more than log-probabilities."""
-        if any(request.request_type != "loglikelihood" for request in self.asked.loaded.instances):
+        if any(request.request_type != "loglikelihood" for request in self.requests):
             return None
         return [[lm.continuation(*request.args) for request in item.requests] for item in self.items]
 
@@ -104,24 +105,24 @@ class Sheet:
 
     def respond(self, lm: StackLM) -> list[Any]:
         """The current member's answers to requests of any kind, through the harness's own interface."""
-        requests = self.asked.loaded.instances
-        answers: list[Any] = [None] * len(requests)
-        for kind in dict.fromkeys(request.request_type for request in requests):
-            mine = [place for place, request in enumerate(requests) if request.request_type == kind]
-            for place, answer in zip(mine, getattr(lm, kind)([requests[p] for p in mine]), strict=True):
+        answers: list[Any] = [None] * len(self.requests)
+        for kind in dict.fromkeys(request.request_type for request in self.requests):
+            mine = [place for place, request in enumerate(self.requests) if request.request_type == kind]
+            for place, answer in zip(mine, getattr(lm, kind)([self.requests[p] for p in mine]), strict=True):
                 answers[place] = answer
         return answers
 
     def mark(self, answers: Sequence[Any]) -> Marked:
         """Answers in the order of the requests -> metrics, by the task's own filters, metrics and aggregations."""
         task = self.asked.loaded
-        for request, answer in zip(task.instances, answers, strict=True):
+        task._instances = self.requests  # the task may have been put to someone else meanwhile
+        for request, answer in zip(self.requests, answers, strict=True):
             request.resps, request.filtered_resps = [answer] * (request.repeats or 1), {}
         figures: dict[str, float] = {}
         shown: tuple[tuple[Mapping[str, Any], ...], tuple[Sequence[Any], ...]] | None = None
         with quiet():
             task.apply_filters()
-            for name in list(task.instances[0].filtered_resps):
+            for name in list(self.requests[0].filtered_resps):
                 responses = [[request.filtered_resps[name] for request in item.requests] for item in self.items]
                 metrics = [
                     task.process_results(item.doc, mine) for item, mine in zip(self.items, responses, strict=True)
