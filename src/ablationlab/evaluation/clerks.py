@@ -74,6 +74,7 @@ class Clerks:
         np.save(self._folder / "validation.npy", corpus.validation)
         bare = replace(corpus, train=corpus.train[:0], validation=corpus.validation[:0])
         self._pools: list[ProcessPoolExecutor] = []
+        self._given: list[Future[Any]] = []
         self._opening: list[Future[list[Posed]]] = []
         self._ahead: list[Future[list[SuiteTask]]] = []
         self._whose: dict[str, ProcessPoolExecutor] = {}
@@ -84,9 +85,9 @@ class Clerks:
             share = Share(mine, bare, self._folder / "train.npy", self._folder / "validation.npy", context, root)
             pool = ProcessPoolExecutor(1, mp.get_context("spawn"), initializer=_stay, initargs=(os.getpid(),))
             with _deaf():
-                self._opening.append(pool.submit(_open, share))
+                self._opening.append(self._give(pool, _open, share))
             if describe:
-                self._ahead.append(pool.submit(_describe, None))
+                self._ahead.append(self._give(pool, _describe, None))
             self._pools.append(pool)
 
     def posed(self) -> list[Posed]:
@@ -113,7 +114,7 @@ class Clerks:
         """Sent to the clerk whose task it is."""
         if name not in self._whose:
             return self._desk().mark(name, run, weights, answers)
-        return self._whose[name].submit(_mark, name, run, weights, answers)
+        return self._give(self._whose[name], _mark, name, run, weights, answers)
 
     def respond(self, name: str, lm: Any) -> Any:
         """Only of tasks at the desk in this process."""
@@ -128,18 +129,26 @@ class Clerks:
             here = [name for name in names if name not in self._whose]
             return ready + (self._desk().describe(here) if here else [])
         by_pool = [(pool, [name for name in names if self._whose.get(name) is pool]) for pool in self._pools]
-        working = [pool.submit(_describe, mine) for pool, mine in by_pool if mine]
+        working = [self._give(pool, _describe, mine) for pool, mine in by_pool if mine]
         here = [name for name in names if name not in self._whose]
         own = self._desk().describe(here) if here else []
         return [one for future in working for one in _result(future)] + own
 
     def close(self) -> None:
         """Send everyone home, whatever they are doing; the tokens' files go too."""
+        busy = any(not future.done() for future in self._given)
         for pool in self._pools:
-            for process in list((pool._processes or {}).values()):
+            for process in list((pool._processes or {}).values()) if busy else ():
                 process.kill()
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=busy, cancel_futures=True)  # the idle leave by themselves
+        self._pools.clear()
+        self._whose.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _give(self, pool: ProcessPoolExecutor, work: Any, *args: Any) -> Future[Any]:
+        future = pool.submit(work, *args)
+        self._given.append(future)
+        return future
 
 
 def divided(question: Question) -> tuple[list[Question], Question | None]:

@@ -74,7 +74,12 @@ def samples_match(folder: RunFolder, found: Evaluation) -> bool:
 def read_rows(folder: RunFolder) -> pa.Table:
     """All rows of a samples.parquet, or none."""
     path = samples_path(folder)
-    return pq.read_table(path, schema=SCHEMA) if path.exists() else SCHEMA.empty_table()
+    return pq.read_table(path, schema=SCHEMA) if path.exists() else no_rows()
+
+
+def no_rows() -> pa.Table:
+    """An empty table (made of no batches: of no lists, which would import pandas)."""
+    return pa.Table.from_batches([], SCHEMA)
 
 
 def write(folder: RunFolder, evaluation: Evaluation, rows: pa.Table) -> Evaluation:

@@ -145,7 +145,7 @@ def _opened(shop: Workshop, final: Member, half: Member | None) -> _Open:
         half_weights_sha256=half.sha256 if half else None,
         how=shop.how,
     )
-    return _Open(final, half, fresh, files.SCHEMA.empty_table())
+    return _Open(final, half, fresh, files.no_rows())
 
 
 def _put(shop: Workshop, desk: Marker, scorer: StackScorer, seats: Sequence[Seat], posed: Sequence[Posed]) -> Waiting:
