@@ -21,10 +21,15 @@ ITEMS = 30
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> TokenizedCorpus:
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
     path = tmp_path_factory.mktemp("text") / "play.txt"
     path.write_text(play(60_000))
-    return load_corpus(DataConfig(corpus=str(path), validation=0.1))
+    return DataConfig(corpus=str(path), validation=0.1)
+
+
+@pytest.fixture(scope="module")
+def corpus(data: DataConfig) -> TokenizedCorpus:
+    return load_corpus(data)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +150,7 @@ def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
     assert found.result.accuracy_se == pytest.approx((right * (1 - right) / (ITEMS - 1)) ** 0.5)
 
 
-def test_clerks_give_what_a_desk_in_this_process_gives(corpus, own_tasks, tmp_path):
+def test_clerks_give_what_a_desk_in_this_process_gives(data, corpus, own_tasks, tmp_path):
     from ablationlab.errors import DataError
     from ablationlab.evaluation.clerks import Clerks
     from ablationlab.evaluation.desk import Desk
@@ -153,7 +158,7 @@ def test_clerks_give_what_a_desk_in_this_process_gives(corpus, own_tasks, tmp_pa
     question = Question(("spelling", "last-word", own_tasks[1]), (0, 1), "one", ITEMS)
     desk = Desk(question, corpus, 96, tmp_path / "a")
     scorer = StackScorer(models(corpus))
-    clerks = Clerks(question, corpus, 96, tmp_path / "b", 2, describe=True)
+    clerks = Clerks(question, data, corpus, 96, tmp_path / "b", 2, describe=True)
     try:
         there = {one.name: one for one in clerks.posed()}
         assert set(there) == set(desk.sheets)
@@ -169,7 +174,7 @@ def test_clerks_give_what_a_desk_in_this_process_gives(corpus, own_tasks, tmp_pa
         assert described == sorted(desk.describe(list(there)), key=lambda one: one.task_hash)
     finally:
         clerks.close()
-    short = Clerks(Question(("hellaswag",), (0,), "one", ITEMS), corpus, 96, tmp_path, 1)
+    short = Clerks(Question(("hellaswag",), (0,), "one", ITEMS), data, corpus, 96, tmp_path, 1)
     try:
         with pytest.raises(DataError, match="needs a context of at least 512"):
             short.posed()

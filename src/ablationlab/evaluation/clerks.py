@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
-import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
@@ -20,10 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.errors import RunFailure
+from ablationlab.config import DataConfig
+from ablationlab.data.corpus import TokenizedCorpus, load_corpus
+from ablationlab.errors import PlanError, RunFailure
 from ablationlab.evaluation import benchmarks, suite
 from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.posed import Posed
@@ -37,12 +34,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """What one clerk is given: its part of the question, and where the text lies."""
+    """What one clerk is given: its part of the question, and which text."""
 
     questions: tuple[Question, ...]
-    corpus: TokenizedCorpus  # without its tokens, which are in the two files
-    train: Path
-    validation: Path
+    data: DataConfig
+    tokens_sha256: str
     context: int
     root: Path
 
@@ -57,6 +53,7 @@ class Clerks:
     def __init__(
         self,
         question: Question,
+        data: DataConfig,
         corpus: TokenizedCorpus,
         context: int,
         root: Path,
@@ -64,15 +61,11 @@ class Clerks:
         *,
         describe: bool = False,
     ) -> None:
-        """*describe*: have chance and n-grams ready too."""
+        """*corpus* is what *data* stands for; every clerk loads it again. *describe*: have chance and n-grams ready too."""
         self.question, self.context, self._corpus, self._root = question, context, corpus, root
         parts, rest = divided(question)
         self._rest = rest
         self._local: Desk | None = None
-        self._folder = Path(tempfile.mkdtemp(prefix="ablationlab-clerks-"))
-        np.save(self._folder / "train.npy", corpus.train)
-        np.save(self._folder / "validation.npy", corpus.validation)
-        bare = replace(corpus, train=corpus.train[:0], validation=corpus.validation[:0])
         self._pools: list[ProcessPoolExecutor] = []
         self._given: list[Future[Any]] = []
         self._opening: list[Future[list[Posed]]] = []
@@ -82,7 +75,7 @@ class Clerks:
         hired = min(count, len(parts))
         for number in range(hired):
             mine = tuple(parts[number::hired])
-            share = Share(mine, bare, self._folder / "train.npy", self._folder / "validation.npy", context, root)
+            share = Share(mine, data, corpus.record.tokens_sha256, context, root)
             pool = ProcessPoolExecutor(1, mp.get_context("spawn"), initializer=_stay, initargs=(os.getpid(),))
             with _deaf():
                 self._opening.append(self._give(pool, _open, share))
@@ -135,7 +128,7 @@ class Clerks:
         return [one for future in working for one in _result(future)] + own
 
     def close(self) -> None:
-        """Send everyone home, whatever they are doing; the tokens' files go too."""
+        """Send everyone home, whatever they are doing."""
         busy = any(not future.done() for future in self._given)
         for pool in self._pools:
             for process in list((pool._processes or {}).values()) if busy else ():
@@ -143,7 +136,6 @@ class Clerks:
             pool.shutdown(wait=busy, cancel_futures=True)  # the idle leave by themselves
         self._pools.clear()
         self._whose.clear()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _give(self, pool: ProcessPoolExecutor, work: Any, *args: Any) -> Future[Any]:
         future = pool.submit(work, *args)
@@ -208,8 +200,9 @@ def _open(share: Share) -> list[Posed]:
     torch.set_num_threads(1)
     with suppress(OSError):
         os.nice(5)  # training and scoring go first
-    train, validation = (np.load(path, mmap_mode="r") for path in (share.train, share.validation))
-    corpus = replace(share.corpus, train=train, validation=validation)
+    corpus = load_corpus(share.data)
+    if corpus.record.tokens_sha256 != share.tokens_sha256:
+        raise PlanError(f"corpus {share.data.corpus!r} has changed since the plan was sealed; restore it")
     for question in share.questions:
         _desks.append(Desk(question, corpus, share.context, share.root))
     return [one for desk in _desks for one in desk.posed()]

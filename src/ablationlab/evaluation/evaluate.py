@@ -71,7 +71,7 @@ def evaluate(
             raise RecordError(f"{folder}: no run has finished training, so there is nothing to evaluate")
         before = {run.id: _stamp(results, run) for run in runs}
         if question.tasks and (clerks is not None or (kind == "cuda" and workers > 1)):
-            hired = _seat(shop, runs, clerks, workers)
+            hired = _seat(shop, validated(Study, plan.study), runs, clerks, workers)
         if question.tasks and not hired:
             _write_suite(shop, plan, runs, report)
         _spread(Job(folder, question, kind, os.getpid()), shop, plan, runs, workers, report)
@@ -99,21 +99,24 @@ def hire(results: ResultsFolder, plan: Plan, corpus: TokenizedCorpus, workers: i
         return None
     question = question_of(study, None, None, None, None)
     fresh = not suite_path(results).exists()
-    return Clerks(question, corpus, contexts.pop(), task_root(results), count, describe=fresh)
+    return Clerks(question, study.data, corpus, contexts.pop(), task_root(results), count, describe=fresh)
 
 
-def _seat(shop: Workshop, runs: Sequence[PlannedRun], clerks: Clerks | None, workers: int) -> list[Clerks]:
+def _seat(
+    shop: Workshop, study: Study, runs: Sequence[PlannedRun], clerks: Clerks | None, workers: int
+) -> list[Clerks]:
     """Clerks for every context: those that were hired before, where they have this very question, or new ones."""
     from ablationlab.evaluation.clerks import Clerks
 
     found = []
     for context in dict.fromkeys(int(run.model["context"]) for run in runs):
-        ready = clerks is not None and (clerks.question, clerks.context) == (shop.question, context)
-        one = (
-            clerks if ready and clerks is not None else Clerks(shop.question, shop.corpus, context, shop.root, workers)
-        )
-        shop.desks[context] = one
-        found.append(one)
+        if clerks is not None and (clerks.question, clerks.context) == (shop.question, context):
+            found.append(clerks)
+        else:
+            found.append(Clerks(shop.question, study.data, shop.corpus, context, shop.root, workers))
+        shop.desks[context] = found[-1]
+    if clerks is not None and clerks not in found:
+        clerks.close()
     return found
 
 

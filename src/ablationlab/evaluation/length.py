@@ -14,12 +14,13 @@ import torch
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.perplexity import windows_per_pass
+from ablationlab.evaluation.perplexity import TOKENS_PER_PASS, tokens_per_pass
 from ablationlab.evaluation_records import LengthPart
 from ablationlab.model import forward
 from ablationlab.ops import loss_R
 
 DOCUMENTS = 48
+_WINDOWS_PER_PASS = 64
 
 
 @torch.no_grad()
@@ -35,11 +36,12 @@ def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPa
     size = context // 8
     edges = [*[*range(0, context, size)][:8], context]
     slides = list(range(stride, context + 1, stride))
-    size_of_pass = windows_per_pass(runs, stack.model)
     nll = np.zeros((runs, len(edges) - 1 + len(slides)))
+    bound = tokens_per_pass(stack.model)  # smaller than usual where the vocabulary is large
+    per_pass = _WINDOWS_PER_PASS if bound == TOKENS_PER_PASS else max(1, bound // context)
     for number, offset in enumerate([0, *slides]):
-        for first in range(0, len(starts), size_of_pass):
-            group = starts[first : first + size_of_pass] + offset
+        for first in range(0, len(starts), per_pass):
+            group = starts[first : first + per_pass] + offset
             span = torch.stack([text[start : start + context + 1] for start in group])
             targets = span[:, 1:].expand(runs, -1, -1)
             logits = forward(stack.params, span[:, :-1].expand(runs, -1, -1), stack.model, stack.fronts)

@@ -18,14 +18,13 @@ from ablationlab.model import Parameters, decode, embed
 
 # Tokens per forward pass of one run. A constant, so that the bits of a result never depend on the machine.
 TOKENS_PER_PASS = 8192
-# Logits of one pass over all runs, at most: with a large vocabulary they decide.
-LOGITS_PER_PASS = 2**30
+# Logits per forward pass of one run: what bounds the tokens where the vocabulary is large.
+_LOGITS_PER_PASS = 2**26
 
 
-def windows_per_pass(runs: int, model: ModelConfig) -> int:
-    """Windows of one context whose tokens a run, and whose logits of all runs, are not too many."""
-    tokens = min(TOKENS_PER_PASS, LOGITS_PER_PASS // (runs * (model.vocabulary or 1)))
-    return max(1, tokens // model.context)
+def tokens_per_pass(model: ModelConfig) -> int:
+    """Tokens per forward pass of one run; of the model alone, for the same reason."""
+    return min(TOKENS_PER_PASS, _LOGITS_PER_PASS // (model.vocabulary or 1))
 
 
 class Totals:
@@ -56,8 +55,7 @@ def validation_totals(
 ) -> Totals:
     """Sums over the split, or over its first *windows* windows."""
     totals = Totals(len(fronts), tokens.device)
-    every = validation_windows(len(tokens), model.context)[:windows]
-    for batch in _batches(every, model.context, windows_per_pass(len(fronts), model)):
+    for batch in _batches(validation_windows(len(tokens), model.context)[:windows], model):
         span, length = _spans(tokens, batch, model.context), batch[0][1]
         inputs = span[:, :-1].expand(len(fronts), -1, -1)
         vectors = embed(params, inputs, model, fronts)
@@ -67,9 +65,10 @@ def validation_totals(
     return totals
 
 
-def _batches(windows: list[tuple[int, int]], context: int, size: int) -> Iterator[list[tuple[int, int]]]:
+def _batches(windows: list[tuple[int, int]], model: ModelConfig) -> Iterator[list[tuple[int, int]]]:
     """Batches of equally long windows; the last, shorter window goes alone."""
-    whole = [window for window in windows if window[1] == context]
+    whole = [window for window in windows if window[1] == model.context]
+    size = max(1, tokens_per_pass(model) // model.context)
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
     if len(whole) < len(windows):

@@ -17,7 +17,7 @@ from torch import Tensor
 from ablationlab.data.batches import validation_windows
 from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_part
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.perplexity import windows_per_pass
+from ablationlab.evaluation.perplexity import tokens_per_pass
 from ablationlab.evaluation.text import CLASSES
 from ablationlab.evaluation_records import TokensPart
 from ablationlab.model import decode, embed
@@ -87,7 +87,7 @@ def token_parts(
     for half in (0, 1):  # even and odd windows
         mine = windows[half::2]
         whole = [window for window in mine if window[1] == model.context]
-        size = windows_per_pass(4 * runs, model)  # several tensors of the logits' size are alive at once here
+        size = max(1, tokens_per_pass(model) // model.context)
         batches = [whole[start : start + size] for start in range(0, len(whole), size)]
         batches += [[window] for window in mine if window[1] < model.context]
         every = math.ceil(len(tokens) / HEATED)
