@@ -25,8 +25,9 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation.harness import StackLM, ask, quiet
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.scoring import Continuation, StackScorer
-from ablationlab.evaluation.tasks import Asked, Question, resolve
+from ablationlab.evaluation.tasks import Asked, resolve
 from ablationlab.evaluation.text import ScoringTokens, token_classes
 from ablationlab.evaluation.tokens import token_parts
 from ablationlab.export import gpt2_config, ours_to_gpt2

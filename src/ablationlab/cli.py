@@ -192,7 +192,7 @@ def run(
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.pipeline import check_executor, checked_drift, train
+    from ablationlab.pipeline import check_executor, checked_drift, hired, train
     from ablationlab.progress import display_for
     from ablationlab.status import check_ledger, run_statuses
     from ablationlab.tables import precisions, results_table
@@ -212,8 +212,10 @@ def run(
         highlight=False,
     )
     done_steps = sum(status.steps for status in before if status.result is not None)
+    clerks = None
     if waiting:
-        with display_for(console, sealed, done_steps) as display:
+        tasks = hired(resolved, sealed, results, corpus, workers)
+        with tasks as clerks, display_for(console, sealed, done_steps) as display:
             finished = train(
                 resolved,
                 sealed,
@@ -226,6 +228,8 @@ def run(
                 address=address,
             )
         if not finished:
+            if clerks is not None:
+                clerks.close()
             again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
             again += "" if address is None else f" --address {shlex.quote(address)}"
             again += " --accept-drift" if accept_drift else ""
@@ -241,7 +245,7 @@ def run(
         markup=False,
         highlight=False,
     )
-    after_training(resolved, results, console, device, workers)
+    after_training(resolved, results, console, device, workers, clerks)
     judge(results, console)
     if report:
         show_at_the_end(results.path, console)

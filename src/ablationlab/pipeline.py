@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +17,7 @@ from ablationlab.study import Study, load_study, parse_study
 if TYPE_CHECKING:
     from ablationlab.conclusions import Analysis, Verdict
     from ablationlab.data.corpus import TokenizedCorpus
+    from ablationlab.evaluation.clerks import Clerks
     from ablationlab.results import Results
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -55,17 +57,20 @@ def run(
     plan, corpus = seal(resolved, results, device, workers)
     before = run_statuses(plan, results)
     drift = checked_drift(plan, corpus, device, accept=accept_drift or all(one.result is not None for one in before))
+    clerks = None
     if any(one.result is None for one in before):
         done_steps = sum(one.steps for one in before if one.result is not None)
-        with display_for(make_console(), plan, done_steps) as display:
-            told = display.hear
+        with (
+            hired(resolved, plan, results, corpus, workers) as clerks,
+            display_for(make_console(), plan, done_steps) as display,
+        ):
             where: dict[str, Any] = {"executor": executor, "address": address}
-            if not train(resolved, plan, results, workers, drift, accept_drift, told, **where):
+            if not train(resolved, plan, results, workers, drift, accept_drift, display.hear, **where):
                 raise KeyboardInterrupt(
                     "stopped at a step boundary, with a checkpoint; the same call goes on from there"
                 )
     check_ledger(plan, results)
-    evaluate(resolved, results, device, workers)
+    evaluate(resolved, results, device, workers, clerks)
     conclude(results.path)
     return load_results(results.path)
 
@@ -144,14 +149,35 @@ def train(
     return execute(job, crew(plan, workers), listen)
 
 
-def evaluate(study: Study, results: ResultsFolder, device: Device, workers: int | None) -> None:
+@contextmanager
+def hired(
+    study: Study, plan: Plan, results: ResultsFolder, corpus: TokenizedCorpus, workers: int | None
+) -> Iterator[Clerks | None]:
+    """Processes that make the tasks ready while a GPU trains; sent home if training does not reach its end."""
+    if plan.execution.device != "cuda" or not study.evaluation.tasks:
+        yield None
+        return
+    from ablationlab.evaluation.evaluate import hire
+
+    clerks = hire(results, plan, corpus, workers)
+    try:
+        yield clerks
+    except BaseException:
+        if clerks is not None:
+            clerks.close()
+        raise
+
+
+def evaluate(
+    study: Study, results: ResultsFolder, device: Device, workers: int | None, clerks: Clerks | None = None
+) -> None:
     """Score every run on the tasks that the study asks for, if any; what is scored already is not scored again."""
     if not study.evaluation.tasks:
         return
     from ablationlab.evaluation.evaluate import evaluate as score
     from ablationlab.plan import usable_cores
 
-    score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores())
+    score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores(), clerks=clerks)
 
 
 def conclude(folder: Path) -> tuple[Analysis, Verdict]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ablationlab.evaluation.clerks import Clerks
     from ablationlab.records import ResultsFolder
     from ablationlab.study import Study
 
@@ -54,7 +55,7 @@ def evaluate(
     scored; a task whose items or wording changed counts as missing. Afterwards: ablationlab analyze RESULTS.
     """
     from ablationlab.config import validated
-    from ablationlab.evaluation.evaluate import read_plan
+    from ablationlab.evaluation.crew import read_plan
     from ablationlab.evaluation.names import SUITE_GROUP
     from ablationlab.records import ResultsFolder
     from ablationlab.study import Study
@@ -87,6 +88,7 @@ def score(
     workers: int | None = None,
     *,
     throughput: bool = True,
+    clerks: Clerks | None = None,
 ) -> None:
     """Evaluate, saying what is being done, and show a table."""
     from ablationlab.evaluation.evaluate import evaluate as run_evaluation
@@ -107,6 +109,7 @@ def score(
         workers=workers or usable_cores(),
         throughput=throughput,
         report=say,
+        clerks=clerks,
     )
     for part in evaluation_view(results):
         console.print(part, markup=False, highlight=False)
@@ -121,9 +124,14 @@ def score(
 
 
 def after_training(
-    study: Study, results: ResultsFolder, console: Console, device: Literal["auto", "cpu", "cuda"], workers: int | None
+    study: Study,
+    results: ResultsFolder,
+    console: Console,
+    device: Literal["auto", "cpu", "cuda"],
+    workers: int | None,
+    clerks: Clerks | None = None,
 ) -> None:
     """The step of `run` between training and analysis, where the study asks for tasks."""
     if study.evaluation.tasks:
         console.print()
-        score(results, console, study.evaluation.tasks, device=device, workers=workers)
+        score(results, console, study.evaluation.tasks, device=device, workers=workers, clerks=clerks)

@@ -62,7 +62,7 @@ def test_the_brier_score_is_the_sum_of_its_parts_and_reliability_sees_the_gap():
 def test_the_best_temperature_undoes_the_one_that_was_applied():
     logits = RNG.normal(0, 2, (4000, 5))
     targets = [int(RNG.choice(5, p=softmax(row))) for row in logits]
-    _, heat = choice_calibration(list(logits * 1.5), targets)
+    _, heat = choice_calibration(logits * 1.5, targets)
     assert heat.best == pytest.approx(1.5, rel=0.08)
     assert heat.held_out_loss_at_best < heat.held_out_loss_at_1
     assert heat.sensitivity > 0
@@ -78,6 +78,6 @@ def test_temperature_is_fitted_on_one_half_and_judged_on_the_other():
 
 
 def test_choices_that_are_certain_and_right_are_perfectly_calibrated():
-    rows = [np.array([0.0, -200.0, -200.0])] * 40
+    rows = np.array([[0.0, -200.0, -200.0], [0.0, -200.0, -np.inf]] * 20)  # -inf: one choice fewer
     found, _ = choice_calibration(rows, [0] * 40)
     assert (found.brier, found.ece_equal_mass, found.ece_equal_width) == pytest.approx((0, 0, 0))

@@ -72,7 +72,7 @@ def test_characters_have_their_classes():
 def test_unknown_characters_are_replaced_and_counted():
     text = ScoringTokens(TOKENIZER)
     assert text.encode("aXbZ") == text.encode("a b ")
-    assert text.unknown == 2
+    assert text.count_unknown("aXbZ") == 2
     assert text.count_unknown("éa") == 1
     assert text.empty_context == 0  # the newline
 

@@ -19,7 +19,7 @@ from ablationlab.data.sources import cache_folder
 from ablationlab.errors import DataError
 from ablationlab.storage import content_hash, replace, sha256_file
 
-VERSION = "1"
+VERSION = "2"
 #: The shortest context that these prompts make sense in.
 SHORTEST_CONTEXT = 512
 #: The largest share of characters that a vocabulary may lack.

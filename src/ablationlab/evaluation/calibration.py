@@ -121,24 +121,24 @@ def temperature_part(even: Sequence[float], odd: Sequence[float], share_even: fl
     )
 
 
-def choice_calibration(scores: Sequence[Floats], targets: Sequence[int]) -> tuple[CalibrationPart, TemperaturePart]:
-    """Of multiple-choice items: probabilities are the softmax of the choices' log-probabilities."""
-    confidence, right, brier = np.empty(len(scores)), np.empty(len(scores)), np.empty(len(scores))
-    losses = np.empty((len(TEMPERATURES), len(scores)))
-    for number, (row, target) in enumerate(zip(scores, targets, strict=True)):
-        probability = softmax(row)
-        truth = np.zeros(len(row))
-        truth[target] = 1.0
-        confidence[number] = probability.max()
-        right[number] = float(int(probability.argmax()) == target)
-        brier[number] = float(((probability - truth) ** 2).sum())
-        losses[:, number] = [-math.log(max(softmax(row / t)[target], 1e-300)) for t in TEMPERATURES]
+def choice_calibration(
+    scores_NC: Floats, targets: NDArray[np.int64] | Sequence[int]
+) -> tuple[CalibrationPart, TemperaturePart]:
+    """Of multiple-choice items: probabilities are the softmax of the choices' log-probabilities; -inf is no choice."""
+    targets_N, every = np.asarray(targets), np.arange(len(scores_NC))
+    probability = softmax(scores_NC)
+    truth = np.zeros_like(probability)
+    truth[every, targets_N] = 1.0
+    right = (probability.argmax(axis=1) == targets_N).astype(np.float64)
+    brier = ((probability - truth) ** 2).sum(axis=1)
+    heated = [softmax(scores_NC / temperature)[every, targets_N] for temperature in TEMPERATURES]
+    losses = -np.log(np.maximum(heated, 1e-300))
     even, odd = losses[:, ::2].mean(axis=1), losses[:, 1::2].mean(axis=1)
-    share = (len(scores) + 1) // 2 / len(scores)
-    return calibration(confidence, right, float(brier.mean())), temperature_part(even, odd, share)
+    share = (len(scores_NC) + 1) // 2 / len(scores_NC)
+    return calibration(probability.max(axis=1), right, float(brier.mean())), temperature_part(even, odd, share)
 
 
 def softmax(scores: Floats) -> Floats:
-    """Probabilities among choices."""
-    powers = np.exp(scores - scores.max())
-    return np.asarray(powers / powers.sum(), dtype=np.float64)
+    """Probabilities among choices, along the last axis."""
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(powers / powers.sum(axis=-1, keepdims=True), dtype=np.float64)

@@ -6,8 +6,8 @@ does not match, and such a pair is evaluated anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import hashlib
+from collections.abc import Iterable
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -47,7 +47,7 @@ _TYPES = {
     "truncated": pa.bool_(),
 }
 SCHEMA = pa.schema([(name, _TYPES[name]) for name in SAMPLE_COLUMNS], metadata={"schema_version": "1"})
-Row = dict[str, Any]
+_KEY = TaskKey._fields
 
 
 def existing(folder: RunFolder, weights_sha256: str, half_sha256: str | None, how: HowPart) -> Evaluation | None:
@@ -71,30 +71,40 @@ def samples_match(folder: RunFolder, found: Evaluation) -> bool:
     return path.exists() and sha256_file(path) == found.samples_sha256
 
 
-def read_rows(folder: RunFolder) -> list[Row]:
-    """All rows of a samples.parquet."""
+def read_rows(folder: RunFolder) -> pa.Table:
+    """All rows of a samples.parquet, or none."""
     path = samples_path(folder)
-    if not path.exists():
-        return []
-    rows: list[Row] = pq.read_table(path).to_pylist()
-    return rows
+    return pq.read_table(path, schema=SCHEMA) if path.exists() else no_rows()
 
 
-def write(folder: RunFolder, evaluation: Evaluation, rows: Sequence[Row]) -> Evaluation:
+def no_rows() -> pa.Table:
+    """An empty table (made of no batches: of no lists, which would import pandas)."""
+    return pa.Table.from_batches([], SCHEMA)
+
+
+def write(folder: RunFolder, evaluation: Evaluation, rows: pa.Table) -> Evaluation:
     """Write both files, the rows in a fixed order."""
     digest = None
-    if rows:
-        ordered = sorted(rows, key=lambda r: (r["task"], r["template"], r["fewshot"], r["weights"], r["item"]))
+    if len(rows):
+        ordered = rows.sort_by([(name, "ascending") for name in (*_KEY, "item")])
         sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(ordered, schema=SCHEMA), sink, compression="zstd")
-        replace(samples_path(folder), sink.getvalue().to_pybytes())
-        digest = sha256_file(samples_path(folder))
-    evaluation = evaluation.model_copy(update={"samples_sha256": digest})
+        pq.write_table(ordered.combine_chunks(), sink, compression="zstd")
+        blob = sink.getvalue().to_pybytes()
+        replace(samples_path(folder), blob)
+        digest = hashlib.sha256(blob).hexdigest()
+    return write_record(folder, evaluation.model_copy(update={"samples_sha256": digest}))
+
+
+def write_record(folder: RunFolder, evaluation: Evaluation) -> Evaluation:
+    """Write evaluation.json alone: the rows are as they were."""
     evaluation.replace(evaluation_path(folder))
     return evaluation
 
 
-def without(rows: Iterable[Row], keys: Iterable[TaskKey]) -> list[Row]:
+def without(rows: pa.Table, keys: Iterable[TaskKey]) -> pa.Table:
     """Rows of other keys than these."""
     gone = set(keys)
-    return [r for r in rows if TaskKey(r["task"], r["template"], r["fewshot"], r["weights"]) not in gone]
+    if not len(rows) or not gone:
+        return rows
+    columns = zip(*(rows.column(name).to_pylist() for name in _KEY), strict=True)
+    return rows.filter(pa.array([TaskKey(*key) not in gone for key in columns], pa.bool_()))

@@ -1,21 +1,19 @@
 """The adapter to lm-evaluation-harness: an LM that scores for a whole stack and answers for one member at a time.
 
-The harness drives it through `simple_evaluate`, once per member. The first member's requests are scored for all members in
-stacked passes; the others are answered from memory, where scores are kept by the tokens of the request.
+Any harness program can drive it, `simple_evaluate` among them. The first member's requests are scored for all members in
+stacked passes; the others are answered from memory. An evaluation of a study asks its runs by sheets instead (`sheets.py`),
+which the harness builds once; a test holds the two to the same numbers.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import logging
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from functools import cache
-from importlib.metadata import version
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
 os.environ.setdefault("TQDM_DISABLE", "1")
@@ -34,21 +32,23 @@ with warnings.catch_warnings():
 from ablationlab.errors import DataError
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.packed import head, packed_hidden, packed_mask
-from ablationlab.evaluation.scoring import Continuation, Scorer, StackScorer
+from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, StackScorer
 from ablationlab.evaluation.text import ScoringTokens
 
-NAME = "lm_eval"
 MAX_GENERATED = 64
+# Seeds of a harness run: its own defaults.
+PYTHON_SEED, NUMPY_SEED, FEWSHOT_SEED = 0, 1234, 1234
 
 
 class StackLM(TemplateLM):  # type: ignore[misc]
     """Several trained runs (or n-gram models) behind the harness's interface; ``current`` is the one that answers."""
 
-    def __init__(self, scorer: Scorer, text: ScoringTokens, context: int) -> None:
+    def __init__(self, scorer: Scorer | None, text: ScoringTokens, context: int) -> None:
         super().__init__()
         self.scorer, self.text, self.context = scorer, text, context
         self.current = 0
-        self._scores: dict[tuple[str, Continuation], tuple[list[float], list[bool], bool]] = {}
+        self._encode = lru_cache(maxsize=64)(text.encode)
+        self._known: dict[str, tuple[list[list[Continuation]], Scores]] = {}
 
     @property
     def eot_token_id(self) -> int:
@@ -67,7 +67,7 @@ class StackLM(TemplateLM):  # type: ignore[misc]
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **kwargs: Any) -> list[int]:
         """Token ids; there are no special tokens to add."""
-        return self.text.encode(string)
+        return list(self._encode(string))
 
     def continuation(self, context: str, text: str) -> Continuation:
         """A request as tokens, split as the harness splits it."""
@@ -84,44 +84,28 @@ class StackLM(TemplateLM):  # type: ignore[misc]
 
         Each task is scored by itself: which rows share a batch, and with it the last bits, depends on nothing else asked.
         """
-        wanted = [self.continuation(*request.args) for request in requests]
-        for task in dict.fromkeys(request.task_name for request in requests):
-            mine = [(one, r.doc_id) for one, r in zip(wanted, requests, strict=True) if r.task_name == task]
-            self._score(task, [one for one, _ in mine], [document for _, document in mine])
-        return [self._answer(r.task_name, one) for one, r in zip(wanted, requests, strict=True)]
+        answers: list[tuple[float, bool]] = [(0.0, False)] * len(requests)
+        places: dict[str, dict[object, list[int]]] = {}
+        for place, request in enumerate(requests):
+            places.setdefault(str(request.task_name), {}).setdefault(request.doc_id, []).append(place)
+        for task, documents in places.items():
+            items = [[self.continuation(*requests[place].args) for place in mine] for mine in documents.values()]
+            order = [place for mine in documents.values() for place in mine]
+            for place, answer in zip(order, self._answers(task, items), strict=True):
+                answers[place] = answer
+        return answers
+
+    def _answers(self, task: str, items: list[list[Continuation]]) -> list[tuple[float, bool]]:
+        """What the current member answers; scored for all members where it was not asked before."""
+        assert self.scorer is not None, "an LM without a scorer only cuts requests into tokens"
+        if task not in self._known or self._known[task][0] != items:
+            self._known[task] = (items, self.scorer.score(items))
+        return self._known[task][1].answers(self.current)
 
     def _loglikelihood_tokens(
         self, requests: list[tuple[tuple[str, str], list[int], list[int]]], **kwargs: Any
     ) -> list[tuple[float, bool]]:
-        wanted = [Continuation(tuple(before), tuple(after)) for _, before, after in requests]
-        self._score("", wanted, list(range(len(wanted))))
-        return [self._answer("", one) for one in wanted]
-
-    def _answer(self, task: str, one: Continuation) -> tuple[float, bool]:
-        sums, greedy, _ = self._scores[task, one]
-        return sums[self.current], greedy[self.current]
-
-    def was_truncated(self, task: str, context: str, text: str) -> bool:
-        """Whether a request that was scored had to be cut to fit."""
-        return self._scores[task, self.continuation(context, text)][2]
-
-    def _score(self, task: str, wanted: Sequence[Continuation], documents: Sequence[object]) -> None:
-        """Score what is not known yet, for all members."""
-        new: dict[object, list[Continuation]] = {}
-        for document, one in zip(documents, wanted, strict=True):
-            if (task, one) not in self._scores:
-                group = new.setdefault(document, [])
-                if one not in group:
-                    group.append(one)
-        if not new:
-            return
-        items = list(new.values())
-        found = self.scorer.score(items)
-        flat = [one for item in items for one in item]
-        for number, one in enumerate(flat):
-            sums = [float(value) for value in found.sum_RN[:, number]]
-            greedy = [bool(value) for value in found.greedy_RN[:, number]]
-            self._scores[task, one] = (sums, greedy, bool(found.truncated_N[number]))
+        return self._answers("", [[Continuation(tuple(before), tuple(after))] for _, before, after in requests])
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Log-probability of whole texts, cut into windows of one context that do not overlap."""
@@ -134,9 +118,8 @@ class StackLM(TemplateLM):  # type: ignore[misc]
                 context_len=1,
             )
             pieces = [make_disjoint_window(window) for window in windows]
-            wanted = [Continuation(tuple(before), tuple(after)) for before, after in pieces]
-            self._score("", wanted, list(range(len(wanted))))
-            answers.append(sum(self._answer("", one)[0] for one in wanted))
+            wanted = [[Continuation(tuple(before), tuple(after))] for before, after in pieces]
+            answers.append(sum(score for score, _ in self._answers(request.args[0], wanted)))
         return answers
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
@@ -188,10 +171,10 @@ def ask(lm: StackLM, tasks: Sequence[Any], manager: Any, limit: int | None = Non
             limit=limit,
             bootstrap_iters=0,
             log_samples=True,
-            random_seed=0,
-            numpy_random_seed=1234,
-            torch_random_seed=1234,
-            fewshot_random_seed=1234,
+            random_seed=PYTHON_SEED,
+            numpy_random_seed=NUMPY_SEED,
+            torch_random_seed=NUMPY_SEED,
+            fewshot_random_seed=FEWSHOT_SEED,
         )
     assert found is not None
     return dict(found)
@@ -214,23 +197,3 @@ def quiet() -> Iterator[None]:
         for name, function in asked.items():
             setattr(evaluator, name, function)
         logging.disable(level)
-
-
-@cache
-def harness_version() -> str:
-    """Name and version."""
-    return f"{NAME} {version(NAME)}"
-
-
-@cache
-def harness_sha256() -> str:
-    """Hash of the installed files that make scores: everything but the task definitions, which have hashes of their own."""
-    import lm_eval
-
-    root = Path(lm_eval.__file__).parent
-    total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if not name.startswith("tasks/") or name.count("/") == 1:
-            total.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    return total.hexdigest()

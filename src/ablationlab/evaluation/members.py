@@ -13,7 +13,7 @@ from ablationlab.errors import RecordError
 from ablationlab.evaluation_records import Weights
 from ablationlab.model import Parameters
 from ablationlab.parameters import Parameter, parameters
-from ablationlab.records import PlannedRun, Result, RunFolder
+from ablationlab.records import Checkpoint, PlannedRun, Result, RunFolder
 from ablationlab.training import checkpoints, control
 
 
@@ -37,11 +37,13 @@ class Member:
 def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> Member:
     """The weights that a run ended with."""
     step = int(result.checkpoint.removeprefix("step-"))
-    saved = checkpoints.load(folder, step)
-    digest = saved.record.files[checkpoints.WEIGHTS]
-    if digest != result.weights_sha256:
-        raise RecordError(f"{checkpoints.path_of(folder, step)} is not the checkpoint that {folder.result} names")
-    return _member(run, "final", saved.state["weights"], result.checkpoint, digest)
+    path = checkpoints.path_of(folder, step)
+    record = Checkpoint.read(path / checkpoints.RECORD)
+    weights = checkpoints.verified(path / checkpoints.WEIGHTS, record)  # the optimizer's state is not needed here
+    digest = record.files[checkpoints.WEIGHTS]
+    if (record.step, digest) != (step, result.weights_sha256):
+        raise RecordError(f"{path} is not the checkpoint that {folder.result} names")
+    return _member(run, "final", weights, result.checkpoint, digest)
 
 
 def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> Member | None:

@@ -22,6 +22,8 @@ Floats = NDArray[np.float64]
 NAMES = ("unigram", "bigram", "trigram")
 _ROUNDS = 30
 _HELD_OUT = 200_000
+#: Tokens that are counted, at most: the last ones.
+MOST = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class NgramScorer:
     """Three members: unigram, bigram, trigram."""
 
     def __init__(self, train: Ids, vocabulary: int) -> None:
+        train = np.asarray(train[-MOST:], dtype=np.int64)
         cut = max(3, int(len(train) * 0.9))
         self.vocabulary = vocabulary
         self._count(train[:cut])

@@ -17,6 +17,8 @@ from ablationlab.evaluation.packed import head, packed_hidden, packed_mask
 TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}
 # Elements of a batch's attention mask, at most.
 MASK_PER_PASS = {"cpu": 8_000_000, "cuda": 64_000_000}
+# Logits alive at once, at most: with a large vocabulary they are far more than all else.
+LOGITS_PER_PASS = {"cpu": 2**26, "cuda": 2**30}
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,10 @@ class Scores:
     greedy_RN: NDArray[np.bool_]
     truncated_N: NDArray[np.bool_]
 
+    def answers(self, run: int) -> list[tuple[float, bool]]:
+        """One member's scores as the harness takes them."""
+        return list(zip(self.sum_RN[run].tolist(), self.greedy_RN[run].tolist(), strict=True))
+
 
 class Scorer(Protocol):
     """Anything that scores continuations for several members at once: trained runs, or n-gram models."""
@@ -55,16 +61,64 @@ class Scorer(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class _Row:
-    """One item, packed: where each wanted prediction is made, of which token, for which continuation."""
+@dataclass(frozen=True, eq=False)
+class Packed:
+    """Items as packed rows, one after another in flat arrays; needs no model, so it is made once for all of them.
 
-    tokens: list[int]
-    positions: list[int]
-    segments: list[int]
-    places: list[int]
-    targets: list[int]
-    owners: list[int]
+    Row b has ``rows[b]`` tokens and ``wanted[b]`` predictions; a prediction is made at a place of its row, of a target token,
+    and adds to the score of its owner, a continuation.
+    """
+
+    rows: NDArray[np.int64]
+    tokens: NDArray[np.int32]
+    positions: NDArray[np.int32]
+    segments: NDArray[np.int32]
+    wanted: NDArray[np.int64]
+    places: NDArray[np.int32]
+    targets: NDArray[np.int32]
+    owners: NDArray[np.int32]
+    truncated_N: NDArray[np.bool_]
+
+
+def pack(items: Sequence[Sequence[Continuation]], context: int) -> Packed:
+    """Every item as one row: the common beginning of its continuations once, then what follows it in each."""
+    columns: list[list[int]] = [[] for _ in range(6)]
+    tokens, positions, segments, places, targets, owners = columns
+    rows: list[int] = []
+    wanted: list[int] = []
+    truncated: list[bool] = []
+    for item in items:
+        before, asked = len(tokens), len(places)
+        cuts = [one.cut(context) for one in item]
+        inputs = [whole[:-1] for whole, _, _ in cuts]
+        shared = _common(inputs)
+        tokens.extend(inputs[0][:shared])
+        positions.extend(range(shared))
+        segments.extend([0] * shared)
+        for number, ((whole, scored, cut), fed) in enumerate(zip(cuts, inputs, strict=True)):
+            start = len(tokens) - before - shared
+            for target in range(len(whole) - scored, len(whole)):
+                places.append(target - 1 if target - 1 < shared else start + target - 1)
+            targets.extend(whole[len(whole) - scored :])
+            owners.extend([len(truncated)] * scored)
+            tokens.extend(fed[shared:])
+            positions.extend(range(shared, len(fed)))
+            segments.extend([number + 1] * (len(fed) - shared))
+            truncated.append(cut)
+        rows.append(len(tokens) - before)
+        wanted.append(len(places) - asked)
+    flat = [np.asarray(column, dtype=np.int32) for column in columns]
+    return Packed(
+        rows=np.asarray(rows, dtype=np.int64),
+        tokens=flat[0],
+        positions=flat[1],
+        segments=flat[2],
+        wanted=np.asarray(wanted, dtype=np.int64),
+        places=flat[3],
+        targets=flat[4],
+        owners=flat[5],
+        truncated_N=np.asarray(truncated, dtype=np.bool_),
+    )
 
 
 class StackScorer:
@@ -79,59 +133,63 @@ class StackScorer:
         return tuple(member.name for member in self.stack.members)
 
     def score(self, items: Sequence[Sequence[Continuation]]) -> Scores:
-        """Pack every item, run the rows in batches of similar length, add up."""
-        total = sum(len(item) for item in items)
-        runs = len(self.stack.fronts)
+        """Scores of all continuations, in the order given."""
+        return self.score_packed(pack(items, self.stack.model.context))
+
+    def score_packed(self, packed: Packed) -> Scores:
+        """Run the rows in batches of similar length, add up; the device is waited for once, at the end."""
+        runs, total = len(self.stack.fronts), len(packed.truncated_N)
         sums, misses = np.zeros((runs, total)), np.zeros((runs, total), dtype=np.int64)
-        truncated = np.zeros(total, dtype=np.bool_)
-        rows: list[_Row] = []
-        first = 0
-        for item in items:
-            row, cut = _packed(item, first, self.stack.model.context)
-            truncated[first : first + len(item)] = cut
-            rows.append(row)
-            first += len(item)
-        for batch in _batches(rows, self.stack.device.type, runs):
-            logp, hit = self._predict(batch)
-            owners = np.concatenate([row.owners for row in batch])
-            for run in range(runs):
+        first, asked = _starts(packed.rows), _starts(packed.wanted)
+        batches = list(_batches(packed.rows, self.stack.device.type, runs))
+        found = [self._predict(packed, batch, first, asked) for batch in batches]
+        for batch, (logp_RN, hit_RN) in zip(batches, found, strict=True):
+            owners = np.concatenate([packed.owners[asked[b] : asked[b] + packed.wanted[b]] for b in batch])
+            logp, hit = logp_RN.double().cpu().numpy(), hit_RN.cpu().numpy()
+            for run in range(len(self.stack.members)):
                 sums[run] += np.bincount(owners, weights=logp[run], minlength=total)
                 misses[run] += np.bincount(owners, weights=~hit[run], minlength=total).astype(np.int64)
         kept = len(self.stack.members)
-        return Scores(sums[:kept], misses[:kept] == 0, truncated)
+        return Scores(sums[:kept], misses[:kept] == 0, packed.truncated_N)
 
-    def _predict(self, batch: Sequence[_Row]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        device, length = self.stack.device, max(len(row.tokens) for row in batch)
-        tokens = _padded([row.tokens for row in batch], length, 0).to(device)
-        positions = _padded([row.positions for row in batch], length, 0).to(device)
-        segments = _padded([row.segments for row in batch], length, -1).to(device)
-        hidden = packed_hidden(
-            self.stack.params, tokens, positions, packed_mask(segments), self.stack.model, self.stack.fronts
-        )
-        flat = np.concatenate([np.asarray(row.places) + number * length for number, row in enumerate(batch)])
-        targets = torch.from_numpy(np.concatenate([row.targets for row in batch])).to(device)
-        chosen = hidden.flatten(1, 2)[:, torch.from_numpy(flat).to(device)]
-        logits = head(self.stack.params, chosen, self.stack.model)
-        wanted = targets.expand(len(logits), -1)[..., None]
-        logp = logits.log_softmax(dim=-1).gather(-1, wanted)[..., 0]
-        return logp.double().cpu().numpy(), (logits.argmax(dim=-1) == targets).cpu().numpy()
+    def _predict(
+        self, packed: Packed, batch: NDArray[np.int64], first: NDArray[np.int64], asked: NDArray[np.int64]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """(log-probability, whether most probable) of every prediction of some rows, still on the device."""
+        device, length = self.stack.device, int(packed.rows[batch].max())
+        if device.type == "cuda":
+            length = -(-length // 8) * 8  # fused attention takes a mask of such lengths as it is
+        ids = np.zeros((3, len(batch), length), dtype=np.int64)
+        ids[2] = -1
+        for place, b in enumerate(batch):
+            span = slice(first[b], first[b] + packed.rows[b])
+            for number, values in enumerate((packed.tokens, packed.positions, packed.segments)):
+                ids[number, place, : packed.rows[b]] = values[span]
+        chosen = [slice(asked[b], asked[b] + packed.wanted[b]) for b in batch]
+        flat = np.concatenate([packed.places[span] + place * length for place, span in enumerate(chosen)])
+        wanted = np.concatenate([packed.targets[span] for span in chosen]).astype(np.int64)
+        tokens, positions, segments = torch.from_numpy(ids).to(device)
+        at, targets = torch.from_numpy(flat.astype(np.int64)).to(device), torch.from_numpy(wanted).to(device)
+        params, model = self.stack.params, self.stack.model
+        hidden = packed_hidden(params, tokens, positions, packed_mask(segments), model, self.stack.fronts)
+        pieces = []
+        most = self._places(device)
+        for start in range(0, len(flat), most):
+            some, right = at[start : start + most], targets[start : start + most]
+            logits = head(params, hidden.flatten(1, 2)[:, some], model)
+            logp = logits.log_softmax(dim=-1).gather(-1, right.expand(len(logits), -1)[..., None])[..., 0]
+            pieces.append((logp, logits.argmax(dim=-1) == right))
+        return torch.cat([logp for logp, _ in pieces], dim=1), torch.cat([hit for _, hit in pieces], dim=1)
+
+    def _places(self, device: torch.device) -> int:
+        """Predictions whose logits may be alive at once."""
+        vocabulary = self.stack.model.vocabulary
+        assert vocabulary is not None
+        return max(1, LOGITS_PER_PASS[device.type] // (len(self.stack.fronts) * vocabulary))
 
 
-def _packed(item: Sequence[Continuation], first: int, context: int) -> tuple[_Row, list[bool]]:
-    cuts = [one.cut(context) for one in item]
-    inputs = [whole[:-1] for whole, _, _ in cuts]
-    shared = _common(inputs)
-    row = _Row(list(inputs[0][:shared]), list(range(shared)), [0] * shared, [], [], [])
-    for number, ((whole, scored, _), fed) in enumerate(zip(cuts, inputs, strict=True)):
-        start = len(row.tokens) - shared
-        for target in range(len(whole) - scored, len(whole)):
-            row.places.append(target - 1 if target - 1 < shared else start + target - 1)
-            row.targets.append(whole[target])
-            row.owners.append(first + number)
-        row.tokens.extend(fed[shared:])
-        row.positions.extend(range(shared, len(fed)))
-        row.segments.extend([number + 1] * (len(fed) - shared))
-    return row, [cut for _, _, cut in cuts]
+def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
 
 
 def _common(sequences: Sequence[tuple[int, ...]]) -> int:
@@ -143,22 +201,16 @@ def _common(sequences: Sequence[tuple[int, ...]]) -> int:
     return shortest
 
 
-def _batches(rows: Sequence[_Row], device: str, runs: int) -> Iterator[list[_Row]]:
-    """Longest first, so that the first batch shows whether memory suffices."""
-    batch: list[_Row] = []
-    for row in sorted(rows, key=lambda row: len(row.tokens), reverse=True):
-        longest = len(batch[0].tokens) if batch else len(row.tokens)
+def _batches(lengths: NDArray[np.int64], device: str, runs: int) -> Iterator[NDArray[np.int64]]:
+    """Numbers of rows, longest first, so that the first batch shows whether memory suffices."""
+    batch: list[int] = []
+    longest = 0
+    for number in np.argsort(-lengths, kind="stable"):
+        longest = longest if batch else int(lengths[number])
         full = (len(batch) + 1) * longest * runs > TOKENS_PER_PASS[device]
         if batch and (full or (len(batch) + 1) * longest**2 * runs > MASK_PER_PASS[device]):
-            yield batch
-            batch = []
-        batch.append(row)
+            yield np.asarray(batch)
+            batch, longest = [], int(lengths[number])
+        batch.append(int(number))
     if batch:
-        yield batch
-
-
-def _padded(lists: Sequence[list[int]], length: int, fill: int) -> torch.Tensor:
-    padded = torch.full((len(lists), length), fill, dtype=torch.int64)
-    for number, values in enumerate(lists):
-        padded[number, : len(values)] = torch.tensor(values, dtype=torch.int64)
-    return padded
+        yield np.asarray(batch)

@@ -16,8 +16,7 @@ import numpy as np
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.errors import DataError, UnknownNameError
 from ablationlab.evaluation import benchmarks, suite
-from ablationlab.evaluation.harness import quiet
-from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP
+from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question
 from ablationlab.evaluation.taskfiles import harness_name, write_task
 from ablationlab.storage import content_hash
 
@@ -56,19 +55,11 @@ class Asked:
     manager: Any
 
 
-@dataclass(frozen=True)
-class Question:
-    """What was asked for, before it is resolved."""
-
-    tasks: tuple[str, ...]
-    fewshot: tuple[int, ...]
-    templates: Literal["one", "all"]
-    items: int | None
-
-
 def resolve(question: Question, corpus: TokenizedCorpus, context: int, root: Path) -> Asked:
     """Build, write and load every task; the folder *root* keeps their files."""
     from lm_eval.tasks import TaskManager
+
+    from ablationlab.evaluation.harness import quiet
 
     with quiet():
         manager = TaskManager(include_defaults=False)
@@ -128,6 +119,8 @@ def _harness_index() -> tuple[str, ...]:
 @cache
 def _full_manager() -> Any:
     from lm_eval.tasks import TaskManager
+
+    from ablationlab.evaluation.harness import quiet
 
     with quiet():
         return TaskManager()
@@ -204,6 +197,8 @@ def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
 
 def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
     """Any task, tag or group of the harness, from its own sources, or a YAML file."""
+    from ablationlab.evaluation.harness import quiet
+
     source = name if _is_file(name) else name.removeprefix(STOCK)
     if _is_file(name) and not Path(name).is_file():
         raise DataError(f"task file {name}: no such file")
@@ -229,11 +224,24 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
 
 def _load(path: Path, name: str, manager: Any) -> Any:
     """One task from its YAML file."""
+    from ablationlab.evaluation.harness import quiet
+
     try:
         with quiet():
             return manager.load([str(path)])["tasks"][name]
     except Exception as error:
         raise DataError(f"the harness could not load {path}: {type(error).__name__}: {error}") from error
+
+
+def choices_of(task: Any, doc: Any) -> tuple[list[str], int | None]:
+    """The choices of a document and which of them is right, as the harness reads them; None where several are, or none."""
+    choices = [str(choice) for choice in task.doc_to_choice(doc)]
+    # Where the choice stands inside the prompt, the harness keeps the right one's number in the place of the text.
+    target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
+    if isinstance(target, str):
+        target = choices.index(target) if target in choices else None
+    known = isinstance(target, int) and 0 <= target < len(choices) and not task.multiple_target
+    return choices, int(target) if known else None
 
 
 def chance_of(rows: Sequence[tuple[tuple[str, ...], int]]) -> tuple[float, float]:

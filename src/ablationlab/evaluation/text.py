@@ -37,25 +37,23 @@ class ScoringTokens:
         self._known = None if characters is None else frozenset(characters)
         stand_in = " " if self._known is None or " " in self._known else min(self._known)
         self._stand_in = stand_in
-        self.unknown = 0
-        self.seen = 0
         special = getattr(tokenizer, "end_of_document", None)
         newline = self._known is None or "\n" in self._known
         self.empty_context = special if special is not None else int(tokenizer.encode("\n")[0]) if newline else 0
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a text; what the vocabulary lacks is counted in ``unknown``."""
-        self.seen += len(text)
-        if self._known is not None and not self._known.issuperset(text):
-            strange = [character for character in text if character not in self._known]
-            self.unknown += len(strange)
-            for character in set(strange):
+        """Ids of a text."""
+        if self._known is not None:
+            for character in set(text) - self._known:
                 text = text.replace(character, self._stand_in)
-        return [int(token) for token in self.tokenizer.encode(text)]
+        ids: list[int] = self.tokenizer.encode(text).tolist()
+        return ids
 
     def count_unknown(self, text: str) -> int:
         """Characters of a text that the vocabulary lacks."""
-        return 0 if self._known is None else sum(character not in self._known for character in text)
+        if self._known is None or self._known.issuperset(text):
+            return 0
+        return sum(character not in self._known for character in text)
 
     def decode(self, ids: list[int]) -> str:
         """Text of ids."""

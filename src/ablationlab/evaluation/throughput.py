@@ -37,6 +37,11 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.peak: int = 0
         self._known: weakref.WeakSet[Any] = weakref.WeakSet()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled in here; to have it skipped would import the compiler, for seconds."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         for value in made if isinstance(made, tuple | list) else (made,):
@@ -95,13 +100,19 @@ def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUND
             seconds[number][0].append(_timed(ready[number].infer, device))
             seconds[number][1].append(_timed(ready[number].train, device))
     together = content_hash(sorted(member.sha256 for member in members))
+    counted: dict[str, tuple[int, int]] = {}  # the same for runs that differ in their weights alone
+    for one, member in zip(ready, members, strict=True):
+        kind = content_hash(member.model.model_dump(mode="json"))
+        if kind not in counted:
+            counted[kind] = (_peak(one.infer), _peak(one.train))
     return [
-        _part(one, times, member, rounds, together) for one, times, member in zip(ready, seconds, members, strict=True)
+        _part(times, member, rounds, counted[content_hash(member.model.model_dump(mode="json"))], together)
+        for times, member in zip(seconds, members, strict=True)
     ]
 
 
 def _part(
-    one: _Timed, times: tuple[list[float], list[float]], member: Member, rounds: int, together: str
+    times: tuple[list[float], list[float]], member: Member, rounds: int, peaks: tuple[int, int], together: str
 ) -> ThroughputPart:
     tokens = BATCH * member.model.context
     return ThroughputPart(
@@ -109,8 +120,8 @@ def _part(
         rounds=rounds,
         inference_tokens_per_second=tokens / median(times[0]),
         training_tokens_per_second=tokens / median(times[1]),
-        inference_bytes=_peak(one.infer),
-        training_bytes=_peak(one.train),
+        inference_bytes=peaks[0],
+        training_bytes=peaks[1],
         together=together,
     )
 

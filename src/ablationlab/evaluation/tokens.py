@@ -24,6 +24,8 @@ from ablationlab.model import decode, embed
 
 #: Bins of positions, at most.
 POSITION_BINS = 16
+#: Tokens whose loss is taken at every temperature, about: of a longer split every n-th batch of windows.
+HEATED = 131_072
 
 
 class _Sums:
@@ -36,14 +38,15 @@ class _Sums:
         self.classes = torch.zeros(len(CLASSES), dtype=torch.float64)
         self.heat = torch.zeros(2, runs, len(TEMPERATURES), dtype=torch.float64)
         self.halves = [0, 0]
+        self.heated = [0, 0]
         self.brier = torch.zeros(runs, dtype=torch.float64)
         self.scale = torch.zeros(runs, dtype=torch.float64)
         self.confidence: list[Tensor] = []
         self.right: list[Tensor] = []
         self.class_V = torch.from_numpy(classes_V).to(device)
 
-    def add(self, logits: Tensor, targets_BT: Tensor, half: int) -> None:
-        """logits_RBTV of windows of one half."""
+    def add(self, logits: Tensor, targets_BT: Tensor, half: int, *, heat: bool) -> None:
+        """logits_RBTV of windows of one half; at other temperatures where *heat*."""
         runs, batch, length, _ = logits.shape
         targets = targets_BT.expand(runs, -1, -1)
         logp = logits.log_softmax(dim=-1)
@@ -62,11 +65,14 @@ class _Sums:
         squares = (probability * probability).sum(dim=-1) - 2 * (-nll).exp() + 1
         self.brier += squares.double().sum(dim=(1, 2)).cpu()
         self.scale += logits.std(dim=-1, correction=0).double().sum(dim=(1, 2)).cpu()
+        self.halves[half] += targets_BT.numel()
+        if not heat:
+            return
         right_logit = logits.gather(-1, targets[..., None])[..., 0]
         for number, temperature in enumerate(TEMPERATURES):
             loss = (logits / temperature).logsumexp(dim=-1) - right_logit / temperature
             self.heat[half, :, number] += loss.double().sum(dim=(1, 2)).cpu()
-        self.halves[half] += targets_BT.numel()
+        self.heated[half] += targets_BT.numel()
 
 
 @torch.no_grad()
@@ -84,10 +90,11 @@ def token_parts(
         size = max(1, tokens_per_pass(model) // model.context)
         batches = [whole[start : start + size] for start in range(0, len(whole), size)]
         batches += [[window] for window in mine if window[1] < model.context]
-        for batch in batches:
+        every = math.ceil(len(tokens) / HEATED)
+        for number, batch in enumerate(batches):
             span = torch.stack([text[start : start + length + 1] for start, length in batch])
             vectors = embed(stack.params, span[:, :-1].expand(runs, -1, -1), model, stack.fronts)
-            sums.add(decode(stack.params, vectors, model), span[:, 1:], half)
+            sums.add(decode(stack.params, vectors, model), span[:, 1:], half, heat=number % every == 0)
     return [_part(sums, run, model.context, validation_bytes) for run in range(len(stack.members))]
 
 
@@ -97,8 +104,8 @@ def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensP
     confidence = torch.cat([piece[run] for piece in sums.confidence]).double().numpy()
     right = torch.cat([piece[run] for piece in sums.right]).double().numpy()
     heat = sums.heat[:, run].numpy()
-    halves = [heat[half] / max(sums.halves[half], 1) for half in (0, 1)]
-    if not sums.halves[1]:
+    halves = [heat[half] / max(sums.heated[half], 1) for half in (0, 1)]
+    if not sums.heated[1]:
         halves[1] = halves[0]
     size = max(1, math.ceil(context / POSITION_BINS))
     edges = [*range(0, context, size), context]
@@ -121,6 +128,6 @@ def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensP
         },
         tokens_by_class={name: int(sums.classes[kind]) for kind, name in enumerate(CLASSES)},
         calibration=calibration(confidence, right, float(sums.brier[run]) / count),
-        temperature=temperature_part(list(halves[0]), list(halves[1]), sums.halves[0] / count),
+        temperature=temperature_part(list(halves[0]), list(halves[1]), sums.heated[0] / sum(sums.heated)),
         logit_scale=float(sums.scale[run]) / count,
     )

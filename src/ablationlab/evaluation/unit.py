@@ -1,34 +1,41 @@
-"""The evaluation of one stack of runs: only what is missing, written after every part."""
+"""The evaluation of runs that may share a stack: only what is missing, written as it comes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.evaluation import files
-from ablationlab.evaluation.answers import Answers, answers_of
-from ablationlab.evaluation.harness import StackLM, ask
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.evaluation.names import Question
+from ablationlab.evaluation.posed import Marker, Posed
 from ablationlab.evaluation.scoring import StackScorer
 from ablationlab.evaluation.summary import metrics_of
-from ablationlab.evaluation.tasks import Asked, AskedTask, Question, resolve
 from ablationlab.evaluation.text import ScoringTokens, token_classes
 from ablationlab.evaluation.tokens import token_parts
-from ablationlab.evaluation_records import Evaluation, HowPart, LengthPart, TaskKey, TaskResult
-from ablationlab.records import PlannedRun, ResultsFolder
+from ablationlab.evaluation_records import Evaluation, HowPart, LengthPart
+from ablationlab.records import ResultsFolder
+
+if TYPE_CHECKING:
+    from ablationlab.evaluation.answers import Answers
+
+Report = Callable[[str], None]
 
 
 @dataclass
 class Workshop:
-    """What every unit of an evaluation shares: the text, its classes, the tasks by context, the device."""
+    """What every unit of an evaluation shares: the text, its classes, the desks by context, the device."""
 
     results: ResultsFolder
     plan_hash: str
@@ -37,7 +44,8 @@ class Workshop:
     how: HowPart
     device: torch.device
     width: int
-    _asked: dict[int, Asked] = field(default_factory=dict)
+    desks: dict[int, Marker] = field(default_factory=dict)
+    finals: dict[str, Member] = field(default_factory=dict)  # weights that were loaded, by run
 
     @cached_property
     def text(self) -> ScoringTokens:
@@ -52,59 +60,81 @@ class Workshop:
     @property
     def root(self) -> Path:
         """Where task files are kept."""
-        return self.results.path / "evaluation" / "tasks"
+        return task_root(self.results)
 
-    def asked(self, context: int) -> Asked:
+    def desk(self, context: int) -> Marker:
         """The tasks, for models of that context."""
-        if context not in self._asked:
-            self._asked[context] = resolve(self.question, self.corpus, context, self.root)
-        return self._asked[context]
+        if context not in self.desks:
+            from ablationlab.evaluation.desk import Desk
+
+            self.desks[context] = Desk(self.question, self.corpus, context, self.root)
+        return self.desks[context]
+
+
+def task_root(results: ResultsFolder) -> Path:
+    """Where task files are kept."""
+    return results.path / "evaluation" / "tasks"
 
 
 @dataclass
 class _Open:
     """One run in evaluation: its record so far and its rows."""
 
-    run: PlannedRun
     final: Member
     half: Member | None
     record: Evaluation
-    rows: list[files.Row]
+    rows: pa.Table
 
-    def lacks(self, asked: AskedTask, member: Member) -> bool:
+    def lacks(self, posed: Posed, member: Member) -> bool:
         """Whether this task was not put to these weights yet; another version of it does not count."""
-        found = self.record.find(TaskKey(asked.task, asked.template, asked.fewshot, member.weights))
-        return found is None or found.task_hash != asked.hash
+        found = self.record.find(posed.key(member.weights))
+        return found is None or found.task_hash != posed.hash
 
 
-def evaluate_unit(
-    shop: Workshop, finals: Sequence[Member], halves: Sequence[Member | None], report: Callable[[str], None]
-) -> None:
-    """Everything but throughput for the runs of one stack; the halves are put to the tasks alone."""
+Seat = tuple[_Open, Member]
+Waiting = list[tuple[_Open, "Future[Answers]"]]
+
+
+def evaluate_unit(shop: Workshop, finals: Sequence[Member], halves: Sequence[Member | None], report: Report) -> None:
+    """Everything but throughput, in stacks of the workshop's width; the halves are put to the tasks alone."""
     opened = [_opened(shop, final, half) for final, half in zip(finals, halves, strict=True)]
-    waiting = [one for one in opened if one.record.tokens is None]
-    if waiting:
-        report("next tokens")
-        stack = ScoredStack.of([one.final for one in waiting], shop.device, shop.width)
+    _next_tokens(shop, [one for one in opened if one.record.tokens is None], report)
+    if not shop.question.tasks:
+        return
+    desk = shop.desk(finals[0].model.context)
+    posed = desk.posed()
+    seats: list[Seat] = [(one, one.final) for one in opened]
+    seats += [(one, one.half) for one in opened if one.half is not None]
+    seats = [seat for seat in seats if any(seat[0].lacks(task, seat[1]) for task in posed)]
+    before: Waiting = []
+    for start in range(0, len(seats), shop.width):
+        stack = seats[start : start + shop.width]
+        report(f"tasks, {', '.join(member.name for _, member in stack)}")
+        scorer = StackScorer(ScoredStack.of([member for _, member in stack], shop.device, shop.width))
+        for fewshot in sorted({task.fewshot for task in posed}):
+            now = _put(shop, desk, scorer, stack, [task for task in posed if task.fewshot == fewshot])
+            _collect(shop, before)  # marked meanwhile
+            before = now
+    _collect(shop, before)
+
+
+def _next_tokens(shop: Workshop, waiting: Sequence[_Open], report: Report) -> None:
+    for start in range(0, len(waiting), shop.width):
+        mine = waiting[start : start + shop.width]
+        report(f"next tokens, {', '.join(one.final.name for one in mine)}")
+        stack = ScoredStack.of([one.final for one in mine], shop.device, shop.width)
         tokens = token_parts(stack, shop.corpus.validation, shop.classes, shop.corpus.record.validation_bytes)
-        lengths: Sequence[LengthPart | None] = length_parts(stack, shop.corpus.validation) or [None] * len(waiting)
-        for one, part, length in zip(waiting, tokens, lengths, strict=True):
+        lengths: Sequence[LengthPart | None] = length_parts(stack, shop.corpus.validation) or [None] * len(mine)
+        for one, part, length in zip(mine, tokens, lengths, strict=True):
             one.record = one.record.model_copy(update={"tokens": part, "length": length})
             _save(shop, one)
-    asked = shop.asked(finals[0].model.context) if shop.question.tasks else None
-    if asked is None:
-        return
-    _put(shop, opened, [one.final for one in opened], asked, report)
-    kept = [one for one in opened if one.half is not None]
-    if kept:
-        _put(shop, kept, [one.half for one in kept if one.half is not None], asked, report)
 
 
 def _opened(shop: Workshop, final: Member, half: Member | None) -> _Open:
     folder = shop.results.run(final.run.id)
     found = files.existing(folder, final.sha256, half.sha256 if half else None, shop.how)
     if found is not None:
-        return _Open(final.run, final, half, found, files.read_rows(folder))
+        return _Open(final, half, found, files.read_rows(folder))
     fresh = Evaluation(
         id=final.run.id,
         plan_hash=shop.plan_hash,
@@ -115,44 +145,47 @@ def _opened(shop: Workshop, final: Member, half: Member | None) -> _Open:
         half_weights_sha256=half.sha256 if half else None,
         how=shop.how,
     )
-    return _Open(final.run, final, half, fresh, [])
+    return _Open(final, half, fresh, files.no_rows())
 
 
-def _put(
-    shop: Workshop, opened: Sequence[_Open], members: Sequence[Member], asked: Asked, report: Callable[[str], None]
-) -> None:
-    """Put the tasks that are missing to a stack, one number of examples at a time."""
-    for fewshot in sorted({task.fewshot for task in asked.tasks}):
-        todo = [
-            task
-            for task in asked.tasks
-            if task.fewshot == fewshot and any(o.lacks(task, m) for o, m in zip(opened, members, strict=True))
-        ]
-        if not todo:
+def _put(shop: Workshop, desk: Marker, scorer: StackScorer, seats: Sequence[Seat], posed: Sequence[Posed]) -> Waiting:
+    """Put the tasks that are missing to a stack: scored together, each run's answers marked by themselves."""
+    waiting: Waiting = []
+    for task in posed:
+        lacking = [(number, *seat) for number, seat in enumerate(seats) if seat[0].lacks(task, seat[1])]
+        if not lacking:
             continue
-        which = "" if members[0].weights == "final" else ", at half the steps"
-        report(f"{len(todo)} tasks, {fewshot} examples{which}")
-        stack = ScoredStack.of(members, shop.device, shop.width)
-        lm = StackLM(StackScorer(stack), shop.text, stack.model.context)
-        for number, (one, member) in enumerate(zip(opened, members, strict=True)):
-            lm.current = number
-            mine = [task for task in todo if one.lacks(task, member)]
-            if not mine:
-                continue
-            outcome = ask(lm, [task.loaded for task in mine], asked.manager, limit=shop.question.items)
-            _add(one, [answers_of(task, outcome, lm, one.run.id, member.weights) for task in mine])
-            _save(shop, one)
+        scores = scorer.score_packed(task.packed) if task.packed is not None else None
+        for number, one, member in lacking:
+            answers = _answers(shop, desk, scorer, task, number) if scores is None else scores.answers(number)
+            waiting.append((one, desk.mark(task.name, member.run.id, member.weights, answers)))
+    return waiting
 
 
-def _add(one: _Open, answers: Sequence[Answers]) -> None:
-    new: list[TaskResult] = [answer.result for answer in answers]
-    keys = [result.key for result in new]
-    kept = [task for task in one.record.tasks if task.key not in keys]
-    ordered = sorted([*kept, *new], key=lambda task: (task.weights, task.fewshot, task.task, task.template))
-    one.record = one.record.model_copy(update={"tasks": tuple(ordered)})
-    one.rows = files.without(one.rows, keys) + [row for answer in answers for row in answer.rows]
+def _answers(shop: Workshop, desk: Marker, scorer: StackScorer, task: Posed, member: int) -> Any:
+    """Of a task that asks for more than log-probabilities: through the harness's own interface."""
+    from ablationlab.evaluation.harness import StackLM
+
+    lm = StackLM(scorer, shop.text, scorer.stack.model.context)
+    lm.current = member
+    return desk.respond(task.name, lm)
+
+
+def _collect(shop: Workshop, waiting: Waiting) -> None:
+    """Take in what was marked, run by run."""
+    by_run: dict[str, tuple[_Open, list[Answers]]] = {}
+    for one, future in waiting:
+        by_run.setdefault(one.record.id, (one, []))[1].append(future.result())
+    for one, answers in by_run.values():
+        new = [answer.result for answer in answers]
+        keys = [result.key for result in new]
+        kept = [task for task in one.record.tasks if task.key not in keys]
+        ordered = sorted([*kept, *new], key=lambda task: (task.weights, task.fewshot, task.task, task.template))
+        one.record = one.record.model_copy(update={"tasks": tuple(ordered)})
+        one.rows = pa.concat_tables([files.without(one.rows, keys), *(answer.rows for answer in answers)])
+        _save(shop, one)
 
 
 def _save(shop: Workshop, one: _Open) -> None:
     one.record = one.record.model_copy(update={"metrics": metrics_of(one.record)})
-    one.record = files.write(shop.results.run(one.run.id), one.record, one.rows)
+    one.record = files.write(shop.results.run(one.record.id), one.record, one.rows)

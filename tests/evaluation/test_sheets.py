@@ -1,0 +1,182 @@
+"""Sheets against the harness itself: what `simple_evaluate` gives for a run, to the last bit, hash and figure."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ablationlab.config import DataConfig, ModelConfig
+from ablationlab.data.corpus import TokenizedCorpus, load_corpus
+from ablationlab.evaluation.names import Question
+from ablationlab.evaluation.scoring import StackScorer
+
+from .models import member, stack
+from .play import play
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+ITEMS = 30
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> DataConfig:
+    path = tmp_path_factory.mktemp("text") / "play.txt"
+    path.write_text(play(60_000))
+    return DataConfig(corpus=str(path), validation=0.1)
+
+
+@pytest.fixture(scope="module")
+def corpus(data: DataConfig) -> TokenizedCorpus:
+    return load_corpus(data)
+
+
+@pytest.fixture(scope="module")
+def own_tasks(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Tasks of every kind of request, as a user may write them; one has two filters, one its choices in Jinja."""
+    folder = tmp_path_factory.mktemp("own")
+    docs = [
+        {"q": f"the {word} of", "a": ["king", "sea", "night"][n % 3], "n": n % 3} for n, word in enumerate("abcdef")
+    ]
+    (folder / "docs.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+    data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(folder / "docs.jsonl")}}}
+    tasks: dict[str, dict[str, Any]] = {
+        "own_choice": {
+            "output_type": "multiple_choice",
+            "doc_to_text": "{{q}}",
+            "doc_to_choice": "{{['king', 'sea', 'night']}}",
+            "doc_to_target": "n",
+            "metric_list": [{"metric": name} for name in ("acc", "acc_norm", "mcc")],
+        },
+        "own_last": {
+            "output_type": "loglikelihood",
+            "doc_to_text": "{{q}}",
+            "doc_to_target": "{{a}}",
+            "metric_list": [{"metric": "acc"}, {"metric": "perplexity"}],
+        },
+        "own_rolling": {
+            "output_type": "loglikelihood_rolling",
+            "doc_to_text": "",
+            "doc_to_target": "{{q}} {{a}} {{q}}",
+            "metric_list": [{"metric": "word_perplexity"}, {"metric": "bits_per_byte"}],
+        },
+        "own_writing": {
+            "output_type": "generate_until",
+            "doc_to_text": "{{q}}",
+            "doc_to_target": "{{a}}",
+            "generation_kwargs": {"until": ["\n"], "max_gen_toks": 4, "do_sample": False},
+            "metric_list": [{"metric": "exact_match"}],
+            "filter_list": [
+                {"name": "whole", "filter": [{"function": "take_first"}]},
+                {"name": "low", "filter": [{"function": "lowercase"}, {"function": "take_first"}]},
+            ],
+        },
+    }
+    paths = []
+    for name, body in tasks.items():
+        path = folder / f"{name}.yaml"
+        path.write_text(json.dumps({"task": name, "test_split": "test", **data, **body}))
+        paths.append(str(path))
+    return paths
+
+
+def models(corpus: TokenizedCorpus) -> Any:
+    model = ModelConfig(
+        layers=2, width=16, heads=2, context=96, vocabulary=corpus.record.vocabulary, token_init_std=0.6, init_std=0.25
+    )
+    return stack(member(1, model=model), member(2, "layernorm", model=model))
+
+
+def test_a_marked_sheet_is_what_simple_evaluate_gives(corpus, own_tasks, tmp_path):
+    from ablationlab.evaluation.desk import Desk
+    from ablationlab.evaluation.harness import StackLM, ask
+
+    question = Question(("suite", *own_tasks), (0, 1), "one", ITEMS)
+    desk = Desk(question, corpus, 96, tmp_path)
+    scorer = StackScorer(models(corpus))
+    kinds = set()
+    for run in (0, 1):
+        lm = StackLM(scorer, desk.text, 96)
+        lm.current = run
+        marked = {}
+        for posed in desk.posed():
+            kinds.add(posed.packed is None)
+            scored = None if posed.packed is None else scorer.score_packed(posed.packed)
+            answers = desk.respond(posed.name, lm) if scored is None else scored.answers(run)
+            marked[posed.name] = (
+                desk.sheets[posed.name].mark(answers),
+                desk.marked(posed.name, "r", "final", answers).rows,
+            )
+        plain = ask(lm, [sheet.asked.loaded for sheet in desk.sheets.values()], desk.manager, limit=ITEMS)
+        for name, sheet in desk.sheets.items():
+            mine, rows = marked[name]
+            samples = plain["samples"][name]
+            first = [sample for sample in samples if sample["filter"] == samples[0]["filter"]]
+            assert [dict(one) for one in mine.metrics] == [{m: s[m] for m in s["metrics"]} for s in first]
+            assert list(mine.responses) == [sample["filtered_resps"] for sample in first]
+            for column in ("doc_hash", "prompt_hash", "target_hash"):
+                assert rows.column(column).to_pylist() == [sample[column] for sample in first]
+            assert [item.number for item in sheet.items] == [sample["doc_id"] for sample in first]
+            figures = {
+                key.removesuffix(",none"): value
+                for key, value in plain["results"][name].items()
+                if isinstance(value, int | float)
+            }
+            assert mine.figures == figures
+    assert kinds == {True, False}
+    assert len(desk.sheets) >= 14
+
+
+def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
+    from ablationlab.evaluation.desk import Desk
+
+    desk = Desk(Question(("last-word",), (0,), "one", ITEMS), corpus, 96, tmp_path)
+    (posed,) = desk.posed()
+    answers = StackScorer(models(corpus)).score_packed(posed.packed).answers(0)
+    found = desk.marked(posed.name, "r", "final", answers)
+    for row in found.rows.to_pylist():
+        scores, target = np.asarray(row["choice_scores"]), row["target"]
+        shares = np.exp(scores) / np.exp(scores).sum()
+        assert row["correct"] == (int(scores.argmax()) == target) == (row["chosen"] == target)
+        assert row["log_probability"] == scores[target]
+        assert row["margin"] == pytest.approx(scores[target] - np.delete(scores, target).max())
+        assert row["probability"] == pytest.approx(shares[target])
+        assert row["choice_bytes"] == [
+            len(choice.encode()) for choice in desk.sheets[posed.name].offers[row["item"]][0]
+        ]
+    right = np.mean(found.rows.column("correct").to_pylist())
+    assert found.result.accuracy == pytest.approx(right)
+    assert found.result.accuracy_se == pytest.approx((right * (1 - right) / (ITEMS - 1)) ** 0.5)
+
+
+def test_clerks_give_what_a_desk_in_this_process_gives(data, corpus, own_tasks, tmp_path):
+    from ablationlab.errors import DataError
+    from ablationlab.evaluation.clerks import Clerks
+    from ablationlab.evaluation.desk import Desk
+
+    question = Question(("spelling", "last-word", own_tasks[1]), (0, 1), "one", ITEMS)
+    desk = Desk(question, corpus, 96, tmp_path / "a")
+    scorer = StackScorer(models(corpus))
+    clerks = Clerks(question, data, corpus, 96, tmp_path / "b", 2, describe=True)
+    try:
+        there = {one.name: one for one in clerks.posed()}
+        assert set(there) == set(desk.sheets)
+        for posed in desk.posed():
+            other = there[posed.name]
+            assert (other.hash, other.task, other.fewshot) == (posed.hash, posed.task, posed.fewshot)
+            assert np.array_equal(other.packed.tokens, posed.packed.tokens)
+            answers = scorer.score_packed(other.packed).answers(1)
+            mine, theirs = (one.mark(posed.name, "run", "half", answers).result(timeout=300) for one in (desk, clerks))
+            assert mine.result == theirs.result
+            assert mine.rows.equals(theirs.rows)
+        described = sorted(clerks.describe(list(there)), key=lambda one: one.task_hash)
+        assert described == sorted(desk.describe(list(there)), key=lambda one: one.task_hash)
+    finally:
+        clerks.close()
+    short = Clerks(Question(("hellaswag",), (0,), "one", ITEMS), data, corpus, 96, tmp_path, 1)
+    try:
+        with pytest.raises(DataError, match="needs a context of at least 512"):
+            short.posed()
+    finally:
+        short.close()
