@@ -141,6 +141,16 @@ def run(
     device: Device = "auto",
     workers: Workers = None,
     set_: Set = None,
+    executor: Annotated[
+        Literal["local", "torchrun"],
+        Parameter(
+            help="Who trains: processes that take whole runs, or torchrun, which spreads one run over processes."
+        ),
+    ] = "local",
+    nproc: Annotated[
+        int | None,
+        Parameter(help="Processes of one run under --executor torchrun. Default: one a GPU of this machine."),
+    ] = None,
     accept_drift: Annotated[
         bool,
         Parameter(negative="", help="Go on although libraries, code or processor changed since sealing; recorded."),
@@ -162,7 +172,17 @@ def run(
 
     console = make_console()
     resolved, results = _open(study, out, set_)
-    sealed, corpus = _seal(resolved, results, device, _positive(workers))
+    if executor == "torchrun":
+        from ablationlab.executors.torchrun import check
+        from ablationlab.pipeline import ranks_here
+
+        nproc = ranks_here() if nproc is None else nproc
+        check(resolved, nproc)
+    elif nproc is not None:
+        raise AblationLabError(
+            f"--nproc {nproc} belongs to --executor torchrun; --workers is what --executor local takes"
+        )
+    sealed, corpus = _seal(resolved, results, device, nproc if executor == "torchrun" else _positive(workers))
     before = run_statuses(sealed, results)
     waiting = [status for status in before if status.result is None]
     drift = checked_drift(sealed, corpus, device, accept=accept_drift or not waiting)
@@ -176,9 +196,12 @@ def run(
     done_steps = sum(status.steps for status in before if status.result is not None)
     if waiting:
         with display_for(console, sealed, done_steps) as display:
-            finished = train(resolved, sealed, results, workers, drift, accept_drift, display.hear)
+            finished = train(
+                resolved, sealed, results, workers, drift, accept_drift, display.hear, executor=executor, nproc=nproc
+            )
         if not finished:
-            again = _again(study, out, set_) + (" --accept-drift" if accept_drift else "")
+            again = _again(study, out, set_) + (f" --executor torchrun --nproc {nproc}" if nproc else "")
+            again += " --accept-drift" if accept_drift else ""
             text = f"Stopped at a step boundary; what was in training has its checkpoint. Go on with: {again}"
             console.print(text, markup=False, highlight=False)
             return INTERRUPTED

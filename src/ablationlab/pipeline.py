@@ -115,12 +115,26 @@ def train(
     drift: tuple[str, ...],
     accept_drift: bool,
     listen: Any,
+    *,
+    executor: Literal["local", "torchrun"] = "local",
+    nproc: int | None = None,
 ) -> bool:
     """Train what is not done; False if the user stopped it."""
     from ablationlab.executors.local import Job, execute
 
     job = Job(plan, results.path, study.data, drift, accept_drift)
+    if executor == "torchrun":
+        from ablationlab.executors import torchrun
+
+        return torchrun.execute(job, nproc or ranks_here(), listen)
     return execute(job, crew(plan, workers), listen)
+
+
+def ranks_here() -> int:
+    """Processes of one big run on this machine, unless the user says how many: one a GPU."""
+    import torch
+
+    return max(1, torch.cuda.device_count())
 
 
 def evaluate(study: Study, results: ResultsFolder, device: Device, workers: int | None) -> None:

@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any, cast
 
 from ablationlab.config import DataConfig
-from ablationlab.errors import AblationLabError, RunFailure, StorageError
+from ablationlab.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 
@@ -66,7 +66,7 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
     results = ResultsFolder(job.folder)
     failures: dict[int, str] = {}
     waiting_for: list[str] = []
-    with _Interrupts() as interrupts:
+    with Interrupts() as interrupts:
         while not interrupts.stopping:
             left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
             if not left:
@@ -93,14 +93,14 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
     return True
 
 
-class _Interrupts:
+class Interrupts:
     """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once."""
 
     def __init__(self) -> None:
         self.stopping = False
         self._before: dict[int, Any] = {}
 
-    def __enter__(self) -> _Interrupts:
+    def __enter__(self) -> Interrupts:
         try:
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._ask)
@@ -179,7 +179,7 @@ def _attempt(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Cal
     try:
         return Event(_train(job, stack, corpus, send, should_stop), stack)
     except AblationLabError as error:
-        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError))
+        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError | OutOfMemory))
     except (BrokenPipeError, EOFError):
         raise  # the parent is gone
     except Exception as error:
@@ -188,7 +188,7 @@ def _attempt(job: Job, stack: int, corpus: Any, send: Listener, should_stop: Cal
         return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")
 
 
-def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
+def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interrupts: Interrupts) -> list[Event]:
     corpus, ends = _corpus(job), []
     for stack in todo:
         if interrupts.stopping:
@@ -200,7 +200,7 @@ def _in_process(job: Job, todo: list[int], count: int, listen: Listener, interru
     return ends
 
 
-def _announcing(interrupts: _Interrupts, listen: Listener) -> Callable[[], bool]:
+def _announcing(interrupts: Interrupts, listen: Listener) -> Callable[[], bool]:
     """Whether to stop; says so the first time."""
     said: list[bool] = []
 
@@ -230,7 +230,7 @@ def _worker(job: Job, channel: Connection, stop: Any) -> None:
         return  # nobody is left to report to; what was checkpointed is on disk
 
 
-def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, interrupts: _Interrupts) -> list[Event]:
+def _in_processes(job: Job, todo: list[int], count: int, listen: Listener, interrupts: Interrupts) -> list[Event]:
     """Spawned workers, each with a channel of its own: one that is killed breaks nobody else's."""
     context = mp.get_context("spawn")
     crew: dict[Connection, tuple[BaseProcess, int]] = {}
