@@ -55,7 +55,7 @@ FLOORS = (
         "pipeline",
         "results",
     ),
-    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "__init__", "__main__"),
+    ("cli", "verbs_analysis", "verbs_evaluate", "verbs_probes", "verbs_report", "torchrun", "__init__", "__main__"),
 )
 FLOOR = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -138,7 +138,7 @@ TORCH_FREE = [
     "stats",
 ]
 TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.feed", "tables_probes"]
-TORCH_FREE += ["pipeline", "results"]
+TORCH_FREE += ["pipeline", "results", "executors.torchrun", "torchrun", "training.progress"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 TORCH_FREE += [
     "evaluation_records",

@@ -38,8 +38,8 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, ask)
     with told_as_failure(_say):
-        from ablationlab.training.distributed.ranks import Ranks
         from ablationlab.training.device import choose_device
+        from ablationlab.training.distributed.ranks import Ranks
 
         ranks = Ranks.join(choose_device(words.device)[0])
         job = _job(words, ranks)

@@ -27,7 +27,7 @@ from typing import IO, Any
 
 from ablationlab.config import DEFAULT_REGIME, DataConfig, divisors_of, validated
 from ablationlab.errors import AblationLabError, OutOfMemory, PlanError, RunFailure, StorageError
-from ablationlab.executors.local import DEBUG_VARIABLE, Event, Job, Listener, Interrupts, open_stacks
+from ablationlab.executors.local import DEBUG_VARIABLE, Event, Interrupts, Job, Listener, open_stacks
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 from ablationlab.study import Study

@@ -85,7 +85,7 @@ def load(run: RunFolder, step: int, *, tensors: bool = True) -> Saved:
     if not tensors:
         return Saved(record, {})
     if sharded:
-        from ablationlab.training.distributed.shards import read_whole
+        from ablationlab.training.distributed.reading import read_whole
 
         return Saved(record, read_whole(folder))
     state = {"weights": verified(folder / WEIGHTS, record)}

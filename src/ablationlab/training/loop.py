@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ from ablationlab.training.stack import Member, Stack
 
 if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks
+    from ablationlab.training.distributed.stack import SpreadStack
 
 __all__ = ["Progress", "StackTrainer", "Stopped"]
 
@@ -117,6 +118,7 @@ class StackTrainer:
         device = prepare(how)
         members = [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in planned]
         numbers = compute_dtype(how.precision)
+        self.stack: Stack | SpreadStack
         if ranks is None:
             self.stack = Stack(
                 members, plan.execution.stack_width, self.training, self.steps, corpus.train, device, numbers
@@ -173,7 +175,9 @@ class StackTrainer:
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[RunState] = []
-        self.probes = StackProbes(self.study.probe_intervals(), self.stack, self.corpus, self.start)
+        if not isinstance(self.stack, Stack) and self.study.probes:
+            raise PlanError("probes look at a whole run in one process; this one lies on several")
+        self.probes = StackProbes(self.study.probe_intervals(), cast("Stack", self.stack), self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None

@@ -8,7 +8,7 @@ from ablationlab.config import TrainingConfig, divisors_of
 from ablationlab.errors import OutOfMemory
 
 # The words of torch's allocator on the CPU, which raises a plain RuntimeError.
-_CPU_WORDS = "can't allocate memory"
+_CPU_WORDS = "DefaultCPUAllocator"
 
 
 def no_room(error: BaseException) -> bool:

@@ -28,7 +28,7 @@ from ablationlab.parameters import parameter_count, parameters
 from ablationlab.records import Checkpoint, RunFolder
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved, path_of
-from ablationlab.training.distributed import shards
+from ablationlab.training.distributed import reading, writing
 from ablationlab.training.distributed.pieces import Root, lay_out
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.distributed.windows import windows
@@ -99,7 +99,7 @@ class SpreadStack:
         """
         where = [self.device] if self.device.type == "cuda" else None
         copies = DistributedDataParallel(
-            self.root, device_ids=where, broadcast_buffers=False, gradient_as_bucket_view=True
+            self.root, device_ids=where, gradient_as_bucket_view=True
         )
         blank = torch.zeros(1, self.pass_size, self.model.context, dtype=torch.int64, device=self.device)
         loss, _ = copies(blank, blank, self._dropout(0, 0))
@@ -247,7 +247,7 @@ class SpreadStack:
         """The whole weights on the leader's host, one parameter after another; every rank takes part."""
         found = {}
         for name, value in self._parameters.items():
-            whole = value.detach().full_tensor() if isinstance(value, DTensor) else value.detach()
+            whole = value.full_tensor().detach() if isinstance(value, DTensor) else value.detach()
             if self.leads:
                 found[name] = whole.cpu().contiguous()
         return found
@@ -261,7 +261,7 @@ class SpreadStack:
     def save(self, slot: int, folder: RunFolder, record: Checkpoint | None, *, final: bool) -> None:
         """Write a checkpoint, in shards; a final one is whole, and like that of any other run."""
         if not final:
-            shards.save(self.ranks, folder, record, self._state())
+            writing.save(self.ranks, folder, record, self._state())
             return
         weights = self.weights(slot)
         if self.leads:
@@ -274,7 +274,7 @@ class SpreadStack:
         state = self._state()
         if saved.final:
             state = {name: value.detach() for name, value in self._parameters.items()}
-        shards.load(path_of(folder, saved.record.step), state)
+        reading.load(path_of(folder, saved.record.step), state)
         self.alive = saved.record.divergence is None
 
 

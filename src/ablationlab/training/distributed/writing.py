@@ -9,28 +9,19 @@ loads into any other. The parameters stand under their names, the moments under 
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Mapping
-from contextlib import contextmanager
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import torch
-import torch.distributed.checkpoint as dcp
-from safetensors import SafetensorError
 from torch import Tensor
-from torch.distributed.checkpoint import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
-from ablationlab.errors import RecordError
 from ablationlab.records import Checkpoint, RunFolder
 from ablationlab.storage import TEMPORARY, sha256_file, storage_errors, sync_folder, write_bytes
 from ablationlab.training.checkpoints import RECORD, make_place, path_of
 from ablationlab.training.distributed.ranks import Ranks
-
-PARTS = ("weights", "m", "v")
+from ablationlab.training.distributed.reading import quiet
 
 
 def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping[str, Tensor]) -> None:
@@ -44,9 +35,11 @@ def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping
     if ranks.leads:
         shutil.rmtree(folder, ignore_errors=True)
     ranks.agree(True)  # nobody writes before the leader has made room
-    with _quiet(), storage_errors(target):
+    with quiet(), storage_errors(target):
         try:
-            dcp.save(dict(state), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True))
+            state_dict_saver.save(
+                dict(state), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True)
+            )
         except CheckpointException as error:
             raise _disk_error(error) from error
     # Whoever wrote a file has it in the page cache: each rank hashes one of every *world* of them.
@@ -64,48 +57,7 @@ def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping
     ranks.agree(True)  # nobody goes on, and perhaps dies, before the checkpoint stands
 
 
-def load(folder: Path, state: Mapping[str, Tensor]) -> None:
-    """Read into *state*, in place, whatever part of each tensor it holds; every rank calls it."""
-    with _quiet():
-        try:
-            dcp.load(dict(state), storage_reader=HuggingFaceStorageReader(str(folder)))
-        except (CheckpointException, SafetensorError, RuntimeError) as error:
-            raise RecordError(f"{folder} cannot be read back: {error}") from error
-
-
-def read_whole(folder: Path) -> dict[str, dict[str, Tensor]]:
-    """Weights and moments put together again, in one process."""
-    reader = HuggingFaceStorageReader(str(folder))
-    with _quiet():
-        try:
-            sizes: Any = reader.read_metadata().state_dict_metadata
-            flat = {name: torch.empty(there.size, dtype=there.properties.dtype) for name, there in sizes.items()}
-            dcp.load(flat, storage_reader=reader, no_dist=True)
-        except (CheckpointException, SafetensorError, RuntimeError) as error:
-            raise RecordError(f"{folder} cannot be read back: {error}") from error
-    state: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
-    for name, value in flat.items():
-        part, _, rest = name.partition(".")
-        if part in ("m", "v"):
-            state[part][rest] = value
-        else:
-            state["weights"][name] = value
-    return state
-
-
 def _disk_error(error: CheckpointException) -> BaseException:
     """The operating system's own words, where one of the ranks had trouble with the disk."""
     causes = [cause for cause, _ in error.failures.values() if isinstance(cause, OSError)]
     return causes[0] if causes else error
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """torch tells every save and load to its log; a warning remains a warning."""
-    log = logging.getLogger("torch.distributed.checkpoint")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
