@@ -98,9 +98,7 @@ class SpreadStack:
         more follows them; so it sees one before any that counts, and a run that goes on sums as one that never stopped.
         """
         where = [self.device] if self.device.type == "cuda" else None
-        copies = DistributedDataParallel(
-            self.root, device_ids=where, gradient_as_bucket_view=True
-        )
+        copies = DistributedDataParallel(self.root, device_ids=where, gradient_as_bucket_view=True)
         blank = torch.zeros(1, self.pass_size, self.model.context, dtype=torch.int64, device=self.device)
         loss, _ = copies(blank, blank, self._dropout(0, 0))
         loss.sum().backward()
