@@ -21,6 +21,7 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.environment import current
 from ablationlab.errors import PlanError, RecordError
 from ablationlab.executors.torchrun import check
+from ablationlab.executors.torchrun import killed as killed_ranks
 from ablationlab.export import load
 from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
 from ablationlab.status import check_ledger
@@ -104,6 +105,35 @@ def test_a_killed_rank_fails_the_run_cleanly(killed):
     assert "Traceback" not in said
     assert not list(out.glob("runs/*/result.json")), "the kill came after the end: nothing was tested"
     assert list(out.glob("runs/*/checkpoints/step-*/shard-*.safetensors"))
+
+
+# In the form of torchrun's own output: rank 1 was killed, and rank 0 noticed before the agent looked.
+AGENT = """
+E1115 09:31:12.111000 70001 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode: 1) local_rank: 0 (pid: 7)
+============================================================
+ablationlab.executors.torchrun FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2026-11-15_09:31:11
+  host      : here
+  rank      : 0 (local_rank: 0)
+  exitcode  : 1 (pid: 7)
+  error_file: <N/A>
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-15_09:31:10
+  host      : here
+  rank      : 1 (local_rank: 1)
+  exitcode  : -9 (pid: 8)
+  error_file: <N/A>
+"""
+
+
+def test_the_rank_that_was_killed_is_told_from_those_that_noticed():
+    assert killed_ranks(AGENT) == [(1, 9)]
+    assert killed_ranks(AGENT.replace("-9", "-15")) == []
 
 
 @pytest.fixture(scope="module")

@@ -36,7 +36,8 @@ NAME = "torchrun"
 POLL_SECONDS = 0.1
 # After this long without a rank that answers to a stop, the agent is told to end them.
 PATIENCE_SECONDS = 600.0
-_EXIT_CODE = re.compile(r"rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL)
+# Two lines of the table that the agent prints at the end, one of it for every rank that failed.
+_EXIT_CODE = re.compile(r"^\s*rank\s+: (\d+) [^\n]*\n\s*exitcode\s+: (-?\d+)", re.MULTILINE)
 
 
 def check(study: Study, processes: int) -> None:
@@ -164,8 +165,7 @@ def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) 
     done = {event.stack for event in ends if event.kind in ("done", "elsewhere")}
     stack = next((stack for stack in stacks if stack not in done), stacks[-1])
     output = (place / "output").read_text(errors="replace")
-    signals = [(int(rank), -int(code)) for rank, code in _EXIT_CODE.findall(output) if int(code) < 0]
-    signals = [(rank, number) for rank, number in signals if number != signal.SIGTERM]  # the agent's own doing
+    signals = killed(output)
     said = [event for rank in range(processes) for event in _failures(place / f"events-{rank}")]
     if signals:
         rank, number = signals[0]
@@ -177,6 +177,12 @@ def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) 
         return Event("failed", stack, event.payload["text"], fatal=event.fatal)
     last = [line for line in output.splitlines() if line.strip()][-8:]
     return Event("failed", stack, "torchrun failed before any rank could say why:\n    " + "\n    ".join(last))
+
+
+def killed(output: str) -> list[tuple[int, int]]:
+    """Ranks and the signals that ended them, from the agent's output; SIGTERM is the agent's own doing."""
+    ends = [(int(rank), -int(code)) for rank, code in _EXIT_CODE.findall(output)]
+    return [(rank, number) for rank, number in ends if number > 0 and number != signal.SIGTERM]
 
 
 def _failures(path: Path) -> list[Event]:

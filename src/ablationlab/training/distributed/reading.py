@@ -6,6 +6,7 @@ What is read is safetensors alone (see `writing.py`): nothing in it can run code
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,11 +55,14 @@ def read_whole(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """torch tells every save and load to its log; a warning remains a warning."""
+    """torch tells every save and load to its log; errors are still told."""
     log = logging.getLogger("torch.distributed.checkpoint")
     before = log.level
     log.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Reading in one process is meant, not a group that was forgotten.
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+            yield
     finally:
         log.setLevel(before)
