@@ -68,6 +68,7 @@ FLOORS = (
         "verbs_replicate",
         "verbs_report",
         "verbs_validate",
+        "torchrun",
         "__init__",
         "__main__",
     ),
@@ -156,6 +157,7 @@ TORCH_FREE += ["probes.catalog", "probes.records", "probes.vocabulary", "probes.
 TORCH_FREE += ["pipeline", "results", "replication", "tables_replication", "verbs_replicate"]
 TORCH_FREE += ["executors.job", "executors.ray_cluster"]
 TORCH_FREE += ["costing.outlook", "tables_costing", "verbs_hardware"]
+TORCH_FREE += ["executors.torchrun", "torchrun", "training.progress"]
 TORCH_FREE += ["tables", "progress", "plan", "executors.local", "data.corpus", "data.batches"]
 TORCH_FREE += [
     "evaluation_records",

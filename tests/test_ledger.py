@@ -110,6 +110,9 @@ MISMATCHES: list[tuple[str, dict[str, Any], str]] = [
     ("execution", {"precision": "bf16"}, "execution differs"),
     ("execution", {"stack_width": 3}, "execution differs"),
     ("execution", {"threads": 2}, "execution differs"),
+    ("execution", {"ranks": 2}, "execution differs"),
+    ("execution", {"parallel": "fsdp"}, "execution differs"),
+    ("training", {"micro_batch": 2}, "training.micro_batch: 2 against None"),
     ("environment", {"versions": {"torch": "1.0"}}, "library or code versions differ"),
     ("environment", {"code_hash": "00"}, "library or code versions differ"),
     ("initial_weights", {"blocks.0.attn.qkv.weight": "00"}, "initial value of blocks.0.attn.qkv.weight differs"),
@@ -278,6 +281,8 @@ def _start(**changes: Any) -> Start:
         ({"versions": {"torch": "3"}}, ["library or code versions differ"]),
         ({"threads": 2}, ["device or threads differ"]),
         ({"device_name": "other"}, ["device or threads differ"]),
+        ({"ranks": 2}, ["ranks or their parallel layout differ"]),
+        ({"ranks": 2, "drift": ("accepted",)}, []),
         ({"step": 6}, []),
         ({"code_hash": "b", "drift": ("accepted",)}, []),
     ],
@@ -286,3 +291,12 @@ def test_a_run_that_went_on_in_another_environment_matches_no_other_unless_that_
     calm = bench.finish(bench.record("none"), history=(_start(),))
     other = bench.finish(bench.record("layernorm"), history=(_start(), _start(**change)))
     assert environment_mismatches(other, calm) == said
+
+
+def test_accepted_drift_covers_the_number_of_ranks_and_nothing_else_of_the_execution(bench):
+    arm, base = bench.record("layernorm"), bench.record("none")
+    spread = arm.execution.over(("ddp", 2, False))
+    moved = arm.model_copy(update={"execution": spread, "drift": ("2 ranks -> 1 rank",)})
+    assert record_mismatches(moved, base) == []
+    slower = moved.model_copy(update={"execution": spread.model_copy(update={"threads": 9})})
+    assert record_mismatches(slower, base) == ["execution differs"]

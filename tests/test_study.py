@@ -594,7 +594,9 @@ def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
         "replication-lescao": {"none", "layernorm"},
         "embedding-norm-scale": {"none", "rmsnorm", "rmsnorm-x0.03"},
     }
-    arms = next((arms for start, arms in asked.items() if path.stem.startswith(start)), {"none", "layernorm", "rmsnorm"})
+    arms = next(
+        (arms for start, arms in asked.items() if path.stem.startswith(start)), {"none", "layernorm", "rmsnorm"}
+    )
     assert arms <= set(study.variants)
     assert study.baseline == "none"
     assert study.training.precision in ("auto", "fp32")

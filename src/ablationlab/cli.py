@@ -171,12 +171,19 @@ def run(
     workers: Workers = None,
     set_: Set = None,
     executor: Annotated[
-        Literal["local", "ray"],
-        Parameter(help="Who trains: processes of this machine, or the workers of a Ray cluster (docs/scale.md)."),
+        Literal["local", "ray", "torchrun"],
+        Parameter(
+            help="Who trains: processes of this machine that take whole runs, the workers of a Ray cluster, or torchrun, "
+            "which spreads each run over processes (docs/scale.md)."
+        ),
     ] = "local",
     address: Annotated[
         str | None,
         Parameter(help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone."),
+    ] = None,
+    nproc: Annotated[
+        int | None,
+        Parameter(help="Processes of one run under --executor torchrun. Default: one a GPU of this machine."),
     ] = None,
     accept_drift: Annotated[
         bool,
@@ -200,7 +207,17 @@ def run(
     console = make_console()
     check_executor(executor, address)
     resolved, results = _open(study, out, set_)
-    sealed, corpus = _seal(resolved, results, device, _positive(workers))
+    if executor == "torchrun":
+        from ablationlab.executors.torchrun import check
+        from ablationlab.pipeline import ranks_here
+
+        nproc = ranks_here() if nproc is None else nproc
+        check(resolved, nproc)
+    elif nproc is not None:
+        raise AblationLabError(
+            f"--nproc {nproc} belongs to --executor torchrun; --workers is what --executor local takes"
+        )
+    sealed, corpus = _seal(resolved, results, device, nproc if executor == "torchrun" else _positive(workers))
     before = run_statuses(sealed, results)
     waiting = [status for status in before if status.result is None]
     drift = checked_drift(sealed, corpus, device, accept=accept_drift or not waiting)
@@ -226,12 +243,14 @@ def run(
                 display.hear,
                 executor=executor,
                 address=address,
+                nproc=nproc,
             )
         if not finished:
             if clerks is not None:
                 clerks.close()
             again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
             again += "" if address is None else f" --address {shlex.quote(address)}"
+            again += "" if nproc is None else f" --nproc {nproc}"
             again += " --accept-drift" if accept_drift else ""
             text = f"Stopped at a step boundary; what was in training has its checkpoint. Go on with: {again}"
             console.print(text, markup=False, highlight=False)

@@ -140,6 +140,9 @@ class TrainingConfig(Frozen):
     steps: Count | None = None
     tokens: Count | None = None
     batch: Count = 16
+    # Sequences of one forward pass on a device; a step sums the gradients of as many passes as the batch needs. None: all
+    # of them at once. It decides over the order of sums, so it is a setting like any other: sealed, equal for all arms.
+    micro_batch: Count | None = None
     lr: Positive = 3e-4
     schedule: Literal["warmup-cosine", "constant"] = "warmup-cosine"
     warmup: Natural = 30
@@ -157,6 +160,15 @@ class TrainingConfig(Frozen):
             given = "both are given" if self.steps is not None else "neither is given"
             raise ValueError(f"give exactly one of steps and tokens; {given}")
         return self
+
+    @field_validator("micro_batch")
+    @classmethod
+    def _whole_passes(cls, micro_batch: int | None, info: ValidationInfo) -> int | None:
+        batch = info.data.get("batch")  # absent when batch itself is wrong
+        if micro_batch is not None and batch is not None and batch % micro_batch:
+            divisors = ", ".join(map(str, divisors_of(batch)))
+            raise ValueError(f"{micro_batch} does not divide batch = {batch}; allowed: {divisors}")
+        return micro_batch
 
 
 class DataConfig(Frozen):
@@ -197,6 +209,18 @@ class ExecutionConfig(Frozen):
     stack_width: Count | Literal["auto"] = "auto"
     threads: Count | Literal["auto"] = "auto"
     checkpoint_every: Count | Literal["auto"] = "auto"  # steps; auto: when enough time has passed
+    # How torchrun spreads one run over devices: whole copies (ddp) or shards (fsdp). Runs are then not stacked.
+    parallel: Literal["ddp", "fsdp"] | None = None
+    # Under torchrun: forget what is inside a block after the forward pass and compute it again in the backward one.
+    activation_checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _parallel_runs_stand_alone(self) -> Self:
+        if self.parallel is not None and self.stack_width not in ("auto", 1):
+            raise ValueError(f"parallel = {self.parallel!r} needs stack_width = 1, not {self.stack_width}")
+        if self.activation_checkpointing and self.parallel is None:
+            raise ValueError("activation_checkpointing needs parallel = 'ddp' or 'fsdp'")
+        return self
 
 
 class Preset(BaseModel):
@@ -247,6 +271,12 @@ def seed_list(seeds: Any) -> Any:
     if not all(type(one) is int for one in (first, count)) or not 1 <= count <= MOST_SEEDS:
         return seeds
     return list(range(first, first + count))
+
+
+def divisors_of(number: int) -> list[int]:
+    """Every whole number that divides it, ascending."""
+    low = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return [*low, *(number // n for n in reversed(low) if n * n != number)]
 
 
 def validated(kind: type[M], data: Any) -> M:

@@ -15,6 +15,7 @@
     ├── TableError              runs that a user brings (a CSV file, lm-eval samples) are not as they should be
     ├── ExportError             a model that the target format cannot express
     └── RunFailure              a run could not be trained (a worker died, say)
+        └── OutOfMemory         a step does not fit on its device (says which micro-batch to set)
 """
 
 from __future__ import annotations
@@ -124,6 +125,10 @@ class ExportError(AblationLabError):
 
 class RunFailure(AblationLabError):
     """At least one run was not trained to its end for a reason that is not a result."""
+
+
+class OutOfMemory(RunFailure):
+    """A step that does not fit on its device; no other run of the study fits either."""
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str | None:

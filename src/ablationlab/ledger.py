@@ -61,9 +61,13 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
         free = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
         if not free and a.initial_weights.get(name) != b.initial_weights.get(name):
             found.append(f"initial value of {name} differs")
-    for field in ("data_order_hash", "shared_init_hash", "corpus", "execution", "plan_hash"):
+    for field in ("data_order_hash", "shared_init_hash", "corpus", "plan_hash"):
         if getattr(a, field) != getattr(b, field):
             found.append(f"{field} differs")
+    # Accepted drift may be another number of ranks; the rest of an execution must be equal whatever was accepted.
+    ours = a.execution.over(b.execution.layout()) if a.drift or b.drift else a.execution
+    if ours != b.execution:
+        found.append("execution differs")
     made = [(one.environment.versions, one.environment.code_hash) for one in (a, b)]
     if made[0] != made[1] and not (a.drift or b.drift):
         found.append("library or code versions differ")
@@ -79,8 +83,10 @@ def environment_mismatches(a: Result, b: Result) -> list[str]:
         return []
     made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in one.history} for one in (a, b)]
     where = [{(start.device_name, start.threads) for start in one.history} for one in (a, b)]
+    spread = [{(start.parallel, start.ranks) for start in one.history} for one in (a, b)]
     found = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
-    return found + (["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else [])
+    found += ["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else []
+    return found + (["ranks or their parallel layout differ"] if spread[0] != spread[1] or len(spread[0]) > 1 else [])
 
 
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:

@@ -12,7 +12,7 @@ Residual stream, norms and the loss are fp32; matrix products and attention run 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 import torch
@@ -39,6 +39,10 @@ Parameters = Mapping[str, Tensor]
 # Up to this vocabulary the gradient of the look-up is a matrix product with one-hot rows: deterministic on every device,
 # where scattering with atomics is not. Larger vocabularies use torch's own sorted, deterministic backward.
 ONE_HOT_VOCABULARY = 512
+# One block: (params, x, y, its number, model, dtype, out, dropout) -> (x, y). `block` itself, or something around it.
+Block = Callable[
+    [Parameters, Tensor, Tensor, int, ModelConfig, torch.dtype, torch.dtype, Dropout | None], tuple[Tensor, Tensor]
+]
 
 
 def forward(
@@ -64,12 +68,13 @@ def training_loss_R(
     *,
     dtype: torch.dtype = torch.float32,
     dropout: Dropout | None = None,
+    through: Block | None = None,
 ) -> Tensor:
-    """Mean negative log-likelihood in nats, per run."""
+    """Mean negative log-likelihood in nats, per run. Blocks run by *through* where that is given."""
     x = embed(params, tokens_RBT, model, fronts)
     if model.head_bias:
-        return loss_R(decode(params, x, model, dtype=dtype, dropout=dropout), targets_RBT)
-    y = transform(params, x, model, dtype, dtype, dropout)
+        return loss_R(decode(params, x, model, dtype=dtype, dropout=dropout, through=through), targets_RBT)
+    y = transform(params, x, model, dtype, dtype, dropout, through)
     return head_loss_R(y.flatten(1, 2), _head(params, model).to(dtype), targets_RBT.flatten(1))
 
 
@@ -126,36 +131,62 @@ def decode(
     dtype: torch.dtype = torch.float32,
     head_dtype: torch.dtype | None = None,
     dropout: Dropout | None = None,
+    through: Block | None = None,
 ) -> Tensor:
     """logits_RBTV from the vectors entering block 1; the head runs in ``head_dtype`` where that is given."""
     head_dtype = head_dtype or dtype
-    y = transform(params, x, model, dtype, head_dtype, dropout)
+    y = transform(params, x, model, dtype, head_dtype, dropout, through)
     return linear(y, _head(params, model).transpose(1, 2), params.get("head.bias"), head_dtype).float()
 
 
 def transform(
-    params: Parameters, x: Tensor, model: ModelConfig, dtype: torch.dtype, out: torch.dtype, dropout: Dropout | None
+    params: Parameters,
+    x: Tensor,
+    model: ModelConfig,
+    dtype: torch.dtype,
+    out: torch.dtype,
+    dropout: Dropout | None,
+    through: Block | None = None,
 ) -> Tensor:
     """y_RBTD in *out*: all blocks and the final norm. A sum with the residual stream and the norm after it are one step."""
     if dropout is not None:
         x = dropout(x, "front")
-    branches = [
-        (f"blocks.{i}.{norm}", branch, f"blocks.{i}")
-        for i in range(model.layers)
-        for norm, branch in (("norm1", attention), ("norm2", mlp))
-    ]
-    if not branches:
+    if not model.layers:
         return layer_norm(params, "final_norm", x, model, out) if model.final_norm else x.to(out)
-    y = layer_norm(params, branches[0][0], x, model, dtype)
-    for position, (_, branch, block) in enumerate(branches):
-        o, bias = branch(params, y, block, model, dtype, dropout)
-        last = position + 1 == len(branches)
-        if last and not model.final_norm:
-            return add(x, o, bias).to(out)
-        following = "final_norm" if last else branches[position + 1][0]
+    y = layer_norm(params, "blocks.0.norm1", x, model, dtype)
+    for number in range(model.layers):
+        x, y = (through or block)(params, x, y, number, model, dtype, out, dropout)
+    return y
+
+
+def block(
+    params: Parameters,
+    x: Tensor,
+    y: Tensor,
+    number: int,
+    model: ModelConfig,
+    dtype: torch.dtype,
+    out: torch.dtype,
+    dropout: Dropout | None,
+) -> tuple[Tensor, Tensor]:
+    """The residual stream x and its norm y after one block, from those before it; the norm is what follows in the model."""
+    name = f"blocks.{number}"
+    after = norm_after(model, number)
+    for branch, following in ((attention, f"{name}.norm2"), (mlp, after)):
+        o, bias = branch(params, y, name, model, dtype, dropout)
+        if following is None:
+            return x, add(x, o, bias).to(out)
+        last = branch is mlp and number + 1 == model.layers
         gain, shift = params[f"{following}.gain"], params.get(f"{following}.bias")
         x, y = add_norm(x, o, bias, gain, shift, model.norm_eps, out if last else dtype)
-    return y
+    return x, y
+
+
+def norm_after(model: ModelConfig, number: int) -> str | None:
+    """The norm behind a block: the next block's first, or the final one where there is one."""
+    if number + 1 < model.layers:
+        return f"blocks.{number + 1}.norm1"
+    return "final_norm" if model.final_norm else None
 
 
 def attention(

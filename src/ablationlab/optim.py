@@ -97,24 +97,39 @@ class AdamW:
 
     def _move(self, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, step: Tensor) -> None:
         """torch's own fused AdamW on one row: first the part that decays, then the rest."""
-        beta1, beta2 = self.training.betas
         parts = ((slice(None, self.decaying), self.training.weight_decay), (slice(self.decaying, None), 0.0))
         for part, decay in parts:
-            torch._fused_adamw_(
-                [w[part]],
-                [g[part]],
-                [m[part]],
-                [v[part]],
-                [],
-                [step],
-                lr=lr,
-                beta1=beta1,
-                beta2=beta2,
-                weight_decay=decay,
-                eps=self.training.eps,
-                amsgrad=False,
-                maximize=False,
-            )
+            move([w[part]], [g[part]], [m[part]], [v[part]], self.training, lr=lr, step=step, decay=decay)
+
+
+def move(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    m: list[Tensor],
+    v: list[Tensor],
+    training: TrainingConfig,
+    *,
+    lr: float,
+    step: Tensor,
+    decay: float,
+) -> None:
+    """torch's own fused AdamW, in place, on tensors that share a rate and a decay; *step* counts from 1."""
+    beta1, beta2 = training.betas
+    torch._fused_adamw_(
+        weights,
+        gradients,
+        m,
+        v,
+        [],
+        [step] * len(weights),
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=decay,
+        eps=training.eps,
+        amsgrad=False,
+        maximize=False,
+    )
 
 
 def gradient_norm_R(gradient_RP: Tensor) -> Tensor:

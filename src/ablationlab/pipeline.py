@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ablationlab.results import Results
 
 Device = Literal["auto", "cpu", "cuda"]
-Executor = Literal["local", "ray"]
+Executor = Literal["local", "ray", "torchrun"]
 
 
 def run(
@@ -136,6 +136,7 @@ def train(
     *,
     executor: Executor = "local",
     address: str | None = None,
+    nproc: int | None = None,
 ) -> bool:
     """Train what is not done; False if the user stopped it."""
     from ablationlab.executors.job import Job
@@ -146,7 +147,18 @@ def train(
         from ablationlab.executors import ray_cluster
 
         return ray_cluster.execute(job, address, workers, listen)
+    if executor == "torchrun":
+        from ablationlab.executors import torchrun
+
+        return torchrun.execute(job, nproc or ranks_here(), listen)
     return execute(job, crew(plan, workers), listen)
+
+
+def ranks_here() -> int:
+    """Processes of one big run on this machine, unless the user says how many: one a GPU."""
+    import torch
+
+    return max(1, torch.cuda.device_count())
 
 
 @contextmanager

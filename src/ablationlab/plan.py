@@ -85,7 +85,8 @@ def make_plan(
     stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
     cores = usable_cores()
     wanted = study.execution.threads
-    busy = min(workers or cores, len(stacks))
+    # Runs that torchrun spreads are trained one after another, by all processes together.
+    busy = min(workers or cores, len(stacks)) if study.execution.parallel is None else workers or 1
     threads = wanted if wanted != "auto" else max(1, cores // busy) if device_kind == "cpu" else 1
     runs = tuple(
         cell.model_copy(update={"stack": number, "slot": slot})
@@ -142,7 +143,8 @@ def _cell(
     resolved = training.changed(steps=steps, tokens=None, precision=precision)
     what: dict[str, Any] = {
         "model": model.model_dump(mode="json"),
-        "training": resolved.model_dump(mode="json"),
+        # A setting that is off is left out, so that runs keep the ids they had before it existed.
+        "training": resolved.model_dump(mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None),
         "seed": seed,
     }
     parts = [*([] if regime == DEFAULT_REGIME else [regime]), name, *([f"lr{lr:g}"] if swept else []), f"s{seed}"]
@@ -192,6 +194,8 @@ def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
 def _stack_width(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun], device: str) -> int:
     """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
     wanted = study.execution.stack_width
+    if study.execution.parallel is not None:
+        return 1
     if wanted != "auto":
         return wanted
     return 1 if device == "cpu" else min(WIDEST_STACK, max(map(len, [*_grouped(cells), *_grouped(swept)])))

@@ -152,6 +152,19 @@ class Execution(Part):
     precision: Literal["fp32", "tf32", "bf16"]
     stack_width: int
     threads: int
+    # Of a run that torchrun spreads over processes, as found when it began; the plan's study says what was asked for.
+    parallel: Literal["none", "ddp", "fsdp"] = "none"
+    ranks: int = 1
+    activation_checkpointing: bool = False
+
+    def layout(self) -> tuple[str, int, bool]:
+        """How one run lies on its devices."""
+        return self.parallel, self.ranks, self.activation_checkpointing
+
+    def over(self, layout: tuple[str, int, bool]) -> Self:
+        """The same, laid out otherwise."""
+        names = ("parallel", "ranks", "activation_checkpointing")
+        return self.model_copy(update=dict(zip(names, layout, strict=True)))
 
 
 class PlannedRun(Part):
@@ -284,6 +297,8 @@ class Start(Part):
     processor: str
     device_name: str
     threads: int
+    parallel: Literal["none", "ddp", "fsdp"] = "none"
+    ranks: int = 1
     drift: tuple[str, ...]
 
 

@@ -108,8 +108,7 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
         f"{big(tokens)} tokens, {big(flops, 'FLOP')} of matrix products in all.\n"
         f"{how.device_name}, {precisions(plan)}, {how.threads} thread(s) a process, {workers} process(es).\n"
         f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {big(cost.disk_bytes, 'B')} at the end, "
-        f"{big(cost.peak_disk_bytes, 'B')} at most.{_not_in_it(plan)}
-"
+        f"{big(cost.peak_disk_bytes, 'B')} at most.{_not_in_it(plan)}\n"
         f"Corpus {_what(plan.corpus)}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
         f"validation tokens, vocabulary {plan.corpus.vocabulary}.\n"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."

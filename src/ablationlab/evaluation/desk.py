@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.data.tokens import sample
 from ablationlab.evaluation.answers import Answers, answers_of
 from ablationlab.evaluation.harness import StackLM
 from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.ngrams import NgramScorer
+from ablationlab.evaluation.ngrams import MOST, NgramScorer
 from ablationlab.evaluation.posed import Posed
 from ablationlab.evaluation.sheets import Sheet
 from ablationlab.evaluation.tasks import resolve
@@ -62,7 +63,7 @@ class Desk:
         asked, accuracies = sheet.asked, {}
         if sheet.offers is not None and sheet.continuations is not None:
             if self._scorer is None:
-                self._scorer = NgramScorer(self._corpus.train, self._corpus.record.vocabulary)
+                self._scorer = NgramScorer(sample(self._corpus.train, MOST), self._corpus.record.vocabulary)
             scores = self._scorer.score(sheet.continuations)
             for number, name in enumerate(self._scorer.names):
                 figures = sheet.mark(scores.answers(number)).figures

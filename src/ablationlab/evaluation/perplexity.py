@@ -55,8 +55,8 @@ def validation_totals(
 ) -> Totals:
     """Sums over the split, or over its first *windows* windows."""
     totals = Totals(len(fronts), tokens.device)
-    for batch in _batches(validation_windows(len(tokens), model.context)[:windows], model):
-        span, length = _spans(tokens, batch, model.context), batch[0][1]
+    for batch in validation_batches(len(tokens), model, windows):
+        span, length = spans(tokens, batch, model.context), batch[0][1]
         inputs = span[:, :-1].expand(len(fronts), -1, -1)
         vectors = embed(params, inputs, model, fronts)
         # The head in fp32 whatever the precision: bf16 logits tie, and ties would go to the smaller token id.
@@ -65,8 +65,9 @@ def validation_totals(
     return totals
 
 
-def _batches(windows: list[tuple[int, int]], model: ModelConfig) -> Iterator[list[tuple[int, int]]]:
-    """Batches of equally long windows; the last, shorter window goes alone."""
+def validation_batches(tokens: int, model: ModelConfig, count: int | None = None) -> Iterator[list[tuple[int, int]]]:
+    """The first *count* windows of a split, in batches of equally long ones; the last, shorter window goes alone."""
+    windows = validation_windows(tokens, model.context)[:count]
     whole = [window for window in windows if window[1] == model.context]
     size = max(1, tokens_per_pass(model) // model.context)
     for start in range(0, len(whole), size):
@@ -75,7 +76,7 @@ def _batches(windows: list[tuple[int, int]], model: ModelConfig) -> Iterator[lis
         yield windows[-1:]
 
 
-def _spans(tokens: Tensor, batch: list[tuple[int, int]], context: int) -> Tensor:
+def spans(tokens: Tensor, batch: list[tuple[int, int]], context: int) -> Tensor:
     """Each window and the token after it; one that ends early is filled up with its last token, which nothing before sees."""
     starts = batch[0][0] + context * torch.arange(len(batch), device=tokens.device)
     at = starts[:, None] + torch.arange(context + 1, device=tokens.device)

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from ablationlab.config import DataConfig
-from ablationlab.errors import AblationLabError, RunFailure, StorageError
+from ablationlab.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 
@@ -161,7 +161,7 @@ def attempt(job: Job, stack: int, corpus: Any, executor: str, send: Listener, sh
     try:
         return Event(_train(job, stack, corpus, executor, send, should_stop), stack)
     except AblationLabError as error:
-        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError))
+        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError | OutOfMemory))
     except (BrokenPipeError, EOFError):
         raise  # the parent is gone
     except Exception as error:

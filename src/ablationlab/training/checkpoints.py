@@ -14,18 +14,26 @@ from torch import Tensor
 
 from ablationlab.errors import RecordError
 from ablationlab.records import Checkpoint, RunFolder
-from ablationlab.storage import new_folder, storage_errors, sync_folder, write_bytes
+from ablationlab.storage import new_folder, sha256_file, storage_errors, sync_folder, write_bytes
 
 WEIGHTS, OPTIMIZER, RECORD = "weights.safetensors", "optimizer.safetensors", "checkpoint.json"
+# What torch.distributed.checkpoint writes, one file a rank: each tensor's part, and its place in the header.
+SHARD = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 _NAME = re.compile(r"step-(\d{8})")
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint read back and verified. ``state`` has weights, m and v; a final one has weights alone."""
+    """A checkpoint verified and, unless it was only looked at, read back. ``state`` has weights, m and v; a final one has
+    weights alone."""
 
     record: Checkpoint
     state: dict[str, dict[str, Tensor]]
+
+    @property
+    def final(self) -> bool:
+        """Whether it is a run's end: there is nothing to go on training with."""
+        return self.record.files.keys() == {WEIGHTS}
 
 
 def path_of(run: RunFolder, step: int) -> Path:
@@ -42,11 +50,7 @@ def steps_on_disk(run: RunFolder) -> list[int]:
 
 def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]) -> Checkpoint:
     """Write a checkpoint durably; moments are left out where *state* has none."""
-    if not run.record.exists():
-        raise RecordError(f"{run.path} has gone while it was being trained; run again")
-    with storage_errors(run.checkpoints):
-        run.checkpoints.mkdir(exist_ok=True)
-        sync_folder(run.path)
+    make_place(run)
     blobs = {WEIGHTS: safetensors.torch.save(state["weights"])}
     if "m" in state:
         moments = {f"{part}.{name}": value for part in ("m", "v") for name, value in state[part].items()}
@@ -60,18 +64,50 @@ def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]
     return record
 
 
-def load(run: RunFolder, step: int) -> Saved:
-    """Read and verify one checkpoint; `RecordError` names the file that is damaged."""
+def make_place(run: RunFolder) -> None:
+    """The folder that checkpoints stand in; a run whose own folder has gone is not trained into nothing."""
+    if not run.record.exists():
+        raise RecordError(f"{run.path} has gone while it was being trained; run again")
+    with storage_errors(run.checkpoints):
+        run.checkpoints.mkdir(exist_ok=True)
+        sync_folder(run.path)
+
+
+def load(run: RunFolder, step: int, *, tensors: bool = True) -> Saved:
+    """Verify one checkpoint and, with *tensors*, read it; `RecordError` names the file that is damaged."""
     folder = path_of(run, step)
     record = Checkpoint.read(folder / RECORD)
     if record.step != step:
         raise RecordError(f"{folder / RECORD} is of step {record.step}, not {step}")
+    sharded = any(SHARD.fullmatch(name) for name in record.files)
+    if sharded or not tensors:
+        _check_files(folder, record)
+    if not tensors:
+        return Saved(record, {})
+    if sharded:
+        from ablationlab.training.distributed.reading import read_whole
+
+        return Saved(record, read_whole(folder))
     state = {"weights": verified(folder / WEIGHTS, record)}
     if OPTIMIZER in record.files:
         moments = verified(folder / OPTIMIZER, record)
         for part in ("m", "v"):
             state[part] = {n.removeprefix(f"{part}."): t for n, t in moments.items() if n.startswith(f"{part}.")}
     return Saved(record, state)
+
+
+def _check_files(folder: Path, record: Checkpoint) -> None:
+    """The tensors' files are those of the record, no more and no fewer, and whole; nothing is held in memory."""
+    there = {path.name for path in folder.glob("*.safetensors")}
+    if there != record.files.keys():
+        raise RecordError(f"{folder} holds {', '.join(sorted(there))}; its record names {', '.join(record.files)}")
+    for name, digest in record.files.items():
+        try:
+            found = sha256_file(folder / name)
+        except OSError as error:
+            raise RecordError(f"{folder / name} cannot be read: {error.strerror}") from error
+        if found != digest:
+            raise RecordError(f"{folder / name} is damaged: its checksum does not match")
 
 
 def verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:

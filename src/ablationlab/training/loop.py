@@ -6,109 +6,50 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.batches import OrderHash
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.data.fed import fed
-from ablationlab.errors import PlanError, RecordError
-from ablationlab.evaluation.perplexity import run_metrics, validation_totals
+from ablationlab.errors import PlanError
 from ablationlab.optim import lr_factor
 from ablationlab.parameters import weight_digest
-from ablationlab.probes.records import read_probes, to_parquet
 from ablationlab.records import (
     Checkpoint,
     Divergence,
     Environment,
     Plan,
     PlannedRun,
-    Result,
     ResultsFolder,
     RunFolder,
     Start,
     StepLine,
-    Timing,
 )
 from ablationlab.stability_course import EarlyWarning
-from ablationlab.storage import replace
 from ablationlab.study import Study
 from ablationlab.training import checkpoints, control
-from ablationlab.training.append_log import AppendLog
 from ablationlab.training.device import compute_dtype, observe, prepare
+from ablationlab.training.fetch import Fetch
+from ablationlab.training.memory import no_room, out_of_memory
 from ablationlab.training.metrics_log import MetricsLog
 from ablationlab.training.probing import StackProbes
-from ablationlab.training.resume import resume_point
-from ablationlab.training.run_record import ensure_run_record
-from ablationlab.training.stack import FEED, Member, Stack
+from ablationlab.training.progress import Progress, Stopped
+from ablationlab.training.resume import ResumePoint, resume_point
+from ablationlab.training.run_record import ensure_run_record, layout_drift
+from ablationlab.training.run_state import RunState
+from ablationlab.training.stack import Member, Stack
+
+if TYPE_CHECKING:
+    from ablationlab.training.distributed.ranks import Ranks
+    from ablationlab.training.distributed.stack import SpreadStack
+
+__all__ = ["Progress", "StackTrainer", "Stopped"]
 
 REPORT_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
-FINAL_METRICS = (
-    "validation_loss",
-    "perplexity",
-    "bits_per_byte",
-    "next_token_accuracy",
-    "final_gradient_norm",
-    "mean_embedding_norm",
-)
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What a display needs to know about a stack: means over its living runs."""
-
-    stack: int
-    start: int
-    step: int
-    steps: int
-    runs: int
-    diverged: int
-    loss: float
-    gradient_norm: float
-    tokens_per_second: float
-    note: str = ""
-
-
-class Stopped(Exception):
-    """Training ended at a step boundary because it was asked to; a checkpoint of that step is on disk."""
-
-
-@dataclass
-class _Run:
-    """The host's side of one member: its files and how far they are."""
-
-    planned: PlannedRun
-    folder: RunFolder
-    order: OrderHash
-    log: MetricsLog | None  # None when the run has its result already
-    probe_log: AppendLog | None = None  # None in a study without probes, too
-    divergence: Divergence | None = None
-    last_norm: float | None = None
-    order_at_divergence: str | None = None
-
-
-class _Fetch:
-    """A tensor on its way to the host; nothing waits for it until it is asked for."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._ready: torch.cuda.Event | None = None
-        self._host = values
-        if values.is_cuda:
-            self._host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            self._host.copy_(values, non_blocking=True)
-            self._ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._ready.record()
-
-    def get(self) -> Tensor:
-        """The values, on the host."""
-        if self._ready is not None:
-            self._ready.synchronize()
-        return self._host
 
 
 @dataclass(frozen=True)
@@ -116,13 +57,16 @@ class _Chunk:
     """Steps that were handed over together, and what is known of them."""
 
     steps: range
-    measured: _Fetch
+    measured: Fetch
     orders: list[tuple[str, ...]]
-    curve: _Fetch | None
+    curve: Fetch | None
 
 
 class StackTrainer:
-    """Drives one stack: steps, records, checkpoints, results."""
+    """Drives one stack: steps, records, checkpoints, results.
+
+    With *ranks*, several processes each drive their part of one run in step with the others; one of them writes.
+    """
 
     def __init__(
         self,
@@ -135,6 +79,7 @@ class StackTrainer:
         environment: Environment,
         drift: tuple[str, ...] = (),
         accept_drift: bool = False,
+        ranks: Ranks | None = None,
         report: Callable[[Progress], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -152,26 +97,33 @@ class StackTrainer:
         self.steps = planned[0].budget.steps
         how = plan.execution_of(planned[0])
         device = prepare(how)
-        self.stack = Stack(
-            [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in planned],
-            plan.execution.stack_width,
-            self.training,
-            self.steps,
-            corpus.train,
-            device,
-            compute_dtype(how.precision),
-        )
-        self.validation = torch.from_numpy(corpus.validation).to(device)
+        members = [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in planned]
+        numbers = compute_dtype(how.precision)
+        self.stack: Stack | SpreadStack
+        if ranks is None:
+            self.stack = Stack(
+                members, plan.execution.stack_width, self.training, self.steps, corpus.train, device, numbers
+            )
+        else:
+            from ablationlab.training.distributed.stack import SpreadStack
+
+            self.stack = SpreadStack(
+                members, self.study.execution, ranks, self.training, self.steps, corpus.train, numbers
+            )
+        self.validation = torch.from_numpy(corpus.validation).to(self.stack.device)
         found = observe(how, len(self.stack.seeds))
         if found != how:
             drift = (*drift, f"execution {how} -> {found}")
             if not accept_drift:
                 raise PlanError(f"the plan was sealed for {how}, but this is {found}; plan anew with --out")
+        found = found.over(self.stack.layout_on_devices)
         folders = [results.run(run.id) for run in planned]
+        drift = (*drift, *layout_drift(plan, results, folders, found, accept=accept_drift))
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
-            weights = self.stack.state(slot)["weights"]
-            digests = {name: weight_digest(value.numpy()) for name, value in weights.items()}
-            ensure_run_record(plan, self.study, run, folder, digests, executor, found, environment, drift)
+            weights = self.stack.weights(slot)
+            if self.stack.leads:
+                digests = {name: weight_digest(value.numpy()) for name, value in weights.items()}
+                ensure_run_record(plan, self.study, run, folder, digests, executor, found, environment, drift)
         self.start, self.train_seconds = 0, 0.0
         self.history: tuple[Start, ...] = ()
         self._open(planned, folders)
@@ -183,6 +135,8 @@ class StackTrainer:
                 processor=environment.processor,
                 device_name=found.device_name,
                 threads=found.threads,
+                parallel=found.parallel,
+                ranks=found.ranks,
                 drift=drift,
             ),
         )
@@ -194,21 +148,29 @@ class StackTrainer:
 
     def _open(self, planned: list[PlannedRun], folders: list[RunFolder]) -> None:
         """Find where the stack stands, put its state back, and open its files there."""
-        point = resume_point(folders, self.plan.plan_hash)
+        point = self.stack.share(
+            lambda: resume_point(folders, self.plan.plan_hash, tensors=isinstance(self.stack, Stack)),
+            ResumePoint.to_json,
+            ResumePoint.from_json,
+        )
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
-        self.runs: list[_Run] = []
-        self.probes = StackProbes(self.study.probe_intervals(), self.stack, self.corpus, self.start)
+        self.runs: list[RunState] = []
+        if not isinstance(self.stack, Stack) and self.study.probes:
+            raise PlanError("probes look at a whole run in one process; this one lies on several")
+        self.probes = StackProbes(self.study.probe_intervals(), cast("Stack", self.stack), self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
             order = (
                 OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
             )
-            log = None if folder.done else MetricsLog(folder, record)
-            member = _Run(run, folder, order, log, None if log is None else self.probes.open_log(folder, record))
+            done = folder.done
+            log = None if done or not self.stack.leads else MetricsLog(folder, record)
+            probe_log = None if log is None else self.probes.open_log(folder, record)
+            member = RunState(run, folder, order, done, log, probe_log)
             if saved is not None and record is not None:
-                self.stack.restore(slot, saved.state, alive=record.divergence is None)
+                self.stack.resume(slot, folder, saved)
                 member.divergence, member.last_norm = record.divergence, record.last_gradient_norm
                 member.order_at_divergence = record.data_order_hash if record.divergence else None
                 self.train_seconds = max(self.train_seconds, record.train_seconds)
@@ -218,20 +180,29 @@ class StackTrainer:
 
     def train(self) -> None:
         """Run to the end, or to a step boundary when asked to stop (raises `Stopped`)."""
+        try:
+            self._train()
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not no_room(error):
+                raise
+            execution = self.stack.layout_on_devices
+            raise out_of_memory(error, self.training, width=len(self.stack.seeds), ranks=execution[1]) from error
+
+    def _train(self) -> None:
         for note in self.notes:
             self._report(note=note)
         began = time.monotonic()
         step = self.start
         try:
             while step < self.steps and not self._all_diverged():
-                if self.should_stop():
+                stop, save = self.stack.agree(self.should_stop(), step > self.start and self._checkpoint_due(step))
+                if stop or save:
                     self._checkpoint(step, began)
+                if stop:
                     raise Stopped
                 step = self._advance(step)
                 if step == self._control_step:
                     self._keep_control(step, began)
-                if step < self.steps and self._checkpoint_due(step):
-                    self._checkpoint(step, began)
             self._drain()
             if self._all_diverged():
                 # Frozen runs do not change, so the last divergence is the true end, however late it was noticed.
@@ -241,9 +212,7 @@ class StackTrainer:
             self._finish(step)
         finally:
             for run in self.runs:
-                for log in (run.log, run.probe_log):
-                    if log is not None:
-                        log.close()
+                run.close()
 
     def _all_diverged(self) -> bool:
         return all(run.divergence is not None for run in self.runs)
@@ -271,18 +240,18 @@ class StackTrainer:
                 self._report(last, note=note)
         every = self.study.evaluation.curve_every
         curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
-        self._pending.append(_Chunk(steps, _Fetch(torch.stack(self.stack.measured())), orders, curve))
-        if self.stack.device.type == "cuda":
+        self._pending.append(_Chunk(steps, Fetch(torch.stack(self.stack.measured())), orders, curve))
+        if self.stack.reach > 1:
             self._drain(keep=1)
         elif time.monotonic() - self._drained_at > REPORT_SECONDS:
             self._drain()
         return last
 
     def _next_stop(self, done: int) -> int:
-        """The CPU looks up after every step; a GPU goes on until a checkpoint, a curve point, a probe, or `FEED` steps."""
-        if self.stack.device.type != "cuda":
+        """The CPU looks up after every step; a GPU goes on until a checkpoint, a curve point, a probe, or its reach."""
+        if self.stack.reach == 1:
             return done + 1
-        stops = [done + FEED, self.steps]
+        stops = [done + self.stack.reach, self.steps]
         stops += [step for step in range(done + 1, min(stops)) if step == self._control_step or self.probes.due(step)]
         for every in (self.study.execution.checkpoint_every, self.study.evaluation.curve_every):
             if isinstance(every, int):
@@ -299,16 +268,9 @@ class StackTrainer:
             return time.monotonic() - self._saved_at > CHECKPOINT_SECONDS
         return step % every == 0
 
-    def _curve(self) -> _Fetch:
-        totals = validation_totals(
-            self.stack.layout.views(self.stack.weights_RP.detach()),
-            self.model,
-            self.stack.fronts,
-            self.validation,
-            self.stack.dtype,
-            self.study.evaluation.curve_windows,
-        )
-        return _Fetch(totals.nll_R / totals.tokens)
+    def _curve(self) -> Fetch:
+        totals = self.stack.validate(self.validation, self.study.evaluation.curve_windows)
+        return Fetch(totals.nll_R / totals.tokens)
 
     def _drain(self, keep: int = 0) -> None:
         """Bring pending numbers to the host, all but the newest *keep* chunks; write them, notice divergence, report."""
@@ -396,35 +358,15 @@ class StackTrainer:
             return
         self._saved_step, self._saved_at = step, time.monotonic()
         for slot, run in enumerate(self.runs):
-            if run.log is None:
-                continue
-            state = self.stack.state(slot)
-            record = self._checkpoint_record(run, step, began)
-            checkpoints.save(run.folder, record, {"weights": state["weights"]} if final else state)
+            if not run.done:
+                record = None if run.log is None else self._record_of(run, step, began)
+                self.stack.save(slot, run.folder, record, final=final)
         for run in self.runs:
             if run.log is not None:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-2])
 
-    def _checkpoint_record(self, run: _Run, step: int, began: float) -> Checkpoint:
-        """Where a run stands; its logs are settled on disk first."""
-        assert run.log is not None
-        size, digest = run.log.settle()
-        pinned = None if run.probe_log is None else run.probe_log.settle()
-        return Checkpoint(
-            id=run.planned.id,
-            plan_hash=self.plan.plan_hash,
-            step=step,
-            files={},
-            metrics_bytes=size,
-            metrics_sha256=digest,
-            probes_bytes=None if pinned is None else pinned[0],
-            probes_sha256=None if pinned is None else pinned[1],
-            data_order_hash=run.order_at_divergence or run.order.value,
-            divergence=run.divergence,
-            last_gradient_norm=run.last_norm,
-            train_seconds=self.train_seconds + time.monotonic() - began,
-            history=self.history,
-        )
+    def _record_of(self, run: RunState, step: int, began: float) -> Checkpoint:
+        return run.checkpoint(self.plan.plan_hash, step, self.train_seconds + time.monotonic() - began, self.history)
 
     @property
     def _control_step(self) -> int | None:
@@ -434,60 +376,30 @@ class StackTrainer:
         """Keep the baseline's weights of this step, before any later checkpoint could make it unreachable."""
         self._drain()
         for slot, run in enumerate(self.runs):
-            if run.log is not None and run.divergence is None and run.planned.variant == self.study.baseline:
-                record = self._checkpoint_record(run, step, began)
-                control.keep(run.folder, record, self.stack.state(slot)["weights"])
+            if not run.done and run.divergence is None and run.planned.variant == self.study.baseline:
+                weights = self.stack.weights(slot)
+                if run.log is not None:
+                    control.keep(run.folder, self._record_of(run, step, began), weights)
 
     def _finish(self, last_step: int) -> None:
         """Validate over the whole split and write the results; then the older checkpoints may go."""
         totals = None
         if not self._all_diverged():
             self._report(last_step, note="validating")
-            views = self.stack.layout.views(self.stack.weights_RP.detach())
-            totals = validation_totals(views, self.model, self.stack.fronts, self.validation, self.stack.dtype)
+            totals = self.stack.validate(self.validation)
         for slot, run in enumerate(self.runs):
-            if run.log is None:
-                continue
-            if not run.folder.record.exists():
-                raise RecordError(f"{run.folder.path} has gone while it was being trained; run again")
-            saved = checkpoints.load(run.folder, checkpoints.steps_on_disk(run.folder)[-1])
-            if totals is not None and run.divergence is None and not math.isfinite(float(totals.nll_R[slot])):
-                # The last update broke it: no training step is left to notice.
-                cause = f"validation loss is {float(totals.nll_R[slot])}"
-                run.divergence = Divergence(step=last_step, cause=cause)
-            steps = run.divergence.step if run.divergence else last_step
-            tokens = steps * self.training.batch * self.model.context
-            measured: dict[str, float | None] = dict.fromkeys(FINAL_METRICS)
-            if totals is not None and run.divergence is None:
-                measured |= run_metrics(totals, slot, self.corpus.record.validation_bytes)
-                measured["final_gradient_norm"] = run.last_norm
-            if run.probe_log is not None:
-                replace(run.folder.probe_table, to_parquet(run.planned.id, read_probes(run.folder)))
-            seconds = saved.record.train_seconds
-            Result(
-                id=run.planned.id,
-                status="diverged" if run.divergence else "finished",
-                steps=steps,
-                tokens=tokens,
-                matmul_flops=run.planned.budget.matmul_flops // run.planned.budget.steps * steps,
-                data_order_hash=saved.record.data_order_hash,
-                divergence=run.divergence,
-                metrics=measured,
-                checkpoint=checkpoints.path_of(run.folder, saved.record.step).name,
-                weights_sha256=saved.record.files[checkpoints.WEIGHTS],
-                history=self.history,  # with this start, which validates, even if it trained nothing
-                fed=fed(
-                    self.corpus, run.planned.seed, steps=steps, batch=self.training.batch, context=self.model.context
-                ),
-                timing=Timing(
-                    train_seconds=seconds,
-                    tokens_per_second=last_step * self._tokens_per_step() / max(seconds, 1e-9),
-                    starts=len(saved.record.history),
-                ),
-                finished=datetime.now(UTC).isoformat(timespec="seconds"),
-            ).create(run.folder.result)
+            if run.log is not None:
+                run.finish(
+                    totals,
+                    slot,
+                    last_step,
+                    corpus=self.corpus,
+                    tokens_per_step=self._tokens_per_step(),
+                    history=self.history,
+                )
         for run in self.runs:
-            checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-1])
+            if self.stack.leads:
+                checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-1])
 
 
 def _mean(values: list[float] | None, slots: list[int]) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ablationlab.errors import RecordError
-from ablationlab.records import RunFolder
+from ablationlab.records import Checkpoint, RunFolder
 from ablationlab.storage import sweep
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
@@ -22,9 +23,23 @@ class ResumePoint:
     trained: bool = False
     notes: tuple[str, ...] = field(default=())
 
+    def to_json(self) -> Any:
+        """All of it but the tensors."""
+        records = [saved.record.model_dump(mode="json") for saved in self.saved]
+        return {"step": self.step, "records": records, "trained": self.trained, "notes": self.notes}
 
-def resume_point(folders: list[RunFolder], plan_hash: str) -> ResumePoint:
-    """Find it, passing over damaged checkpoints; what is newer than it is removed. Needs the stack's lock."""
+    @classmethod
+    def from_json(cls, told: Any) -> ResumePoint:
+        """The same again, without the tensors."""
+        saved = tuple(Saved(Checkpoint.model_validate(record), {}) for record in told["records"])
+        return cls(told["step"], saved, told["trained"], tuple(told["notes"]))
+
+
+def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = True) -> ResumePoint:
+    """Find it, passing over damaged checkpoints; what is newer than it is removed. Needs the stack's lock.
+
+    Without *tensors* the checkpoints are verified and left on disk.
+    """
     for folder in folders:
         sweep(folder.path)
         if folder.checkpoints.is_dir():
@@ -34,11 +49,11 @@ def resume_point(folders: list[RunFolder], plan_hash: str) -> ResumePoint:
     found = ResumePoint()
     for step in sorted(common, reverse=True):
         try:
-            saved = tuple(_sound(folder, step, plan_hash) for folder in folders)
+            saved = tuple(_sound(folder, step, plan_hash, tensors) for folder in folders)
         except RecordError as error:
             notes.append(f"passed over: {error}")
             continue
-        finals = ["m" not in one.state for one in saved]
+        finals = [one.final for one in saved]
         if any(finals) and not all(finals):
             notes.append(f"passed over step {step}: some members lack their optimizer state")
             continue
@@ -52,8 +67,8 @@ def resume_point(folders: list[RunFolder], plan_hash: str) -> ResumePoint:
     return ResumePoint(found.step, found.saved, found.trained, tuple(notes))
 
 
-def _sound(folder: RunFolder, step: int, plan_hash: str) -> Saved:
-    saved = checkpoints.load(folder, step)
+def _sound(folder: RunFolder, step: int, plan_hash: str, tensors: bool) -> Saved:
+    saved = checkpoints.load(folder, step, tensors=tensors)
     if (saved.record.id, saved.record.plan_hash) != (folder.path.name, plan_hash):
         raise RecordError(f"{checkpoints.path_of(folder, step)} belongs to another run or another plan")
     kept_part(folder, saved.record)

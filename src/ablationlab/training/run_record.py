@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
 from ablationlab.data.batches import planned_order
-from ablationlab.errors import RecordError
+from ablationlab.errors import PlanError, RecordError
 from ablationlab.parameters import joint_digest
-from ablationlab.records import Corpus, Environment, Execution, Plan, PlannedRun, RunFolder, RunRecord
+from ablationlab.records import (
+    Corpus,
+    Environment,
+    Execution,
+    Plan,
+    PlannedRun,
+    ResultsFolder,
+    RunFolder,
+    RunRecord,
+)
 from ablationlab.study import Study
 from ablationlab.variants import VARIANTS
 
@@ -66,6 +76,35 @@ def ensure_run_record(
         drift=drift,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
     ).create(folder.record)
+
+
+def layout_drift(
+    plan: Plan, results: ResultsFolder, folders: Sequence[RunFolder], found: Execution, *, accept: bool
+) -> tuple[str, ...]:
+    """How this process lays a run out on devices, against what these runs, or the first of the study, began with.
+
+    Sums over another number of ranks round otherwise, so going on with it is refused unless it is accepted.
+    """
+    first = next((folder for run in plan.runs if (folder := results.run(run.id)).record.exists()), None)
+    for folder in [folder for folder in folders if folder.record.exists()] or filter(None, [first]):
+        began = RunRecord.read(folder.record).execution
+        if began.layout() != found.layout():
+            change = f"{_layout(began)} -> {_layout(found)}"
+            if not accept:
+                raise PlanError(
+                    f"run {folder.path.name} of this study began on {_layout(began)}, and this is {_layout(found)}: sums "
+                    "round otherwise. Use the same executor and number of processes, plan anew with --out, or go on with "
+                    "--accept-drift, which is recorded"
+                )
+            return (f"execution on {change}",)
+    return ()
+
+
+def _layout(execution: Execution) -> str:
+    if execution.parallel == "none":
+        return "one process"
+    again = " with activation checkpointing" if execution.activation_checkpointing else ""
+    return f"{execution.ranks} rank{'s' if execution.ranks > 1 else ''} ({execution.parallel}{again})"
 
 
 @lru_cache(maxsize=64)

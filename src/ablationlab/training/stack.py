@@ -8,10 +8,10 @@ arithmetic, and with them the bits, never depend on the neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -22,10 +22,15 @@ from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
 from ablationlab.data.batches import batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
+from ablationlab.evaluation.perplexity import Totals, validation_totals
 from ablationlab.model import training_loss_R
 from ablationlab.ops import compiling, fused
 from ablationlab.optim import AdamW, clock, gradient_norm_R, lr_factor
 from ablationlab.parameters import Parameter, parameter_count, parameters
+from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.training import checkpoints
+
+T = TypeVar("T")
 
 # Every parameter starts on a 256-byte boundary of the flat buffer, in every row, whatever stands before it.
 ALIGNMENT = 64
@@ -181,6 +186,44 @@ class Stack:
             done += len(block)
         return text.to(self.device)
 
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the records; one of several may not."""
+        return True
+
+    @property
+    def layout_on_devices(self) -> tuple[str, int, bool]:
+        """As `Execution.layout` has it: every run is whole, in one process."""
+        return "none", 1, False
+
+    @property
+    def reach(self) -> int:
+        """Steps that may be handed over before the host looks at what they said."""
+        return FEED if self.device.type == "cuda" else 1
+
+    def agree(self, *flags: bool) -> tuple[bool, ...]:
+        """What all processes of this stack do, which is what its leader would."""
+        return flags
+
+    def share(self, make: Callable[[], T], dump: Callable[[T], Any], load: Callable[[Any], T]) -> T:
+        """What the leader makes, in every process of this stack; *dump* and *load* take it through JSON."""
+        return make()
+
+    def validate(self, tokens: Tensor, windows: int | None = None) -> Totals:
+        """Sums over a split, or over its first *windows* windows."""
+        views = self.layout.views(self.weights_RP.detach())
+        return validation_totals(views, self.model, self.fronts, tokens, self.dtype, windows)
+
+    def save(self, slot: int, folder: RunFolder, record: Checkpoint | None, *, final: bool) -> None:
+        """Write a checkpoint of one run; a final one holds weights alone."""
+        assert record is not None
+        state = self.state(slot)
+        checkpoints.save(folder, record, {"weights": state["weights"]} if final else state)
+
+    def resume(self, slot: int, folder: RunFolder, saved: checkpoints.Saved) -> None:
+        """Put one run back to where its checkpoint has it."""
+        self.restore(slot, saved.state, alive=saved.record.divergence is None)
+
     def _fill(self, row: int, arrays: dict[str, NDArray[np.float32]]) -> None:
         start = self.layout.views(self.weights_RP)
         for parameter in self.layout.parameters:
@@ -257,23 +300,39 @@ class Stack:
             self._windows_RBT = self._gathered.index_select(0, self._cursor)[0].long()
         else:
             self._windows_RBT = self.train_tokens[offsets[:, :, None] + self._window].long()
-        losses = training_loss_R(
-            self.layout.views(self.weights_RP, self.dtype),
-            self._windows_RBT[..., :-1],
-            self._windows_RBT[..., 1:],
-            self.model,
-            self.fronts,
-            dtype=self.dtype,
-            dropout=Dropout(self.model.dropout, self._sites, keys) if self.model.dropout else None,
-        )
-        (self._gradient_RP,) = torch.autograd.grad(losses.sum(), self.weights_RP)
+        losses, self._gradient_RP = self._loss_and_gradient(self._windows_RBT, keys)
         with torch.no_grad():
             norms = gradient_norm_R(self._gradient_RP)
             self.alive_R.logical_and_(losses.isfinite() & norms.isfinite())
             total, top = self.optimizer.update(self.weights_RP, self._gradient_RP, norms, lr, clock_3, self.alive_R)
-            said = torch.stack([losses.detach(), norms, total / self._owned_R, top])
+            said = torch.stack([losses, norms, total / self._owned_R, top])
             self._measured.copy_(torch.where(self._row == self._cursor, said, self._measured))
             self._cursor.add_(1)
+
+    def _loss_and_gradient(self, windows_RBT: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean loss of a batch per run and its gradient, in passes of ``micro_batch`` sequences that are summed up."""
+        size = self.training.micro_batch or self.training.batch
+        passes = self.training.batch // size
+        losses_R: Tensor | None = None
+        gradient_RP: Tensor | None = None
+        for first in range(0, self.training.batch, size):
+            part = windows_RBT[:, first : first + size]
+            losses = training_loss_R(
+                self.layout.views(self.weights_RP, self.dtype),
+                part[..., :-1],
+                part[..., 1:],
+                self.model,
+                self.fronts,
+                dtype=self.dtype,
+                dropout=Dropout(self.model.dropout, self._sites, keys, first) if self.model.dropout else None,
+            )
+            total = losses.sum() if passes == 1 else losses.sum() / passes
+            (gradient,) = torch.autograd.grad(total, self.weights_RP)
+            losses_R = losses.detach() if losses_R is None else losses_R.add_(losses.detach())
+            gradient_RP = gradient if gradient_RP is None else gradient_RP.add_(gradient)
+        assert losses_R is not None
+        assert gradient_RP is not None
+        return losses_R if passes == 1 else losses_R / passes, gradient_RP
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """The step as a CUDA graph. A rehearsal that compiles kernels, and one that makes workspaces, are undone."""
@@ -293,6 +352,10 @@ class Stack:
         with torch.cuda.graph(graph):
             self._step()
         return graph
+
+    def weights(self, slot: int) -> dict[str, Tensor]:
+        """The weights of one run, by parameter name, on the host."""
+        return self.state(slot)["weights"]
 
     def state(self, slot: int) -> dict[str, dict[str, Tensor]]:
         """The weights and both moments of one run, by parameter name, on the host."""

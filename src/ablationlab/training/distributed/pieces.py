@@ -1,0 +1,178 @@
+"""The model of one run as torch modules, so that DDP and FSDP2 can hook into them. What is computed is `model.py`'s.
+
+FSDP gathers the parameters of a module when its ``forward`` begins and lets them go when it ends, so a module here owns
+what its own forward reads: block *i* owns its matrices, its second norm and the norm that follows it; the root owns the
+embeddings, the front end, the first norm and the head. A tied embedding is one parameter of the root, read twice. The
+parameters have no run axis, since FSDP splits dimension 0; the axis is added in the forward pass.
+
+Precision is the registered one. With bf16, the matrices of the blocks are gathered in bf16 (they are read by matrix
+products alone), their gradients are reduced in fp32, and everything else, the optimizer's copy included, stays fp32:
+
+    MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32)  for the matrices of blocks,  no policy for all the rest
+
+which is why a block is two modules, one inside the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+import torch.nn as nn
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from ablationlab.config import ModelConfig
+from ablationlab.dropout import Dropout
+from ablationlab.model import Parameters, block, decode, embed, norm_after, training_loss_R
+from ablationlab.parameters import Parameter, parameters
+
+
+class Piece(nn.Module):
+    """Some of the parameters, by their own names."""
+
+    def __init__(self, owned: Sequence[Parameter]) -> None:
+        super().__init__()
+        self._attributes = {parameter.name: parameter.name.replace(".", "_") for parameter in owned}
+        for parameter in owned:
+            empty = torch.empty(parameter.shape, device="meta")
+            self.register_parameter(self._attributes[parameter.name], nn.Parameter(empty))
+
+    def own(self) -> dict[str, nn.Parameter]:
+        """Parameters as they lie now: whole while the forward pass is inside, perhaps sharded outside."""
+        return {name: getattr(self, attribute) for name, attribute in self._attributes.items()}
+
+    def with_run_axis(self) -> dict[str, Tensor]:
+        """The same as a stack of one."""
+        return {name: value[None] for name, value in self.own().items()}
+
+
+class Matrices(Piece):
+    """The matrices of one block, and its computation."""
+
+    def __init__(self, owned: Sequence[Parameter], number: int, model: ModelConfig, dtype: torch.dtype) -> None:
+        super().__init__(owned)
+        self.number, self.model, self.dtype = number, model, dtype
+        self.again = False  # compute the block's inside a second time in the backward pass instead of keeping it
+
+    def forward(
+        self, vectors: Mapping[str, Tensor], x: Tensor, y: Tensor, out: torch.dtype, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor]:
+        """(x, y) after the block."""
+        if self.again and torch.is_grad_enabled():
+            # Masks are functions of their names, so there is no generator to put back.
+            found: tuple[Tensor, Tensor] = checkpoint(
+                self._block, vectors, x, y, out, dropout, use_reentrant=False, preserve_rng_state=False
+            )
+            return found
+        return self._block(vectors, x, y, out, dropout)
+
+    def _block(
+        self, vectors: Mapping[str, Tensor], x: Tensor, y: Tensor, out: torch.dtype, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor]:
+        params = {**vectors, **self.with_run_axis()}
+        return block(params, x, y, self.number, self.model, self.dtype, out, dropout)
+
+
+class Unit(Piece):
+    """One block: its gains and biases, and the norm behind it, around its matrices."""
+
+    def __init__(self, owned: Sequence[Parameter], matrices: Matrices) -> None:
+        super().__init__(owned)
+        self.matrices = matrices
+
+    def forward(self, x: Tensor, y: Tensor, out: torch.dtype, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
+        """(x, y) after the block."""
+        found: tuple[Tensor, Tensor] = self.matrices(self.with_run_axis(), x, y, out, dropout)
+        return found
+
+
+class Root(Piece):
+    """The whole model of one run."""
+
+    def __init__(self, model: ModelConfig, dtype: torch.dtype, *, checkpointing: bool) -> None:
+        everything = {parameter.name: parameter for parameter in parameters(model)}
+        units = []
+        for number in range(model.layers):
+            behind = norm_after(model, number)
+            mine = [p for name, p in everything.items() if _belongs(name, f"blocks.{number}", behind)]
+            matrices = Matrices([p for p in mine if p.in_products], number, model, dtype)
+            matrices.again = checkpointing
+            units.append(Unit([p for p in mine if not p.in_products], matrices))
+            everything = {name: p for name, p in everything.items() if p not in mine}
+        super().__init__(list(everything.values()))
+        self.units = nn.ModuleList(units)
+        self.model, self.dtype = model, dtype
+
+    def forward(
+        self, tokens_1BT: Tensor, targets_1BT: Tensor | None, dropout: Dropout | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The mean loss; or, without targets, the logits as validation wants them (head in fp32). And the vectors entering
+        block 1, detached."""
+        params = self.with_run_axis()
+        fronts = (self.model.front,)
+        if targets_1BT is None:
+            x = embed(params, tokens_1BT, self.model, fronts)
+            logits = decode(params, x, self.model, dtype=self.dtype, head_dtype=torch.float32, through=self._through)
+            return logits, x
+        loss = training_loss_R(
+            params,
+            tokens_1BT,
+            targets_1BT,
+            self.model,
+            fronts,
+            dtype=self.dtype,
+            dropout=dropout,
+            through=self._through,
+        )
+        return loss, loss.detach()
+
+    def _through(
+        self,
+        params: Parameters,
+        x: Tensor,
+        y: Tensor,
+        number: int,
+        model: ModelConfig,
+        dtype: torch.dtype,
+        out: torch.dtype,
+        dropout: Dropout | None,
+    ) -> tuple[Tensor, Tensor]:
+        found: tuple[Tensor, Tensor] = self.units[number](x, y, out, dropout)
+        return found
+
+    def everything(self) -> dict[str, nn.Parameter]:
+        """All parameters by their own names, in the model's order; sharded where they are."""
+        found = self.own()
+        for unit in self.units:
+            assert isinstance(unit, Unit)
+            found |= unit.own() | unit.matrices.own()
+        return {parameter.name: found[parameter.name] for parameter in parameters(self.model)}
+
+
+def _belongs(name: str, prefix: str, behind: str | None) -> bool:
+    if name.startswith(f"{prefix}.norm1."):
+        return False  # read by whoever stands before the block
+    return name.startswith(f"{prefix}.") or (behind is not None and name.startswith(f"{behind}."))
+
+
+def lay_out(root: Root, how: Literal["ddp", "fsdp"], device: torch.device, world: int) -> None:
+    """Give the parameters their storage: whole, or this rank's shard of dimension 0."""
+    if how == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        mesh = init_device_mesh(device.type, (world,))
+        products = MixedPrecisionPolicy(
+            param_dtype=None if root.dtype == torch.float32 else root.dtype,
+            reduce_dtype=torch.float32,
+            cast_forward_inputs=False,
+        )
+        rest = MixedPrecisionPolicy(cast_forward_inputs=False)
+        for unit in root.units:
+            assert isinstance(unit, Unit)
+            fully_shard(unit.matrices, mesh=mesh, mp_policy=products)
+            fully_shard(unit, mesh=mesh, mp_policy=rest)
+        fully_shard(root, mesh=mesh, mp_policy=rest)
+    root.to_empty(device=device)

@@ -1,0 +1,283 @@
+"""One run over several ranks: the part of a stack of one that the training loop drives, in every process.
+
+The global batch of step k is the same whatever the number of ranks: rank r of W takes samples [r·B/W, (r+1)·B/W) of it, in
+passes of ``micro_batch``, and dropout masks are keyed by the sample's place in the whole batch. What depends on W is the
+order in which sums are taken. All ranks compute the same numbers about a step, so they take every decision alike; what only
+a clock or a user decides is the leader's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.nn.parallel import DistributedDataParallel
+
+from ablationlab.config import ExecutionConfig, TrainingConfig
+from ablationlab.data.batches import batch_offsets
+from ablationlab.data.tokens import Tokens, windows
+from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
+from ablationlab.evaluation.perplexity import Totals, spans, validation_batches
+from ablationlab.optim import clock, lr_factor, move
+from ablationlab.parameters import parameter_count, parameters
+from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.training import checkpoints
+from ablationlab.training.checkpoints import Saved, path_of
+from ablationlab.training.distributed import reading, writing
+from ablationlab.training.distributed.pieces import Root, lay_out
+from ablationlab.training.distributed.ranks import Ranks
+from ablationlab.training.stack import Measured, Member
+
+T = TypeVar("T")
+
+
+class SpreadStack:
+    """A stack of one run, of which this process holds a copy (ddp) or a shard (fsdp)."""
+
+    def __init__(
+        self,
+        members: Sequence[Member],
+        execution: ExecutionConfig,
+        ranks: Ranks,
+        training: TrainingConfig,
+        steps: int,
+        train_tokens: NDArray[np.int64] | Tokens,
+        dtype: torch.dtype,
+    ) -> None:
+        (member,) = members
+        assert execution.parallel is not None
+        self.members, self.seeds, self.fronts = (member,), (member.seed,), (member.model.front,)
+        self.model, self.training, self.steps, self.dtype = member.model, training, steps, dtype
+        self.ranks, self.device, self.execution = ranks, ranks.device, execution
+        self.share_of_batch = training.batch // ranks.world
+        self.pass_size = training.micro_batch or self.share_of_batch
+        self.passes = self.share_of_batch // self.pass_size
+        assert self.pass_size * self.passes * ranks.world == training.batch
+        self.train_tokens = train_tokens
+        self._shares = train_tokens.shares if isinstance(train_tokens, Tokens) else ()
+        self.root = Root(self.model, dtype, checkpointing=execution.activation_checkpointing)
+        lay_out(self.root, execution.parallel, self.device, ranks.world)
+        self._parameters: dict[str, Tensor] = dict(self.root.everything())
+        self._draw()
+        self._m = {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
+        self._v = {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
+        self._sites = dropout_sites(self.model)
+        self._copies = self._joined() if execution.parallel == "ddp" else None
+        self._decays = {
+            p.name: training.weight_decay if training.decay == "all" or p.is_matrix else 0.0
+            for p in parameters(self.model)
+        }
+        self._owned = parameter_count(self.model)
+        self.alive = True
+        self._fed: list[tuple[int, NDArray[np.int64]]] = []
+        self._said: list[list[float]] = []
+
+    def _draw(self) -> None:
+        """Every rank draws every parameter from its own stream and keeps its part: no traffic, and no draw depends on W."""
+        with torch.no_grad():
+            for parameter in parameters(self.model):
+                value: Tensor = torch.from_numpy(parameter.draw(self.members[0].seed))
+                self._put(self._parameters[parameter.name], value)
+
+    def _put(self, target: Tensor, value: Tensor) -> None:
+        if isinstance(target, DTensor):
+            mine = distribute_tensor(value.to(self.device), target.device_mesh, target.placements, src_data_rank=None)
+            local(target).copy_(mine.to_local())
+        else:
+            target.copy_(value)
+
+    def _joined(self) -> DistributedDataParallel:
+        """Copies whose gradients are averaged.
+
+        DDP lays its buckets out anew after the first backward pass it sees, and the order of its sums over three ranks or
+        more follows them; so it sees one before any that counts, and a run that goes on sums as one that never stopped.
+        """
+        where = [self.device] if self.device.type == "cuda" else None
+        copies = DistributedDataParallel(self.root, device_ids=where, gradient_as_bucket_view=True)
+        blank = torch.zeros(1, self.pass_size, self.model.context, dtype=torch.int64, device=self.device)
+        loss, _ = copies(blank, blank, self._dropout(0, 0))
+        loss.sum().backward()
+        self._forget_gradients()
+        return copies
+
+    def _forget_gradients(self) -> None:
+        for parameter in self._parameters.values():
+            parameter.grad = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process writes the records."""
+        return self.ranks.leads
+
+    @property
+    def layout_on_devices(self) -> tuple[str, int, bool]:
+        """As `Execution.layout` has it."""
+        return str(self.execution.parallel), self.ranks.world, self.execution.activation_checkpointing
+
+    @property
+    def reach(self) -> int:
+        """The host looks up after every step."""
+        return 1
+
+    def agree(self, *flags: bool) -> tuple[bool, ...]:
+        """The leader's flags, in every process."""
+        return self.ranks.agree(*flags)
+
+    def share(self, make: Callable[[], T], dump: Callable[[T], Any], load: Callable[[Any], T]) -> T:
+        """What the leader makes, in every process."""
+        return load(self.ranks.share(lambda: dump(make())))
+
+    def offsets(self, step: int) -> NDArray[np.int64]:
+        """offsets_RB of the whole batch of a step."""
+        shape = {"batch": self.training.batch, "context": self.model.context, "train_tokens": len(self.train_tokens)}
+        return batch_offsets(self.seeds[0], step, **shape, shares=self._shares)[None]
+
+    def feed(self, first: int, offsets_SRB: NDArray[np.int64]) -> None:
+        """Hand over the next steps, from *first* on."""
+        self._fed = [(first + number, offsets_RB[0]) for number, offsets_RB in enumerate(offsets_SRB)]
+        self._said = []
+
+    def advance(self, *, watch: bool = False) -> None:
+        """Make the next step of those fed, with all other ranks."""
+        assert not watch
+        step, offsets_B = self._fed.pop(0)
+        loss = self._gradients(step, offsets_B)
+        gradients = {name: local(value.grad) for name, value in self._parameters.items() if value.grad is not None}
+        assert gradients.keys() == self._parameters.keys()
+        squares = torch.stack([torch.linalg.vector_norm(g).double().square() for g in gradients.values()]).sum()
+        said = torch.stack([loss.double() / self.ranks.world, squares])
+        if self._copies is not None:  # every rank has the whole gradient; only losses are to be added up
+            said[1] /= self.ranks.world
+        mean_loss, square = self.ranks.total(said).tolist()
+        norm = float(np.float32(np.sqrt(square)))
+        self.alive = self.alive and bool(np.isfinite(mean_loss) and np.isfinite(norm))
+        if self.alive:
+            self._move(step, gradients, norm)
+        self._forget_gradients()
+        self._said.append([float(np.float32(mean_loss)), norm, *self._second_moment()])
+
+    def _gradients(self, step: int, offsets_B: NDArray[np.int64]) -> Tensor:
+        """The mean loss of this rank's share; the gradients of the global batch's mean stand in ``grad`` afterwards."""
+        loss = torch.zeros((), device=self.device)
+        begin = self.ranks.rank * self.share_of_batch
+        for number in range(self.passes):
+            first = begin + number * self.pass_size
+            starts = offsets_B[first : first + self.pass_size]
+            found = windows(self.train_tokens, starts, self.model.context + 1)
+            part = torch.from_numpy(found).to(self.device)[None]
+            with self._summing(last=number + 1 == self.passes) as module:
+                losses, _ = module(part[..., :-1], part[..., 1:], self._dropout(step, first))
+                (losses.sum() / self.passes).backward()
+            loss += losses.detach()[0] / self.passes
+        return loss
+
+    def _dropout(self, step: int, first: int) -> Dropout | None:
+        """The masks of a pass that begins at sample *first* of the whole batch."""
+        if not self.model.dropout:
+            return None
+        keys = torch.from_numpy(dropout_keys(self.seeds, step, self._sites)).to(self.device)
+        return Dropout(self.model.dropout, self._sites, keys, first)
+
+    @contextmanager
+    def _summing(self, *, last: bool) -> Iterator[Callable[..., Any]]:
+        """ddp reduces once a step, after the last pass; fsdp after every pass, so that no rank ever holds all gradients."""
+        if self._copies is None:
+            yield self.root
+        elif last:
+            yield self._copies
+        else:
+            with self._copies.no_sync():
+                yield self._copies
+
+    @torch.no_grad()
+    def _move(self, step: int, gradients: dict[str, Tensor], norm: float) -> None:
+        """Clip and update this rank's part, with the arithmetic of `optim.AdamW`."""
+        if self.training.clip != "off":
+            torch._foreach_mul_(list(gradients.values()), min(1.0, self.training.clip / (norm + 1e-6)))
+        lr = self.members[0].lr * lr_factor(self.training, step, self.steps)
+        at = torch.tensor(clock(self.training, step)[0], device=self.device)
+        for decay in sorted(set(self._decays.values())):
+            names = [name for name in gradients if self._decays[name] == decay and gradients[name].numel()]
+            if names:
+                parts = (self._parameters, gradients, self._m, self._v)
+                weights, g, m, v = ([local(part[name]) for name in names] for part in parts)
+                move(weights, g, m, v, self.training, lr=float(np.float32(lr)), step=at, decay=decay)
+
+    def _second_moment(self) -> tuple[float, float]:
+        """Mean and maximum over all parameters."""
+        mine = [local(v) for v in self._v.values() if local(v).numel()]
+        total = torch.stack([v.double().sum() for v in mine]).sum()
+        top = torch.stack([v.amax() for v in mine]).amax()
+        if self._copies is None:
+            self.ranks.total(total)
+            self.ranks.highest(top)
+        return float(total) / self._owned, float(top)
+
+    def measured(self) -> Measured:
+        """What the steps fed last have said, the same in all ranks."""
+        return Measured(*torch.tensor(self._said, dtype=torch.float32).T[:, :, None])
+
+    @torch.no_grad()
+    def validate(self, tokens: Tensor, windows: int | None = None) -> Totals:
+        """Sums over a split, or over its first *windows* windows; the ranks take batches of them in turn."""
+        totals = Totals(1, self.device)
+        batches = list(validation_batches(len(tokens), self.model, windows))
+        for start in range(0, len(batches), self.ranks.world):
+            number = start + self.ranks.rank
+            # One without a batch of its own keeps step with the others, whose gathering needs it, and counts nothing.
+            batch = batches[min(number, len(batches) - 1)]
+            span, length = spans(tokens, batch, self.model.context), batch[0][1]
+            logits, vectors = self.root(span[None, :, :-1], None)
+            if number < len(batches):
+                totals.add(logits[:, :, :length], span[:, 1 : length + 1], vectors[:, :, :length])
+        if self._copies is None:
+            self.root.reshard()  # type: ignore[operator]
+        sums = torch.stack([totals.nll_R, totals.hits_R, totals.norm_R])
+        totals.nll_R, totals.hits_R, totals.norm_R = self.ranks.total(sums)
+        totals.tokens = sum(length for batch in batches for _, length in batch)
+        return totals
+
+    def weights(self, slot: int) -> dict[str, Tensor]:
+        """The whole weights on the leader's host, one parameter after another; every rank takes part."""
+        found = {}
+        for name, value in self._parameters.items():
+            whole = value.full_tensor().detach() if isinstance(value, DTensor) else value.detach()
+            if self.leads:
+                found[name] = whole.cpu().contiguous()
+        return found
+
+    def _state(self) -> dict[str, Tensor]:
+        state = {name: value.detach() for name, value in self._parameters.items()}
+        for part, moments in (("m", self._m), ("v", self._v)):
+            state |= {f"{part}.{name}": value for name, value in moments.items()}
+        return state
+
+    def save(self, slot: int, folder: RunFolder, record: Checkpoint | None, *, final: bool) -> None:
+        """Write a checkpoint, in shards; a final one is whole, and like that of any other run."""
+        if not final:
+            writing.save(self.ranks, folder, record, self._state())
+            return
+        weights = self.weights(slot)
+        if self.leads:
+            assert record is not None
+            checkpoints.save(folder, record, {"weights": weights})
+        self.ranks.agree(True)  # nobody leaves before it stands
+
+    def resume(self, slot: int, folder: RunFolder, saved: Saved) -> None:
+        """Read this rank's part of a checkpoint of any number of ranks."""
+        state = self._state()
+        if saved.final:
+            state = {name: value.detach() for name, value in self._parameters.items()}
+        reading.load(path_of(folder, saved.record.step), state)
+        self.alive = saved.record.divergence is None
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's part of a tensor, without a copy."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor

@@ -1,0 +1,63 @@
+"""Checkpoints of a run that lies on several ranks: torch.distributed.checkpoint, in safetensors.
+
+torch's default writer pickles; its metadata file is a pickle as well. Its safetensors writer is used instead: every rank
+writes one file with its parts of the tensors, and the place of each part stands as JSON in that file's header. There is no
+other file, so nothing that is read back can run code. A reader asks for the parts that it needs, so a checkpoint of one
+number of ranks, of ddp or fsdp, or of a single process (whose two safetensors files are parts that happen to be whole)
+loads into any other. The parameters stand under their names, the moments under ``m.<name>`` and ``v.<name>``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+
+from torch import Tensor
+from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+
+from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.storage import TEMPORARY, sha256_file, storage_errors, sync_folder, write_bytes
+from ablationlab.training.checkpoints import RECORD, make_place, path_of
+from ablationlab.training.distributed.ranks import Ranks
+from ablationlab.training.distributed.reading import quiet
+
+
+def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping[str, Tensor]) -> None:
+    """Write a checkpoint of all ranks; it appears whole under its name, or not at all. *record* is the leader's."""
+    if ranks.leads:
+        assert record is not None
+        make_place(run)
+    step = ranks.share(lambda: record.step if record is not None else None)
+    target = path_of(run, step)
+    folder = target.with_name(f"{TEMPORARY}{target.name}")
+    if ranks.leads:
+        shutil.rmtree(folder, ignore_errors=True)
+    ranks.agree(True)  # nobody writes before the leader has made room
+    with quiet(), storage_errors(target):
+        try:
+            state_dict_saver.save(
+                dict(state), storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True)
+            )
+        except CheckpointException as error:
+            raise _disk_error(error) from error
+    # Whoever wrote a file has it in the page cache: each rank hashes one of every *world* of them.
+    names = sorted(path.name for path in folder.glob("*.safetensors"))
+    mine = {name: sha256_file(folder / name) for name in names[ranks.rank :: ranks.world]}
+    files = {name: digest for found in ranks.gather(mine) for name, digest in found.items()}
+    if ranks.leads:
+        assert record is not None
+        sealed = record.model_copy(update={"files": dict(sorted(files.items()))}).sealed()
+        write_bytes(folder / RECORD, sealed.to_bytes(), of=target)
+        with storage_errors(target):
+            sync_folder(folder)
+            folder.rename(target)
+            sync_folder(target.parent)
+    ranks.agree(True)  # nobody goes on, and perhaps dies, before the checkpoint stands
+
+
+def _disk_error(error: CheckpointException) -> BaseException:
+    """The operating system's own words, where one of the ranks had trouble with the disk."""
+    causes = [cause for cause, _ in error.failures.values() if isinstance(cause, OSError)]
+    return causes[0] if causes else error
