@@ -1,10 +1,10 @@
 """What evaluating a run costs: against training it, and against the harness's own `hf` model on the same checkpoint.
 
-    python benchmarks/evaluation.py [--steps 300] [--items 500] [--rounds 10] [--sample 50]
+    python benchmarks/evaluation.py [--steps 300] [--items 500] [--rounds 10] [--part 8] [--hf 40]
 
 Training steps and slices of the evaluation are timed in turn in one process, in processor seconds of one thread, so that the
-ratio means something on a shared machine. The model is char-mini with its initial weights: the arithmetic does not depend on
-what it has learned.
+ratio means something on a shared machine. `--part n` times every n-th batch and an n-th of the validation split, and scales
+up. The model is char-mini with its initial weights: the arithmetic does not depend on what it has learned.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -22,13 +22,14 @@ import torch
 
 from ablationlab.config import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.data.corpus import load_corpus
-from ablationlab.evaluation.harness import StackLM, ask, quiet
+from ablationlab.evaluation.desk import Desk
+from ablationlab.evaluation.harness import StackLM, ask
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.scoring import Continuation, StackScorer
-from ablationlab.evaluation.tasks import Asked, resolve
-from ablationlab.evaluation.text import ScoringTokens, token_classes
+from ablationlab.evaluation.posed import Posed
+from ablationlab.evaluation.scoring import StackScorer, row_batches
+from ablationlab.evaluation.text import token_classes
 from ablationlab.evaluation.tokens import token_parts
 from ablationlab.export import gpt2_config, ours_to_gpt2
 from ablationlab.parameters import parameters
@@ -66,18 +67,6 @@ def member_of(model: ModelConfig) -> Member:
     return Member(run, "final", model, tensors, "step-00000000", "0" * 64)
 
 
-def requests_of(lm: StackLM, asked: Asked) -> list[list[Continuation]]:
-    """What the harness asks, by document."""
-    items: dict[tuple[str, int], list[Continuation]] = {}
-    for task in asked.tasks:
-        task.loaded.set_fewshot_seed(1234)
-        with quiet():
-            task.loaded.build_all_requests()
-        for request in task.loaded.instances:
-            items.setdefault((task.name, request.doc_id), []).append(lm.continuation(*request.args))
-    return list(items.values())
-
-
 def hf_of(member: Member, characters: str) -> Any:
     """The same weights as the harness's `hf` model."""
     from lm_eval.models.huggingface import HFLM
@@ -99,7 +88,10 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--items", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--sample", type=int, default=None, help="time so many items a task and scale up to --items")
+    parser.add_argument(
+        "--part", type=int, default=1, help="time one batch and one piece of text in so many, and scale up"
+    )
+    parser.add_argument("--hf", type=int, default=40, help="items a task beside the hf model; 0: leave it out")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -108,7 +100,6 @@ def main() -> None:
     device = torch.device("cpu")
     member = member_of(model)
     stack = ScoredStack.of([member], device)
-    text = ScoringTokens(corpus.tokenizer)
     trained = Stack(
         [Trained("bench", 1, 3e-4, model)],
         1,
@@ -119,42 +110,61 @@ def main() -> None:
         torch.float32,
     )
     with TemporaryDirectory() as folder:
-        question = Question(("suite",), (0, 2), "one", options.sample or options.items)
-        asked = resolve(question, corpus, model.context, Path(folder))
+        question = Question(("suite",), (0, 2), "one", options.items)
+        began = time.process_time()
+        desk = Desk(question, corpus, model.context, Path(folder))
+        posed = desk.posed()
+        building = time.process_time() - began
         scorer = StackScorer(stack)
-        lm = StackLM(scorer, text, model.context)
-        items = sorted(requests_of(lm, asked), key=lambda item: sum(len(one.context + one.tokens) for one in item))
-        part = -(-len(items) // options.rounds)  # slices of like lengths, as the batches of a whole evaluation are
+        # The batches of a whole evaluation, longest rows first in every task, and every n-th of them to be timed.
+        batches = [(task, rows) for task in posed if task.packed for rows in row_batches(task.packed.rows, "cpu", 1)]
+        chosen = batches[:: options.part]
         steps, scoring, tokens = [], [], []
-        size = -(-len(corpus.validation) // options.rounds)
+        piece = -(-len(corpus.validation) // (options.part * options.rounds))
         classes = token_classes(corpus.tokenizer)
         for number in range(options.rounds):
-            piece = corpus.validation[number * size : (number + 1) * size]
             steps.append(timed(lambda: trained.train_step(1, trained.offsets(1))))
-            scoring.append(timed(lambda mine=items[number * part : (number + 1) * part]: scorer.score(mine)))  # type: ignore[misc]
-            tokens.append(timed(lambda mine=piece: token_parts(stack, mine, classes, len(mine))))  # type: ignore[misc]
+            some = corpus.validation[number * piece : (number + 1) * piece]
+            tokens.append(timed(lambda mine=some: token_parts(stack, mine, classes, len(mine))))  # type: ignore[misc]
+            for task, rows in chosen[number :: options.rounds]:
+                scoring.append(timed(lambda task=task, rows=rows: scorer.score_rows(task.packed, [rows])))  # type: ignore[misc]
         lengths = timed(lambda: length_parts(stack, corpus.validation))
-        ask(lm, [task.loaded for task in asked.tasks], asked.manager)
-        again = timed(lambda: ask(lm, [task.loaded for task in asked.tasks], asked.manager))
+        marking = timed(lambda: mark(desk, posed[:: options.part]))
+        scored = sum(scoring) * sum(len(rows) for _, rows in batches) / sum(len(rows) for _, rows in chosen)
+        marked, read = marking * len(posed) / len(posed[:: options.part]), sum(tokens) * options.part
         training = median(steps) * options.steps
-        factor = options.items / (options.sample or options.items)
-        scored, again = sum(scoring) * factor, again * factor
-        tasks = scored + again
-        whole = tasks * (1 + CONTROLS) + sum(tokens) + lengths
+        whole = (scored + marked) * (1 + CONTROLS) + read + lengths
         print(f"training: {median(steps):.3f} s a step, {training:.0f} s a run of {options.steps} steps")
         print(
-            f"evaluation: {whole:.0f} s a run: {int(len(items) * factor)} items {scored:.0f} s, the harness around them "
-            f"{again:.0f} s, a third of that again for the control; next tokens {sum(tokens):.0f} s, length {lengths:.0f} s"
+            f"evaluation: {whole:.0f} s a run: {int(len(posed) * options.items)} items {scored:.0f} s, marking them "
+            f"{marked:.1f} s, a third of both again for the control; next tokens {read:.0f} s, length {lengths:.0f} s; "
+            f"once a process {building:.0f} s to build the tasks"
         )
         print(f"evaluation / training = {whole / training:.2f}")
-        few = [task.loaded for task in asked.tasks if task.fewshot == 0]
-        hf = hf_of(member, corpus.tokenizer.characters or "")
-        ours, theirs = [], []
-        for _ in range(2):
-            ours.append(timed(lambda: ask(StackLM(scorer, text, model.context), few, asked.manager, limit=40)))
-            theirs.append(timed(lambda: ask(hf, few, asked.manager, limit=40)))
-        count = 40 * len(few)
-        print(f"items/s through the harness: ours {count / min(ours):.0f}, hf {count / min(theirs):.0f}")
+        if options.hf:
+            beside_hf(desk, scorer, member, corpus.tokenizer.characters or "", options.hf)
+
+
+def mark(desk: Desk, tasks: Sequence[Posed]) -> None:
+    """Have the harness mark answers to tasks; any answers will do."""
+    for task in tasks:
+        assert task.packed is not None
+        desk.marked(task.name, "bench", "final", [(-float(n % 7), False) for n in range(len(task.packed.truncated_N))])
+
+
+def beside_hf(desk: Desk, scorer: StackScorer, member: Member, characters: str, limit: int) -> None:
+    """Items/s of one zero-shot pass over the suite through `simple_evaluate`, ours and the harness's `hf` model in turn."""
+    tasks = [sheet.asked.loaded for sheet in desk.sheets.values() if sheet.asked.fewshot == 0]
+    hf = hf_of(member, characters)
+    ours, theirs = [], []
+    for _ in range(2):
+        ours.append(timed(lambda: ask(StackLM(scorer, desk.text, member.model.context), tasks, desk.manager, limit)))
+        theirs.append(timed(lambda: ask(hf, tasks, desk.manager, limit)))
+    count = sum(min(limit, len(sheet.items)) for sheet in desk.sheets.values() if sheet.asked.fewshot == 0)
+    print(
+        f"items/s through simple_evaluate: ours {count / min(ours):.1f}, hf {count / min(theirs):.1f}, "
+        f"ratio {min(theirs) / min(ours):.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -137,11 +137,15 @@ class StackScorer:
         return self.score_packed(pack(items, self.stack.model.context))
 
     def score_packed(self, packed: Packed) -> Scores:
-        """Run the rows in batches of similar length, add up; the device is waited for once, at the end."""
+        """Run all rows in batches of similar length, and add up."""
+        runs = len(self.stack.fronts)
+        return self.score_rows(packed, list(row_batches(packed.rows, self.stack.device.type, runs)))
+
+    def score_rows(self, packed: Packed, batches: Sequence[NDArray[np.int64]]) -> Scores:
+        """The same of some batches of rows; the device is waited for once, at the end."""
         runs, total = len(self.stack.fronts), len(packed.truncated_N)
         sums, misses = np.zeros((runs, total)), np.zeros((runs, total), dtype=np.int64)
         first, asked = _starts(packed.rows), _starts(packed.wanted)
-        batches = list(_batches(packed.rows, self.stack.device.type, runs))
         found = [self._predict(packed, batch, first, asked) for batch in batches]
         for batch, (logp_RN, hit_RN) in zip(batches, found, strict=True):
             owners = np.concatenate([packed.owners[asked[b] : asked[b] + packed.wanted[b]] for b in batch])
@@ -201,7 +205,7 @@ def _common(sequences: Sequence[tuple[int, ...]]) -> int:
     return shortest
 
 
-def _batches(lengths: NDArray[np.int64], device: str, runs: int) -> Iterator[NDArray[np.int64]]:
+def row_batches(lengths: NDArray[np.int64], device: str, runs: int) -> Iterator[NDArray[np.int64]]:
     """Numbers of rows, longest first, so that the first batch shows whether memory suffices."""
     batch: list[int] = []
     longest = 0
