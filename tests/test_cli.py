@@ -129,6 +129,7 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
         "ablationlab.verbs_probes",
         "ablationlab.verbs_replicate",
         "ablationlab.verbs_report",
+        "ablationlab.verbs_validate",
     }
 
 

@@ -228,8 +228,8 @@ MLP = ("blocks.*.mlp.up.weight", "blocks.*.mlp.down.weight")
 
 @variant(
     "redrawn",
-    formula="E_tok + E_pos, with the MLP matrices of every block drawn again from the same distribution",
-    meaning="the baseline by another draw: exchangeable with `none`, so that every difference is chance (A/A studies)",
+    formula="E_tok + E_pos, with the MLP matrices drawn again",
+    meaning="another draw of the same init: exchangeable with `none`, so that every difference is chance (A/A studies)",
     changes=("redraw",),
     parameters=MLP,
 )
@@ -240,7 +240,7 @@ def redrawn(model: ModelConfig) -> ModelConfig:
 
 @variant(
     "redrawn-2",
-    formula="E_tok + E_pos, with the MLP matrices of every block drawn a third time",
+    formula="E_tok + E_pos, with the MLP matrices drawn a third time",
     meaning="a second such draw: with `none` and `redrawn` three exchangeable arms, one family of tests",
     changes=("redraw",),
     parameters=MLP,
