@@ -4,12 +4,13 @@ STUDY  ?= studies/embedding-norm.toml
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup setup-dev browser study test lint format types check golden clean
+.PHONY: help setup setup-dev browser study test lint format types check golden replicate-quick clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
 	@echo "make test                               set up, run the whole test suite"
 	@echo "make check                              lint, format check and types (after make test)"
+	@echo "make replicate-quick                    small versions of the replications and of the instrument's own proofs"
 
 $(VENV)/.made: Makefile
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed: make PYTHON=python3.11 ...")'
@@ -54,6 +55,14 @@ check: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# Only the first is a real replication (the pilot's model is tiny); the others show that the path works, and say so.
+replicate-quick: setup
+	$(BIN)/ablationlab replicate pilot --quick --no-report
+	$(BIN)/ablationlab replicate nanogpt --quick --no-report
+	$(BIN)/ablationlab replicate takase --quick --no-report
+	$(BIN)/ablationlab replicate lescao --quick --no-report
+	$(BIN)/ablationlab run studies/validation-quick.toml --no-report
+	$(BIN)/ablationlab validate results/validation-quick
 
 golden: setup-dev
 	$(BIN)/python tests/training/test_golden.py

@@ -90,8 +90,7 @@ def main() -> None:
 
     def written(last: int | None) -> None:
         for lines in probes.drain(last):
-            for line in lines:
-                line.to_line()
+            "".join(lines)
 
     def turn(due: tuple[str, ...]) -> None:
         nonlocal number

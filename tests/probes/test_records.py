@@ -8,9 +8,23 @@ import math
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ablationlab.errors import RecordError
-from ablationlab.probes.records import HEADER, Point, ProbeLine, Row, failures, parse, read_probes, series, to_parquet
+from ablationlab.probes.records import (
+    HEADER,
+    Point,
+    ProbeLine,
+    Row,
+    failures,
+    parse,
+    read_probes,
+    row_starts,
+    series,
+    to_parquet,
+    written_line,
+)
 from ablationlab.records import RunFolder
 
 LINES = [
@@ -74,3 +88,21 @@ def test_a_torn_last_line_is_left_out_and_any_other_damage_named(run):
 
 def test_a_run_without_probes_has_none(tmp_path):
     assert read_probes(RunFolder(tmp_path)) == []
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["mean", 'a "quoted" Ünit']),
+            st.none() | st.text(max_size=4),
+            st.none() | st.floats(0, 1),
+            st.floats(width=64),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_a_written_line_is_the_line_made_of_rows(rows):
+    line = ProbeLine(step=3, probe="residual", rows=tuple(Row(*row) for row in rows))
+    starts = [start for measure, group, at, _ in rows for start in row_starts(measure, (group,), (at,))]
+    assert written_line(3, "residual", starts, [row[3] for row in rows]) == line.to_line()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError, model_validator
@@ -65,6 +66,26 @@ def _plain(value: float | None) -> float | str | None:
     if value in (float("inf"), float("-inf")):
         return "Infinity" if value > 0 else "-Infinity"
     return float(f"{value:.{DIGITS}g}")
+
+
+@lru_cache(maxsize=1024)
+def row_starts(measure: str, groups: tuple[str | None, ...], at: tuple[float | None, ...]) -> tuple[str, ...]:
+    """Rows of one reading as JSON, up to their values: the same at every look, so written once."""
+    return tuple(
+        json.dumps([measure, group, _plain(place)], ensure_ascii=False, separators=(",", ":"))[:-1] + ","
+        for group, place in zip(groups, at, strict=True)
+    )
+
+
+def written_line(step: int, probe: str, starts: Sequence[str], values: Sequence[float]) -> str:
+    """What `ProbeLine.to_line` gives, without making its rows first: a look at a stack is many thousand numbers."""
+    rows = ",".join([f"{start}{_written(value)}]" for start, value in zip(starts, values, strict=True)])
+    return f'{{"step":{step},"probe":{json.dumps(probe, ensure_ascii=False)},"rows":[{rows}]}}\n'
+
+
+def _written(value: float) -> str:
+    # x - x is 0 for numbers alone: NaN and the infinities give NaN.
+    return repr(float(f"{value:.{DIGITS}g}")) if value - value == 0 else json.dumps(_plain(value))
 
 
 def parse(data: bytes, source: str) -> Iterator[ProbeLine]:

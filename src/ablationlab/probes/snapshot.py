@@ -61,12 +61,16 @@ class Reading:
         return table if self.then is None else self.then(table)
 
     @property
-    def labels(self) -> list[tuple[str | None, float | None]]:
-        """(group, at) of each of the N columns; a single one goes with all of the other."""
+    def columns(self) -> tuple[tuple[str | None, ...], tuple[float | None, ...]]:
+        """Group and at of the N columns; a single one goes with all of the other."""
         count = max(len(self.groups), len(self.at))
-        groups = list(self.groups) if len(self.groups) == count else list(self.groups) * count
-        at = list(self.at) if len(self.at) == count else list(self.at) * count
-        return list(zip(groups, at, strict=True))
+        groups = tuple(self.groups) if len(self.groups) == count else tuple(self.groups) * count
+        return groups, tuple(self.at) if len(self.at) == count else tuple(self.at) * count
+
+    @property
+    def labels(self) -> list[tuple[str | None, float | None]]:
+        """(group, at) of each of the N columns."""
+        return list(zip(*self.columns, strict=True))
 
 
 @dataclass(frozen=True)

@@ -317,7 +317,7 @@ class StackTrainer:
                 run.log.append(lines)
         for run, probed in zip(self.runs, self.probes.drain(pending[-1].steps[-1]), strict=True):
             if run.probe_log is not None and probed:
-                run.probe_log.write("".join(line.to_line() for line in probed))
+                run.probe_log.write("".join(probed))
         losses, norms, *_ = values[-1]
         note = f"early warning: {'; '.join(warnings)}" if warnings else ""
         self._report(rows[-1][0].steps[-1], losses, norms, note)

@@ -19,7 +19,7 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.probes.catalog import PROBES, is_due
 from ablationlab.probes.feed import Feed
 from ablationlab.probes.measure import MEASUREMENTS
-from ablationlab.probes.records import HEADER, ProbeLine, Row, failures, parse
+from ablationlab.probes.records import HEADER, ProbeLine, failures, parse, row_starts, written_line
 from ablationlab.probes.snapshot import Reading, Snapshot
 from ablationlab.probes.vocabulary import Vocabulary
 from ablationlab.records import Checkpoint, RunFolder
@@ -155,11 +155,11 @@ class StackProbes:
         text = f"{type(error).__name__}: {error}"[:_LONGEST_ERROR]
         return text, f"probe {name} failed at step {step} and is off from here on: {text}"
 
-    def drain(self, last: int | None = None) -> list[list[ProbeLine]]:
+    def drain(self, last: int | None = None) -> list[list[str]]:
         """Lines of every member since the last time, up to step *last*; waits for those steps alone."""
         ready = [one for one in self._pending if last is None or one.step <= last]
         self._pending = self._pending[len(ready) :]
-        found: list[list[ProbeLine]] = [[] for _ in self.stack.members]
+        found: list[list[str]] = [[] for _ in self.stack.members]
         for measured in ready:
             alive, failure = measured.alive.get().tolist(), measured.error
             tables: list[list[list[float]]] = []
@@ -173,14 +173,17 @@ class StackProbes:
             for slot, lines in enumerate(found):
                 if not alive[slot]:
                     continue
-                rows = tuple(
-                    Row(reading.measure, group, at, value)
-                    for reading, table in zip(measured.readings, tables, strict=False)
-                    if reading.has_R is None or reading.has_R[slot]
-                    for (group, at), value in zip(reading.labels, table[slot], strict=True)
-                )
-                if rows or failure is not None:
-                    lines.append(ProbeLine(step=measured.step, probe=measured.probe, rows=rows, error=failure))
+                if failure is not None:
+                    lines.append(ProbeLine(step=measured.step, probe=measured.probe, error=failure).to_line())
+                    continue
+                starts: list[str] = []
+                numbers: list[float] = []
+                for reading, table in zip(measured.readings, tables, strict=True):
+                    if reading.has_R is None or reading.has_R[slot]:
+                        starts += row_starts(reading.measure, *reading.columns)
+                        numbers += table[slot]
+                if numbers:
+                    lines.append(written_line(measured.step, measured.probe, starts, numbers))
         return found
 
     def open_log(self, folder: RunFolder, checkpoint: Checkpoint | None) -> AppendLog | None:
