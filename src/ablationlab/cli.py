@@ -199,7 +199,7 @@ def run(
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.pipeline import check_executor, checked_drift, hired, train
+    from ablationlab.pipeline import check_executor, checked_drift, hired, ranks_of, train
     from ablationlab.progress import display_for
     from ablationlab.status import check_ledger, run_statuses
     from ablationlab.tables import precisions, results_table
@@ -207,17 +207,8 @@ def run(
     console = make_console()
     check_executor(executor, address)
     resolved, results = _open(study, out, set_)
-    if executor == "torchrun":
-        from ablationlab.executors.torchrun import check
-        from ablationlab.pipeline import ranks_here
-
-        nproc = ranks_here() if nproc is None else nproc
-        check(resolved, nproc)
-    elif nproc is not None:
-        raise AblationLabError(
-            f"--nproc {nproc} belongs to --executor torchrun; --workers is what --executor local takes"
-        )
-    sealed, corpus = _seal(resolved, results, device, nproc if executor == "torchrun" else _positive(workers))
+    nproc = ranks_of(resolved, executor, nproc)
+    sealed, corpus = _seal(resolved, results, device, _positive(workers) if nproc is None else nproc)
     before = run_statuses(sealed, results)
     waiting = [status for status in before if status.result is None]
     drift = checked_drift(sealed, corpus, device, accept=accept_drift or not waiting)

@@ -34,6 +34,7 @@ def run(
     accept_drift: bool = False,
     executor: Executor = "local",
     address: str | None = None,
+    nproc: int | None = None,
 ) -> Results:
     """Run a study to its verdict and give its results; what is done already is not done again.
 
@@ -41,7 +42,8 @@ def run(
     ``--set`` takes them, for a study file. The steps, the records and the verdict are those of ``ablationlab run``. In a
     script, guard the call with ``if __name__ == "__main__":`` or give ``workers=1``, since several workers are spawned
     processes. An interrupt stops at a step boundary; the same call goes on from there. *executor* "ray" trains on a Ray
-    cluster: the one at *address*, the one that is connected already, or one started for this call.
+    cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
+    run over *nproc* processes.
     """
     from ablationlab.plan import default_folder
     from ablationlab.progress import display_for
@@ -54,7 +56,8 @@ def run(
     check_executor(executor, address)
     resolved = as_study(study, overrides)
     results = ResultsFolder(Path(out) if out is not None else default_folder(resolved))
-    plan, corpus = seal(resolved, results, device, workers)
+    nproc = ranks_of(resolved, executor, nproc)
+    plan, corpus = seal(resolved, results, device, workers if nproc is None else nproc)
     before = run_statuses(plan, results)
     drift = checked_drift(plan, corpus, device, accept=accept_drift or all(one.result is not None for one in before))
     clerks = None
@@ -64,7 +67,7 @@ def run(
             hired(resolved, plan, results, corpus, workers) as clerks,
             display_for(make_console(), plan, done_steps) as display,
         ):
-            where: dict[str, Any] = {"executor": executor, "address": address}
+            where: dict[str, Any] = {"executor": executor, "address": address, "nproc": nproc}
             if not train(resolved, plan, results, workers, drift, accept_drift, display.hear, **where):
                 raise KeyboardInterrupt(
                     "stopped at a step boundary, with a checkpoint; the same call goes on from there"
@@ -150,15 +153,26 @@ def train(
     if executor == "torchrun":
         from ablationlab.executors import torchrun
 
-        return torchrun.execute(job, nproc or ranks_here(), listen)
+        assert nproc is not None
+        return torchrun.execute(job, nproc, listen)
     return execute(job, crew(plan, workers), listen)
 
 
-def ranks_here() -> int:
-    """Processes of one big run on this machine, unless the user says how many: one a GPU."""
+def ranks_of(study: Study, executor: Executor, nproc: int | None) -> int | None:
+    """Processes of one run under torchrun, as asked or one a GPU, checked before anything is sealed; None for the others."""
+    if executor != "torchrun":
+        if nproc is not None:
+            raise AblationLabError(
+                f"--nproc {nproc} belongs to --executor torchrun; --workers is what --executor local takes"
+            )
+        return None
     import torch
 
-    return max(1, torch.cuda.device_count())
+    from ablationlab.executors.torchrun import check
+
+    ranks = max(1, torch.cuda.device_count()) if nproc is None else nproc
+    check(study, ranks)
+    return ranks
 
 
 @contextmanager

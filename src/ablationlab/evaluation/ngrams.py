@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 NAMES = ("unigram", "bigram", "trigram")
 _ROUNDS = 30
 _HELD_OUT = 200_000
-#: Tokens that are counted, at most: the last ones.
+#: Tokens that are counted, at most; of a mixture the first of each component (`data.tokens.sample`).
 MOST = 5_000_000
 
 

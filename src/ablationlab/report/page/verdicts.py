@@ -278,8 +278,19 @@ def mini(comparison: ComparisonPart) -> Mini | None:
         zero_label=f"0 ± {effect:g}" if effect else "0",
         zero_words=", the smallest effect that matters" if effect else "",
         value=f"{mean} {unit}".strip(),
-        apart=abs(place(comparison.delta) - place(0.0)) > 300,
+        apart=_apart(place(0.0), 340.0 if effect else 30.0, place(comparison.delta), 200.0),
     )
+
+
+def _apart(first: float, its_width: float, second: float, second_width: float) -> bool:
+    """Whether two labels leave each other room; a width is about what its text takes of the view at a usual size."""
+
+    def span(place: float, width: float) -> tuple[float, float]:
+        shift = {"start": 0.0, "middle": 0.5, "end": 1.0}[Mini.side(place)]
+        return place - shift * width, place + (1 - shift) * width
+
+    (a, b), (c, d) = span(first, its_width), span(second, second_width)
+    return b < c or d < a
 
 
 STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
