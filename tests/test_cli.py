@@ -125,6 +125,7 @@ def test_importing_the_command_line_does_not_import_the_rooms_behind_it():
         "ablationlab.errors",
         "ablationlab.terminal",
         "ablationlab.verbs_analysis",
+        "ablationlab.verbs_data",
         "ablationlab.verbs_evaluate",
         "ablationlab.verbs_probes",
         "ablationlab.verbs_replicate",
@@ -233,7 +234,7 @@ def test_a_wrong_set_is_refused_with_the_nearest_key(cli, study_file):
         (["plan", "STUDY", "--workers", "0"], "--workers 0: at least one process is needed"),
         (
             ["data", "fetch", "tiny-shakespear"],
-            "unknown corpus 'tiny-shakespear'; known: tiny-shakespeare; did you mean",
+            "unknown corpus 'tiny-shakespear'; known: tiny-shakespeare, state-of-the-union, wikitext-2, enwik8, enwik8-text; did you mean",
         ),
         (["export", "no-such-run", "target"], "no-such-run: no such run folder"),
     ],
