@@ -234,7 +234,7 @@ def test_a_wrong_set_is_refused_with_the_nearest_key(cli, study_file):
         (["plan", "STUDY", "--workers", "0"], "--workers 0: at least one process is needed"),
         (
             ["data", "fetch", "tiny-shakespear"],
-            "unknown corpus 'tiny-shakespear'; known: tiny-shakespeare, state-of-the-union, wikitext-2, enwik8, enwik8-text; did you mean",
+            "enwik8-text; did you mean 'tiny-shakespeare'?",
         ),
         (["export", "no-such-run", "target"], "no-such-run: no such run folder"),
     ],
