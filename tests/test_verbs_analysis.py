@@ -161,3 +161,16 @@ def test_the_command_line_starts_without_the_statistics():
 
     script = "import sys, ablationlab.cli; sys.exit(any(m in sys.modules for m in ('scipy', 'statsmodels', 'numpy')))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_many_exploratory_comparisons_are_counted_and_listed_on_request(monkeypatch, cli, tmp_path):
+    from analysis.builder import build
+
+    build(tmp_path / "made")
+    listed = cli("analyze", tmp_path / "made")[1]
+    assert "more exploratory comparisons" not in listed
+    monkeypatch.setattr("ablationlab.tables_analysis.MOST_EXPLORATORY", 1)
+    folded, unfolded = cli("analyze", tmp_path / "made")[1], cli("analyze", tmp_path / "made", "--all")[1]
+    assert "more exploratory comparisons: --all shows them" in folded
+    assert "perplexity" not in folded
+    assert "perplexity" in unfolded

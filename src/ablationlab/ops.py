@@ -242,6 +242,7 @@ class _HeadLoss(torch.autograd.Function):
             torch.bmm(logits, padded, out=dy[:, part])
             share = torch.bmm(logits.transpose(1, 2), y[:, part])[:, :vocabulary].float()
             dhead = share if dhead is None else dhead.add_(share)
+            del logits, flat, share  # or two pieces would live at once
         ctx.save_for_backward(dy, dhead)  # type: ignore[arg-type]
         ctx.dtype = head.dtype  # type: ignore[attr-defined]
         return nll.mean(dim=1)

@@ -24,6 +24,8 @@ from ablationlab.verdict.words import amount, name_of, number, share
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
 _WIDE = 150
+#: Exploratory comparisons that are listed unasked.
+MOST_EXPLORATORY = 40
 
 
 def analysis_view(
@@ -40,8 +42,13 @@ def analysis_view(
         title = _title(analysis, registered)
         yield _comparisons(analysis, title, registered, everything, wide)
         yield ""
+    shown = others if everything or len(others) <= MOST_EXPLORATORY else _first(analysis, others)
+    if shown:
+        yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything, wide)
+    if len(shown) < len(others):
+        left = len(others) - len(shown)
+        yield Text(f"{left} more exploratory comparisons: --all shows them; analysis.json and statistics.md have them.")
     if others:
-        yield _comparisons(analysis, "Exploratory comparisons (not registered)", others, everything, wide)
         yield ""
     yield _legend(analysis)
     if analysis.stability is not None:
@@ -66,6 +73,11 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
         found = [f"{k} {h.status}. {h.statement} Because: {h.why}." for k, h in verdict.hypotheses.items()]
         yield _lines("Hypotheses", found)
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
+
+
+def _first(analysis: Analysis, others: Sequence[ComparisonPart]) -> list[ComparisonPart]:
+    """Of many: what is asked of the metric that decides, wherever it was not registered."""
+    return [one for one in others if one.metric == analysis.primary and one.task is None]
 
 
 def _title(analysis: Analysis, found: Sequence[ComparisonPart]) -> str:

@@ -37,7 +37,7 @@ def analyze(
         Path | None, Parameter(help="The study file as it is now: where it differs from the sealed one is reported.")
     ] = None,
     out: Annotated[Path | None, Parameter(help="Where analysis.json and verdict.json go. Default: RESULTS.")] = None,
-    all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every caveat and role.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
     baseline: Annotated[str | None, Parameter(help="CSV: the variant that the others are compared with.")] = None,
     primary: Annotated[str | None, Parameter(help="CSV: the metric that decides.")] = None,
     lower: Annotated[Names, Parameter(help="CSV: a metric that is better lower; may be repeated.")] = (),

@@ -136,6 +136,11 @@ def test_rolling_and_greedy_generation_are_those_of_hf(lms):
         stop = made[-2:]
         short = [request("generate_until", (prompt, {"until": [stop], "max_gen_toks": 12}))]
         assert ours.generate_until(short)[0] == made[: made.index(stop)]
+    several = [
+        request("generate_until", (prompt, {"until": ["zzzz"], "max_gen_toks": most}))
+        for prompt, most in (("The king said:", 9), ("0", 3), ("It was a dark night, and", 12))
+    ]
+    assert ours.generate_until(several) == [ours.generate_until([one])[0] for one in several]
 
 
 def test_reserved_items_are_never_scored(loaded):

@@ -26,6 +26,8 @@ from ablationlab.training.device import choose_device, prepare
 #: Sets of weights that are scored together on a GPU. A constant, so that a study that grows keeps its scores; five seeds of
 #: three variants and the baseline's halfway weights fill two such stacks.
 WIDTH = 10
+#: Parameters of one such stack, at most: 4 GB of weights.
+MOST_PARAMETERS = 1_000_000_000
 Report = Callable[[str], None]
 #: Stacks whose weights are held in memory at once.
 STACKS = 2
@@ -56,8 +58,14 @@ def workshop(job: Job) -> Workshop:
     execution = Execution(device=job.device, device_name=name, precision="fp32", stack_width=1, threads=1)
     device = prepare(execution)
     corpus = _corpus(plan)
-    width = WIDTH if job.device == "cuda" else 1
+    width = _width(plan) if job.device == "cuda" else 1
     return Workshop(results, plan.plan_hash, corpus, job.question, how_part(job.device, name, width), device, width)
+
+
+def _width(plan: Plan) -> int:
+    """Sets of weights that are scored together on a GPU: fewer of large models, for all of them are there in fp32."""
+    largest = max(run.budget.parameters for run in plan.runs)
+    return max(1, min(WIDTH, MOST_PARAMETERS // largest))
 
 
 def _corpus(plan: Plan) -> TokenizedCorpus:

@@ -12,7 +12,8 @@ import io
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -36,6 +37,8 @@ from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, StackSc
 from ablationlab.evaluation.text import ScoringTokens
 
 MAX_GENERATED = 64
+# Texts that are written on in one pass.
+GENERATED_TOGETHER = 32
 # Seeds of a harness run: its own defaults.
 PYTHON_SEED, NUMPY_SEED, FEWSHOT_SEED = 0, 1234, 1234
 
@@ -126,39 +129,57 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         """Greedy continuations, up to the first stop text or the most tokens allowed; the window slides past the context."""
         if not isinstance(self.scorer, StackScorer):
             raise DataError("n-gram models do not generate")
-        order = sorted(range(len(requests)), key=lambda number: len(requests[number].args[0]))
-        answers = [""] * len(requests)
-        for number in order:
-            context, options = requests[number].args
-            if options.get("do_sample") or float(options.get("temperature") or 0.0) > 0.0:
-                raise DataError("this adapter decodes greedily; the task asks for sampling")
-            until = options.get("until") or []
-            stops = [until] if isinstance(until, str) else list(until)
-            most = int(options.get("max_gen_toks") or options.get("max_tokens") or MAX_GENERATED)
-            answers[number] = self._generated(self.scorer.stack, context, stops, most)
-        return answers
+        written = [self._written(*request.args) for request in requests]
+        order = sorted(written, key=lambda one: len(one.ids))
+        for start in range(0, len(order), GENERATED_TOGETHER):
+            self._generate(self.scorer.stack, order[start : start + GENERATED_TOGETHER])
+        return [one.answer for one in written]
 
-    def _generated(self, stack: ScoredStack, context: str, stops: Sequence[str], most: int) -> str:
-        ids = self.tok_encode(context) or [self.eot_token_id]
-        made: list[int] = []
-        while len(made) < most:
-            ids.append(_greedy(stack, ids[-self.context :], self.current))
-            made.append(ids[-1])
-            text = self.text.decode(made)
-            found = [text.index(stop) for stop in stops if stop and stop in text]
-            if found:
-                return text[: min(found)]
-        return self.text.decode(made)
+    def _written(self, context: str, options: Mapping[str, Any]) -> _Written:
+        if options.get("do_sample") or float(options.get("temperature") or 0.0) > 0.0:
+            raise DataError("this adapter decodes greedily; the task asks for sampling")
+        until = options.get("until") or []
+        stops = [until] if isinstance(until, str) else list(until)
+        most = int(options.get("max_gen_toks") or options.get("max_tokens") or MAX_GENERATED)
+        return _Written(self.tok_encode(context) or [self.eot_token_id], [stop for stop in stops if stop], most)
+
+    def _generate(self, stack: ScoredStack, batch: Sequence[_Written]) -> None:
+        """Write on, all of them a token at a time, until each has met a stop text or its end."""
+        while living := [one for one in batch if not one.done]:
+            tokens = _greedy(stack, [one.ids[-self.context :] for one in living], self.current)
+            for one, token in zip(living, tokens, strict=True):
+                one.ids.append(token)
+                one.made.append(token)
+                one.answer = self.text.decode(one.made)
+                found = [one.answer.index(stop) for stop in one.stops if stop in one.answer]
+                one.done = bool(found) or len(one.made) >= one.most
+                one.answer = one.answer[: min(found)] if found else one.answer
 
 
-def _greedy(stack: ScoredStack, ids: list[int], member: int) -> int:
-    """The most probable next token of one member."""
-    tokens = torch.tensor([ids], device=stack.device)
-    positions = torch.arange(len(ids), device=stack.device)[None]
+@dataclass
+class _Written:
+    """A text that is being written on."""
+
+    ids: list[int]
+    stops: list[str]
+    most: int
+    made: list[int] = field(default_factory=list)
+    answer: str = ""
+    done: bool = False
+
+
+def _greedy(stack: ScoredStack, rows: Sequence[Sequence[int]], member: int) -> list[int]:
+    """The most probable next token of one member after each row; short rows are filled up behind, where nothing looks."""
+    longest = max(map(len, rows))
+    tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=stack.device)
+    positions = torch.arange(longest, device=stack.device).expand(len(rows), -1)
     own = {name: value[member : member + 1] for name, value in stack.params.items()}
     mask = packed_mask(torch.zeros_like(tokens))
     x = packed_hidden(own, tokens, positions, mask, stack.model, stack.fronts[member : member + 1])
-    return int(head(own, x[:, 0, -1:], stack.model)[0, 0].argmax())
+    ends = torch.tensor([len(row) - 1 for row in rows], device=stack.device)
+    last = x[:, torch.arange(len(rows), device=stack.device), ends]
+    chosen: list[int] = head(own, last, stack.model)[0].argmax(dim=-1).tolist()
+    return chosen
 
 
 def ask(lm: StackLM, tasks: Sequence[Any], manager: Any, limit: int | None = None) -> dict[str, Any]:
