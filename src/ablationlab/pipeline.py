@@ -35,6 +35,7 @@ def run(
     executor: Executor = "local",
     address: str | None = None,
     nproc: int | None = None,
+    report: bool = False,
 ) -> Results:
     """Run a study to its verdict and give its results; what is done already is not done again.
 
@@ -43,7 +44,7 @@ def run(
     script, guard the call with ``if __name__ == "__main__":`` or give ``workers=1``, since several workers are spawned
     processes. An interrupt stops at a step boundary; the same call goes on from there. *executor* "ray" trains on a Ray
     cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
-    run over *nproc* processes.
+    run over *nproc* processes. With *report*, page, figures, tables and paper are written too, as the command does.
     """
     from ablationlab.plan import default_folder
     from ablationlab.progress import display_for
@@ -75,6 +76,10 @@ def run(
     check_ledger(plan, results)
     evaluate(resolved, results, device, workers, clerks)
     conclude(results.path)
+    if report:
+        from ablationlab.report.make import make_report
+
+        make_report(results.path)
     return load_results(results.path)
 
 
