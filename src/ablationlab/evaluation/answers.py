@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,20 +13,13 @@ from numpy.typing import NDArray
 from ablationlab.errors import DataError
 from ablationlab.evaluation.calibration import choice_calibration, softmax
 from ablationlab.evaluation.files import SCHEMA
+from ablationlab.evaluation.posed import Answers
 from ablationlab.evaluation.sheets import Marked, Sheet
 from ablationlab.evaluation_records import TaskResult, Weights
 
 #: What counts as right or wrong where a task offers no choices, the first that it reports.
 _RIGHT = ("acc", "exact_match")
 Columns = dict[str, Any]
-
-
-@dataclass(frozen=True, eq=False)
-class Answers:
-    """One task answered by one set of weights."""
-
-    result: TaskResult
-    rows: pa.Table
 
 
 def answers_of(sheet: Sheet, marked: Marked, run: str, weights: Weights) -> Answers:

@@ -23,12 +23,11 @@ from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.errors import PlanError, RunFailure
 from ablationlab.evaluation import benchmarks, suite
 from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.posed import Posed
+from ablationlab.evaluation.posed import Answers, Posed
 from ablationlab.evaluation.tasks import expanded
 from ablationlab.evaluation_records import SuiteTask, Weights
 
 if TYPE_CHECKING:
-    from ablationlab.evaluation.answers import Answers
     from ablationlab.evaluation.desk import Desk
 
 
@@ -130,11 +129,14 @@ class Clerks:
     def close(self) -> None:
         """Send everyone home, whatever they are doing."""
         busy = any(not future.done() for future in self._given)
-        for pool in self._pools:
-            for process in list((pool._processes or {}).values()) if busy else ():
+        for pool in self._pools if busy else ():
+            for process in list((pool._processes or {}).values()):
                 process.kill()
-            pool.shutdown(wait=busy, cancel_futures=True)  # the idle leave by themselves
-        self._pools.clear()
+        leaving = threading.Thread(target=_send_home, args=(self._pools, busy))
+        leaving.start()
+        if busy:  # the idle leave by themselves, while we go on
+            leaving.join()
+        self._pools = []
         self._whose.clear()
 
     def _give(self, pool: ProcessPoolExecutor, work: Any, *args: Any) -> Future[Any]:
@@ -152,6 +154,11 @@ def divided(question: Question) -> tuple[list[Question], Question | None]:
         else:
             rest.append(name)
     return parts, replace(question, tasks=tuple(rest)) if rest else None
+
+
+def _send_home(pools: Sequence[ProcessPoolExecutor], wait: bool) -> None:
+    for pool in pools:
+        pool.shutdown(wait=wait, cancel_futures=True)
 
 
 def _result(future: Future[Any]) -> Any:

@@ -13,11 +13,11 @@ from typing import Any
 
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.tokens import sample
-from ablationlab.evaluation.answers import Answers, answers_of
+from ablationlab.evaluation.answers import answers_of
 from ablationlab.evaluation.harness import StackLM
 from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.ngrams import MOST, NgramScorer
-from ablationlab.evaluation.posed import Posed
+from ablationlab.evaluation.posed import Answers, Posed
 from ablationlab.evaluation.sheets import Sheet
 from ablationlab.evaluation.tasks import resolve
 from ablationlab.evaluation.text import ScoringTokens

@@ -42,9 +42,10 @@ def packed_hidden(
     """x_RBTD before the output head, in fp32, of every run of a stack on the same rows."""
     runs = len(fronts)
     x = _embed(params, tokens_BT.expand(runs, -1, -1), positions_BT, fronts)
+    bias = _added(mask_BTT, runs)
     for i in range(model.layers):
         block = f"blocks.{i}"
-        x = x + _attention(params, layer_norm(params, f"{block}.norm1", x, model), block, model, mask_BTT)
+        x = x + _attention(params, layer_norm(params, f"{block}.norm1", x, model), block, model, bias)
         y = layer_norm(params, f"{block}.norm2", x, model)
         x = add(x, *mlp(params, y, block, model, torch.float32, None))
     return layer_norm(params, "final_norm", x, model) if model.final_norm else x
@@ -63,11 +64,16 @@ def _embed(params: Parameters, tokens_RBT: Tensor, positions_BT: Tensor, fronts:
     return front_ends(params, tok, pos, fronts)
 
 
-def _attention(params: Parameters, x: Tensor, block: str, model: ModelConfig, mask_BTT: Tensor) -> Tensor:
+def _added(mask_BTT: Tensor, runs: int) -> Tensor:
+    """What is added to the scores, 0 or minus infinity, of every row of every run: made once for all layers."""
+    added = torch.zeros(mask_BTT.shape, device=mask_BTT.device).masked_fill_(~mask_BTT, float("-inf"))
+    return added.expand(runs, -1, -1, -1).flatten(0, 1)[:, None]
+
+
+def _attention(params: Parameters, x: Tensor, block: str, model: ModelConfig, bias: Tensor) -> Tensor:
     R, B, T, D = x.shape
     qkv = linear(x, params[f"{block}.attn.qkv.weight"], params.get(f"{block}.attn.qkv.bias"), torch.float32)
     q, k, v = qkv.view(R * B, T, 3, model.heads, D // model.heads).permute(2, 0, 3, 1, 4)
-    mask = mask_BTT.expand(R, B, T, T).reshape(R * B, 1, T, T)
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
     y = y.transpose(1, 2).reshape(R, B, T, D)
     return linear(y, params[f"{block}.attn.out.weight"], params.get(f"{block}.attn.out.bias"), torch.float32)

@@ -1,17 +1,24 @@
-"""A task as those who ask it need it: its key, and its requests as packed tokens. No harness, no text."""
+"""A task as those who ask it need it: its key, its requests as packed tokens, the marked answers. No harness, no text."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from ablationlab.evaluation.scoring import Packed
-from ablationlab.evaluation_records import SuiteTask, TaskKey, Weights
+from ablationlab.evaluation_records import SuiteTask, TaskKey, TaskResult, Weights
 
-if TYPE_CHECKING:
-    from ablationlab.evaluation.answers import Answers
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """One task answered by one set of weights. Here, so that those who only receive it do not load the harness."""
+
+    result: TaskResult
+    rows: pa.Table
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.packed import head, packed_hidden, packed_mask
+from ablationlab.evaluation.transfer import mark, to_device, to_host
 
 # Tokens per forward pass of the whole stack. A constant, so that the shape of the arithmetic never depends on the machine.
 TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}
@@ -138,23 +139,34 @@ class StackScorer:
 
     def score_packed(self, packed: Packed) -> Scores:
         """Run all rows in batches of similar length, and add up."""
-        runs = len(self.stack.fronts)
-        return self.score_rows(packed, list(row_batches(packed.rows, self.stack.device.type, runs)))
+        return self.begin(packed)()
 
-    def score_rows(self, packed: Packed, batches: Sequence[NDArray[np.int64]]) -> Scores:
-        """The same of some batches of rows; the device is waited for once, at the end."""
-        runs, total = len(self.stack.fronts), len(packed.truncated_N)
-        sums, misses = np.zeros((runs, total)), np.zeros((runs, total), dtype=np.int64)
+    def begin(self, packed: Packed) -> Callable[[], Scores]:
+        """Queue all of it on the device; the call that is returned waits for it and adds up."""
+        runs = len(self.stack.fronts)
+        return self.begin_rows(packed, list(row_batches(packed.rows, self.stack.device.type, runs)))
+
+    def begin_rows(self, packed: Packed, batches: Sequence[NDArray[np.int64]]) -> Callable[[], Scores]:
+        """The same of some batches of rows."""
         first, asked = _starts(packed.rows), _starts(packed.wanted)
         found = [self._predict(packed, batch, first, asked) for batch in batches]
-        for batch, (logp_RN, hit_RN) in zip(batches, found, strict=True):
-            owners = np.concatenate([packed.owners[asked[b] : asked[b] + packed.wanted[b]] for b in batch])
-            logp, hit = logp_RN.double().cpu().numpy(), hit_RN.cpu().numpy()
-            for run in range(len(self.stack.members)):
-                sums[run] += np.bincount(owners, weights=logp[run], minlength=total)
-                misses[run] += np.bincount(owners, weights=~hit[run], minlength=total).astype(np.int64)
-        kept = len(self.stack.members)
-        return Scores(sums[:kept], misses[:kept] == 0, packed.truncated_N)
+        logp_RN = to_host(torch.cat([logp for logp, _ in found], dim=1))
+        hit_RN = to_host(torch.cat([hit for _, hit in found], dim=1))
+        ready = mark(self.stack.device)
+        spans = [slice(asked[b], asked[b] + packed.wanted[b]) for batch in batches for b in batch]
+        owners = np.concatenate([packed.owners[span] for span in spans])
+
+        def finish() -> Scores:
+            ready()
+            kept, total = len(self.stack.members), len(packed.truncated_N)
+            sums, misses = np.zeros((kept, total)), np.zeros((kept, total), dtype=np.int64)
+            for run in range(kept):
+                logp, hit = logp_RN[run].double().numpy(), hit_RN[run].numpy()
+                sums[run] = np.bincount(owners, weights=logp, minlength=total)
+                misses[run] = np.bincount(owners[~hit], minlength=total)
+            return Scores(sums, misses == 0, packed.truncated_N)
+
+        return finish
 
     def _predict(
         self, packed: Packed, batch: NDArray[np.int64], first: NDArray[np.int64], asked: NDArray[np.int64]
@@ -172,8 +184,8 @@ class StackScorer:
         chosen = [slice(asked[b], asked[b] + packed.wanted[b]) for b in batch]
         flat = np.concatenate([packed.places[span] + place * length for place, span in enumerate(chosen)])
         wanted = np.concatenate([packed.targets[span] for span in chosen]).astype(np.int64)
-        tokens, positions, segments = torch.from_numpy(ids).to(device)
-        at, targets = torch.from_numpy(flat.astype(np.int64)).to(device), torch.from_numpy(wanted).to(device)
+        tokens, positions, segments = to_device(ids, device)
+        at, targets = to_device(np.stack([flat, wanted]), device)
         params, model = self.stack.params, self.stack.model
         hidden = packed_hidden(params, tokens, positions, packed_mask(segments), model, self.stack.fronts)
         pieces = []

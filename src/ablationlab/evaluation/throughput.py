@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -18,13 +17,15 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ablationlab.config import ModelConfig
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation_records import ThroughputPart
 from ablationlab.model import forward
-from ablationlab.ops import loss_R
+from ablationlab.ops import compiling, loss_R
 from ablationlab.storage import content_hash
 
-BATCH = 4
+CPU_BATCH = 4  # samples
+GPU_TOKENS = 4096
 ROUNDS = 5
 
 
@@ -62,18 +63,43 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive -= size
 
 
-@dataclass(frozen=True, eq=False)
-class _Timed:
-    """One run, ready to be timed."""
+class _Place:
+    """Where runs of one kind of model take turns to be timed: their weights are copied in, outside of what is timed.
 
-    stack: ScoredStack
-    tokens: Tensor
+    On a GPU both passes are recorded as graphs and replayed, as training itself does: so the device is timed, and not how
+    fast Python can call it.
+    """
 
-    def infer(self) -> None:
+    def __init__(self, member: Member, device: torch.device, pool: Any) -> None:
+        self.stack, self.batch = ScoredStack.of([member], device), batch_of(member.model, device)
+        model = member.model
+        assert model.vocabulary is not None
+        drawn = np.random.default_rng(0).integers(0, model.vocabulary, (1, self.batch, model.context + 1))
+        self.tokens = torch.from_numpy(drawn).to(device)
+        self.infer, self.train = self._infer, self._train
+        if device.type == "cuda":
+            with compiling():
+                self._train()
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self.bytes = (_peak(self._infer), _peak(self._train))
+            torch.cuda.current_stream().wait_stream(side)
+            self.infer, self.train = recorded(self._infer, pool), recorded(self._train, pool)
+        else:
+            self.bytes = (_peak(self._infer), _peak(self._train))
+
+    def take(self, member: Member) -> None:
+        """The next one's weights."""
+        for name, value in self.stack.params.items():
+            if name in member.tensors:
+                value[0].copy_(member.tensors[name])
+
+    def _infer(self) -> None:
         with torch.no_grad():
             forward(self.stack.params, self.tokens[..., :-1], self.stack.model, self.stack.fronts)
 
-    def train(self) -> None:
+    def _train(self) -> None:
         """Forward, loss and gradient, which is all of a step that a variant's front end can change."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.stack.params.items()}
         logits = forward(leaves, self.tokens[..., :-1], self.stack.model, self.stack.fronts)
@@ -81,47 +107,53 @@ class _Timed:
         torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
 
 
+def batch_of(model: ModelConfig, device: torch.device) -> int:
+    """Samples that are timed at once: enough for a GPU to be busy, few enough for a large model to fit."""
+    return CPU_BATCH if device.type == "cpu" else max(1, GPU_TOKENS // model.context)
+
+
+def recorded(work: Callable[[], None], pool: Any) -> Callable[[], None]:
+    """A pass as a CUDA graph; graphs that are never replayed at the same time may share their memory."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        work()
+    return graph.replay
+
+
 def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputPart]:
     """Speed and memory of every run; the order of the runs turns from round to round."""
-    rng = np.random.default_rng(0)
-    ready = []
-    for member in members:
-        model = member.model
-        assert model.vocabulary is not None
-        tokens = torch.from_numpy(rng.integers(0, model.vocabulary, (1, BATCH, model.context + 1))).to(device)
-        ready.append(_Timed(ScoredStack.of([member], device), tokens))
-    seconds: list[tuple[list[float], list[float]]] = [([], []) for _ in ready]
-    for one in ready[:1]:  # warm up once
-        one.infer()
-        one.train()
+    pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+    places: dict[str, _Place] = {}  # runs of one place differ in their weights alone
+    kinds = [content_hash(member.model.model_dump(mode="json")) for member in members]
+    for kind, member in zip(kinds, members, strict=True):
+        if kind not in places:
+            places[kind] = _Place(member, device, pool)
+    seconds: list[tuple[list[float], list[float]]] = [([], []) for _ in members]
     for turn in range(rounds):
-        for place in range(len(ready)):
-            number = (place + turn) % len(ready)
-            seconds[number][0].append(_timed(ready[number].infer, device))
-            seconds[number][1].append(_timed(ready[number].train, device))
+        for start in range(len(members)):
+            number = (start + turn) % len(members)
+            place = places[kinds[number]]
+            place.take(members[number])
+            seconds[number][0].append(_timed(place.infer, device))
+            seconds[number][1].append(_timed(place.train, device))
     together = content_hash(sorted(member.sha256 for member in members))
-    counted: dict[str, tuple[int, int]] = {}  # the same for runs that differ in their weights alone
-    for one, member in zip(ready, members, strict=True):
-        kind = content_hash(member.model.model_dump(mode="json"))
-        if kind not in counted:
-            counted[kind] = (_peak(one.infer), _peak(one.train))
     return [
-        _part(times, member, rounds, counted[content_hash(member.model.model_dump(mode="json"))], together)
-        for times, member in zip(seconds, members, strict=True)
+        _part(times, member, rounds, places[kind], together)
+        for times, kind, member in zip(seconds, kinds, members, strict=True)
     ]
 
 
 def _part(
-    times: tuple[list[float], list[float]], member: Member, rounds: int, peaks: tuple[int, int], together: str
+    times: tuple[list[float], list[float]], member: Member, rounds: int, place: _Place, together: str
 ) -> ThroughputPart:
-    tokens = BATCH * member.model.context
+    tokens = place.batch * member.model.context
     return ThroughputPart(
-        batch=BATCH,
+        batch=place.batch,
         rounds=rounds,
         inference_tokens_per_second=tokens / median(times[0]),
         training_tokens_per_second=tokens / median(times[1]),
-        inference_bytes=peaks[0],
-        training_bytes=peaks[1],
+        inference_bytes=place.bytes[0],
+        training_bytes=place.bytes[1],
         together=together,
     )
 

@@ -29,21 +29,22 @@ HEATED = 131_072
 
 
 class _Sums:
-    """Running sums per run; T temperatures, C classes, P positions."""
+    """Running sums per run, on the device: adding waits for nothing. T temperatures, C classes, P positions."""
 
     def __init__(self, runs: int, context: int, classes_V: NDArray[np.int64], device: torch.device) -> None:
-        self.position = torch.zeros(runs, context, dtype=torch.float64)
-        self.positions = torch.zeros(context, dtype=torch.float64)
-        self.by_class = torch.zeros(runs, len(CLASSES), dtype=torch.float64)
-        self.classes = torch.zeros(len(CLASSES), dtype=torch.float64)
-        self.heat = torch.zeros(2, runs, len(TEMPERATURES), dtype=torch.float64)
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, dtype=torch.float64, device=device)
+
+        self.position, self.positions = zeros(runs, context), zeros(context)
+        self.by_class, self.classes = zeros(runs, len(CLASSES)), zeros(len(CLASSES))
+        self.heat = zeros(2, runs, len(TEMPERATURES))
         self.halves = [0, 0]
         self.heated = [0, 0]
-        self.brier = torch.zeros(runs, dtype=torch.float64)
-        self.scale = torch.zeros(runs, dtype=torch.float64)
+        self.brier, self.scale = zeros(runs), zeros(runs)
         self.confidence: list[Tensor] = []
         self.right: list[Tensor] = []
         self.class_V = torch.from_numpy(classes_V).to(device)
+        self._kinds = torch.arange(len(CLASSES), device=device)
 
     def add(self, logits: Tensor, targets_BT: Tensor, half: int, *, heat: bool) -> None:
         """logits_RBTV of windows of one half; at other temperatures where *heat*."""
@@ -51,28 +52,34 @@ class _Sums:
         targets = targets_BT.expand(runs, -1, -1)
         logp = logits.log_softmax(dim=-1)
         nll = -logp.gather(-1, targets[..., None])[..., 0]
-        self.position[:, :length] += nll.double().sum(dim=1).cpu()
+        exact = nll.double()
+        self.position[:, :length] += exact.sum(dim=1)
         self.positions[:length] += batch
-        kinds = self.class_V[targets_BT].flatten()
-        for kind in range(len(CLASSES)):
-            chosen = kinds == kind
-            self.by_class[:, kind] += nll.flatten(1)[:, chosen].double().sum(dim=1).cpu()
-            self.classes[kind] += int(chosen.sum())
+        of_class_NC = (self.class_V[targets_BT].flatten()[:, None] == self._kinds).double()
+        self.by_class += exact.flatten(1) @ of_class_NC
+        self.classes += of_class_NC.sum(dim=0)
         probability = logp.exp()
         top, label = probability.max(dim=-1)
-        self.confidence.append(top.flatten(1).cpu())
-        self.right.append((label == targets).flatten(1).cpu())
+        self.confidence.append(top.flatten(1))
+        self.right.append((label == targets).flatten(1))
         squares = (probability * probability).sum(dim=-1) - 2 * (-nll).exp() + 1
-        self.brier += squares.double().sum(dim=(1, 2)).cpu()
-        self.scale += logits.std(dim=-1, correction=0).double().sum(dim=(1, 2)).cpu()
+        self.brier += squares.double().sum(dim=(1, 2))
+        self.scale += logits.std(dim=-1, correction=0).double().sum(dim=(1, 2))
         self.halves[half] += targets_BT.numel()
         if not heat:
             return
         right_logit = logits.gather(-1, targets[..., None])[..., 0]
         for number, temperature in enumerate(TEMPERATURES):
             loss = (logits / temperature).logsumexp(dim=-1) - right_logit / temperature
-            self.heat[half, :, number] += loss.double().sum(dim=(1, 2)).cpu()
+            self.heat[half, :, number] += loss.double().sum(dim=(1, 2))
         self.heated[half] += targets_BT.numel()
+
+    def fetch(self) -> None:
+        """Everything to the host."""
+        for name in ("position", "positions", "by_class", "classes", "heat", "brier", "scale"):
+            setattr(self, name, getattr(self, name).cpu())
+        self.confidence = [torch.cat(self.confidence, dim=1).cpu()]
+        self.right = [torch.cat(self.right, dim=1).cpu()]
 
 
 @torch.no_grad()
@@ -95,6 +102,7 @@ def token_parts(
             span = torch.stack([text[start : start + length + 1] for start, length in batch])
             vectors = embed(stack.params, span[:, :-1].expand(runs, -1, -1), model, stack.fronts)
             sums.add(decode(stack.params, vectors, model), span[:, 1:], half, heat=number % every == 0)
+    sums.fetch()
     return [_part(sums, run, model.context, validation_bytes) for run in range(len(stack.members))]
 
 

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +19,13 @@ from ablationlab.evaluation import files
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.posed import Marker, Posed
+from ablationlab.evaluation.posed import Answers, Marker, Posed
 from ablationlab.evaluation.scoring import StackScorer
 from ablationlab.evaluation.summary import metrics_of
 from ablationlab.evaluation.text import ScoringTokens, token_classes
 from ablationlab.evaluation.tokens import token_parts
 from ablationlab.evaluation_records import Evaluation, HowPart, LengthPart
 from ablationlab.records import ResultsFolder
-
-if TYPE_CHECKING:
-    from ablationlab.evaluation.answers import Answers
 
 Report = Callable[[str], None]
 
@@ -92,7 +89,7 @@ class _Open:
 
 
 Seat = tuple[_Open, Member]
-Waiting = list[tuple[_Open, "Future[Answers]"]]
+Waiting = list[tuple[_Open, Future[Answers]]]
 
 
 def evaluate_unit(shop: Workshop, finals: Sequence[Member], halves: Sequence[Member | None], report: Report) -> None:
@@ -106,16 +103,17 @@ def evaluate_unit(shop: Workshop, finals: Sequence[Member], halves: Sequence[Mem
     seats: list[Seat] = [(one, one.final) for one in opened]
     seats += [(one, one.half) for one in opened if one.half is not None]
     seats = [seat for seat in seats if any(seat[0].lacks(task, seat[1]) for task in posed)]
-    before: Waiting = []
+    course = _Course(shop, desk)
     for start in range(0, len(seats), shop.width):
         stack = seats[start : start + shop.width]
         report(f"tasks, {', '.join(member.name for _, member in stack)}")
         scorer = StackScorer(ScoredStack.of([member for _, member in stack], shop.device, shop.width))
         for fewshot in sorted({task.fewshot for task in posed}):
-            now = _put(shop, desk, scorer, stack, [task for task in posed if task.fewshot == fewshot])
-            _collect(shop, before)  # marked meanwhile
-            before = now
-    _collect(shop, before)
+            for task in posed:
+                if task.fewshot == fewshot:
+                    course.put(scorer, stack, task)
+            course.save_marked()
+    course.end()
 
 
 def _next_tokens(shop: Workshop, waiting: Sequence[_Open], report: Report) -> None:
@@ -148,18 +146,49 @@ def _opened(shop: Workshop, final: Member, half: Member | None) -> _Open:
     return _Open(final, half, fresh, files.no_rows())
 
 
-def _put(shop: Workshop, desk: Marker, scorer: StackScorer, seats: Sequence[Seat], posed: Sequence[Posed]) -> Waiting:
-    """Put the tasks that are missing to a stack: scored together, each run's answers marked by themselves."""
-    waiting: Waiting = []
-    for task in posed:
+class _Course:
+    """Tasks on their way: one on the device, those before it with the markers, those before these on disk.
+
+    So neither the device nor the markers wait for the other: while a task is being scored the answers to the one before it
+    are handed over, and what was marked is written while the next group of tasks is scored.
+    """
+
+    def __init__(self, shop: Workshop, desk: Marker) -> None:
+        self.shop, self.desk = shop, desk
+        self._asked: Callable[[], Waiting] = list
+        self._marking: Waiting = []
+        self._before: Waiting = []
+
+    def put(self, scorer: StackScorer, seats: Sequence[Seat], task: Posed) -> None:
+        """Put a task to those of a stack who lack it: scored together, each run's answers marked by themselves."""
         lacking = [(number, *seat) for number, seat in enumerate(seats) if seat[0].lacks(task, seat[1])]
         if not lacking:
-            continue
-        scores = scorer.score_packed(task.packed) if task.packed is not None else None
-        for number, one, member in lacking:
-            answers = _answers(shop, desk, scorer, task, number) if scores is None else scores.answers(number)
-            waiting.append((one, desk.mark(task.name, member.run.id, member.weights, answers)))
-    return waiting
+            return
+        scoring = scorer.begin(task.packed) if task.packed is not None else None
+
+        def hand_over() -> Waiting:
+            scores = scoring() if scoring is not None else None
+            waiting: Waiting = []
+            for number, one, member in lacking:
+                answers = (
+                    _answers(self.shop, self.desk, scorer, task, number) if scores is None else scores.answers(number)
+                )
+                waiting.append((one, self.desk.mark(task.name, member.run.id, member.weights, answers)))
+            return waiting
+
+        self._marking += self._asked()
+        self._asked = hand_over
+
+    def save_marked(self) -> None:
+        """At the end of a group of tasks: write the group before it."""
+        _collect(self.shop, self._before)
+        self._before, self._marking = self._marking, []
+
+    def end(self) -> None:
+        """Everything to disk."""
+        last = self._before + self._marking + self._asked()
+        self._asked, self._before, self._marking = list, [], []
+        _collect(self.shop, last)
 
 
 def _answers(shop: Workshop, desk: Marker, scorer: StackScorer, task: Posed, member: int) -> Any:
