@@ -1,11 +1,12 @@
 """One GPU: what `ablationlab plan --hardware` would say of a step's time and peak memory, over what real stacks take.
 
-    python benchmarks/gpu_estimates.py [--out FOLDER] [--large] [--hardware h200]
+    python benchmarks/gpu_estimates.py [--out FOLDER] [--large] [--only TEXT] [--hardware h200]
     python benchmarks/gpu_estimates.py --tiny          # any machine: tiny shapes, to see that the script runs
 
 Every configuration is a real `Stack` fed as the training loop feeds it, on random tokens. Prints estimate over measured
 for both (goal: 0.8 to 1.2), and the constants that a least-squares fit to these runs would put into `costing/calibration.py`;
-writes all of it to FOLDER/gpu_estimates.json. `--large` adds a model of 1.3 B.
+writes all of it to FOLDER/gpu_estimates.json. `--large` adds a model of 1.3 B; `--only` takes the configurations whose names have
+that text.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], int, int]] = {
     "gpt2-small, 64 samples": ({"preset": "gpt2-small"}, 64, 1),
     "gpt2-medium, 16 samples": ({"preset": "gpt2-medium"}, 16, 1),
 }
-LARGE: dict[str, tuple[dict[str, Any], int, int]] = {"gpt3-xl, 4 samples": ({"preset": "gpt3-xl"}, 4, 1)}
+LARGE: dict[str, tuple[dict[str, Any], int, int]] = {
+    "gpt3-xl, 4 samples": ({"preset": "gpt3-xl"}, 4, 1),
+    "gpt3-xl, 8 samples": ({"preset": "gpt3-xl"}, 8, 1),
+}
 TINY_MODEL = {"layers": 1, "width": 16, "heads": 2, "context": 8, "vocabulary": 65}
 TINY: dict[str, tuple[dict[str, Any], int, int]] = {
     "tiny": (TINY_MODEL, 2, 1),
@@ -156,6 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--large", action="store_true")
     parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--only", default="", metavar="TEXT")
     parser.add_argument("--hardware", choices=list(ACCELERATORS))
     options = parser.parse_args(arguments)
     device = torch.device("cuda" if torch.cuda.is_available() and not options.tiny else "cpu")
@@ -165,6 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> dict[str, Any]:
     precision: Precision = "bf16" if device.type == "cuda" else "fp32"
     prepare(Execution(device=device.type, device_name="", precision=precision, stack_width=1, threads=1))
     chosen: Mapping[str, Any] = TINY if options.tiny else {**CONFIGURATIONS, **(LARGE if options.large else {})}
+    chosen = {name: value for name, value in chosen.items() if options.only in name}
     rows, shapes, measured = [], [], []
     where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu (ratios mean nothing here)"
     print(f"{where}, torch {torch.__version__}, {precision}, estimates for {gpu.title}")
