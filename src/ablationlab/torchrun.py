@@ -17,13 +17,14 @@ from types import FrameType
 from typing import Any
 
 from ablationlab.errors import AblationLabError
-from ablationlab.executors.job import Event, Job, open_stacks
+from ablationlab.executors.job import Event, Job, Others, open_stacks
 from ablationlab.executors.torchrun import check, told_as_failure, work
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.study import load_study
 
 FAILED, INTERRUPTED = 1, 130
 REPORT_STEPS = 100  # a line at least so often, in steps
+WORDS = {"elsewhere": "trained by another process", "busy": "another process is at it; coming back to it later"}
 
 
 def main() -> None:
@@ -44,19 +45,22 @@ def main() -> None:
         ranks = Ranks.join(choose_device(words.device)[0])
         job = _job(words, ranks)
         results = ResultsFolder(job.folder)
-        finished = work(
-            job,
-            lambda: open_stacks(job.plan, results),
-            ranks,
-            _say if leads else lambda _: None,
-            lambda: bool(asked),
-        )
+        say = _say if leads else lambda _: None
+        others = Others(results, say)
+
+        def choose() -> list[int] | None:
+            left = open_stacks(job.plan, results)
+            return (others.leave_free(left) or None) if left else []
+
+        finished = work(job, choose, ranks, say, lambda: bool(asked))
         if leads and finished:
             from ablationlab.status import check_ledger
 
             pairs = check_ledger(job.plan, results)
             print(
-                f"Trained; {pairs} variant-baseline pairs match. Evaluate and conclude with: ablationlab run", end=" "
+                f"All {len(job.plan.runs)} runs are trained; {pairs} variant-baseline pairs match. Evaluate and conclude "
+                "with: ablationlab run",
+                end=" ",
             )
             print(f"{words.study} --out {job.folder}", flush=True)
         ranks.leave()
@@ -107,8 +111,12 @@ def _say(event: Event) -> None:
             print(f"stack {event.stack}: {text}  {now.tokens_per_second:,.0f} tok/s", flush=True)
     elif event.kind == "failed":
         print(f"error: {event.payload['text']}", file=sys.stderr, flush=True)
+    elif event.kind == "waiting":
+        print(f"All that is left is being trained by another process ({event.payload}); waiting for it.", flush=True)
+    elif event.stack < 0:
+        print(event.kind, flush=True)
     else:
-        print(f"stack {event.stack}: {event.kind}", flush=True)
+        print(f"stack {event.stack}: {WORDS.get(event.kind, event.kind)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ablationlab.config import validated
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.errors import AblationLabError, RecordError, RunFailure
+from ablationlab.errors import RecordError, RunFailure
 from ablationlab.evaluation import files
 from ablationlab.evaluation.crew import Job, attempt, in_processes, load_members, read_plan, units, workshop
 from ablationlab.evaluation.names import Question
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from ablationlab.evaluation.clerks import Clerks
 
 Report = Callable[[str], None]
+#: Between two looks at a folder that another process is scoring.
+WAIT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,9 @@ def evaluate(
     kind, _ = choose_device(device)
     lock = Lock(results.locks / "evaluation")
     if not lock.acquire():
-        raise AblationLabError(f"{folder} is being evaluated by another process ({lock.holder()}); wait for it")
+        report(f"another process ({lock.holder()}) is scoring these runs; waiting for it")
+        while not lock.acquire():
+            time.sleep(WAIT_SECONDS)
     hired: list[Clerks] = []
     try:
         shop = workshop(Job(folder, question, kind))

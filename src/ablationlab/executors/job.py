@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,8 @@ from ablationlab.errors import AblationLabError, OutOfMemory, RunFailure, Storag
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 
+# Between two looks at stacks that another command holds.
+WAIT_SECONDS = 1.0
 DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
 
 
@@ -52,6 +54,25 @@ class Job:
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
     """Stacks that still have a run without a result."""
     return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+
+
+class Others:
+    """Other commands at work on the same study: a stack that one of them holds is left to it, and waited for."""
+
+    def __init__(self, results: ResultsFolder, listen: Listener) -> None:
+        self.results, self.listen = results, listen
+        self._waiting_for: list[str] = []
+
+    def leave_free(self, left: Sequence[int]) -> list[int]:
+        """Those of *left* that nobody else holds; where there is none, says whom we wait for, once."""
+        locks = {stack: Lock(self.results.stack_lock(stack)) for stack in left}
+        free = [stack for stack in left if not locks[stack].held_elsewhere()]
+        if left and not free:
+            holders = sorted({lock.holder() for lock in locks.values()})
+            if holders != self._waiting_for:
+                self._waiting_for = holders
+                self.listen(Event("waiting", left[0], ", ".join(holders)))
+        return free
 
 
 def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:

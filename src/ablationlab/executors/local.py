@@ -16,10 +16,12 @@ from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 from ablationlab.executors.job import (
+    WAIT_SECONDS,
     Event,
     Interrupts,
     Job,
     Listener,
+    Others,
     announcing,
     attempt,
     corpus_of,
@@ -27,7 +29,6 @@ from ablationlab.executors.job import (
     refuse_failures,
 )
 from ablationlab.records import ResultsFolder
-from ablationlab.storage import Lock
 
 NAME = "local"
 POLL_SECONDS = 0.2
@@ -37,20 +38,15 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
     """Train everything that is not done; False if it was stopped by the user. Raises `RunFailure` if a stack failed."""
     results = ResultsFolder(job.folder)
     failures: dict[int, str] = {}
-    waiting_for: list[str] = []
+    others = Others(results, listen)
     with Interrupts() as interrupts:
         while not interrupts.stopping:
             left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
             if not left:
                 break
-            locks = {stack: Lock(results.stack_lock(stack)) for stack in left}
-            todo = [stack for stack in left if not locks[stack].held_elsewhere()]
-            if not todo:  # all that is left is being trained by another process: wait for it
-                holders = sorted({lock.holder() for lock in locks.values()})
-                if holders != waiting_for:
-                    waiting_for = holders
-                    listen(Event("waiting", left[0], ", ".join(holders)))
-                time.sleep(POLL_SECONDS * 5)
+            todo = others.leave_free(left)
+            if not todo:
+                time.sleep(WAIT_SECONDS)
                 continue
             crew = _in_process if min(workers, len(todo)) == 1 else _in_processes
             ends = crew(job, todo, min(workers, len(todo)), listen, interrupts)

@@ -26,8 +26,18 @@ from pathlib import Path
 from typing import IO, Any
 
 from ablationlab.config import DEFAULT_REGIME, DataConfig, divisors_of, validated
-from ablationlab.errors import AblationLabError, OutOfMemory, PlanError, RunFailure, StorageError
-from ablationlab.executors.job import DEBUG_VARIABLE, Event, Interrupts, Job, Listener, open_stacks
+from ablationlab.errors import AblationLabError, OutOfMemory, PlanError, StorageError
+from ablationlab.executors.job import (
+    DEBUG_VARIABLE,
+    WAIT_SECONDS,
+    Event,
+    Interrupts,
+    Job,
+    Listener,
+    Others,
+    open_stacks,
+    refuse_failures,
+)
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 from ablationlab.study import Study
@@ -69,24 +79,41 @@ def check(study: Study, processes: int) -> None:
 
 def execute(job: Job, processes: int, listen: Listener) -> bool:
     """Train everything that is not done, one run after another; False if it was stopped by the user."""
-    check(validated(Study, job.plan.study), processes)
+    study = validated(Study, job.plan.study)
+    check(study, processes)
     results = ResultsFolder(job.folder)
+    _check_layout(job, study, results, processes)
     failures: dict[int, str] = {}
+    others = Others(results, listen)
     with Interrupts() as interrupts:
         while not interrupts.stopping:
             left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
             if not left:
                 break
-            ends = _launch(job, left, processes, listen, lambda: interrupts.stopping)
+            todo = others.leave_free(left)
+            if not todo:  # looking costs nothing here; ranks are started when there is something for them to do
+                time.sleep(WAIT_SECONDS)
+                continue
+            ends = _launch(job, todo, processes, listen, lambda: interrupts.stopping)
+            for event in ends:
+                if event.kind == "failed":
+                    listen(event)
             failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
             if any(event.fatal for event in ends):
                 break
-            if any(event.kind == "busy" for event in ends):
-                time.sleep(1.0)  # another command is at it: wait for its result
-    if failures:
-        lines = [f"{', '.join(job.plan.stacks[stack])}: {text}" for stack, text in failures.items()]
-        raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
+    refuse_failures(job.plan, failures)
     return not interrupts.stopping
+
+
+def _check_layout(job: Job, study: Study, results: ResultsFolder, processes: int) -> None:
+    """Refuse what the ranks would refuse, before any is started: runs that began on another number of them, say."""
+    from ablationlab.training.run_record import layout_drift
+
+    how = study.execution
+    found = job.plan.execution.over((str(how.parallel), processes, how.activation_checkpointing))
+    for stack in open_stacks(job.plan, results):
+        folders = [results.run(run_id) for run_id in job.plan.stacks[stack]]
+        layout_drift(job.plan, results, folders, found, accept=job.accept_drift)
 
 
 def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopping: Callable[[], bool]) -> list[Event]:
@@ -136,6 +163,8 @@ def _attend(
         while True:
             gone = agent.poll() is not None  # asked before reading, so that nothing said last is missed
             for event in tail.read():
+                if event.kind == "failed":  # told when the agent, which knows of every rank, has ended
+                    continue
                 listen(event)
                 if event.kind in ("done", "elsewhere", "busy", "stopped"):
                     ends.append(event)
@@ -224,12 +253,15 @@ class _Tail:
 
 def work(
     job: Job,
-    stacks: Callable[[], list[int]],
+    choose: Callable[[], list[int] | None],
     ranks: Any,
     send: Listener,
     should_stop: Callable[[], bool],
 ) -> bool:
-    """What one rank does: train the stacks that the leader names, in step with the others; False if it was stopped."""
+    """What one rank does: train the stacks that the leader chooses, in step with the others; False if it was stopped.
+
+    *choose* is asked until it names none; None means that there are some, and others are at them: it is asked again.
+    """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.environment import current
     from ablationlab.training.loop import StackTrainer, Stopped
@@ -239,7 +271,10 @@ def work(
         load_corpus(job.data)  # whoever comes second finds it in the cache
     ranks.agree(True)
     corpus = load_corpus(job.data)
-    for stack in ranks.share(stacks):
+    for stack in _chosen(choose, ranks, should_stop):
+        if stack is None:
+            send(Event("stopped", -1))
+            return False
         lock = Lock(results.stack_lock(stack))
         try:
             state = ranks.share(lambda stack=stack, lock=lock: _take(job, stack, lock, results))
@@ -265,6 +300,25 @@ def work(
             lock.release()
         send(Event(state, stack))
     return True
+
+
+def _chosen(
+    choose: Callable[[], list[int] | None], ranks: Any, should_stop: Callable[[], bool]
+) -> Iterator[int | None]:
+    """Stacks to train, the same in all ranks; None when it is time to stop."""
+    while True:
+        todo = ranks.share(choose)
+        if todo is None:
+            if ranks.leads:  # the others wait for the leader's next word
+                time.sleep(WAIT_SECONDS)
+        elif not todo:
+            return
+        for stack in todo or [None]:
+            (stop,) = ranks.agree(should_stop())
+            if stop:
+                yield None
+            elif stack is not None:
+                yield stack
 
 
 def _take(job: Job, stack: int, lock: Lock, results: ResultsFolder) -> str:
@@ -321,7 +375,8 @@ def _rank(path: Path) -> None:
                 # A launcher that was killed holds its lock no more: nobody hears us, so this is a step boundary to stop at.
                 return (place / "stop").exists() or not launcher.held_elsewhere()
 
-            work(job, lambda: told["stacks"], ranks, send if ranks.leads else lambda _: None, should_stop)
+            chosen = iter([told["stacks"]])  # once: what turns out to be another's is waited for by the launcher
+            work(job, lambda: next(chosen, []), ranks, send if ranks.leads else lambda _: None, should_stop)
             ranks.leave()
 
 
