@@ -127,7 +127,7 @@ def main() -> None:
             some = corpus.validation[number * piece : (number + 1) * piece]
             tokens.append(timed(lambda mine=some: token_parts(stack, mine, classes, len(mine))))  # type: ignore[misc]
             for task, rows in chosen[number :: options.rounds]:
-                scoring.append(timed(lambda task=task, rows=rows: scorer.begin_rows(task.packed, [rows])()))  # type: ignore[misc]
+                scoring.append(timed(lambda task=task, rows=rows: scorer.begin_rows(task.packed, [rows]).finish()))  # type: ignore[misc]
         lengths = timed(lambda: length_parts(stack, corpus.validation))
         marking = timed(lambda: mark(desk, posed[:: options.part]))
         scored = sum(scoring) * sum(len(rows) for _, rows in batches) / sum(len(rows) for _, rows in chosen)

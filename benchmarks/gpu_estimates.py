@@ -5,8 +5,8 @@
 
 Every configuration is a real `Stack` fed as the training loop feeds it, on random tokens. Prints estimate over measured
 for both (goal: 0.8 to 1.2), and the constants that a least-squares fit to these runs would put into `costing/calibration.py`;
-writes all of it to FOLDER/gpu_estimates.json. `--large` adds a model of 1.3 B; `--only` takes the configurations whose names have
-that text.
+writes all of it to FOLDER/gpu_estimates.json. `--large` adds a model of 1.3 B; `--only` takes those
+configurations whose names have that text.
 """
 
 from __future__ import annotations

@@ -13,12 +13,14 @@ pytest.importorskip("triton", reason="the kernels need Triton, which this platfo
 from ablationlab import ops
 from ablationlab.config import TrainingConfig
 from ablationlab.dropout import Dropout, dropout_keys
+from ablationlab.evaluation.packed import _Attend, plain_attention
 from ablationlab.kernels.adamw import update_
 from ablationlab.kernels.attention import ShortAttention, fits
 from ablationlab.kernels.cross_entropy import nll_and_gradient_
 from ablationlab.kernels.dropout import Drop
 from ablationlab.kernels.gelu import BiasGelu
 from ablationlab.kernels.norm import AddNorm, Norm
+from ablationlab.kernels.packed_attention import packed_attention
 from ablationlab.optim import AdamW, clock, gradient_norm_R
 
 HALF = torch.bfloat16
@@ -98,6 +100,27 @@ def test_short_attention(time, heads, size, biased):
     inputs, seeds = [qkv, *([b] if biased else [])], [torch.randn(2, 2, time, heads * size)]
     mine, plain = gradients([ours], seeds, inputs), gradients([theirs], seeds, inputs)
     torch.testing.assert_close(mine, plain, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("time", "heads", "size"), [(20, 2, 16), (75, 3, 16), (150, 1, 32), (40, 2, 64)])
+@pytest.mark.parametrize("biased", [True, False])
+def test_attention_over_packed_rows(time, heads, size, biased):
+    """Rows with and without a prefix, tails that end inside and at the edge of a block of keys, padding behind."""
+    torch.manual_seed(5)
+    qkv, b = torch.randn(2, 3, time, 3 * heads * size), rows_of_a_buffer(2, 3 * heads * size).detach()
+    segments = torch.full((3, time), -1)
+    for row, (prefix, tail) in enumerate([(7, 4), (1, 33), (0, 9)]):
+        segments[row, :prefix] = 0
+        number, place = 1, prefix
+        while place < time - 2:
+            segments[row, place : min(place + tail, time - 2)] = number
+            number, place = number + 1, place + tail
+    ours = packed_attention(qkv, b if biased else None, segments, heads)
+    whole = qkv + b[:, None, None] if biased else qkv
+    theirs = plain_attention(whole, _Attend(segments, 2).added, heads)
+    there = segments >= 0
+    agree([ours[:, there]], [theirs[:, there]])
+    assert bool(ours.isfinite().all())
 
 
 def test_attention_sees_no_future():

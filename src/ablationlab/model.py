@@ -43,6 +43,8 @@ ONE_HOT_VOCABULARY = 512
 Block = Callable[
     [Parameters, Tensor, Tensor, int, ModelConfig, torch.dtype, torch.dtype, Dropout | None], tuple[Tensor, Tensor]
 ]
+# Attention: (params, y, the block's name, model, dtype, dropout) -> its output, and a bias that its reader still has to add.
+Attend = Callable[[Parameters, Tensor, str, ModelConfig, torch.dtype, Dropout | None], tuple[Tensor, Tensor | None]]
 
 
 def forward(
@@ -168,11 +170,15 @@ def block(
     dtype: torch.dtype,
     out: torch.dtype,
     dropout: Dropout | None,
+    attend: Attend | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The residual stream x and its norm y after one block, from those before it; the norm is what follows in the model."""
+    """The residual stream x and its norm y after one block, from those before it; the norm is what follows in the model.
+
+    *attend* takes the place of causal self-attention where it is given.
+    """
     name = f"blocks.{number}"
     after = norm_after(model, number)
-    for branch, following in ((attention, f"{name}.norm2"), (mlp, after)):
+    for branch, following in ((attend or attention, f"{name}.norm2"), (mlp, after)):
         o, bias = branch(params, y, name, model, dtype, dropout)
         if following is None:
             return x, add(x, o, bias).to(out)
@@ -194,14 +200,14 @@ def attention(
 ) -> tuple[Tensor, Tensor | None]:
     """Causal self-attention: its output, and a bias that the reader of it still has to add."""
     short = dropout is None and short_attention(y, y.shape[2], y.shape[3] // model.heads)
-    qkv, bias = _layer(params, y, f"{block}.attn.qkv", dtype, keep_bias=not short)
+    qkv, bias = layer(params, y, f"{block}.attn.qkv", dtype, keep_bias=not short)
     if dropout is None:
         a = causal_attention(qkv, bias, model.heads)
     else:
         # Fused attention takes no named mask, so the plain path it is.
         weights, values = masked_attention(qkv, model.heads)
         a = (dropout(weights, f"{block}.attn") @ values).transpose(2, 3).reshape(y.shape)
-    o, bias = _layer(params, a, f"{block}.attn.out", dtype, keep_bias=dropout is not None)
+    o, bias = layer(params, a, f"{block}.attn.out", dtype, keep_bias=dropout is not None)
     return (o, bias) if dropout is None else (dropout(o, f"{block}.attn.out"), None)
 
 
@@ -209,12 +215,12 @@ def mlp(
     params: Parameters, y: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
 ) -> tuple[Tensor, Tensor | None]:
     """Two linear layers around GELU in GPT-2's tanh form: their output, and a bias that its reader still has to add."""
-    h, bias = _layer(params, y, f"{block}.mlp.up", dtype)
-    o, bias = _layer(params, bias_gelu(h, bias), f"{block}.mlp.down", dtype, keep_bias=dropout is not None)
+    h, bias = layer(params, y, f"{block}.mlp.up", dtype)
+    o, bias = layer(params, bias_gelu(h, bias), f"{block}.mlp.down", dtype, keep_bias=dropout is not None)
     return (o, bias) if dropout is None else (dropout(o, f"{block}.mlp"), None)
 
 
-def _layer(
+def layer(
     params: Parameters, x: Tensor, name: str, dtype: torch.dtype, *, keep_bias: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """x · w (+ b), and the bias if it was left for the next kernel to add."""

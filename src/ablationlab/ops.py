@@ -126,6 +126,15 @@ def short_attention(x: Tensor, time: int, size: int) -> bool:
     return attention.fits(time, size)
 
 
+def packs(x: Tensor, size: int) -> bool:
+    """Whether a kernel takes attention over packed rows with heads of this size."""
+    if not fused(x):
+        return False
+    from ablationlab.kernels import packed_attention
+
+    return packed_attention.fits(size)
+
+
 def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tensor:
     """y_RBTD; queries, keys and values stand side by side in the last axis. Runs are folded into the batch."""
     R, B, T, columns = qkv_RBTC.shape

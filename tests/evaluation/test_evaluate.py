@@ -6,12 +6,15 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from ablationlab.analysis import analyze, read_results
+from ablationlab.evaluation.course import Course
+from ablationlab.evaluation.evaluate import evaluate
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records import Checkpoint, Result
 from ablationlab.verdict import decide
@@ -91,6 +94,26 @@ def test_all_runs_answered_the_same_prompts(evaluated):
         prompts.add(tuple((r["task"], r["item"], r["prompt_hash"]) for r in rows if r["weights"] == "final"))
     assert len(prompts) == 1
     assert len({one.throughput.together for one in evaluations(evaluated).values() if one.throughput}) == 1
+
+
+def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, monkeypatch):
+    """As on a GPU: everything but scoring waits until the device has the next task, or for the end."""
+    for path in copy.glob("runs/*/evaluation.json"):
+        path.unlink()
+        path.with_name("samples.parquet").unlink()
+    put_off = []
+
+    def later(course: Course, work: Callable[[], None]) -> None:
+        put_off.append(work)
+        course._later.append(work)
+
+    monkeypatch.setattr(Course, "later", later)
+    evaluate(copy, device="cpu", throughput=False)
+    assert len(put_off) == 6 + 6 + 3  # next tokens, tasks of the final weights, and of the baselines' halfway weights
+    for name, one in evaluations(evaluated).items():
+        again = evaluations(copy)[name]
+        assert (again.tokens, again.length, again.tasks) == (one.tokens, one.length, one.tasks)
+        assert again.samples_sha256 == one.samples_sha256
 
 
 def test_the_suite_says_what_guessing_and_n_grams_reach(evaluated):

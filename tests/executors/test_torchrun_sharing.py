@@ -1,4 +1,4 @@
-"""Several commands on one study under torchrun: who finds a run in another's hands waits for it, and ends as the other does."""
+"""Several commands on one study under torchrun: who finds a run in another's hands waits, and ends as the other does."""
 
 from __future__ import annotations
 

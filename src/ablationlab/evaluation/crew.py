@@ -17,7 +17,8 @@ from ablationlab.errors import PlanError, RecordError
 from ablationlab.evaluation.how import how_part
 from ablationlab.evaluation.members import Member, load_final, load_half
 from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.unit import Workshop, evaluate_unit
+from ablationlab.evaluation.unit import evaluate_unit
+from ablationlab.evaluation.workshop import Workshop
 from ablationlab.plan import stackable
 from ablationlab.records import Execution, Plan, PlannedRun, Result, ResultsFolder
 from ablationlab.study import Study

@@ -17,7 +17,7 @@ from ablationlab.evaluation.crew import Job, attempt, in_processes, load_members
 from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.summary import metrics_of
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.unit import Workshop, task_root
+from ablationlab.evaluation.workshop import Workshop, task_root
 from ablationlab.evaluation_records import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
 from ablationlab.plan import usable_cores
 from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder

@@ -32,7 +32,7 @@ with warnings.catch_warnings():
 
 from ablationlab.errors import DataError
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.packed import head, packed_hidden, packed_mask
+from ablationlab.evaluation.packed import head, packed_hidden
 from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, StackScorer
 from ablationlab.evaluation.text import ScoringTokens
 
@@ -174,8 +174,7 @@ def _greedy(stack: ScoredStack, rows: Sequence[Sequence[int]], member: int) -> l
     tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=stack.device)
     positions = torch.arange(longest, device=stack.device).expand(len(rows), -1)
     own = {name: value[member : member + 1] for name, value in stack.params.items()}
-    mask = packed_mask(torch.zeros_like(tokens))
-    x = packed_hidden(own, tokens, positions, mask, stack.model, stack.fronts[member : member + 1])
+    x = packed_hidden(own, tokens, positions, torch.zeros_like(tokens), stack.model, stack.fronts[member : member + 1])
     ends = torch.tensor([len(row) - 1 for row in rows], device=stack.device)
     last = x[:, torch.arange(len(rows), device=stack.device), ends]
     chosen: list[int] = head(own, last, stack.model)[0].argmax(dim=-1).tolist()

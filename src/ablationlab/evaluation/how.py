@@ -59,6 +59,7 @@ def _code_hash() -> str:
     """Hash of the sources that make scores."""
     package = Path(ablationlab.__file__).parent
     total = hashlib.sha256()
-    for path in sorted([*(package / "evaluation").glob("*.py"), package / "model.py", package / "ops.py"]):
-        total.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    folders = [*(package / "evaluation").glob("*.py"), *(package / "kernels").glob("*.py")]
+    for path in sorted([*folders, package / "model.py", package / "ops.py"]):
+        total.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()[:16]

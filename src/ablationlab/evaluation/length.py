@@ -8,6 +8,7 @@ start again, and only its last quarter is scored. A model that leans on exact po
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.perplexity import TOKENS_PER_PASS, tokens_per_pass
+from ablationlab.evaluation.transfer import Mark, to_host
 from ablationlab.evaluation_records import LengthPart
 from ablationlab.model import forward
 from ablationlab.ops import loss_R
@@ -23,9 +25,15 @@ DOCUMENTS = 48
 _WINDOWS_PER_PASS = 64
 
 
-@torch.no_grad()
 def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPart] | None:
     """One part per member; None where the text is shorter than one document, or the context shorter than 8."""
+    part_of = begin_length_parts(stack, tokens)
+    return None if part_of is None else [part_of(run) for run in range(len(stack.members))]
+
+
+@torch.no_grad()
+def begin_length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callable[[int], LengthPart] | None:
+    """Queue it on the device; what is returned waits for it and gives a member's part."""
     context, runs = stack.model.context, len(stack.fronts)
     stride = context // 4
     room = len(tokens) - 2 * context - 1
@@ -36,7 +44,7 @@ def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPa
     size = context // 8
     edges = [*[*range(0, context, size)][:8], context]
     slides = list(range(stride, context + 1, stride))
-    nll = np.zeros((runs, len(edges) - 1 + len(slides)))
+    sums = torch.zeros(runs, len(edges) - 1 + len(slides), dtype=torch.float64, device=stack.device)
     bound = tokens_per_pass(stack.model)  # smaller than usual where the vocabulary is large
     per_pass = _WINDOWS_PER_PASS if bound == TOKENS_PER_PASS else max(1, bound // context)
     for number, offset in enumerate([0, *slides]):
@@ -49,17 +57,21 @@ def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPa
             for place, (a, b) in enumerate(pieces):
                 column = place if number == 0 else len(edges) - 2 + number
                 losses = loss_R(logits[:, :, a:b].contiguous(), targets[:, :, a:b].contiguous())
-                nll[:, column] += losses.double().cpu().numpy() * len(group) / len(starts)
+                sums[:, column] += losses.double() * len(group) / len(starts)
     every = (*edges, *(context + offset for offset in slides))
-    return [
-        LengthPart(
+    fetched, mark = to_host(sums), Mark(stack.device)
+
+    def part_of(run: int) -> LengthPart:
+        mark.wait()
+        nll = fetched[run].numpy()
+        return LengthPart(
             context=context,
             stride=stride,
             documents=len(starts),
             edges=every,
-            losses=tuple(map(float, nll[run])),
-            near_end=float(nll[run, len(edges) - 2]),
-            past_end=float(nll[run, len(edges) - 1 :].mean()),
+            losses=tuple(map(float, nll)),
+            near_end=float(nll[len(edges) - 2]),
+            past_end=float(nll[len(edges) - 1 :].mean()),
         )
-        for run in range(len(stack.members))
-    ]
+
+    return part_of

@@ -10,14 +10,16 @@ the one that the sequence alone would give, up to rounding.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property, partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig
-from ablationlab.model import Parameters, front_ends, layer_norm, linear, look_up, mlp
-from ablationlab.ops import add
+from ablationlab.dropout import Dropout
+from ablationlab.model import Parameters, block, front_ends, layer, linear, look_up, transform
+from ablationlab.ops import packs
 
 
 def packed_mask(segments_BT: Tensor) -> Tensor:
@@ -35,20 +37,52 @@ def packed_hidden(
     params: Parameters,
     tokens_BT: Tensor,
     positions_BT: Tensor,
-    mask_BTT: Tensor,
+    segments_BT: Tensor,
     model: ModelConfig,
     fronts: Sequence[FrontEnd],
 ) -> Tensor:
     """x_RBTD before the output head, in fp32, of every run of a stack on the same rows."""
     runs = len(fronts)
     x = _embed(params, tokens_BT.expand(runs, -1, -1), positions_BT, fronts)
-    bias = _added(mask_BTT, runs)
-    for i in range(model.layers):
-        block = f"blocks.{i}"
-        x = x + _attention(params, layer_norm(params, f"{block}.norm1", x, model), block, model, bias)
-        y = layer_norm(params, f"{block}.norm2", x, model)
-        x = add(x, *mlp(params, y, block, model, torch.float32, None))
-    return layer_norm(params, "final_norm", x, model) if model.final_norm else x
+    through = partial(block, attend=_Attend(segments_BT, runs))
+    return transform(params, x, model, torch.float32, torch.float32, None, through)
+
+
+class _Attend:
+    """Attention over packed rows, in the place of causal attention; what all layers share of it is made once."""
+
+    def __init__(self, segments_BT: Tensor, runs: int) -> None:
+        self.segments_BT, self.runs = segments_BT, runs
+
+    @cached_property
+    def added(self) -> Tensor:
+        """What is added to the scores, 0 or minus infinity, of every row of every run."""
+        mask_BTT = packed_mask(self.segments_BT)
+        added = torch.zeros(mask_BTT.shape, device=mask_BTT.device).masked_fill_(~mask_BTT, float("-inf"))
+        return added.expand(self.runs, -1, -1, -1).flatten(0, 1)[:, None]
+
+    def __call__(
+        self, params: Parameters, y: Tensor, name: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """As `model.attention`: its output, and a bias that the reader of it still has to add."""
+        size = y.shape[3] // model.heads
+        kernel = packs(y, size)
+        qkv, bias = layer(params, y, f"{name}.attn.qkv", dtype, keep_bias=not kernel)
+        if kernel:
+            from ablationlab.kernels.packed_attention import packed_attention
+
+            a = packed_attention(qkv, bias, self.segments_BT, model.heads)
+        else:
+            a = plain_attention(qkv, self.added, model.heads)
+        return layer(params, a, f"{name}.attn.out", dtype)
+
+
+def plain_attention(qkv_RBTC: Tensor, added: Tensor, heads: int) -> Tensor:
+    """y_RBTD of torch's own attention; what the kernel must agree with."""
+    R, B, T, columns = qkv_RBTC.shape
+    q, k, v = qkv_RBTC.view(R * B, T, 3, heads, columns // 3 // heads).permute(2, 0, 3, 1, 4)
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=added)
+    return y.transpose(1, 2).reshape(R, B, T, columns // 3)
 
 
 @torch.no_grad()
@@ -62,18 +96,3 @@ def _embed(params: Parameters, tokens_RBT: Tensor, positions_BT: Tensor, fronts:
     tok = look_up(params["tok.weight"], tokens_RBT)
     pos = params["pos.weight"][:, positions_BT]
     return front_ends(params, tok, pos, fronts)
-
-
-def _added(mask_BTT: Tensor, runs: int) -> Tensor:
-    """What is added to the scores, 0 or minus infinity, of every row of every run: made once for all layers."""
-    added = torch.zeros(mask_BTT.shape, device=mask_BTT.device).masked_fill_(~mask_BTT, float("-inf"))
-    return added.expand(runs, -1, -1, -1).flatten(0, 1)[:, None]
-
-
-def _attention(params: Parameters, x: Tensor, block: str, model: ModelConfig, bias: Tensor) -> Tensor:
-    R, B, T, D = x.shape
-    qkv = linear(x, params[f"{block}.attn.qkv.weight"], params.get(f"{block}.attn.qkv.bias"), torch.float32)
-    q, k, v = qkv.view(R * B, T, 3, model.heads, D // model.heads).permute(2, 0, 3, 1, 4)
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=bias)
-    y = y.transpose(1, 2).reshape(R, B, T, D)
-    return linear(y, params[f"{block}.attn.out.weight"], params.get(f"{block}.attn.out.bias"), torch.float32)

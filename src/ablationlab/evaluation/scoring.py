@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.packed import head, packed_hidden, packed_mask
-from ablationlab.evaluation.transfer import mark, to_device, to_host
+from ablationlab.evaluation.packed import head, packed_hidden
+from ablationlab.evaluation.transfer import Mark, to_device, to_host
 
 # Tokens per forward pass of the whole stack. A constant, so that the shape of the arithmetic never depends on the machine.
 TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}
@@ -47,6 +47,28 @@ class Scores:
     def answers(self, run: int) -> list[tuple[float, bool]]:
         """One member's scores as the harness takes them."""
         return list(zip(self.sum_RN[run].tolist(), self.greedy_RN[run].tolist(), strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Scoring:
+    """Predictions that a device is at work on; each adds to the score of its owner, a continuation."""
+
+    members: int
+    truncated_N: NDArray[np.bool_]
+    owners: NDArray[np.int32]
+    logp_RP: torch.Tensor
+    hit_RP: torch.Tensor
+    mark: Mark
+
+    def finish(self) -> Scores:
+        """Wait for the device, and add up."""
+        self.mark.wait()
+        total = len(self.truncated_N)
+        sums, misses = np.zeros((self.members, total)), np.zeros((self.members, total), dtype=np.int64)
+        for run in range(self.members):
+            sums[run] = np.bincount(self.owners, weights=self.logp_RP[run].double().numpy(), minlength=total)
+            misses[run] = np.bincount(self.owners[~self.hit_RP[run].numpy()], minlength=total)
+        return Scores(sums, misses == 0, self.truncated_N)
 
 
 class Scorer(Protocol):
@@ -139,34 +161,22 @@ class StackScorer:
 
     def score_packed(self, packed: Packed) -> Scores:
         """Run all rows in batches of similar length, and add up."""
-        return self.begin(packed)()
+        return self.begin(packed).finish()
 
-    def begin(self, packed: Packed) -> Callable[[], Scores]:
-        """Queue all of it on the device; the call that is returned waits for it and adds up."""
+    def begin(self, packed: Packed) -> Scoring:
+        """Queue all of it on the device."""
         runs = len(self.stack.fronts)
         return self.begin_rows(packed, list(row_batches(packed.rows, self.stack.device.type, runs)))
 
-    def begin_rows(self, packed: Packed, batches: Sequence[NDArray[np.int64]]) -> Callable[[], Scores]:
+    def begin_rows(self, packed: Packed, batches: Sequence[NDArray[np.int64]]) -> Scoring:
         """The same of some batches of rows."""
         first, asked = _starts(packed.rows), _starts(packed.wanted)
         found = [self._predict(packed, batch, first, asked) for batch in batches]
         logp_RN = to_host(torch.cat([logp for logp, _ in found], dim=1))
         hit_RN = to_host(torch.cat([hit for _, hit in found], dim=1))
-        ready = mark(self.stack.device)
         spans = [slice(asked[b], asked[b] + packed.wanted[b]) for batch in batches for b in batch]
         owners = np.concatenate([packed.owners[span] for span in spans])
-
-        def finish() -> Scores:
-            ready()
-            kept, total = len(self.stack.members), len(packed.truncated_N)
-            sums, misses = np.zeros((kept, total)), np.zeros((kept, total), dtype=np.int64)
-            for run in range(kept):
-                logp, hit = logp_RN[run].double().numpy(), hit_RN[run].numpy()
-                sums[run] = np.bincount(owners, weights=logp, minlength=total)
-                misses[run] = np.bincount(owners[~hit], minlength=total)
-            return Scores(sums, misses == 0, packed.truncated_N)
-
-        return finish
+        return Scoring(len(self.stack.members), packed.truncated_N, owners, logp_RN, hit_RN, Mark(self.stack.device))
 
     def _predict(
         self, packed: Packed, batch: NDArray[np.int64], first: NDArray[np.int64], asked: NDArray[np.int64]
@@ -187,7 +197,7 @@ class StackScorer:
         tokens, positions, segments = to_device(ids, device)
         at, targets = to_device(np.stack([flat, wanted]), device)
         params, model = self.stack.params, self.stack.model
-        hidden = packed_hidden(params, tokens, positions, packed_mask(segments), model, self.stack.fronts)
+        hidden = packed_hidden(params, tokens, positions, segments, model, self.stack.fronts)
         pieces = []
         most = self._places(device)
         for start in range(0, len(flat), most):

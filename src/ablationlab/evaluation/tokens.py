@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temper
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.perplexity import tokens_per_pass
 from ablationlab.evaluation.text import CLASSES
+from ablationlab.evaluation.transfer import Mark, to_host
 from ablationlab.evaluation_records import TokensPart
 from ablationlab.model import decode, embed
 
@@ -74,19 +76,28 @@ class _Sums:
             self.heat[half, :, number] += loss.double().sum(dim=(1, 2))
         self.heated[half] += targets_BT.numel()
 
-    def fetch(self) -> None:
-        """Everything to the host."""
+    def fetch(self) -> Mark:
+        """Everything to the host; it is there when the mark is reached."""
         for name in ("position", "positions", "by_class", "classes", "heat", "brier", "scale"):
-            setattr(self, name, getattr(self, name).cpu())
-        self.confidence = [torch.cat(self.confidence, dim=1).cpu()]
-        self.right = [torch.cat(self.right, dim=1).cpu()]
+            setattr(self, name, to_host(getattr(self, name)))
+        self.confidence = [to_host(torch.cat(self.confidence, dim=1))]
+        self.right = [to_host(torch.cat(self.right, dim=1))]
+        return Mark(self.class_V.device)
 
 
-@torch.no_grad()
 def token_parts(
     stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
 ) -> list[TokensPart]:
     """One part per member, from one pass over the split."""
+    part_of = begin_token_parts(stack, tokens, classes_V, validation_bytes)
+    return [part_of(run) for run in range(len(stack.members))]
+
+
+@torch.no_grad()
+def begin_token_parts(
+    stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
+) -> Callable[[int], TokensPart]:
+    """Queue the pass on the device; what is returned waits for it and gives a member's part."""
     model, runs = stack.model, len(stack.fronts)
     text = torch.from_numpy(tokens).to(stack.device)
     sums = _Sums(runs, model.context, classes_V, stack.device)
@@ -102,8 +113,13 @@ def token_parts(
             span = torch.stack([text[start : start + length + 1] for start, length in batch])
             vectors = embed(stack.params, span[:, :-1].expand(runs, -1, -1), model, stack.fronts)
             sums.add(decode(stack.params, vectors, model), span[:, 1:], half, heat=number % every == 0)
-    sums.fetch()
-    return [_part(sums, run, model.context, validation_bytes) for run in range(len(stack.members))]
+    mark = sums.fetch()
+
+    def part_of(run: int) -> TokensPart:
+        mark.wait()
+        return _part(sums, run, model.context, validation_bytes)
+
+    return part_of
 
 
 def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensPart:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,10 +23,21 @@ def to_host(values: Tensor) -> Tensor:
     return host.copy_(values, non_blocking=True)
 
 
-def mark(device: torch.device) -> Callable[[], None]:
-    """Waits, when called, until the device has done all that it was given so far."""
-    if device.type != "cuda":
-        return lambda: None
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return event.synchronize
+class Mark:
+    """A place in a device's work: all that it was given before the mark was set."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the device has come so far."""
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        """Until it has."""
+        if self._event is not None:
+            self._event.synchronize()
