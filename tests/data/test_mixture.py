@@ -42,7 +42,7 @@ def two(tmp_path: Path) -> tuple[Path, Path]:
 
 def mixed(two: tuple[Path, Path], weights: tuple[float, float] = (1.0, 3.0), **settings) -> TokenizedCorpus:
     mixture = {str(path): weight for path, weight in zip(two, weights, strict=True)}
-    return load_corpus(DataConfig(corpus="mixture", mixture=mixture, tokenizer="byte", **settings))
+    return load_corpus(DataConfig(corpus="mixture", mixture=mixture, tokenizer="byte", overlap="keep", **settings))
 
 
 def test_a_prepared_folder_is_a_corpus(two):
