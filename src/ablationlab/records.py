@@ -253,7 +253,13 @@ class Plan(Record):
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
         """Load a plan, and say whether its seal holds."""
         plan = super().read(path)
-        return plan, cls.seal(read_json(path)) == plan.plan_hash
+        holds = cls.seal(read_json(path)) == plan.plan_hash
+        data = plan.study.get("data", {})
+        if (
+            data.get("mixture") and "overlap" not in data
+        ):  # sealed before shared text was looked for: all of it was kept
+            plan = plan.model_copy(update={"study": {**plan.study, "data": {**data, "overlap": "keep"}}})
+        return plan, holds
 
     def run(self, run_id: str) -> PlannedRun:
         """The planned run of that id."""

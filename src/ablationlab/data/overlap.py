@@ -34,7 +34,7 @@ from ablationlab.data.prepared import Prepared
 from ablationlab.data.runs import Hashes, runs_of, word_hashes, words_of
 from ablationlab.data.sources import cache_folder
 from ablationlab.data.tokens import Span
-from ablationlab.errors import RecordError
+from ablationlab.errors import RecordError, StorageError
 from ablationlab.records import Record, Shared
 from ablationlab.storage import content_hash
 
@@ -98,7 +98,8 @@ def overlap_of(sides: Sequence[Side], *, processes: int = 1, report: Callable[[f
             if found.key == key:
                 return found
     found = _Search(sides, key, processes, report).make()
-    found.replace(path)
+    with suppress(StorageError):  # a cache that cannot be written costs time, not a study
+        found.replace(path)
     return found
 
 

@@ -62,9 +62,9 @@ class Progress:
     """What a display needs."""
 
     share: float
-    documents: int
-    tokens: int
-    shards: int
+    documents: int = 0
+    tokens: int = 0
+    shards: int = 0
 
 
 Report = Callable[[Progress], None]
