@@ -79,7 +79,7 @@ def prepare(
         if out is None and (name not in SOURCES or settings != cache_settings(tokenizer)):
             raise DataError(f"{name}: say where with --out; only named corpora with default settings go to the cache")
         folder = out if out is not None else cached_folder(SOURCES[name], settings)
-        with _display(console, name) as report:
+        with _display(console, name) as report, _stoppable(console, folder):
             made = make(source, settings, folder, processes=workers or _cores(), report=report)
         console.print(_summary(made, folder), markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -144,6 +144,18 @@ def _summary(made: Manifest, folder: Path) -> str:
             f"; left out {dropped.exact_removed:,} exact, {dropped.near_removed:,} near duplicates ({dropped.rate:.2%})"
         )
     return f"{text}\n  in {folder}"
+
+
+@contextmanager
+def _stoppable(console: Console, folder: Path) -> Iterator[None]:
+    """Ctrl-C ends with a word on what there is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        finished = len(list(folder.glob("shard-*.bin"))) if folder.is_dir() else 0
+        said = f"Interrupted. {folder} has {finished} finished shard(s); the same command goes on behind them."
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        raise
 
 
 @contextmanager

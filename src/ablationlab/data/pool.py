@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import multiprocessing as mp
 import os
+import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
 from ablationlab.errors import DataError
@@ -57,7 +59,9 @@ class Pool(Generic[T]):
                 assert self._here is not None
                 yield key, self._here(*question)
                 continue
-            waiting.append((key, self._pool.submit(_answer, question)))
+            with _deaf():
+                future = self._pool.submit(_answer, question)
+            waiting.append((key, future))
             if len(waiting) >= _AHEAD * self.processes:
                 yield self._next(waiting)
         while waiting:
@@ -69,6 +73,16 @@ class Pool(Generic[T]):
             return key, future.result()
         except BrokenProcessPool as error:
             raise DataError(self._broken) from error
+
+
+@contextmanager
+def _deaf() -> Iterator[None]:
+    """Processes that are started here never hear Ctrl-C, which a terminal sends to all: this one does, and ends them."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 _worker: Callable[..., Any] | None = None

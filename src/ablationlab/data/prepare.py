@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ablationlab.data.documents import Piece
 from ablationlab.data.duplicates import Seen, digest, signature
 from ablationlab.data.inputs import Input, Read
-from ablationlab.data.manifest import Duplicates, Manifest, Settings, Shard, TokenizerPart
+from ablationlab.data.manifest import PROGRESS, Duplicates, Manifest, Settings, Shard, TokenizerPart
 from ablationlab.data.pool import Pool
 from ablationlab.data.shards import ShardWriter
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
@@ -32,7 +32,6 @@ from ablationlab.storage import Lock, replace, sha256_file, storage_errors, swee
 
 #: Tokens of a shard, about: it ends with the document that fills it.
 SHARD_TOKENS = 2**26
-PROGRESS = "progress.json"
 # Characters of a batch, about.
 _BATCH = 2**20
 _BLOCK = 2**22
