@@ -47,6 +47,7 @@ FLOORS = (
         "tables",
         "tables_analysis",
         "tables_costing",
+        "tables_data",
         "tables_evaluation",
         "tables_power",
         "tables_probes",

@@ -174,18 +174,22 @@ class TrainingConfig(Frozen):
 class DataConfig(Frozen):
     """Which text, how it becomes tokens, and the share of its end that is held out.
 
-    ``corpus = "mixture"`` draws samples from several prepared corpora (names or folders), by the weights of ``mixture``.
+    ``corpus = "mixture"`` draws samples from several prepared corpora (names or folders), by the weights of ``mixture``;
+    ``overlap`` says what becomes of training text that they have in common, or that stands in what is held out.
     """
 
     corpus: str = "tiny-shakespeare"
     tokenizer: str = "char"
     validation: Fraction = 0.1
     mixture: Annotated[dict[str, Positive], Field(min_length=1)] | None = None
+    overlap: Literal["remove-from-training", "keep"] = "remove-from-training"
 
     @model_validator(mode="after")
     def _mixture_is_named(self) -> Self:
         if (self.corpus == MIXTURE) != (self.mixture is not None):
             raise ValueError(f"corpus = {MIXTURE!r} and a [data.mixture] table of weights go together; one is missing")
+        if self.mixture is None and self.overlap == "keep":
+            raise ValueError("overlap = 'keep' is about the corpora of a mixture, and there is no [data.mixture]")
         return self
 
 

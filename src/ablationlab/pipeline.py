@@ -16,6 +16,7 @@ from ablationlab.study import Study, load_study, parse_study
 
 if TYPE_CHECKING:
     from ablationlab.conclusions import Analysis, Verdict
+    from ablationlab.config import DataConfig
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation.clerks import Clerks
     from ablationlab.results import Results
@@ -103,10 +104,16 @@ def seal(study: Study, results: ResultsFolder, device: Device, workers: int | No
     from ablationlab.data.corpus import load_corpus
     from ablationlab.plan import make_plan, open_plan, seal_plan
 
-    corpus = load_corpus(study.data)
     if results.plan.exists():
-        return open_plan(results, study.hash), corpus
+        plan = open_plan(results, study.hash)
+        return plan, load_corpus(sealed_data(study, plan))
+    corpus = load_corpus(study.data)
     return seal_plan(make_plan(study, corpus, device, workers), results), corpus
+
+
+def sealed_data(study: Study, plan: Plan) -> DataConfig:
+    """The study's data, with shared text dealt with as the plan was sealed, which may be older than that setting."""
+    return study.data.model_copy(update={"overlap": plan.study["data"].get("overlap", study.data.overlap)})
 
 
 def checked_drift(plan: Plan, corpus: TokenizedCorpus, device: Device, *, accept: bool) -> tuple[str, ...]:
@@ -150,7 +157,7 @@ def train(
     from ablationlab.executors.job import Job
     from ablationlab.executors.local import execute
 
-    job = Job(plan, results.path, study.data, drift, accept_drift)
+    job = Job(plan, results.path, sealed_data(study, plan), drift, accept_drift)
     if executor == "ray":
         from ablationlab.executors import ray_cluster
 

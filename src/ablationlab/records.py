@@ -90,6 +90,34 @@ class Environment(Part):
     git: Git
 
 
+class Shared(Part):
+    """What a component has in common with its mixture; documents and tokens are of its training text.
+
+    ``leaked``: also held-out text, of any component. ``repeated``: also training text, of a smaller component. ``seen``:
+    share of the words of its held-out text that are in a run of 13 which training text of any component has too;
+    ``seen_without``: with the documents counted here left out of it.
+    """
+
+    leaked_exact: int
+    leaked_near: int
+    leaked_contained: int
+    repeated_exact: int
+    repeated_near: int
+    tokens: int
+    seen: float
+    seen_without: float
+
+    @property
+    def leaked(self) -> int:
+        """Documents."""
+        return self.leaked_exact + self.leaked_near + self.leaked_contained
+
+    @property
+    def repeated(self) -> int:
+        """Documents."""
+        return self.repeated_exact + self.repeated_near
+
+
 class Component(Part):
     """One prepared corpus of a mixture, or the only one. ``weight``: the probability that a sample comes from it."""
 
@@ -105,6 +133,7 @@ class Component(Part):
     validation_bytes: int
     held_out: Literal["documents", "tokens"]  # cut between two documents, or inside one
     duplicates: float | None = None  # share of its documents removed as duplicates; None: none was looked for
+    shared: Shared | None = None  # None: not looked for
 
 
 class Corpus(Part):
@@ -121,6 +150,7 @@ class Corpus(Part):
     validation_bytes: int
     characters: str | None = None  # a character tokenizer's vocabulary, in the order of its ids
     components: tuple[Component, ...] = ()  # of prepared corpora, in the order in which their tokens stand
+    overlap: Literal["remove-from-training", "keep"] | None = None  # what became of text that components share
 
 
 class Fed(Part):
@@ -223,7 +253,13 @@ class Plan(Record):
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
         """Load a plan, and say whether its seal holds."""
         plan = super().read(path)
-        return plan, cls.seal(read_json(path)) == plan.plan_hash
+        holds = cls.seal(read_json(path)) == plan.plan_hash
+        data = plan.study.get("data", {})
+        if (
+            data.get("mixture") and "overlap" not in data
+        ):  # sealed before shared text was looked for: all of it was kept
+            plan = plan.model_copy(update={"study": {**plan.study, "data": {**data, "overlap": "keep"}}})
+        return plan, holds
 
     def run(self, run_id: str) -> PlannedRun:
         """The planned run of that id."""

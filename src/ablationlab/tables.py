@@ -16,6 +16,7 @@ from ablationlab.metrics import METRICS
 from ablationlab.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records import Corpus, Plan, PlannedRun, Result
 from ablationlab.status import RunStatus
+from ablationlab.tables_data import shared_text
 from ablationlab.variants import VARIANTS
 
 
@@ -110,7 +111,7 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
         f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {big(cost.disk_bytes, 'B')} at the end, "
         f"{big(cost.peak_disk_bytes, 'B')} at most.{_not_in_it(plan)}\n"
         f"Corpus {_what(plan.corpus)}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
-        f"validation tokens, vocabulary {plan.corpus.vocabulary}.\n"
+        f"validation tokens, vocabulary {plan.corpus.vocabulary}.\n{shared_text(plan.corpus)}"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
     )
 

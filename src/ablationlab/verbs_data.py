@@ -27,6 +27,7 @@ def register(app: App) -> None:
     """Add the verbs to the data app."""
     app.command(prepare)
     app.command(verify)
+    app.command(overlap)
 
 
 def prepare(
@@ -63,8 +64,7 @@ def prepare(
     from ablationlab.data.sources import SOURCES
 
     console = make_console()
-    if workers is not None and workers < 1:
-        raise DataError(f"--workers {workers}: at least one process is needed")
+    _check_workers(workers)
     settings = Settings(
         tokenizer=tokenizer,
         shard_tokens=SHARD_TOKENS if shard_tokens is None else shard_tokens,
@@ -79,7 +79,7 @@ def prepare(
         if out is None and (name not in SOURCES or settings != cache_settings(tokenizer)):
             raise DataError(f"{name}: say where with --out; only named corpora with default settings go to the cache")
         folder = out if out is not None else cached_folder(SOURCES[name], settings)
-        with _display(console, name) as report:
+        with _display(console, name) as report, _stoppable(console, folder):
             made = make(source, settings, folder, processes=workers or _cores(), report=report)
         console.print(_summary(made, folder), markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -92,6 +92,38 @@ def verify(folder: Annotated[Path, Parameter(help="A prepared folder.")]) -> int
     found = open_prepared(folder, anew=True)
     make_console().print(_summary(found.manifest, folder), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def overlap(
+    study: Annotated[Path, Parameter(help="A study file with a mixture.")],
+    *,
+    workers: Annotated[int | None, Parameter(help="Processes that compare. Default: one per core.")] = None,
+) -> int:
+    """Look for text that the corpora of a mixture have in common, in parallel, and show what was found.
+
+    The outcome is kept in the cache. Planning or running the study looks for it too, with one process, where it is not there.
+    """
+    from ablationlab.data.corpus import load_corpus, mixture_parts
+    from ablationlab.data.prepare import Progress
+    from ablationlab.study import load_study
+    from ablationlab.tables_data import overlap_table, shared_text
+
+    console = make_console()
+    _check_workers(workers)
+    data = load_study(study).data
+    if data.mixture is None or len(data.mixture) < 2:
+        raise DataError(f"{study}: data.corpus = {data.corpus!r} is no mixture of several corpora: nothing to compare")
+    with _display(console, "shared text") as report:
+        mixture_parts(data, processes=workers or _cores(), report=lambda share: report(Progress(share)))
+    found = load_corpus(data).record
+    console.print(overlap_table(found))
+    console.print(shared_text(found).strip(), markup=False, highlight=False, soft_wrap=True)
+    return 0
+
+
+def _check_workers(workers: int | None) -> None:
+    if workers is not None and workers < 1:
+        raise DataError(f"--workers {workers}: at least one process is needed")
 
 
 def _cores() -> int:
@@ -112,6 +144,18 @@ def _summary(made: Manifest, folder: Path) -> str:
             f"; left out {dropped.exact_removed:,} exact, {dropped.near_removed:,} near duplicates ({dropped.rate:.2%})"
         )
     return f"{text}\n  in {folder}"
+
+
+@contextmanager
+def _stoppable(console: Console, folder: Path) -> Iterator[None]:
+    """Ctrl-C ends with a word on what there is."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        finished = len(list(folder.glob("shard-*.bin"))) if folder.is_dir() else 0
+        said = f"Interrupted. {folder} has {finished} finished shard(s); the same command goes on behind them."
+        console.print(said, markup=False, highlight=False, soft_wrap=True)
+        raise
 
 
 @contextmanager
@@ -142,8 +186,14 @@ class _Lines:
         """A line now and then."""
         if time.monotonic() - self.last > _PLAIN_SECONDS:
             self.last = time.monotonic()
-            self.console.print(f"{self.name}: {now.share:.0%}, {_said(now)}", markup=False, highlight=False)
+            self.console.print(
+                f"{self.name}: {', '.join(filter(None, [f'{now.share:.0%}', _said(now)]))}",
+                markup=False,
+                highlight=False,
+            )
 
 
 def _said(now: Progress) -> str:
+    if not now.documents:
+        return ""
     return f"{now.documents:,} documents, {now.tokens:,} tokens, {now.shards} shard(s)"

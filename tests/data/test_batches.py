@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablationlab.data.batches import OrderHash, batch_offsets, planned_order, shares_of, validation_windows
+from ablationlab.data.batches import (
+    OrderHash,
+    batch_offsets,
+    curve_windows,
+    planned_order,
+    shares_of,
+    validation_windows,
+)
 from ablationlab.data.tokens import Share
 from ablationlab.records import Component, Corpus
 
@@ -125,3 +132,49 @@ def test_the_order_of_a_mixture_is_known_from_its_record_alone():
         order.feed(batch_offsets(5, step, **SHAPE, shares=shares_of(mixed)))
     assert planned_order(5, mixed, steps=3, batch=16, context=8) == order.value
     assert planned_order(5, CORPUS, steps=3, batch=16, context=8) != order.value
+
+
+def mixture(*held_out: int) -> Corpus:
+    """The record of a mixture with held-out parts of these sizes."""
+    parts = tuple(
+        Component(
+            name=str(number),
+            source="s",
+            weight=1 / len(held_out),
+            sha256="0" * 64,
+            tokens_sha256="1" * 64,
+            documents=10,
+            train_documents=9,
+            train_tokens=1000,
+            validation_tokens=tokens,
+            validation_bytes=tokens,
+            held_out="documents",
+        )
+        for number, tokens in enumerate(held_out)
+    )
+    return CORPUS.model_copy(update={"validation_tokens": sum(held_out), "components": parts})
+
+
+def test_the_curve_of_one_text_looks_at_its_first_windows():
+    expected = [(8 * number, 8) for number in range(5)]
+    assert curve_windows(CORPUS, 8, 5) == expected
+    assert curve_windows(mixture(100), 8, 5) == expected, "a prepared corpus is one text"
+    assert curve_windows(CORPUS, 8, 99) == validation_windows(100, 8)
+
+
+def test_the_curve_of_a_mixture_gives_every_component_its_share():
+    sizes = (9600, 1700, 1100)
+    chosen = curve_windows(mixture(*sizes), 8, 64)
+    assert len(chosen) == len(set(chosen)) == 64
+    edges = np.cumsum(sizes)
+    counts = np.bincount(np.searchsorted(edges, [start for start, _ in chosen], side="right"), minlength=3)
+    np.testing.assert_allclose(counts, 64 * np.array(sizes) / sum(sizes), atol=1)
+    assert set(chosen) < set(validation_windows(sum(sizes), 8))
+
+
+@given(st.lists(st.integers(9, 400), min_size=2, max_size=5), st.integers(1, 80), st.integers(2, 17))
+def test_the_windows_of_a_curve_are_distinct_and_in_order_and_all_where_there_are_few(sizes, count, context):
+    chosen, every = curve_windows(mixture(*sizes), context, count), validation_windows(sum(sizes), context)
+    assert chosen == sorted(set(chosen))
+    assert set(chosen) <= set(every)
+    assert len(chosen) == min(count, len(every))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -70,9 +72,12 @@ def test_a_text_without_line_breaks_is_still_bounded(tmp_path, monkeypatch):
     ("line", "why"),
     [
         ("{oops", "is not JSON"),
-        ("[1]", "is no JSON object, but list"),
+        ("[1]", "is no JSON object, but a list"),
         ('{"body": "x", "id": 1}', "has no 'text'; it has: body, id; choose one with --text-key"),
-        ('{"text": 5}', "'text' is no text, but int"),
+        ('{"text": 5}', "'text' is no text, but a number"),
+        ('{"text": null}', "'text' is no text, but null"),
+        ('{"text": {"a": "b"}}', "'text' is no text, but an object"),
+        ("[" * 100_000, "is JSON nested too deep to be read"),
         ('{"text": "a\\ud800"}', "holds half of a character (a lone surrogate) at 1"),
     ],
 )
@@ -91,7 +96,17 @@ def test_files_that_are_not_what_they_say_are_named(tmp_path):
     assert "has no column 'text'; it has: body" in refusal(tmp_path / "b.parquet")
     assert texts(tmp_path / "b.parquet", "body") == ["x"]
     parquet.write_table(pa.table({"text": [1]}), tmp_path / "c.parquet")
-    assert f"{tmp_path / 'c.parquet'}, row 1: 'text' is no text, but int" in refusal(tmp_path / "c.parquet")
+    assert f"{tmp_path / 'c.parquet'}: column 'text' is of type int64, not text" in refusal(tmp_path / "c.parquet")
+    nested = pa.table({"text": [{"a": "x"}], "body": ["y"]})
+    parquet.write_table(nested, tmp_path / "d.parquet")
+    said = refusal(tmp_path / "d.parquet")
+    assert "column 'text' is of type struct<a: string>, not text; columns of text: body; choose one with" in said
+    assert said.endswith("; nested text must be a column of its own")
+    parquet.write_table(pa.table({"text": pa.array(["x", None])}), tmp_path / "e.parquet")
+    assert f"{tmp_path / 'e.parquet'}, row 2: 'text' is no text, but null" in refusal(tmp_path / "e.parquet")
+    for number, kind in enumerate((pa.large_string(), pa.dictionary(pa.int32(), pa.string()))):
+        parquet.write_table(pa.table({"text": pa.array(["x", "y"], kind)}), tmp_path / f"f{number}.parquet")
+        assert texts(tmp_path / f"f{number}.parquet") == ["x", "y"]
     (tmp_path / "d.txt").write_bytes(b"caf\xe9 au lait")
     assert "not UTF-8 near byte 3" in refusal(tmp_path / "d.txt")
     (tmp_path / "e.txt").write_bytes(b"caf\xc3")
@@ -110,3 +125,26 @@ def test_paths_without_anything_to_read_are_named(tmp_path):
             path.touch()
         with pytest.raises(DataError, match=why):
             files_of(path)
+
+
+def test_bytes_that_are_no_utf8_are_placed(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "fine"}\n{"text": "caf\xe9"}\n')
+    assert refusal(path) == f"{path}, line 2: not UTF-8 at byte 13; convert it first"
+
+
+def test_a_folder_that_may_not_be_opened_is_no_gap_in_a_corpus(tmp_path, monkeypatch):
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "a.txt").write_text("seen")
+    (tmp_path / "inner" / "b.txt").write_text("not seen")
+    assert len(files_of(tmp_path)) == 2
+    scan = os.scandir
+
+    def refuse(place: str) -> object:  # what the system says to a user without rights; root is never refused
+        if str(place).endswith("inner"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))
+        return scan(place)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(DataError, match=r"inner: cannot be read \(Permission denied\); nothing is left out"):
+        files_of(tmp_path)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+import ablationlab
 from ablationlab.config import DataConfig, ModelConfig, TrainingConfig
-from ablationlab.data.batches import batch_offsets, shares_of
+from ablationlab.data.batches import batch_offsets, curve_windows, shares_of
 from ablationlab.data.corpus import TokenizedCorpus, check_length, load_corpus
 from ablationlab.data.fed import fed
 from ablationlab.data.inputs import input_of
@@ -18,7 +19,8 @@ from ablationlab.data.manifest import Settings
 from ablationlab.data.prepare import prepare
 from ablationlab.data.tokens import Tokens
 from ablationlab.errors import DataError, StudyError
-from ablationlab.records import Plan, Result
+from ablationlab.evaluation.perplexity import validation_totals
+from ablationlab.records import Plan, Result, read_metrics
 from ablationlab.study import load_study, parse_study
 from ablationlab.training import stack as stack_module
 from ablationlab.training.stack import Member, Stack
@@ -36,13 +38,14 @@ def prepared(folder: Path, name: str, letters: str, documents: int, tokenizer: s
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> tuple[Path, Path]:
+def two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path / "cache"))
     return prepared(tmp_path, "small", "abc", 60), prepared(tmp_path, "large", "xyzé", 200)
 
 
 def mixed(two: tuple[Path, Path], weights: tuple[float, float] = (1.0, 3.0), **settings) -> TokenizedCorpus:
     mixture = {str(path): weight for path, weight in zip(two, weights, strict=True)}
-    return load_corpus(DataConfig(corpus="mixture", mixture=mixture, tokenizer="byte", **settings))
+    return load_corpus(DataConfig(corpus="mixture", mixture=mixture, tokenizer="byte", overlap="keep", **settings))
 
 
 def test_a_prepared_folder_is_a_corpus(two):
@@ -145,6 +148,7 @@ def test_a_study_of_a_mixture_runs_and_records_what_was_fed(two, study_file, cli
             "data.mixture": {"./small": 1.0, str(two[1]): 3.0},
             "probes": {"data-mixture": 6},
             "training.steps": 6,
+            "evaluation": {"curve_every": 6, "curve_windows": 5},
         }
     )
     text = study.read_text().replace("\n./small", '\n"./small"').replace(f"\n{two[1]}", f'\n"{two[1]}"')
@@ -158,6 +162,19 @@ def test_a_study_of_a_mixture_runs_and_records_what_was_fed(two, study_file, cli
     assert sum(one.tokens for one in results[0].fed) == results[0].tokens == 6 * 4 * CONTEXT
     lines = (tmp_path / "results" / "runs" / plan.runs[0].id / "probes.jsonl").read_text()
     assert "source:large" in lines
+    # The last point of the curve, from the saved weights: the windows of both components that the record names.
+    folder = tmp_path / "results" / "runs" / plan.runs[0].id
+    model = ablationlab.load(folder)
+    windows = curve_windows(plan.corpus, CONTEXT, 5)
+    assert windows[0][0] < plan.corpus.components[0].validation_tokens < windows[-1][0]
+    held_out = torch.from_numpy(load_corpus(load_study(study).data).validation)
+    params = {name: value.detach()[None] for name, value in model.named_parameters()}
+    totals = validation_totals(params, model.config, [model.config.front], held_out, torch.float32, windows)
+    assert totals.tokens == 5 * CONTEXT
+    *_, last = read_metrics(folder / "metrics.jsonl")
+    assert last.curve_loss == pytest.approx(float(totals.nll_R[0]) / totals.tokens, rel=1e-5)
+    whole = validation_totals(params, model.config, [model.config.front], held_out, torch.float32)
+    assert results[0].metrics["validation_loss"] == pytest.approx(float(whole.nll_R[0]) / (len(held_out) - 1), rel=1e-5)
 
 
 @pytest.mark.parametrize(

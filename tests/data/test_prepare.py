@@ -284,3 +284,66 @@ def test_the_last_documents_are_held_out(tmp_path):
     assert abs(found.manifest.tokens * 0.9 - cut) <= longest / 2 + 1
     made(write_lines(tmp_path / "b.jsonl", ["a" * 995 + "\n"]), tmp_path / "single")
     assert open_prepared(tmp_path / "single").cut(0.1) == int(997 * 0.9), "one document is cut inside"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"documents": 7}, "contradicts itself in documents"),
+        ({"tokens": 7}, "contradicts itself in tokens"),
+        ({"dtype": "uint32"}, "contradicts itself in dtype"),
+        ({"tokenizer.vocabulary": 300}, "contradicts itself in tokenizer.vocabulary"),
+        ({"shards.0.file": "../a.jsonl"}, "contradicts itself in shards"),
+        ({"shards.0.documents": 7, "documents": 7}, "its indices hold 301 documents of"),
+        ({"tokens_sha256": "0" * 64}, "its tokens are not those of tokens_sha256"),
+    ],
+)
+def test_a_manifest_that_is_not_of_its_shards_is_refused(tmp_path, change, why):
+    made(write_lines(tmp_path / "a.jsonl", [*DOCUMENTS, "last"]), tmp_path / "out", shard_tokens=10**6)
+    path = tmp_path / "out" / "manifest.json"
+    record = json.loads(path.read_text())
+    for key, value in change.items():
+        *way, last = (int(step) if step.isdigit() else step for step in key.split("."))
+        here = record
+        for step in way:
+            here = here[step]
+        here[last] = value
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=why):
+        open_prepared(tmp_path / "out", anew=True)
+
+
+def test_what_is_no_prepared_folder_is_told_apart(tmp_path):
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "progress.json").write_text("{}")
+    for name, why in (
+        ("gone", "no such folder"),
+        ("file", "is a file; a prepared corpus is a folder"),
+        ("empty", r"no prepared corpus \(it has no manifest.json\)"),
+        ("begun", "is not prepared to its end; run the same data prepare again"),
+    ):
+        with pytest.raises(DataError, match=why):
+            open_prepared(tmp_path / name)
+
+
+def test_an_interrupted_preparation_says_what_there_is(tmp_path):
+    write_lines(tmp_path / "in.jsonl", [document(number) * 3 for number in range(2400)])
+    process = subprocess.Popen(
+        [sys.executable, *KILLED, "--tokenizer", "byte"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "out" / "shard-00001.bin").exists() and time.monotonic() < deadline:
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the processes that encode are interrupted as well
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    finished = len(list((tmp_path / "out").glob("shard-*.bin")))
+    assert f"Interrupted. out has {finished} finished shard(s); the same command goes on behind them." in said
+    assert "Traceback" not in said

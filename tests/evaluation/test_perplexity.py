@@ -65,8 +65,17 @@ def test_batching_changes_nothing_but_rounding(monkeypatch):
     assert torch.equal(pieces.hits_R, whole.hits_R)
 
 
-def test_the_curve_uses_the_first_windows_alone():
-    some = validation_totals(weights(1), MODEL, [MODEL.front], TEXT, torch.float32, windows=2)
+def test_the_curve_uses_its_windows_alone():
+    some = validation_totals(weights(1), MODEL, [MODEL.front], TEXT, torch.float32, [(0, 8), (8, 8)])
     same = validation_totals(weights(1), MODEL, [MODEL.front], TEXT[:17], torch.float32)
     assert some.tokens == 16
     assert float(some.nll_R[0]) == pytest.approx(float(same.nll_R[0]), rel=1e-6)
+
+
+def test_windows_need_not_stand_together():
+    some = validation_totals(weights(1), MODEL, [MODEL.front], TEXT, torch.float32, [(8, 8), (24, 8)])
+    parts = [
+        validation_totals(weights(1), MODEL, [MODEL.front], TEXT[start : start + 9], torch.float32) for start in (8, 24)
+    ]
+    assert some.tokens == 16
+    assert float(some.nll_R[0]) == pytest.approx(sum(float(part.nll_R[0]) for part in parts), rel=1e-6)

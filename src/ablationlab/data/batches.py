@@ -67,6 +67,20 @@ def planned_order(seed: int, corpus: Corpus, *, steps: int, batch: int, context:
     return order.value
 
 
-def validation_windows(tokens: int, context: int) -> list[tuple[int, int]]:
+#: Where a window of the held-out text begins, and how many tokens it predicts.
+Window = tuple[int, int]
+
+
+def validation_windows(tokens: int, context: int) -> list[Window]:
     """(start, length) of the windows that predict every token of the split but the first exactly once, stride = context."""
     return [(start, min(context, tokens - 1 - start)) for start in range(0, tokens - 1, context)]
+
+
+def curve_windows(corpus: Corpus, context: int, count: int) -> list[Window]:
+    """What the loss curve looks at: of one text its first *count* windows; of a mixture as many, evenly spaced over the
+    held-out parts, so that each component has its share of them. The same for every run and step.
+    """
+    windows = validation_windows(corpus.validation_tokens, context)
+    if len(corpus.components) < 2 or count >= len(windows):
+        return windows[:count]
+    return [windows[(2 * number + 1) * len(windows) // (2 * count)] for number in range(count)]

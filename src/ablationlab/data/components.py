@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from ablationlab.data.prepare import SHARD_TOKENS, prepare
 from ablationlab.data.prepared import Prepared, cached_folder, is_prepared, open_prepared
 from ablationlab.data.sources import SOURCES, looks_like_path
 from ablationlab.data.tokenizers import Tokenizer
-from ablationlab.data.tokens import Tokens
+from ablationlab.data.tokens import Span, Tokens
 from ablationlab.errors import DataError
 from ablationlab.records import Component
 
@@ -32,6 +33,24 @@ class Part:
     train: Tokens
     validation: NDArray[np.int64]
     ends: NDArray[np.int64]
+    prepared: Prepared
+
+    def without(self, spans: Sequence[Span]) -> Part:
+        """The same, with these parts of its training text left out; nothing is read."""
+        if not spans:
+            return self
+        starts, stops = np.array(spans, dtype=np.int64).T
+        edges = [0, *np.stack([starts, stops], axis=1).ravel().tolist(), len(self.train)]
+        kept = [self.train.part(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
+        # A document is gone if its last token is.
+        before = np.searchsorted(starts, self.ends, side="left")
+        gone = np.concatenate([[0], np.cumsum(stops - starts)])
+        inside = self.ends <= np.concatenate([[0], stops])[before]
+        ends = (self.ends - gone[before])[~inside]
+        train = Tokens([piece for part in kept for piece in part.pieces])
+        documents = int(np.searchsorted(ends, len(train), side="right"))
+        record = self.record.model_copy(update={"train_tokens": len(train), "train_documents": documents})
+        return replace(self, record=record, train=train, ends=ends)
 
 
 def cache_settings(tokenizer: str) -> Settings:
@@ -73,7 +92,7 @@ def part_of(corpus: str, weight: float, config: DataConfig) -> Part:
         held_out="documents" if inside and int(found.ends[inside - 1]) == cut else "tokens",
         duplicates=manifest.duplicates.rate if manifest.duplicates.exact or manifest.duplicates.near else None,
     )
-    return Part(record, tokenizer, found.tokens.part(0, cut), validation, found.ends)
+    return Part(record, tokenizer, found.tokens.part(0, cut), validation, found.ends, found)
 
 
 def validation_bytes(tokenizer: Tokenizer, validation: NDArray[np.int64]) -> int:

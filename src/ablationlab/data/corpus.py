@@ -6,7 +6,8 @@ Short texts are read and encoded here, whole. Prepared corpora, and mixtures of 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,12 +16,13 @@ from numpy.typing import NDArray
 
 from ablationlab.config import MIXTURE, DataConfig
 from ablationlab.data.components import Part, part_of, validation_bytes
+from ablationlab.data.overlap import Side, overlap_of
 from ablationlab.data.prepared import is_prepared
 from ablationlab.data.sources import SOURCES, fetch, looks_like_path
 from ablationlab.data.tokenizers import END_OF_DOCUMENT, TOKENIZERS, Tokenizer
-from ablationlab.data.tokens import Share, Tokens, sample
+from ablationlab.data.tokens import Share, Span, Tokens, sample
 from ablationlab.errors import DataError
-from ablationlab.records import Corpus
+from ablationlab.records import Component, Corpus
 from ablationlab.storage import content_hash
 
 #: Tokens of each part that are shown as text, at most, of a corpus that is not held in memory.
@@ -54,9 +56,9 @@ class TokenizedCorpus:
 def load_corpus(config: DataConfig) -> TokenizedCorpus:
     """Fetch or read, tokenize, and hold out the last share of the text."""
     if config.mixture is not None:
-        return _joined(config, [part_of(name, weight, config) for name, weight in config.mixture.items()])
+        return _joined(config, *mixture_parts(config))
     if is_prepared(Path(config.corpus)) or (config.corpus in SOURCES and SOURCES[config.corpus].documents is not None):
-        return _joined(config, [part_of(config.corpus, 1.0, config)])
+        return _joined(config, [part_of(config.corpus, 1.0, config)], ())
     text, source, sha256, parts = _read(config.corpus)
     tokenizer = TOKENIZERS[config.tokenizer].of(text)
     tokens = tokenizer.encode(text)
@@ -82,8 +84,27 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
     return TokenizedCorpus(record, tokenizer, train, validation, tuple(sources))
 
 
-def _joined(config: DataConfig, parts: list[Part]) -> TokenizedCorpus:
-    """Components one behind another, in the order of the study; their held-out parts likewise."""
+def mixture_parts(
+    config: DataConfig, *, processes: int = 1, report: Callable[[float], None] = lambda _: None
+) -> tuple[list[Part], tuple[tuple[Span, ...], ...]]:
+    """The components of a mixture, without the training text that must not be in it; and which text was left out of each."""
+    assert config.mixture is not None
+    parts = [part_of(name, weight, config) for name, weight in config.mixture.items()]
+    _check_mixture(parts)
+    if len(parts) < 2:
+        return parts, ()
+    sides = [Side(part.prepared, part.record.train_tokens) for part in parts]
+    found = overlap_of(sides, processes=processes, report=report)
+    parts = [
+        replace(part, record=part.record.model_copy(update={"shared": shared}))
+        for part, shared in zip(parts, found.components, strict=True)
+    ]
+    if config.overlap == "keep" or not any(found.spans):
+        return parts, ()
+    return [part.without(spans) for part, spans in zip(parts, found.spans, strict=True)], found.spans
+
+
+def _check_mixture(parts: list[Part]) -> None:
     tokenizer = parts[0].tokenizer
     names = [part.record.name for part in parts]
     if len(set(names)) < len(names):
@@ -95,25 +116,30 @@ def _joined(config: DataConfig, parts: list[Part]) -> TokenizedCorpus:
             f"components {names[0]!r} and {strange[0].record.name!r} have different vocabularies, as texts of characters do; "
             "a mixture needs one vocabulary for all: data.tokenizer = 'gpt2' or 'byte'"
         )
+
+
+def _joined(config: DataConfig, parts: list[Part], left_out: tuple[tuple[Span, ...], ...]) -> TokenizedCorpus:
+    """Components one behind another, in the order of the study; their held-out parts likewise."""
+    tokenizer, names = parts[0].tokenizer, [part.record.name for part in parts]
     total = sum(part.record.weight for part in parts)
     components = [part.record.model_copy(update={"weight": part.record.weight / total}) for part in parts]
     shares = [Share(component.weight, component.train_tokens) for component in components]
     validation = np.concatenate([part.validation for part in parts])
     single = components[0] if config.mixture is None else None
+    what = [[one.weight, one.tokens_sha256, one.train_tokens] for one in components]
     record = Corpus(
         name=MIXTURE if single is None else config.corpus,
         source=" + ".join(f"{one.weight:.4g} {one.name}" for one in components) if single is None else single.source,
         sha256=content_hash([one.sha256 for one in components]) if single is None else single.sha256,
         tokenizer=config.tokenizer,
         vocabulary=tokenizer.vocabulary,
-        tokens_sha256=content_hash([[one.weight, one.tokens_sha256, one.train_tokens] for one in components])
-        if single is None
-        else single.tokens_sha256,
+        tokens_sha256=content_hash([what, left_out] if left_out else what) if single is None else single.tokens_sha256,
         train_tokens=sum(share.tokens for share in shares),
         validation_tokens=len(validation),
         validation_bytes=validation_bytes(tokenizer, validation),
         characters=tokenizer.characters,
         components=tuple(components),
+        overlap=config.overlap if len(parts) > 1 else None,
     )
     starts = np.cumsum([0, *(share.tokens for share in shares)]).tolist()
     return TokenizedCorpus(
@@ -138,8 +164,13 @@ def check_length(corpus: Corpus, context: int) -> None:
         if component.train_tokens < context + 1:
             raise DataError(
                 f"component {component.name!r}: its training part has {component.train_tokens} tokens, and one context "
-                f"needs {context} + 1; leave it out, or use a shorter model.context"
+                f"needs {context} + 1; leave it out, or use a shorter model.context{_because(component)}"
             )
+
+
+def _because(component: Component) -> str:
+    gone = component.shared.tokens if component.shared is not None else 0
+    return f" ({gone:,} tokens of it stand elsewhere in the mixture too)" if gone else ""
 
 
 def _read(corpus: str) -> tuple[str, str, str, list[tuple[str, int]]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -34,16 +35,32 @@ class Piece(NamedTuple):
 
 def files_of(path: Path) -> list[Path]:
     """The files of a corpus, in the order of their paths."""
-    if not path.exists():
+    try:
+        found = _walk(path) if path.is_dir() else []
+        there = path.exists()
+    except OSError as error:
+        where = error.filename or path
+        raise DataError(f"{where}: cannot be read ({error.strerror}); nothing is left out unsaid") from error
+    if not there:
         raise DataError(f"{path}: no such file or folder")
     if path.is_file():
         if not path.name.endswith(ENDINGS):
             raise DataError(f"{path}: not a kind of file that is read here; allowed: {', '.join(ENDINGS)}")
         return [path]
-    found = sorted(file for file in path.rglob("*") if file.is_file() and file.name.endswith(ENDINGS))
     if not found:
         raise DataError(f"{path}: the folder holds no file that ends in {', '.join(ENDINGS)}")
     return found
+
+
+def _walk(folder: Path) -> list[Path]:
+    """The files of a folder and of those in it; one that cannot be opened is an error, not a gap."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    places = os.walk(folder, onerror=stop)
+    files = (Path(place) / name for place, _, names in places for name in names if name.endswith(ENDINGS))
+    return sorted(file for file in files if file.is_file())
 
 
 def pieces_of(file: Path, key: str) -> Iterator[Piece]:
@@ -106,10 +123,16 @@ def _json_lines(file: Path, key: str) -> Iterator[Piece]:
                 continue
             try:
                 row = json.loads(line)
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{file}, line {number}: not {error.encoding.upper()} at byte {error.start}; convert it first"
+                ) from error
             except ValueError as error:
                 raise DataError(f"{file}, line {number}: is not JSON: {error}") from error
+            except RecursionError as error:
+                raise DataError(f"{file}, line {number}: is JSON nested too deep to be read") from error
             if not isinstance(row, dict):
-                raise DataError(f"{file}, line {number}: is no JSON object, but {type(row).__name__}")
+                raise DataError(f"{file}, line {number}: is no JSON object, but {_kind(row)}")
             yield Piece(_checked(row.get(key), f"{file}, line {number}", key, list(row)))
 
 
@@ -122,6 +145,15 @@ def _parquet(file: Path, key: str) -> Iterator[Piece]:
         names = table.schema_arrow.names
         if key not in names:
             raise DataError(f"{file}: has no column {key!r}; it has: {', '.join(names)}; choose one with --text-key")
+        kind = table.schema_arrow.field(key).type
+        text = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (pa.types.is_string(text) or pa.types.is_large_string(text) or pa.types.is_string_view(text)):
+            others = [field.name for field in table.schema_arrow if pa.types.is_string(field.type)]
+            raise DataError(
+                f"{file}: column {key!r} is of type {kind}, not text"
+                + (f"; columns of text: {', '.join(others)}; choose one with --text-key" if others else "")
+                + ("; nested text must be a column of its own" if pa.types.is_nested(kind) else "")
+            )
         number = 0
         for batch in table.iter_batches(batch_size=_ROWS, columns=[key]):
             for value in batch.column(0).to_pylist():
@@ -135,9 +167,26 @@ def _checked(value: object, where: str, key: str, keys: list[str]) -> str:
     if not isinstance(value, str):
         if key not in keys:
             raise DataError(f"{where}: has no {key!r}; it has: {', '.join(keys)}; choose one with --text-key")
-        raise DataError(f"{where}: {key!r} is no text, but {type(value).__name__}")
+        raise DataError(
+            f"{where}: {key!r} is no text, but {_kind(value)}; leave such documents out, or give them a text"
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise DataError(f"{where}: {key!r} holds half of a character (a lone surrogate) at {error.start}") from error
     return value
+
+
+def _kind(value: object) -> str:
+    """What a value of JSON or of a column is, in words."""
+    if value is None:
+        return "null"
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+    }
+    return kinds.get(type(value), type(value).__name__)

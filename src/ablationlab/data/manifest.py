@@ -16,8 +16,15 @@ from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.records import Part, Record
 
 MANIFEST = "manifest.json"
+#: In its place while a folder is being prepared.
+PROGRESS = "progress.json"
 #: Raised when the same text would be prepared to other tokens.
 FORMAT = 1
+
+
+def shard_files(number: int) -> tuple[str, str]:
+    """Names of a shard and of the index of its documents."""
+    return f"shard-{number:05d}.bin", f"shard-{number:05d}.docs"
 
 
 class Shard(Part):

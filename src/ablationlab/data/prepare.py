@@ -9,15 +9,8 @@ next one.
 from __future__ import annotations
 
 import hashlib
-import multiprocessing as mp
-import os
-import threading
-import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -29,7 +22,8 @@ from numpy.typing import NDArray
 from ablationlab.data.documents import Piece
 from ablationlab.data.duplicates import Seen, digest, signature
 from ablationlab.data.inputs import Input, Read
-from ablationlab.data.manifest import Duplicates, Manifest, Settings, Shard, TokenizerPart
+from ablationlab.data.manifest import PROGRESS, Duplicates, Manifest, Settings, Shard, TokenizerPart
+from ablationlab.data.pool import Pool
 from ablationlab.data.shards import ShardWriter
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.errors import DataError
@@ -38,11 +32,10 @@ from ablationlab.storage import Lock, replace, sha256_file, storage_errors, swee
 
 #: Tokens of a shard, about: it ends with the document that fills it.
 SHARD_TOKENS = 2**26
-PROGRESS = "progress.json"
-# Characters of a batch, about, and batches under way per process: what bounds memory.
+# Characters of a batch, about.
 _BATCH = 2**20
-_AHEAD = 2
 _BLOCK = 2**22
+_BROKEN = "a process that encodes was killed (out of memory, or by hand?); run the same command again: it goes on"
 _LIBRARIES = ("ablationlab", "numpy", "tokenizers", "datasketch")
 
 
@@ -68,9 +61,9 @@ class Progress:
     """What a display needs."""
 
     share: float
-    documents: int
-    tokens: int
-    shards: int
+    documents: int = 0
+    tokens: int = 0
+    shards: int = 0
 
 
 Report = Callable[[Progress], None]
@@ -192,9 +185,9 @@ class _Preparation:
             self.folder, self.tokenizer_part.dtype, self.settings.shard_tokens, first=len(self.finished)
         )
         try:
-            with ExitStack() as stack:
-                encode = stack.enter_context(_Encoders(self.tokenizer_part, self.settings, self.processes))
-                for batch, made in encode.in_order(_batches(self.source.read()), self.skip):
+            arguments = (self.tokenizer_part, self.settings)
+            with Pool[Encoded](_Encoder, arguments, self.processes, _BROKEN) as encoders:
+                for batch, made in encoders.in_order(_questions(self.source.read(), self.skip)):
                     self._take(batch, made, writer)
             last = writer.finish()
         except BaseException:
@@ -340,76 +333,9 @@ class _Encoder:
         )
 
 
-class _Encoders:
-    """A pool of encoders whose answers come in the order of the questions, a few at a time."""
-
-    def __init__(self, part: TokenizerPart, settings: Settings, processes: int) -> None:
-        self._arguments = (part, settings)
-        self.processes = processes
-        self._pool: ProcessPoolExecutor | None = None
-        self._here: _Encoder | None = None
-
-    def __enter__(self) -> _Encoders:
-        if self.processes > 1:
-            self._pool = ProcessPoolExecutor(
-                self.processes,
-                mp_context=mp.get_context("spawn"),
-                initializer=_begin,
-                initargs=(os.getpid(), *self._arguments),
-            )
-        else:
-            self._here = _Encoder(*self._arguments)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def in_order(self, batches: Iterator[list[Read]], skip: int) -> Iterator[tuple[list[Read], Encoded]]:
-        """Each batch with what it became; at most `_AHEAD` batches a process are under way."""
-        waiting: deque[tuple[list[Read], Future[Encoded] | Encoded]] = deque()
-        for batch in batches:
-            plain = [read.piece for read in batch]
-            old = min(skip, len(batch))
-            skip -= old
-            if self._pool is None:
-                assert self._here is not None
-                yield batch, self._here(plain, old)
-                continue
-            waiting.append((batch, self._pool.submit(_encode, plain, old)))
-            if len(waiting) >= _AHEAD * self.processes:
-                yield self._next(waiting)
-        while waiting:
-            yield self._next(waiting)
-
-    def _next(self, waiting: deque[tuple[list[Read], Any]]) -> tuple[list[Read], Encoded]:
-        batch, future = waiting.popleft()
-        try:
-            return batch, future.result()
-        except BrokenProcessPool as error:
-            raise DataError(
-                "a process that encodes was killed (out of memory, or by hand?); run the same command again: "
-                "finished shards are kept"
-            ) from error
-
-
-_encoder: _Encoder | None = None
-
-
-def _begin(parent: int, part: TokenizerPart, settings: Settings) -> None:
-    global _encoder
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # the processes are the parallelism
-    threading.Thread(target=_leave_with, args=(parent,), daemon=True).start()
-    _encoder = _Encoder(part, settings)
-
-
-def _leave_with(parent: int) -> None:
-    """A process whose parent was killed goes too."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
-
-
-def _encode(batch: list[Piece], skip: int) -> Encoded:
-    assert _encoder is not None
-    return _encoder(batch, skip)
+def _questions(source: Iterator[Read], skip: int) -> Iterator[tuple[list[Read], tuple[list[Piece], int]]]:
+    """Each batch with what an encoder is asked: its pieces, and how many of them were encoded before."""
+    for batch in _batches(source):
+        old = min(skip, len(batch))
+        skip -= old
+        yield batch, ([read.piece for read in batch], old)

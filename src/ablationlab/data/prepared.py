@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.data.manifest import FORMAT, MANIFEST, Manifest, Settings, Shard
+from ablationlab.data.manifest import FORMAT, MANIFEST, PROGRESS, Manifest, Settings, Shard, shard_files
 from ablationlab.data.sources import Source, cache_folder
+from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.data.tokens import Tokens
 from ablationlab.errors import DataError, RecordError
 from ablationlab.storage import read_json, replace, sha256_file
@@ -71,9 +72,13 @@ class Prepared:
 def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
     """Read the manifest and verify every shard, *anew* whatever is remembered; a wrong one is refused by name."""
     try:
+        if not is_prepared(folder):
+            raise DataError(f"{folder}: {_unprepared(folder)}")
         manifest = Manifest.read(folder / MANIFEST)
     except RecordError as error:
         raise DataError(f"prepared corpus {folder}: {error}") from error
+    except OSError as error:
+        raise DataError(f"prepared corpus {folder}: cannot be read ({error.strerror})") from error
     if manifest.format != FORMAT:
         raise DataError(
             f"prepared corpus {folder}: format {manifest.format}; this program reads {FORMAT}; prepare it again"
@@ -83,6 +88,7 @@ def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
         raise DataError(
             f"prepared corpus {folder}: made with another {manifest.tokenizer.name} tokenizer than this one"
         )
+    _check(folder, manifest, tokenizer)
     width = manifest.tokenizer.dtype.itemsize
     for shard in manifest.shards:
         path = folder / shard.file
@@ -91,7 +97,62 @@ def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
             found = "is missing" if size is None else f"has {size:,} bytes instead of {shard.tokens * width:,}"
             raise DataError(f"prepared corpus: {path} {found}; restore it, or prepare the corpus again")
     _verify(folder, manifest.shards, large=not anew and manifest.tokens * width > ALWAYS_VERIFIED)
-    return Prepared(folder, manifest)
+    opened = Prepared(folder, manifest)
+    if len(opened.ends) != manifest.documents or (len(opened.ends) and int(opened.ends[-1]) != manifest.tokens):
+        raise DataError(
+            f"prepared corpus {folder}: its indices hold {len(opened.ends):,} documents of "
+            f"{int(opened.ends[-1]) if len(opened.ends) else 0:,} tokens, and manifest.json says {manifest.documents:,} of "
+            f"{manifest.tokens:,}; prepare it again"
+        )
+    if anew:
+        _verify_tokens(opened)
+    return opened
+
+
+def _unprepared(folder: Path) -> str:
+    if not folder.exists():
+        return "no such folder"
+    if not folder.is_dir():
+        return "is a file; a prepared corpus is a folder, made with: ablationlab data prepare INPUT --out FOLDER"
+    if (folder / PROGRESS).exists():
+        return "is not prepared to its end; run the same data prepare again, it goes on where it was"
+    return f"no prepared corpus (it has no {MANIFEST}); make one with: ablationlab data prepare INPUT --out FOLDER"
+
+
+def _check(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
+    """What the manifest says must be true of itself: a record edited by hand is no record."""
+    part, shards = manifest.tokenizer, manifest.shards
+    wrong = [
+        name
+        for name, right in (
+            ("tokenizer.vocabulary", part.vocabulary == tokenizer.vocabulary),
+            ("tokenizer.end_of_document", part.end_of_document == tokenizer.end_of_document),
+            ("dtype", np.dtype(manifest.dtype) == part.dtype),
+            ("tokens", manifest.tokens == sum(shard.tokens for shard in shards)),
+            ("documents", manifest.documents == sum(shard.documents for shard in shards)),
+            ("shards", all(_named(number, shard) for number, shard in enumerate(shards))),
+        )
+        if not right
+    ]
+    if wrong:
+        raise DataError(
+            f"prepared corpus {folder}: {MANIFEST} contradicts itself in {', '.join(wrong)}; restore it, or prepare again"
+        )
+
+
+def _named(number: int, shard: Shard) -> bool:
+    """Whether its files are those of the folder, and no others."""
+    return (shard.file, shard.index) == shard_files(number)
+
+
+def _verify_tokens(found: Prepared) -> None:
+    made = hashlib.sha256()
+    for block in found.tokens.blocks():
+        made.update(block.astype("<i8").tobytes())
+    if made.hexdigest() != found.manifest.tokens_sha256:
+        raise DataError(
+            f"prepared corpus {found.folder}: its tokens are not those of tokens_sha256 in {MANIFEST}; prepare it again"
+        )
 
 
 def _verify(folder: Path, shards: tuple[Shard, ...], *, large: bool) -> None:
@@ -106,7 +167,9 @@ def _verify(folder: Path, shards: tuple[Shard, ...], *, large: bool) -> None:
                 stamps[name] = [facts.st_size, facts.st_mtime_ns, expected]
                 right = known.get(name) == stamps[name] or sha256_file(path) == expected
             except OSError as error:
-                raise DataError(f"prepared corpus: {path} cannot be read ({error.strerror})") from error
+                raise DataError(
+                    f"prepared corpus: {path} cannot be read ({error.strerror}); restore it, or prepare the corpus again"
+                ) from error
             if not right:
                 raise DataError(
                     f"prepared corpus: {path} has a wrong checksum; restore it, or prepare the corpus again"

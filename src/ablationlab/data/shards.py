@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.data.manifest import Shard
+from ablationlab.data.manifest import Shard, shard_files
 from ablationlab.storage import TEMPORARY, replace, storage_errors, sync_folder
 
 
@@ -31,7 +31,7 @@ class ShardWriter:
     @property
     def path(self) -> Path:
         """Of the shard that is being written."""
-        return self.folder / f"shard-{self.number:05d}.bin"
+        return self.folder / shard_files(self.number)[0]
 
     @property
     def _temporary(self) -> Path:
@@ -58,7 +58,7 @@ class ShardWriter:
         if self._file is None:
             return None
         index = np.array(self._documents, dtype="<i8").tobytes()
-        index_path = self.path.with_suffix(".docs")
+        index_path = self.folder / shard_files(self.number)[1]
         with storage_errors(self.path):
             self._file.flush()
             os.fsync(self._file.fileno())

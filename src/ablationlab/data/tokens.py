@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
+#: Tokens from one place up to another.
+Span = tuple[int, int]
 #: Tokens looked at in one go where a whole sequence is read.
 _BLOCK = 2**22
 

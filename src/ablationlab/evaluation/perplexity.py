@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig
-from ablationlab.data.batches import validation_windows
+from ablationlab.data.batches import Window, validation_windows
 from ablationlab.model import Parameters, decode, embed
 
 # Tokens per forward pass of one run. A constant, so that the bits of a result never depend on the machine.
@@ -51,9 +51,9 @@ def validation_totals(
     fronts: Sequence[FrontEnd],
     tokens: Tensor,
     dtype: torch.dtype,
-    windows: int | None = None,
+    windows: Sequence[Window] | None = None,
 ) -> Totals:
-    """Sums over the split, or over its first *windows* windows."""
+    """Sums over the split, or over these windows of it."""
     totals = Totals(len(fronts), tokens.device)
     for batch in validation_batches(len(tokens), model, windows):
         span, length = spans(tokens, batch, model.context), batch[0][1]
@@ -65,20 +65,22 @@ def validation_totals(
     return totals
 
 
-def validation_batches(tokens: int, model: ModelConfig, count: int | None = None) -> Iterator[list[tuple[int, int]]]:
-    """The first *count* windows of a split, in batches of equally long ones; the last, shorter window goes alone."""
-    windows = validation_windows(tokens, model.context)[:count]
+def validation_batches(
+    tokens: int, model: ModelConfig, windows: Sequence[Window] | None = None
+) -> Iterator[list[Window]]:
+    """The windows of a split, or these of them, in batches of equally long ones; the last, shorter window goes alone."""
+    windows = validation_windows(tokens, model.context) if windows is None else windows
     whole = [window for window in windows if window[1] == model.context]
     size = max(1, tokens_per_pass(model) // model.context)
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
     if len(whole) < len(windows):
-        yield windows[-1:]
+        yield list(windows[-1:])
 
 
-def spans(tokens: Tensor, batch: list[tuple[int, int]], context: int) -> Tensor:
+def spans(tokens: Tensor, batch: Sequence[Window], context: int) -> Tensor:
     """Each window and the token after it; one that ends early is filled up with its last token, which nothing before sees."""
-    starts = batch[0][0] + context * torch.arange(len(batch), device=tokens.device)
+    starts = torch.tensor([start for start, _ in batch]).to(tokens.device, non_blocking=True)
     at = starts[:, None] + torch.arange(context + 1, device=tokens.device)
     return tokens[at.clamp(max=len(tokens) - 1)]
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ablationlab.config import ModelConfig, TrainingConfig, validated
-from ablationlab.data.batches import OrderHash
+from ablationlab.data.batches import OrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.errors import PlanError
 from ablationlab.optim import lr_factor
@@ -111,6 +111,7 @@ class StackTrainer:
                 members, self.study.execution, ranks, self.training, self.steps, corpus.train, numbers
             )
         self.validation = torch.from_numpy(corpus.validation).to(self.stack.device)
+        self._curve_windows = curve_windows(corpus.record, self.model.context, self.study.evaluation.curve_windows)
         found = observe(how, len(self.stack.seeds))
         if found != how:
             drift = (*drift, f"execution {how} -> {found}")
@@ -269,7 +270,7 @@ class StackTrainer:
         return step % every == 0
 
     def _curve(self) -> Fetch:
-        totals = self.stack.validate(self.validation, self.study.evaluation.curve_windows)
+        totals = self.stack.validate(self.validation, self._curve_windows)
         return Fetch(totals.nll_R / totals.tokens)
 
     def _drain(self, keep: int = 0) -> None:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
-from ablationlab.data.batches import batch_offsets
+from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.evaluation.perplexity import Totals, validation_totals
@@ -209,8 +209,8 @@ class Stack:
         """What the leader makes, in every process of this stack; *dump* and *load* take it through JSON."""
         return make()
 
-    def validate(self, tokens: Tensor, windows: int | None = None) -> Totals:
-        """Sums over a split, or over its first *windows* windows."""
+    def validate(self, tokens: Tensor, windows: Sequence[Window] | None = None) -> Totals:
+        """Sums over a split, or over these windows of it."""
         views = self.layout.views(self.weights_RP.detach())
         return validation_totals(views, self.model, self.fronts, tokens, self.dtype, windows)
 

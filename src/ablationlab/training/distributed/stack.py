@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ablationlab.config import ExecutionConfig, TrainingConfig
-from ablationlab.data.batches import batch_offsets
+from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.evaluation.perplexity import Totals, spans, validation_batches
@@ -224,8 +224,8 @@ class SpreadStack:
         return Measured(*torch.tensor(self._said, dtype=torch.float32).T[:, :, None])
 
     @torch.no_grad()
-    def validate(self, tokens: Tensor, windows: int | None = None) -> Totals:
-        """Sums over a split, or over its first *windows* windows; the ranks take batches of them in turn."""
+    def validate(self, tokens: Tensor, windows: Sequence[Window] | None = None) -> Totals:
+        """Sums over a split, or over these windows of it; the ranks take batches of them in turn."""
         totals = Totals(1, self.device)
         batches = list(validation_batches(len(tokens), self.model, windows))
         for start in range(0, len(batches), self.ranks.world):
