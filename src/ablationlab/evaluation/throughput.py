@@ -25,7 +25,7 @@ from ablationlab.ops import compiling, loss_R
 from ablationlab.storage import content_hash
 
 CPU_BATCH = 4  # samples
-GPU_TOKENS = 4096
+GPU_TOKENS = 2048
 ROUNDS = 5
 
 
