@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.evaluate import evaluate
+from ablationlab.evaluation.tasks import _documents_hash
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records import Checkpoint, Result
 from ablationlab.verdict import decide
 from conftest import to_toml
 
+from .hub import hub
 from .play import play
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -245,3 +251,41 @@ def test_help_and_training_import_neither_the_harness_nor_pandas():
         "sys.exit(any(name in sys.modules for name in ('lm_eval', 'pandas', 'datasets', 'pyarrow', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_stock_task_comes_from_the_hub(copy, tmp_path):
+    """`harness:sciq` by the harness's own definition, over HTTP, through the real client; only the hub is on this machine."""
+    rows = [
+        {"question": f"Mirsa {i}?", "support": "Lo mirsa den.", "correct_answer": "den"}
+        | {f"distractor{n}": word for n, word in enumerate(("ba", "tor", "wen"), start=1)}
+        for i in range(24)
+    ]
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows), sink)
+    files = {f"data/{split}-00000-of-00001.parquet": sink.getvalue() for split in ("train", "validation", "test")}
+    with hub("allenai/sciq", files) as (address, fetched):
+        own = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+        own |= {"HF_HUB_DISABLE_XET": "1", "HF_DATASETS_OFFLINE": "0"}
+        words = ["evaluate", str(copy), "--tasks", "harness:sciq", "--items", "10", "--no-throughput"]
+        command = [sys.executable, "-m", "ablationlab", *words, "--device", "cpu", "--workers", "1"]
+        ended = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=600, check=False)
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+        assert fetched
+    found = [task for one in evaluations(copy).values() for task in one.tasks if task.task == "sciq"]
+    assert [task.items for task in found] == [10] * 9  # six runs, and the halfway weights of three
+    assert all(task.choices == 4 and task.accuracy is not None for task in found)
+
+
+def test_a_data_set_that_changed_at_its_source_is_another_task():
+    def task(question: str, example: str) -> SimpleNamespace:
+        return SimpleNamespace(eval_docs=[{"q": question}, {"q": "b"}], fewshot_docs=lambda: [{"q": example}])
+
+    same = [_documents_hash(task("a", "e"), 1) for _ in range(2)]
+    others = [
+        _documents_hash(task("A", "e"), 1),
+        _documents_hash(task("a", "E"), 1),
+        _documents_hash(task("a", "e"), 0),
+    ]
+    assert same[0] == same[1]
+    assert len({same[0], *others}) == 4
+    assert _documents_hash(task("a", "e"), 0) == _documents_hash(task("a", "E"), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -216,10 +217,19 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
             if any((one.task, one.fewshot) == (inner, shots) for one in found):
                 continue
             definition = json.loads(json.dumps(task.dump_config(), default=str))
-            digest = content_hash([definition, [len(task.eval_docs)], question.items])
+            digest = content_hash([definition, _documents_hash(task, shots), question.items])
             task.config.task = f"{inner}_{shots}shot" if len(question.fewshot) > 1 else inner
             found.append(AskedTask(inner, "stock", shots, str(task.VERSION), digest, "harness", "", task))
     return found
+
+
+def _documents_hash(task: Any, shots: int) -> str:
+    """Of every document that is asked and, with examples, of those that they come from: sources elsewhere may change."""
+    total = hashlib.sha256()
+    examples = list(task.fewshot_docs() or ()) if shots else []
+    for doc in [*task.eval_docs, None, *examples]:
+        total.update(json.dumps(doc, sort_keys=True, default=str).encode() + b"\n")
+    return total.hexdigest()
 
 
 def _load(path: Path, name: str, manager: Any) -> Any:
