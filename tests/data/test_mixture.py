@@ -82,6 +82,15 @@ def test_a_mixture_stands_one_behind_another_and_its_weights_are_normalized(two)
     assert mixed(two, (2.0, 6.0)).record == corpus.record
 
 
+def test_of_a_long_mixture_a_part_of_every_component_is_shown(two, monkeypatch):
+    monkeypatch.setattr("ablationlab.data.corpus._READABLE", 200)
+    for text in mixed(two).readable():
+        assert "abc" in text
+        assert "xyz" in text
+    single = load_corpus_of(two[1])
+    assert single.readable()[1] == single.tokenizer.decode(single.validation[:200]).replace("<|endoftext|>", "\n")
+
+
 def load_corpus_of(path: Path) -> TokenizedCorpus:
     return load_corpus(DataConfig(corpus=str(path), tokenizer="byte"))
 
