@@ -178,7 +178,7 @@ def training(facts: Facts) -> Typst:
         say(
             "The text is {corpus} ({tokenizer} tokenizer): {train} training and {validation} validation tokens, the "
             "validation split being {last}.",
-            last="the last part of each corpus, by its size" if facts.mixture else "its last part",
+            last="the last part of each corpus" if facts.mixture else "its last part",
             corpus=facts.corpus,
             tokenizer=plan.corpus.tokenizer,
             train=f"{plan.corpus.train_tokens:,}",
