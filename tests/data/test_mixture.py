@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from ablationlab.data.fed import fed
 from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Settings
 from ablationlab.data.prepare import prepare
+from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.data.tokens import Tokens
 from ablationlab.errors import DataError, StudyError
 from ablationlab.evaluation.perplexity import validation_totals
@@ -80,6 +82,15 @@ def test_a_mixture_stands_one_behind_another_and_its_weights_are_normalized(two)
     others = [mixed(two, (1.0, 1.0)), mixed(two[::-1]), mixed(two, validation=0.3), load_corpus_of(two[0])]
     assert len({one.record.tokens_sha256 for one in [corpus, *others]}) == 5, "the record tells them apart"
     assert mixed(two, (2.0, 6.0)).record == corpus.record
+
+
+def test_of_a_long_mixture_a_part_of_every_component_is_shown(two, monkeypatch):
+    monkeypatch.setattr("ablationlab.data.corpus._READABLE", 200)
+    for text in mixed(two).readable():
+        assert "abc" in text
+        assert "xyz" in text
+    single = load_corpus_of(two[1])
+    assert single.readable()[1] == single.tokenizer.decode(single.validation[:200]).replace("<|endoftext|>", "\n")
 
 
 def load_corpus_of(path: Path) -> TokenizedCorpus:
@@ -242,3 +253,33 @@ def test_the_bpe_study_mixes_its_three_corpora():
     assert study.training.steps is not None
     tokens = study.training.steps * study.training.batch * study.model.context
     assert 25e6 < tokens < 35e6
+
+
+def test_bits_per_byte_of_a_bpe_run_are_those_of_its_text(study_file, cli, tmp_path):
+    """Against the text itself: every byte of the held-out documents but those of the first token, and all their ends."""
+    texts = [f"Article {number}: naïve café, {'words ' * (number % 7)}and 3.14 — done.\n" for number in range(60)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    prepare(input_of(str(tmp_path / "a.jsonl")), Settings(tokenizer="gpt2", shard_tokens=500), tmp_path / "bpe")
+    study = study_file(
+        {
+            "seeds": [1],
+            "variants": ["none", "rmsnorm"],
+            "data": {"corpus": "./bpe", "tokenizer": "gpt2", "validation": 0.2},
+            "training.steps": 2,
+            "training.warmup": 1,
+        }
+    )
+    code, _, errors = cli("run", study, "--out", tmp_path / "results", "--workers", "1", "--device", "cpu")
+    assert code == 0, errors
+    plan = Plan.read(tmp_path / "results" / "plan.lock")
+    held_out = texts[plan.corpus.components[0].train_documents :]
+    assert 5 < len(held_out) < 20
+    tokens = plan.corpus.validation_tokens
+    encoded = [TOKENIZERS["gpt2"].of("").encode(text) for text in held_out]
+    assert tokens == sum(len(one) + 1 for one in encoded)
+    predicted = sum(len(text.encode()) for text in held_out) - len(b"Article")
+    for run in plan.runs:
+        metrics = Result.read(tmp_path / "results" / "runs" / run.id / "result.json").metrics
+        assert metrics["validation_loss"] == pytest.approx(math.log(50257), abs=0.3)
+        by_hand = metrics["validation_loss"] * (tokens - 1) / math.log(2) / predicted
+        assert metrics["bits_per_byte"] == pytest.approx(by_hand, rel=1e-12)

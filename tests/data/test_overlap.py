@@ -278,3 +278,20 @@ def test_a_plan_from_before_shared_text_was_looked_for_keeps_it(mixture, study_f
     assert sealed_data(now, plan).overlap == "keep"
     code, _, errors = cli("plan", study, "--out", out, "--device", "cpu")
     assert code == 0, errors
+
+
+def test_the_verb_shows_what_is_shared(mixture, study_file, cli):
+    study = study_file({"data": {"corpus": "mixture", "tokenizer": "byte", "mixture": {"a": 1.0}}})
+    lines = "".join(f'"{path}" = {weight}\n' for path, weight in mixture.items())
+    study.write_text(study.read_text().replace("a = 1.0\n", lines))
+    code, said, errors = cli("data", "overlap", study, "--workers", "1")
+    assert code == 0, errors
+    words = " ".join(said.split())
+    assert "large 60 1 1 2 1 1" in words
+    assert "4 training documents that are held out elsewhere, 2 that a smaller component has too" in words
+    assert "left out of training" in words
+    code, _, errors = cli("data", "overlap", study_file({}), "--workers", "1")
+    assert code == 2
+    assert "is no mixture of several corpora: nothing to compare" in errors
+    code, _, errors = cli("data", "overlap", study, "--workers", "0")
+    assert "--workers 0: at least one process is needed" in errors

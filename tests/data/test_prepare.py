@@ -338,12 +338,12 @@ def test_an_interrupted_preparation_says_what_there_is(tmp_path):
         text=True,
         start_new_session=True,
     )
-    deadline = time.monotonic() + 60
-    while not (tmp_path / "out" / "shard-00001.bin").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not (tmp_path / "out" / "progress.json").exists() and time.monotonic() < deadline:
         time.sleep(0.002)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: the processes that encode are interrupted as well
-    said, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 130, said
     finished = len(list((tmp_path / "out").glob("shard-*.bin")))
     assert f"Interrupted. out has {finished} finished shard(s); the same command goes on behind them." in said
     assert "Traceback" not in said

@@ -45,10 +45,14 @@ class TokenizedCorpus:
     ends: tuple[NDArray[np.int64], ...] = ()
 
     def readable(self) -> tuple[str, str]:
-        """Training and validation part as text; of a prepared corpus the beginning of each, documents apart by a line."""
+        """Training and validation part as text; of a prepared corpus the beginning of each, documents apart by a line; of a
+        mixture the beginning of each component's.
+        """
         if not isinstance(self.train, Tokens):
             return self.tokenizer.decode(self.train), self.tokenizer.decode(self.validation)
-        parts = sample(self.train, _READABLE), self.validation[:_READABLE]
+        held_out = [component.validation_tokens for component in self.record.components]
+        shares = [Share(tokens / sum(held_out), tokens) for tokens in held_out]
+        parts = sample(self.train, _READABLE), sample(Tokens([self.validation], shares), _READABLE)
         train, validation = (self.tokenizer.decode(part).replace(END_OF_DOCUMENT, "\n") for part in parts)
         return train, validation
 

@@ -114,7 +114,6 @@ class Looked(NamedTuple):
 
     digest: bytes
     signature: Hashes | None
-    words: int
     runs: int
     hits: NDArray[np.int64]
 
@@ -137,9 +136,7 @@ class _Reader:
             at[at == len(self.held)] = 0
             hits = at[self.held[at] == runs] if len(self.held) else at[:0]
             near = np.unique(runs_of(hashes, WORDS) >> np.uint64(32)).tolist()
-            found.append(
-                Looked(digest(text), minima(near) if near else None, len(hashes), len(runs), hits.astype(np.int64))
-            )
+            found.append(Looked(digest(text), minima(near) if near else None, len(runs), hits.astype(np.int64)))
         return found
 
     def read(self, component: int, start: int, stop: int) -> tuple[str, Hashes]:

@@ -17,6 +17,7 @@ from ablationlab.report.charts.words import alike, amount, digits, metric_words,
 
 if TYPE_CHECKING:
     from ablationlab.conclusions import ComparisonPart
+    from ablationlab.records import Corpus
     from ablationlab.report.material import Material, RunMaterial
 
 TONES = {"better": "good", "worse": "bad", "different": "warn"}
@@ -176,7 +177,7 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
             f"{first.steps:,} steps, {'equal for all' if same else 'by regime'}",
         ),
         ("parameters", size, str(plan.study["model"].get("preset") or "own model")),
-        ("corpus", plan.corpus.name, f"{plan.corpus.tokenizer}, {plan.corpus.vocabulary:,} tokens"),
+        ("corpus", plan.corpus.name, _corpus(plan.corpus)),
         (
             "trained on",
             plan.execution.device_name,
@@ -184,6 +185,12 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
         ),
         ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
     ]
+
+
+def _corpus(corpus: Corpus) -> str:
+    """How its text becomes tokens; of a mixture also what is mixed, by weight."""
+    vocabulary = f"{corpus.tokenizer}, {corpus.vocabulary:,} tokens"
+    return f"{corpus.source}; {vocabulary}" if len(corpus.components) > 1 else vocabulary
 
 
 def _counts(material: Material) -> list[str]:

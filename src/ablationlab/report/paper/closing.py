@@ -89,10 +89,11 @@ def _scale(facts: Facts) -> Typst:
     budget = facts.plan.runs[0].budget
     parts = [
         say(
-            "*Scope.* The models have {parameters} parameters and see {tokens} tokens of one text, {corpus}; "
+            "*Scope.* The models have {parameters} parameters and see {tokens} tokens of {one}{corpus}; "
             "effects may differ in size and in sign at other scales, budgets, data and optimizer settings.",
             parameters=scaled(budget.parameters),
             tokens=scaled(budget.tokens),
+            one="" if facts.mixture else "one text, ",
             corpus=facts.corpus,
         ),
         Typst(

@@ -14,7 +14,7 @@ from ablationlab.conclusions import MACRO, Analysis, ComparisonPart, GainPart, V
 from ablationlab.config import ModelConfig, validated
 from ablationlab.data.sources import looks_like_path
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan
+from ablationlab.records import Component, Plan
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import (
     THIN,
@@ -118,9 +118,18 @@ class Facts:
 
     @cached_property
     def corpus(self) -> str:
-        """The text's name, without the folder it lay in."""
+        """The text's name, without the folder it lay in; of a mixture what is mixed."""
+        if self.mixture:
+            parts = [f"{100 * part.weight:.3g} % {part.name}" for part in self.mixture]
+            return f"a mixture ({', '.join(parts)})"
         name = self.plan.corpus.name if self.plan is not None else ""
         return Path(name).name if looks_like_path(name) else name
+
+    @property
+    def mixture(self) -> tuple[Component, ...]:
+        """The components of a mixture; none of one text."""
+        parts = self.plan.corpus.components if self.plan is not None else ()
+        return parts if len(parts) > 1 else ()
 
     def family(self, *names: str) -> list[ComparisonPart]:
         """Comparisons with the baseline in metrics of these families, whole metrics and macro averages first."""

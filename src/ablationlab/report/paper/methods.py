@@ -7,6 +7,7 @@ from typing import Any
 
 from ablationlab.conclusions import ComparisonPart
 from ablationlab.config import FrontEnd, ModelConfig
+from ablationlab.records import Corpus
 from ablationlab.report.numbers import count, counted, metric_meaning, metric_name, setting, tens
 from ablationlab.report.paper.facts import CORRECTIONS, Facts
 from ablationlab.report.paper.typst import Typst, code, escape, listed, say, sentences
@@ -29,6 +30,33 @@ INTERVALS = {
     "bca": "BCa bootstrap intervals over seeds",
     "bootstrap-t": "bootstrap-t intervals over seeds",
 }
+
+
+def _shared(facts: Facts, corpus: Corpus) -> list[Typst]:
+    """What the corpora of a mixture have in common; nothing where it was not looked for."""
+    looked = [(part, part.shared) for part in facts.mixture if part.shared is not None]
+    if not looked:
+        return []
+    removed = corpus.overlap == "remove-from-training"
+    documents = sum(shared.leaked + shared.repeated for _, shared in looked)
+    leaked = sum(shared.leaked for _, shared in looked)
+    what = "no training document stands in the validation split or in two of the corpora"
+    if documents:
+        what = (
+            f"{counted(documents, 'training document')}, {leaked:,} of them in the validation split, "
+            f"stood in the mixture twice and {'were left out' if removed else 'were kept'}"
+        )
+    seen = listed(
+        f"{100 * (shared.seen_without if removed else shared.seen):.2g} % ({part.name})" for part, shared in looked
+    )
+    return [
+        say(
+            "Compared word by word, {what}; of the words of the validation split, {seen} are in a run of 13 words that "
+            "the training text has too.",
+            what=what,
+            seen=seen,
+        )
+    ]
 
 
 def model(facts: Facts) -> Typst:
@@ -149,12 +177,14 @@ def training(facts: Facts) -> Typst:
     parts = [
         say(
             "The text is {corpus} ({tokenizer} tokenizer): {train} training and {validation} validation tokens, the "
-            "validation split being its last part.",
+            "validation split being {last}.",
+            last="the last part of each corpus" if facts.mixture else "its last part",
             corpus=facts.corpus,
             tokenizer=plan.corpus.tokenizer,
             train=f"{plan.corpus.train_tokens:,}",
             validation=f"{plan.corpus.validation_tokens:,}",
         ),
+        *_shared(facts, plan.corpus),
         say(
             "AdamW @loshchilov2019 ($beta$ = {betas}, $epsilon$ = {eps}, weight decay {decay} on {what}) runs at "
             "learning rate {lr} with {schedule} and {clip}.",

@@ -1,0 +1,96 @@
+"""A study on a mixture: page and paper say what was mixed, and what its corpora share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ablationlab.pipeline import conclude
+from ablationlab.records import Component, Shared
+from ablationlab.report.material import Material, load_material
+from ablationlab.report.page.view import strip
+from ablationlab.report.paper.write import paper_source
+from analysis.builder import build
+
+NOTHING = Shared(
+    leaked_exact=0,
+    leaked_near=0,
+    leaked_contained=0,
+    repeated_exact=0,
+    repeated_near=0,
+    tokens=0,
+    seen=0.00883,
+    seen_without=0.00883,
+)
+
+
+@pytest.fixture(scope="module")
+def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+    folder = tmp_path_factory.mktemp("mixture")
+    build(folder)
+    conclude(folder)
+    return load_material(folder)
+
+
+def source_of(material: Material) -> str:
+    """The paper's source, without what escapes its signs."""
+    return paper_source(material).replace("\\", "")
+
+
+def mixed(material: Material, shared: Shared | None, overlap: str | None) -> Material:
+    parts = tuple(
+        Component(
+            name=name,
+            source="s",
+            weight=weight,
+            sha256="0" * 64,
+            tokens_sha256="1" * 64,
+            documents=10,
+            train_documents=9,
+            train_tokens=1000,
+            validation_tokens=100,
+            validation_bytes=100,
+            held_out="documents",
+            shared=shared,
+        )
+        for name, weight in (("news", 0.7), ("speeches_#1", 0.3))
+    )
+    assert material.plan is not None
+    changes = {"name": "mixture", "source": "0.7 news + 0.3 speeches_#1", "components": parts, "overlap": overlap}
+    corpus = material.plan.corpus.model_copy(update=changes)
+    return replace(material, plan=material.plan.model_copy(update={"corpus": corpus}))
+
+
+def test_what_is_mixed_is_named(material):
+    source = source_of(mixed(material, NOTHING, "remove-from-training"))
+    assert "tokens of a mixture (70 % news, 30 % speeches_#1) a run" in source
+    assert "validation split being the last part of each corpus" in source
+    assert "one text" not in source
+    facts = strip(mixed(material, NOTHING, "remove-from-training"))
+    (corpus,) = (fact for fact in facts if fact[0] == "corpus")
+    assert corpus[1] == "mixture"
+    assert corpus[2].startswith("0.7 news + 0.3 speeches_#1; ")
+
+
+def test_one_text_reads_as_before(material):
+    source = source_of(material)
+    assert "of one text, " in source
+    assert "being its last part." in source
+    assert "mixture" not in source.split("= Introduction")[0]
+
+
+def test_what_corpora_share_is_told(material):
+    clean = source_of(mixed(material, NOTHING, "remove-from-training"))
+    assert "no training document stands in the validation split or in two of the corpora" in clean
+    assert "0.88 % (news) and 0.88 % (speeches_#1) are in a run of 13 words" in clean
+    found = NOTHING.model_copy(update={"leaked_near": 2, "repeated_exact": 1, "tokens": 500, "seen_without": 0.001})
+    removed, kept = (source_of(mixed(material, found, how)) for how in ("remove-from-training", "keep"))
+    assert (
+        "six training documents, 4 of them in the validation split, stood in the mixture twice and were left out"
+        in removed
+    )
+    assert "0.1 % (news)" in removed
+    assert "twice and were kept" in kept
+    assert "0.88 % (news)" in kept
+    assert "in a run of 13" not in source_of(mixed(material, None, None)), "records from before it was looked for"
