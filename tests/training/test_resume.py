@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from crash_matrix import fingerprint
 
+import warm
 from ablationlab.records import Result, ResultsFolder, RunFolder
 from ablationlab.training import checkpoints
 
@@ -65,7 +66,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def matrix(study: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("matrix")
     words = [sys.executable, str(HERE / "crash_matrix.py"), str(study), str(folder), *POINTS]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=found)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) | {"folder": folder}
 
@@ -104,7 +106,7 @@ def step(self, **words):
 Stack.advance = step
 cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """
-    done = subprocess.run([sys.executable, "-c", script, matrix_study(matrix)], capture_output=True, text=True)
+    done = warm.python("-c", script, matrix_study(matrix))
     assert done.returncode == 130, done.stderr
     assert "Go on with: ablationlab run" in done.stdout
     return tmp_path / "out"
@@ -121,11 +123,8 @@ def stack_0(out: Path) -> list[RunFolder]:
 
 
 def go_on(matrix: dict, out: Path) -> str:
-    done = subprocess.run(
-        command("run", matrix_study(matrix), "--out", str(out), "--workers", "1"),
-        capture_output=True,
-        text=True,
-    )
+    words = ["run", matrix_study(matrix), "--out", str(out), "--workers", "1", "--device", "cpu"]
+    done = warm.python("-m", "ablationlab", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert fingerprint(out) == matrix["prints"]["calm"]
     return done.stdout
