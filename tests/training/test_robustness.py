@@ -183,9 +183,9 @@ def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_trainin
 
 def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(study_file, tmp_path):
     out = tmp_path / "out"
-    study = study_file({**LONG, "training.steps": 1500})
-    words = [sys.executable, "-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    study = study_file({**LONG, "training.steps": 600})
+    words = ["-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     # The first run that has a checkpoint has most of its way before it: its worker is the victim.
     wait_for(lambda: any(out.glob("runs/*/checkpoints/step-*")))
     run = next(out.glob("runs/*/checkpoints/step-*")).parents[1].name
@@ -196,7 +196,7 @@ def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(stud
     assert "killed by signal 9" in text
     assert not (out / "runs" / run / "result.json").exists()
     assert len(list(out.glob("runs/*/result.json"))) == 2
-    again = subprocess.run(words, capture_output=True, text=True, timeout=500)
+    again = warm.python(*words)
     assert again.returncode == 0, again.stdout + again.stderr
     assert len(list(out.glob("runs/*/result.json"))) == 3
     assert "going on from step" in again.stdout
