@@ -31,6 +31,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Let go of it: libraries look at the end for what was never freed."""
+    gc.unfreeze()
+
+
 SENTENCE = "the model reads one small text and learns to guess which letter comes next in every line"
 WORDS = tuple(SENTENCE.split())
 
