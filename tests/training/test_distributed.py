@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -75,12 +74,6 @@ def same_bits(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@cache
-def rows_alone(name: str) -> list[list[float]]:
-    """What one process gives, step by step."""
-    return train(SCENARIOS[name].alone())
-
-
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_two_ranks_give_the_numbers_of_one_process_at_the_same_global_batch(matrix, name):
     """Losses, gradient norms (with clipping that bites) and second moments of every step, and validation at the end."""
@@ -101,7 +94,9 @@ def test_two_ranks_give_the_numbers_of_one_process_at_the_same_global_batch(matr
 def test_the_clipping_of_shards_is_that_of_the_whole_gradient(matrix):
     """At step 1 every rank's own part is far smaller than the whole: a norm of parts alone would show."""
     for name in ("ddp plain", "fsdp plain"):
-        assert ended(matrix, name)[0]["rows"][0][1] == pytest.approx(rows_alone(name)[0][1], rel=1e-6)
+        assert ended(matrix, name)[0]["rows"][0][1] == pytest.approx(
+            train(SCENARIOS[name].alone(), 1, 1)[0][1], rel=1e-6
+        )
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
@@ -120,13 +115,13 @@ def test_going_on_at_the_same_number_of_ranks_changes_no_bit(matrix, parallel):
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_checkpoint_loads_into_another_number_of_ranks_and_another_layout(matrix, name):
-    expected = rows_alone("fsdp plain")[HALF:]
+    expected = train(SCENARIOS["fsdp plain"].alone())[HALF:]
     np.testing.assert_allclose(ended(matrix, name)[0]["rows"], expected, rtol=4 * FP32)
 
 
 @pytest.mark.parametrize("saved", ["ddp plain", "fsdp plain"])
 def test_a_checkpoint_of_two_ranks_loads_into_one(matrix, one_rank, saved):
-    run, expected = run_folder(matrix, saved), rows_alone(saved)[HALF:]
+    run, expected = run_folder(matrix, saved), train(SCENARIOS[saved].alone())[HALF:]
     found = look(run)
     assert len(found.record.files) == 2
     assert not found.final
