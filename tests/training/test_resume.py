@@ -179,7 +179,7 @@ def test_two_processes_on_one_study_share_the_work_and_never_train_a_run_twice(s
 def test_killing_the_parent_and_its_workers_loses_nothing(study, tmp_path):
     out, calm = tmp_path / "killed", tmp_path / "calm"
     words = ["-m", "ablationlab", "run", str(study), "--device", "cpu"]
-    words += ["--set", "training.steps=120", "--set", "execution.checkpoint_every=20"]
+    words += ["--set", "training.steps=60", "--set", "execution.checkpoint_every=10"]
     process = subprocess.Popen([sys.executable, *words, "--workers", "2", "--out", str(out)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while len(list(out.glob("runs/*/checkpoints/step-*"))) < 6 and time.monotonic() < deadline:
