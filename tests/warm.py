@@ -3,7 +3,8 @@
 A fresh `ablationlab run` spends some five seconds on importing torch, scipy and pandas and one on a tiny study. What a test
 asks of a process of its own (its signals, its exit code, its threads, nothing left of another test) a fork has as well.
 What happens before the first line of a command, and settings that a library reads when it is loaded (OMP_NUM_THREADS), need
-a fresh one.
+a fresh one. All forks share one hash seed: where the bits of two runs are compared, one of them is made elsewhere, so that
+nothing hangs on the order of a set.
 """
 
 from __future__ import annotations
