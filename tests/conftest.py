@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import copy
+import gc
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
+
 # Triton reads this when it is first imported, by whichever test: its kernels then run on the CPU.
 os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
 os.environ.setdefault("ABLATIONLAB_REPORT", "false")
+
+
+def pytest_collection_finish() -> None:
+    """Set what collecting imported apart from garbage: a million objects, else walked through at every full collection."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let go of it: libraries look at the end for what was never freed."""
+    gc.unfreeze()
+
 
 SENTENCE = "the model reads one small text and learns to guess which letter comes next in every line"
 WORDS = tuple(SENTENCE.split())
@@ -133,9 +149,12 @@ def run_cli(
     folder: Path,
     env: Mapping[str, str] | None = None,
     largest_file: int | None = None,
+    fresh: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """The command line as a process of its own; a file over *largest_file* bytes is refused to it."""
     start = ["-m", "ablationlab"] if largest_file is None else ["-c", WITH_A_LIMIT, str(largest_file)]
+    if not fresh:
+        return warm.python(*start, *arguments, folder=folder, env=env)
     return subprocess.run(
         [sys.executable, *start, *map(str, arguments)],
         cwd=folder,
@@ -205,3 +224,18 @@ def cli(
         return int(ended.value.code or 0), printed.out, printed.err
 
     return call
+
+
+def run_here(*arguments: str | Path, folder: Path) -> tuple[int, str, str]:
+    """The command in this process for fixtures of a module or a session: (exit code, output, errors)."""
+    from ablationlab.cli import main
+
+    with (
+        chdir(folder),
+        redirect_stdout(io.StringIO()) as output,
+        redirect_stderr(io.StringIO()) as errors,
+        torch_as_it_was(),
+        pytest.raises(SystemExit) as ended,
+    ):
+        main([str(argument) for argument in arguments])
+    return int(ended.value.code or 0), output.getvalue(), errors.getvalue()

@@ -328,7 +328,8 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
     study = study_file()
     out = tmp_path / "out"
     # Room for the records and not for a checkpoint's weights; two workers, so that the errors cross processes.
-    ended = ablationlab("run", study, "--out", out, "--workers", "2", "--device", "cpu", largest_file=12_000)
+    words = ["run", study, "--out", out, "--device", "cpu"]
+    ended = ablationlab(*words, "--workers", "2", largest_file=12_000, fresh=False)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stdout + ended.stderr
     assert ended.stderr.startswith("error: some runs were not trained; run the same command again to go on")
@@ -336,7 +337,7 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
     assert "looks like a bug" not in ended.stderr
     assert not list(out.rglob(".tmp-*"))
     assert not list(out.rglob("result.json"))
-    again = ablationlab("run", study, "--out", out, "--workers", "1", "--device", "cpu")
+    again = ablationlab(*words, "--workers", "1", fresh=False)
     assert again.returncode == 0, again.stderr
     runs = sorted(path.name for path in (out / "runs").iterdir())
     assert runs == sorted(path.name for path in (trained.results / "runs").iterdir())
@@ -347,7 +348,7 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
 
 
 def test_a_full_disk_while_planning_leaves_no_plan(ablationlab, study_file, tmp_path):
-    ended = ablationlab("plan", study_file(), "--out", "out", "--device", "cpu", largest_file=1000)
+    ended = ablationlab("plan", study_file(), "--out", "out", "--device", "cpu", largest_file=1000, fresh=False)
     refused((ended.returncode, ended.stdout, ended.stderr), "is full; free some space")
     assert list((tmp_path / "out").iterdir()) == []
 

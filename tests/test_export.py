@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +8,7 @@ import pytest
 import torch
 
 import ablationlab
+import warm
 from ablationlab.errors import ExportError, RecordError
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.export import export, load
@@ -36,7 +35,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
         """
     )
     words = ["run", str(folder / "study.toml"), "--out", str(folder / "out"), "--workers", "1", "--device", "cpu"]
-    done = subprocess.run([sys.executable, "-m", "ablationlab", *words], capture_output=True, text=True)
+    done = warm.python("-m", "ablationlab", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     return ResultsFolder(folder / "out")
 

@@ -23,7 +23,7 @@ from ablationlab.evaluation.tasks import _documents_hash
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records import Checkpoint, Result
 from ablationlab.verdict import decide
-from conftest import to_toml
+from conftest import run_here, to_toml
 
 from .hub import hub
 from .play import play
@@ -53,10 +53,9 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text += '\n[[criteria]]\nmetric = "token_ece"\nrole = "guard"\nmargin = 0.05\n'
     (folder / "study.toml").write_text(text)
     words = ["run", "study.toml", "--out", "results", "--workers", "1", "--device", "cpu"]
-    command = [sys.executable, "-m", "ablationlab", *words]
-    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=900, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "accuracy, mean over seeds" in ended.stdout
+    code, output, errors = run_here(*words, folder=folder)
+    assert code == 0, output + errors
+    assert "accuracy, mean over seeds" in output
     return folder / "results"
 
 

@@ -13,7 +13,7 @@ from ablationlab.probes.measure import MEASUREMENTS
 from ablationlab.probes.records import failures, read_probes, to_parquet
 from ablationlab.records import Result, ResultsFolder, RunFolder, read_metrics
 from ablationlab.training.stack import Stack
-from conftest import write_study
+from conftest import run_here, write_study
 
 STUDY = {"probes": {"all": 5, "cosine": 3}, "execution.stack_width": 4, "training.clip": 0.5}
 
@@ -34,11 +34,14 @@ def train(cli, study: Path, out: str) -> str:
     return said
 
 
-@pytest.fixture
-def watched(cli, tmp_path) -> Path:
-    """The tiny study with every probe, trained by the real command, in stacks that mix all three arms."""
-    train(cli, write_study(tmp_path, STUDY), "watched")
-    return tmp_path / "watched"
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny study with every probe, trained by the real command, in stacks that mix all three arms; not to be changed."""
+    folder = tmp_path_factory.mktemp("watched")
+    study = write_study(folder, STUDY)
+    code, said, wrong = run_here("run", study, "--out", "watched", "--workers", "1", "--device", "cpu", folder=folder)
+    assert code == 0, said + wrong
+    return folder / "watched"
 
 
 def test_probes_change_no_bit_of_training_and_leave_whole_records(watched, cli, tmp_path):

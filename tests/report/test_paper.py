@@ -9,10 +9,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pymupdf
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,9 +45,18 @@ class Words(str):
         return squeezed(phrase) in squeezed(self)
 
 
+@cache
+def mupdf() -> Any:
+    """PyMuPDF without the neural network for layouts that it would load: seconds, and not needed for reading text."""
+    sys.modules.setdefault("pymupdf.layout", None)
+    import pymupdf
+
+    return pymupdf
+
+
 def text_of(pdf: bytes | Path) -> Words:
     """The text of a PDF on one line."""
-    opened = pymupdf.open(stream=pdf) if isinstance(pdf, bytes) else pymupdf.open(pdf)
+    opened = mupdf().open(stream=pdf) if isinstance(pdf, bytes) else mupdf().open(pdf)
     with opened as document:
         text = " ".join(page.get_text() for page in document)
     return Words(re.sub(r"\s+", " ", text))
@@ -173,7 +182,7 @@ def test_any_text_survives_escaping(tmp_path_factory, texts):
         for text in texts
     ]
     source.write_text("#set page(width: 2000pt)\n#set text(hyphenate: false)\n" + "\n#pagebreak()\n".join(pages))
-    with pymupdf.open(stream=compiled(source)) as document:
+    with mupdf().open(stream=compiled(source)) as document:
         assert len(document) == 3 * len(texts)
 
 

@@ -1,6 +1,6 @@
 """Kill a study at chosen moments, run it again, and report what is on disk. Run as a script by test_resume.
 
-Every attempt is a forked child that runs the real command line and dies by a real SIGKILL; torch is imported once, here.
+Every attempt is a forked child that runs the real command line and dies by a real SIGKILL; everything is imported once, here.
 
     python crash_matrix.py STUDY FOLDER POINT...     with POINT = kind:number, such as fsync:12, rename:3, torn:5, step:7
 """
@@ -8,6 +8,7 @@ Every attempt is a forked child that runs the real command line and dies by a re
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import signal
@@ -19,6 +20,7 @@ import torch
 from ablationlab import cli, storage
 from ablationlab.training import checkpoints
 from ablationlab.training.stack import Stack
+from warm import MODULES
 
 torch.set_num_threads(1)
 counts: dict[str, int] = {}
@@ -89,6 +91,8 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     study, folder, *points = sys.argv[1:]
+    for name in MODULES:  # in no child again
+        importlib.import_module(name)
     calm = Path(folder, "calm")
     statuses = {"calm": attempt(study, str(calm), "count:0")}
     prints = {"calm": fingerprint(calm)}

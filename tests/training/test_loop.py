@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from ablationlab.data.batches import planned_order
 from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
 from ablationlab.status import check_ledger, run_statuses
@@ -34,9 +33,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> ResultsFolder:
     (folder / "text.txt").write_text("".join(f"{i} green bottles hanging on the wall, {i * i}\n" for i in range(300)))
     (folder / "study.toml").write_text(STUDY)
     words = ["run", str(folder / "study.toml"), "--out", str(folder / "out"), "--workers", "1"]
-    done = subprocess.run(
-        [sys.executable, "-m", "ablationlab", *words, "--device", "cpu"], capture_output=True, text=True
-    )
+    done = warm.python("-m", "ablationlab", *words, "--device", "cpu")
     assert done.returncode == 0, done.stdout + done.stderr
     (folder / "said").write_text(done.stdout)
     return ResultsFolder(folder / "out")
@@ -110,9 +107,7 @@ def test_variants_of_a_seed_share_data_order_and_initial_weights_and_the_ledger_
 def test_running_again_trains_nothing_and_changes_nothing(results):
     before = {path: path.stat().st_mtime_ns for path in results.runs.rglob("*") if path.is_file()}
     words = ["run", str(results.path.parent / "study.toml"), "--out", str(results.path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "ablationlab", *words, "--device", "cpu"], capture_output=True, text=True
-    )
+    done = warm.python("-m", "ablationlab", *words, "--device", "cpu")
     assert done.returncode == 0
     assert "8 of 8 runs done" in done.stdout
     assert {path: path.stat().st_mtime_ns for path in results.runs.rglob("*") if path.is_file()} == before
@@ -149,9 +144,7 @@ def test_an_output_folder_of_another_study_is_refused_and_keeps_every_file(resul
         "--set",
         "seeds=[1,2,3]",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "ablationlab", *words, "--device", "cpu"], capture_output=True, text=True
-    )
+    done = warm.python("-m", "ablationlab", *words, "--device", "cpu")
     assert done.returncode == 2
     assert "holds another study" in done.stderr
     assert "Traceback" not in done.stderr

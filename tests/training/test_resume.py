@@ -9,13 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from crash_matrix import fingerprint
 
+import warm
 from ablationlab.records import Result, ResultsFolder, RunFolder
 from ablationlab.training import checkpoints
+from conftest import run_here
 
 HERE = Path(__file__).parent
 # Moments chosen to fall into the plan, the run records, every file of a checkpoint, the renames and the results.
@@ -32,10 +35,6 @@ POINTS = [
     "torn:8",
 ]
 POINTS += ["torn:12", "step:3", "step:7", "step:20"]
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "ablationlab", *words, "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +64,8 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def matrix(study: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("matrix")
     words = [sys.executable, str(HERE / "crash_matrix.py"), str(study), str(folder), *POINTS]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600, env=found)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) | {"folder": folder}
 
@@ -104,7 +104,7 @@ def step(self, **words):
 Stack.advance = step
 cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "1", "--device", "cpu"])
 """
-    done = subprocess.run([sys.executable, "-c", script, matrix_study(matrix)], capture_output=True, text=True)
+    done = warm.python("-c", script, matrix_study(matrix))
     assert done.returncode == 130, done.stderr
     assert "Go on with: ablationlab run" in done.stdout
     return tmp_path / "out"
@@ -121,11 +121,8 @@ def stack_0(out: Path) -> list[RunFolder]:
 
 
 def go_on(matrix: dict, out: Path) -> str:
-    done = subprocess.run(
-        command("run", matrix_study(matrix), "--out", str(out), "--workers", "1"),
-        capture_output=True,
-        text=True,
-    )
+    words = ["run", matrix_study(matrix), "--out", str(out), "--workers", "1", "--device", "cpu"]
+    done = warm.python("-m", "ablationlab", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert fingerprint(out) == matrix["prints"]["calm"]
     return done.stdout
@@ -169,43 +166,30 @@ def test_ctrl_c_stops_at_a_step_boundary_and_damaged_checkpoints_are_passed_over
 
 
 def test_two_processes_on_one_study_share_the_work_and_never_train_a_run_twice(study, matrix, tmp_path):
+    """Both start at the same moment, each with two workers of its own."""
     out = tmp_path / "shared"
-    pair = [
-        subprocess.Popen(
-            command("run", str(study), "--out", str(out), "--workers", "2"), stdout=subprocess.PIPE, text=True
-        )
-        for _ in range(2)
-    ]
-    said = [process.communicate(timeout=600)[0] for process in pair]
-    assert [process.returncode for process in pair] == [0, 0], said
-    assert sum(text.count(": done") for text in said) == 2, said  # two stacks, each trained by exactly one of them
+    words = ["-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
+    with ThreadPoolExecutor(2) as pool:
+        pair = [call.result() for call in [pool.submit(warm.python, *words) for _ in range(2)]]
+    assert [ended.returncode for ended in pair] == [0, 0], pair
+    assert sum(ended.stdout.count(": done") for ended in pair) == 2, pair  # two stacks, each trained by one of them
     assert fingerprint(out) == matrix["prints"]["calm"]
     assert {Result.read(path).timing.starts for path in out.glob("runs/*/result.json")} == {1}
 
 
-def test_killing_the_parent_and_its_workers_loses_nothing(study, matrix, tmp_path):
-    out = tmp_path / "killed"
-    longer = ["--set", "training.steps=120", "--set", "execution.checkpoint_every=20"]
-    process = subprocess.Popen(
-        command("run", str(study), "--out", str(out), "--workers", "2", *longer), stdout=subprocess.DEVNULL
-    )
+def test_killing_the_parent_and_its_workers_loses_nothing(study, tmp_path):
+    out, calm = tmp_path / "killed", tmp_path / "calm"
+    words = ["-m", "ablationlab", "run", str(study), "--device", "cpu"]
+    words += ["--set", "training.steps=60", "--set", "execution.checkpoint_every=10"]
+    process = subprocess.Popen([sys.executable, *words, "--workers", "2", "--out", str(out)], stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + 300
     while len(list(out.glob("runs/*/checkpoints/step-*"))) < 6 and time.monotonic() < deadline:
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGKILL)  # the parent alone: its workers must notice and leave
     process.wait()
-    done = subprocess.run(
-        command("run", str(study), "--out", str(out), "--workers", "2", *longer),
-        capture_output=True,
-        text=True,
-    )
+    done = warm.python(*words, "--workers", "1", "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
-    calm = tmp_path / "calm"
-    subprocess.run(
-        command("run", str(study), "--out", str(calm), "--workers", "2", *longer),
-        check=True,
-        capture_output=True,
-    )
+    assert run_here(*words[2:], "--workers", "1", "--out", calm, folder=tmp_path)[0] == 0
     assert fingerprint(out) == fingerprint(calm)
     starts = [Result.read(path).timing.starts for path in out.glob("runs/*/result.json")]
     assert max(starts) >= 2, "the kill came after the end: nothing was tested"

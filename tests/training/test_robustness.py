@@ -15,12 +15,14 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from ablationlab.config import DataConfig
 from ablationlab.data.corpus import load_corpus
 from ablationlab.environment import current
 from ablationlab.errors import PlanError
 from ablationlab.records import Plan, Result, ResultsFolder
 from ablationlab.training.loop import StackTrainer
+from conftest import run_cli
 
 # Runs the command line with a patch before it: argv[1] is Python, the rest are the command's words.
 PATCHED = """
@@ -44,12 +46,9 @@ STOP_AT_6 = "at_step(6, lambda: os.kill(os.getpid(), signal.SIGINT))"
 OTHER_CODE = "environment.code_hash = lambda: 'f' * 64"
 
 
-def command(*words: object, patch: str = "") -> list[str]:
-    return [sys.executable, "-c", PATCHED, patch, *map(str, words)]
-
-
-def said(words: list[str]) -> tuple[int, str]:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+def said(*words: object, patch: str = "") -> tuple[int, str]:
+    """Exit code and output of the command in a process of its own, patched first."""
+    done = warm.python("-c", PATCHED, patch, *map(str, words))
     return done.returncode, done.stdout + done.stderr
 
 
@@ -57,11 +56,11 @@ def test_going_on_with_other_code_is_refused_unless_accepted_and_then_recorded(
     study_file: Callable[..., Path], tmp_path
 ):
     run = ["run", study_file({"seeds": [1]}), "--out", tmp_path / "out", "--workers", "1"]
-    assert said(command(*run, patch=STOP_AT_6))[0] == 130
-    code, text = said(command(*run, patch=OTHER_CODE))
+    assert said(*run, patch=STOP_AT_6)[0] == 130
+    code, text = said(*run, patch=OTHER_CODE)
     assert code == 2
     assert "ablationlab's source" in text
-    code, text = said(command(*run, "--accept-drift", patch=OTHER_CODE))
+    code, text = said(*run, "--accept-drift", patch=OTHER_CODE)
     assert code == 0, text
     assert "Environment changed after sealing" in (tmp_path / "out" / "analysis.json").read_text()
     results = {path.parent.name: Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")}
@@ -74,21 +73,21 @@ def test_going_on_with_other_code_is_refused_unless_accepted_and_then_recorded(
 
 def test_another_text_than_the_sealed_one_never_reaches_training(study_file, tmp_path):
     study = study_file()
-    assert said(command("plan", study, "--out", tmp_path / "out"))[0] == 0
+    assert said("plan", study, "--out", tmp_path / "out")[0] == 0
     results = ResultsFolder(tmp_path / "out")
     text = (tmp_path / "corpus.txt").read_text()
     (tmp_path / "corpus.txt").write_text(text.swapcase()[::-1])
     swapped = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
     with pytest.raises(PlanError, match="is not the one that the plan was sealed with"):
         StackTrainer(Plan.read(results.plan), 0, results, swapped, executor="test", environment=current())
-    code, text = said(command("run", study, "--out", tmp_path / "out"))
+    code, text = said("run", study, "--out", tmp_path / "out")
     assert code == 2
     assert "has changed since the plan was sealed" in text
 
 
 def test_another_device_or_thread_count_than_the_sealed_one_is_refused(study_file, tmp_path):
     study = study_file()
-    assert said(command("plan", study, "--out", tmp_path / "out"))[0] == 0
+    assert said("plan", study, "--out", tmp_path / "out")[0] == 0
     results = ResultsFolder(tmp_path / "out")
     plan = Plan.read(results.plan)
     elsewhere = plan.model_copy(update={"execution": plan.execution.model_copy(update={"device_name": "another cpu"})})
@@ -97,13 +96,13 @@ def test_another_device_or_thread_count_than_the_sealed_one_is_refused(study_fil
         StackTrainer(elsewhere, 0, results, corpus, executor="test", environment=current())
 
 
-def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_file, tmp_path, monkeypatch):
-    """Stopped in the middle, then gone on with by more workers under another OMP_NUM_THREADS."""
+def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_file, tmp_path):
+    """Stopped in the middle, then gone on with by more workers under another OMP_NUM_THREADS, in a fresh process."""
     study = study_file({"execution.threads": 2, "execution.stack_width": 2, "seeds": [1]})
-    assert said(command("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6))[0] == 130
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    code, text = said(command("run", study, "--out", tmp_path / "out", "--workers", "2"))
-    assert code == 0, text
+    assert said("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6)[0] == 130
+    words = ["run", study, "--out", tmp_path / "out", "--workers", "2", "--device", "cpu"]
+    done = run_cli(*words, folder=tmp_path, env={"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stdout + done.stderr
     results = [Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")]
     assert sorted(len(result.history) for result in results) == [1, 2, 2]  # the first stack of two was resumed
     assert {start.threads for result in results for start in result.history} == {2}
@@ -113,7 +112,7 @@ def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_fi
 
 def test_a_model_that_the_last_update_breaks_has_diverged(study_file, tmp_path):
     study = study_file({"training": {"steps": 1, "batch": 4, "lr": 1e30, "schedule": "constant", "precision": "fp32"}})
-    code, text = said(command("run", study, "--out", tmp_path / "out", "--workers", "1"))
+    code, text = said("run", study, "--out", tmp_path / "out", "--workers", "1")
     assert code == 0, text
     for path in tmp_path.glob("out/runs/*/result.json"):
         result = Result.read(path)
@@ -128,13 +127,13 @@ def test_a_run_folder_that_goes_in_mid_training_fails_that_run_and_the_next_comm
     gone = "import shutil, glob; at_step(6, lambda: shutil.rmtree(glob.glob(os.environ['OUT'] + '/runs/none*')[0]))"
     os.environ["OUT"] = str(tmp_path / "out")
     try:
-        code, text = said(command(*run, patch=gone))
+        code, text = said(*run, patch=gone)
     finally:
         del os.environ["OUT"]
     assert code == 1
     assert "Traceback" not in text
     assert len(list(tmp_path.glob("out/runs/*/result.json"))) == 2
-    code, text = said(command(*run))
+    code, text = said(*run)
     assert code == 0, text
     assert len(list(tmp_path.glob("out/runs/*/result.json"))) == 3
 
@@ -184,9 +183,9 @@ def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_trainin
 
 def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(study_file, tmp_path):
     out = tmp_path / "out"
-    study = study_file({**LONG, "training.steps": 1500})
-    words = [sys.executable, "-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    study = study_file({**LONG, "training.steps": 600})
+    words = ["-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
+    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     # The first run that has a checkpoint has most of its way before it: its worker is the victim.
     wait_for(lambda: any(out.glob("runs/*/checkpoints/step-*")))
     run = next(out.glob("runs/*/checkpoints/step-*")).parents[1].name
@@ -197,18 +196,21 @@ def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(stud
     assert "killed by signal 9" in text
     assert not (out / "runs" / run / "result.json").exists()
     assert len(list(out.glob("runs/*/result.json"))) == 2
-    again = subprocess.run(words, capture_output=True, text=True, timeout=500)
+    again = warm.python(*words)
     assert again.returncode == 0, again.stdout + again.stderr
     assert len(list(out.glob("runs/*/result.json"))) == 3
     assert "going on from step" in again.stdout
 
 
-def test_adding_a_variant_and_a_seed_to_a_study_changes_no_bit_of_its_other_runs_at_equal_width(study_file, tmp_path):
+def test_adding_a_variant_and_a_seed_to_a_study_changes_no_bit_of_its_other_runs_at_equal_width(
+    study_file, cli, tmp_path
+):
     small, large = {"seeds": [1, 2]}, {"seeds": [1, 2, 7], "variants": ["none", "layernorm", "sqrt-d", "rmsnorm"]}
     found = []
     for name, changes in (("small", small), ("large", large)):
         study = study_file({**changes, "execution.stack_width": 4, "model.dropout": 0.1}, f"{name}.toml")
-        code, text = said(command("run", study, "--out", tmp_path / name, "--workers", "1"))
+        words = ["run", study, "--out", tmp_path / name, "--workers", "1"]
+        code, text = said(*words) if name == "small" else cli(*words, "--device", "cpu")[:2]
         assert code == 0, text
         results = [Result.read(path) for path in (tmp_path / name).glob("runs/*/result.json")]
         found.append({result.id: (result.weights_sha256, result.data_order_hash) for result in results})
@@ -219,12 +221,12 @@ def test_adding_a_variant_and_a_seed_to_a_study_changes_no_bit_of_its_other_runs
 
 def test_a_study_can_move_with_its_text_and_results(study_file, tmp_path):
     study = study_file({"seeds": [1]}, "here.toml")
-    assert said(command("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6))[0] == 130
+    assert said("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6)[0] == 130
     there = tmp_path / "elsewhere"
     there.mkdir()
     for name in ("here.toml", "corpus.txt", "out"):
         shutil.move(tmp_path / name, there / name)
-    code, text = said(command("run", there / "here.toml", "--out", there / "out", "--workers", "1"))
+    code, text = said("run", there / "here.toml", "--out", there / "out", "--workers", "1")
     assert code == 0, text
     assert "going on from step 6" in text
 
@@ -237,7 +239,7 @@ def test_initial_weights_in_the_record_are_those_of_the_stack(study_file, tmp_pa
     from ablationlab.records import RunRecord
 
     study = study_file({"seeds": [1]})
-    assert said(command("plan", study, "--out", tmp_path / "out"))[0] == 0
+    assert said("plan", study, "--out", tmp_path / "out")[0] == 0
     results, plan = ResultsFolder(tmp_path / "out"), Plan.read(tmp_path / "out" / "plan.lock")
     corpus = load_corpus(DataConfig(corpus=str(tmp_path / "corpus.txt")))
     StackTrainer(plan, 0, results, corpus, executor="test", environment=current()).train()

@@ -30,7 +30,7 @@ from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_record import layout_drift
 from conftest import run_cli, torch_as_it_was, write_study
 
-STEPS = 80
+STEPS = 48
 CHANGES = {
     "variants": ["none"],
     "seeds": [1],
@@ -39,7 +39,7 @@ CHANGES = {
     "execution.checkpoint_every": 8,
     "execution.parallel": "fsdp",
     "execution.activation_checkpointing": True,
-    "evaluation.curve_every": 30,
+    "evaluation.curve_every": 20,
     "evaluation.positive_control": True,
 }
 
@@ -158,7 +158,7 @@ def resumed(killed) -> tuple[Path, str]:
     folder, out, *_ = killed
     again = folder / "again"
     shutil.copytree(out, again)
-    done = run_cli(*words(folder, again), folder=folder)
+    done = run_cli(*words(folder, again), folder=folder, fresh=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return again, done.stdout
 
@@ -224,7 +224,7 @@ def test_going_on_with_another_number_of_ranks_is_refused_unless_accepted_and_th
         PlanError, match=r"began on 2 ranks \(fsdp with activation checkpointing\), and this is one process"
     ):
         layout_drift(plan, results, [results.run(plan.runs[0].id)], plan.execution, accept=False)
-    done = run_cli(*words(folder, fewer, nproc=1), "--accept-drift", folder=folder)
+    done = run_cli(*words(folder, fewer, nproc=1), "--accept-drift", folder=folder, fresh=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = fewer.glob("runs/*/result.json")
     history = Result.read(path).history
