@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablationlab.ledger import environment_mismatches, record_mismatches, refuse, result_mismatches
+from ablationlab.ledger import environment_mismatches, layout_words, record_mismatches, refuse, result_mismatches
 from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
 from ablationlab.storage import Lock
 
@@ -58,3 +58,10 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
             refuse(record.id, base[0].id, found)
             pairs += 1
     return pairs
+
+
+def layouts(plan: Plan, results: ResultsFolder) -> list[str]:
+    """How the runs with a result lay on devices, each way once."""
+    done = [folder for run in plan.runs if (folder := results.run(run.id)).done]
+    ways = (layout_words(RunRecord.read(folder.record), Result.read(folder.result)) for folder in done)
+    return list(dict.fromkeys(way for found in ways for way in found))

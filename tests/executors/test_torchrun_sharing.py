@@ -1,4 +1,4 @@
-"""Several commands on one study under torchrun: who finds a run in another's hands waits for it, and ends as the other does."""
+"""Several commands on one study under torchrun: who finds a run in another's hands waits for it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.config import ModelConfig, validated
+from ablationlab.data.corpus import load_corpus
+from ablationlab.errors import RunFailure
 from ablationlab.evaluation.evaluate import evaluate
+from ablationlab.executors.job import refuse_failures
+from ablationlab.parameters import parameters, weight_digest
+from ablationlab.plan import make_plan, seal_plan
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
+from ablationlab.study import load_study
+from ablationlab.training.run_record import ensure_run_record
 from conftest import run_cli, torch_as_it_was, write_study
 
 PATIENCE = 300
@@ -120,7 +128,7 @@ def test_a_second_command_waits_without_starting_ranks_and_ends_well(planned):
         lock.release()
         assert process.wait(timeout=PATIENCE) == 0, log.read_text()
     assert results.run(first).done
-    assert "layout: ddp over 2 processes" in log.read_text()
+    assert "Layout: ddp over 2 processes, 2 sequences a pass." in log.read_text()
 
 
 def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_path):
@@ -138,3 +146,41 @@ def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_
         outcome = evaluate(tmp_path / "copy", device="cpu", throughput=False, report=hear)
     assert said[0] == f"another process ({os.getpid()}) is scoring these runs; waiting for it"
     assert len(outcome.evaluated) == 6
+
+
+@pytest.fixture
+def begun_by_torchrun(study_file, tmp_path) -> tuple[Path, Path]:
+    """A study of four runs, the first of which two ranks have begun, and its results."""
+    path = study_file({"variants": ["none", "layernorm"], "execution.parallel": "ddp"})
+    study = load_study(path, ())
+    plan = make_plan(study, load_corpus(study.data), "cpu", 1)
+    results = ResultsFolder(tmp_path / "out")
+    seal_plan(plan, results)
+    run = plan.runs[0]
+    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(validated(ModelConfig, run.model))}
+    execution = plan.execution.over(("ddp", 2, False))
+    folder = results.run(run.id)
+    ensure_run_record(plan, study, run, folder, digests, "torchrun", execution, plan.environment, ())
+    return path, results.path
+
+
+@pytest.mark.parametrize("words", [("--workers", "1"), ("--executor", "torchrun", "--nproc", "1")])
+def test_another_layout_is_refused_once_for_all_runs_and_before_any_process_starts(begun_by_torchrun, cli, words):
+    study, out = begun_by_torchrun
+    code, said, errors = cli("run", study, "--out", out, *words)
+    assert code == 2
+    assert (said + errors).count("began on 2 ranks (ddp), and this is") == 1
+    assert not list(out.glob("locks/stack-*")), "a run was taken up"
+    noticed = "execution.parallel = 'ddp' is for --executor torchrun; --executor local trains every run whole"
+    assert said.count(noticed) == (words[0] == "--workers")
+
+
+def test_what_happened_to_several_runs_in_the_same_words_is_said_once(begun_by_torchrun):
+    plan = Plan.read(ResultsFolder(begun_by_torchrun[1]).plan)
+    with pytest.raises(RunFailure) as told:
+        refuse_failures(plan, {0: "the disk is full", 1: "its worker was killed", 2: "the disk is full"})
+    lines = str(told.value).splitlines()[1:]
+    assert lines == [
+        f"  {plan.stacks[0][0]}, {plan.stacks[2][0]}: the disk is full",
+        f"  {plan.stacks[1][0]}: its worker was killed",
+    ]

@@ -35,6 +35,7 @@ from ablationlab.executors.job import (
     Job,
     Listener,
     Others,
+    check_layout,
     open_stacks,
     refuse_failures,
 )
@@ -82,7 +83,7 @@ def execute(job: Job, processes: int, listen: Listener) -> bool:
     study = validated(Study, job.plan.study)
     check(study, processes)
     results = ResultsFolder(job.folder)
-    _check_layout(job, study, results, processes)
+    check_layout(job, (str(study.execution.parallel), processes, study.execution.activation_checkpointing))
     failures: dict[int, str] = {}
     others = Others(results, listen)
     with Interrupts() as interrupts:
@@ -103,17 +104,6 @@ def execute(job: Job, processes: int, listen: Listener) -> bool:
                 break
     refuse_failures(job.plan, failures)
     return not interrupts.stopping
-
-
-def _check_layout(job: Job, study: Study, results: ResultsFolder, processes: int) -> None:
-    """Refuse what the ranks would refuse, before any is started: runs that began on another number of them, say."""
-    from ablationlab.training.run_record import layout_drift
-
-    how = study.execution
-    found = job.plan.execution.over((str(how.parallel), processes, how.activation_checkpointing))
-    for stack in open_stacks(job.plan, results):
-        folders = [results.run(run_id) for run_id in job.plan.stacks[stack]]
-        layout_drift(job.plan, results, folders, found, accept=job.accept_drift)
 
 
 def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopping: Callable[[], bool]) -> list[Event]:
