@@ -8,13 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from ablationlab.config import ModelConfig, validated
 from ablationlab.data.corpus import load_corpus
+from ablationlab.disk import Spread, study_bytes
 from ablationlab.errors import RunFailure
 from ablationlab.evaluation.evaluate import evaluate
 from ablationlab.executors.job import refuse_failures
@@ -22,7 +23,7 @@ from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan, seal_plan
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
-from ablationlab.study import load_study
+from ablationlab.study import Study, load_study
 from ablationlab.training.run_record import ensure_run_record
 from conftest import run_cli, torch_as_it_was, write_study
 
@@ -30,7 +31,9 @@ PATIENCE = 300
 CHANGES = {
     "variants": ["none", "layernorm"],
     "seeds": [1],
-    "training.steps": 4,
+    "training.steps": 24,
+    "execution.checkpoint_every": 2,
+    "evaluation.positive_control": True,
     "execution.parallel": "ddp",
 }
 
@@ -76,8 +79,18 @@ def started(*words: str | Path, log: Path) -> Iterator[tuple[subprocess.Popen[by
         yield process, hear
     finally:
         if process.poll() is None:
-            process.kill()
-            process.wait()
+            process.terminate()  # which ends the ranks, too
+            process.wait(timeout=PATIENCE)
+
+
+def taken(folder: Path) -> int:
+    """Bytes of all files under a folder that another process writes to."""
+    total = 0
+    for place, _, names in os.walk(folder):  # what goes while it is looked at is not counted
+        for name in names:
+            with suppress(FileNotFoundError):
+                total += Path(place, name).stat().st_size
+    return total
 
 
 @pytest.fixture(scope="module")
@@ -102,9 +115,15 @@ def test_a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to
         assert [results.run(run_id).done for (run_id,) in plan.stacks] == [False, True]
         assert "trained;" not in log.read_text()
         lock.release()
-        assert process.wait(timeout=PATIENCE) == 0, log.read_text()
+        most = max(iter(lambda: taken(results.runs) if process.poll() is None else 0, 0))
+        assert process.wait() == 0, log.read_text()
     assert "All 2 runs are trained; 1 variant-baseline pairs match" in log.read_text()
     assert all(results.run(run_id).done for (run_id,) in plan.stacks)
+    # What `plan` would have said that these runs take: at the end, and with the checkpoints of the one in training.
+    expected = study_bytes(validated(Study, plan.study), plan.runs, 1, Spread("ddp", 2))
+    assert taken(results.runs) == pytest.approx(expected.end, rel=0.05)
+    assert most == pytest.approx(expected.most, rel=0.05)
+    assert most > 1.5 * expected.end
 
 
 def test_a_second_command_waits_without_starting_ranks_and_ends_well(planned):

@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from ablationlab.config import DEFAULT_REGIME, DataConfig, divisors_of, validated
+from ablationlab.config import DataConfig, validated
 from ablationlab.errors import AblationLabError, OutOfMemory, PlanError, StorageError
 from ablationlab.executors.job import (
     DEBUG_VARIABLE,
@@ -40,6 +40,7 @@ from ablationlab.executors.job import (
     refuse_failures,
 )
 from ablationlab.records import Plan, ResultsFolder
+from ablationlab.spreading import refusal_of
 from ablationlab.storage import Lock
 from ablationlab.study import Study
 
@@ -65,17 +66,9 @@ def check(study: Study, processes: int) -> None:
             "--executor torchrun: [probes] look at whole weights, gradients and activations in one process; take the "
             "table out, or train with --executor local"
         )
-    for regime in study.regime_names():
-        training = study.in_regime(regime)[1]
-        key = "training" if regime == DEFAULT_REGIME else f"regimes.{regime}.training"
-        batch, micro = training.batch, training.micro_batch
-        if batch % (processes * (micro or 1)):
-            each = f" x {key}.micro_batch = {micro}" if micro else ""
-            fitting = divisors_of(batch // (micro or 1))
-            raise PlanError(
-                f"{processes} processes{each} do not divide {key}.batch = {batch}: every process takes an equal share of "
-                f"each batch. Numbers of processes that do: {', '.join(map(str, fitting))}"
-            )
+    text = refusal_of(study, processes)
+    if text is not None:
+        raise PlanError(text)
 
 
 def execute(job: Job, processes: int, listen: Listener) -> bool:
