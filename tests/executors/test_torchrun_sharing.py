@@ -11,19 +11,24 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ablationlab.config import ModelConfig, validated
 from ablationlab.data.corpus import load_corpus
 from ablationlab.disk import Spread, study_bytes
+from ablationlab.environment import current
 from ablationlab.errors import RunFailure
 from ablationlab.evaluation.evaluate import evaluate
 from ablationlab.executors.job import refuse_failures
 from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan, seal_plan
+from ablationlab.probes.catalog import PROBES
+from ablationlab.probes.records import read_probes
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
 from ablationlab.study import Study, load_study
+from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_record import ensure_run_record
 from conftest import run_cli, torch_as_it_was, write_study
 
@@ -35,6 +40,9 @@ CHANGES = {
     "execution.checkpoint_every": 2,
     "evaluation.positive_control": True,
     "execution.parallel": "ddp",
+    "model.context": 32,
+    "model.layers": 2,
+    "probes": {"all": 6},
 }
 
 
@@ -84,10 +92,10 @@ def started(*words: str | Path, log: Path) -> Iterator[tuple[subprocess.Popen[by
 
 
 def taken(folder: Path) -> int:
-    """Bytes of all files under a folder that another process writes to."""
+    """Bytes of all files under a folder that another process writes to, but for those of probes, which no plan counts."""
     total = 0
     for place, _, names in os.walk(folder):  # what goes while it is looked at is not counted
-        for name in names:
+        for name in [name for name in names if not name.startswith("probes")]:
             with suppress(FileNotFoundError):
                 total += Path(place, name).stat().st_size
     return total
@@ -126,8 +134,33 @@ def test_a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to
     assert most > 1.5 * expected.end
 
 
+def test_probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
+    """Of the runs of the test above: the leader of ddp looks at the whole model, on the same tokens as one process would."""
+    study, results = planned
+    plan = Plan.read(results.plan)
+    alone = ResultsFolder(study.parent / "alone")
+    with torch_as_it_was():
+        corpus = load_corpus(validated(Study, plan.study).data)
+        for stack in range(len(plan.stacks)):
+            StackTrainer(plan, stack, alone, corpus, executor="local", environment=current()).train()
+    for run in plan.runs:
+        ours, theirs = (read_probes(folder.run(run.id)) for folder in (results, alone))
+        assert [(line.step, line.probe, line.error) for line in ours] == [
+            (line.step, line.probe, None) for line in theirs
+        ]
+        assert {line.probe for line in ours} == set(PROBES) - ({"embedding-gain"} if run.variant == "none" else set())
+        assert {line.step for line in ours} == {1, 6, 12, 18, 24}
+        for one, other in zip(ours, theirs, strict=True):
+            labels = [(row.measure, row.group, row.at) for row in one.rows]
+            assert labels == [(row.measure, row.group, row.at) for row in other.rows]
+            values, expected = ([row.value for row in line.rows] for line in (one, other))
+            if one.probe in ("data-mixture", "duplicate-ngrams"):
+                assert values == expected
+            np.testing.assert_allclose(values, expected, rtol=2e-3, atol=1e-7, err_msg=f"{one.probe}, step {one.step}")
+
+
 def test_a_second_command_waits_without_starting_ranks_and_ends_well(planned):
-    """Runs after the test above; a lost result puts one run back into training."""
+    """Runs after the tests above; a lost result puts one run back into training."""
     study, results = planned
     plan = Plan.read(results.plan)
     (first,), _ = plan.stacks

@@ -61,10 +61,11 @@ def check(study: Study, processes: int) -> None:
             "--executor torchrun: the study does not say how one run is spread over processes; set execution.parallel = "
             "'ddp' (a whole copy each) or 'fsdp' (a shard each)"
         )
-    if study.probes:
+    if study.probes and study.execution.parallel == "fsdp":
         raise PlanError(
-            "--executor torchrun: [probes] look at whole weights, gradients and activations in one process; take the "
-            "table out, or train with --executor local"
+            "--executor torchrun: [probes] look at whole weights and gradients in one process, and execution.parallel = "
+            f"'fsdp' leaves them in none; here: {', '.join(study.probe_intervals())}. Take the table out, set "
+            "execution.parallel = 'ddp' where a model fits on one device, or train with --executor local"
         )
     text = refusal_of(study, processes)
     if text is not None:

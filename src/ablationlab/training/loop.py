@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -140,9 +140,11 @@ class StackTrainer:
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[RunState] = []
-        if not isinstance(self.stack, Stack) and self.study.probes:
-            raise PlanError("probes look at a whole run in one process; this one lies on several")
-        self.probes = StackProbes(self.study.probe_intervals(), cast("Stack", self.stack), self.corpus, self.start)
+        intervals = self.study.probe_intervals()
+        if intervals and self.stack.layout_on_devices[0] == "fsdp":
+            raise PlanError("probes look at whole weights and gradients in one process; fsdp leaves them in none")
+        # Of several processes that hold the same the leader looks; the others wait for it at their next sum.
+        self.probes = StackProbes(intervals if self.stack.leads else {}, self.stack, self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
