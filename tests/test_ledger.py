@@ -20,7 +20,7 @@ from ablationlab.ledger import (
 from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan
 from ablationlab.records import Declared, Divergence, Plan, Result, ResultsFolder, RunRecord, Start, Timing
-from ablationlab.status import check_ledger, run_statuses
+from ablationlab.status import check_ledger, ledger_sentence, run_statuses
 from ablationlab.study import parse_study
 from ablationlab.training.run_record import ensure_run_record
 
@@ -368,3 +368,21 @@ def test_the_layout_of_a_run_is_told_in_words_from_its_records(study_table, tmp_
         for parallel, ranks, again in layouts
     )
     assert layout_words(record, bench.finish(record, history=history)) == words
+
+
+def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
+    for variant in ("none", "layernorm"):
+        bench.finish(bench.record(variant))
+    pairs = check_ledger(bench.plan, bench.results)
+    said = ledger_sentence(bench.plan, bench.results, pairs)
+    assert said == (
+        "Ledger: 1 variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
+        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences a pass."
+    )
+    folder = bench.results.run(bench.record("none").id)
+    drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})
+    folder.record.unlink()
+    drifted.create(folder.record)
+    said = ledger_sentence(bench.plan, bench.results, pairs)
+    assert "stack width and threads. Layout" in said
+    assert "Drift was accepted, so layout and versions were not compared" in said

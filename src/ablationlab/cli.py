@@ -201,7 +201,7 @@ def run(
     """
     from ablationlab.pipeline import check_executor, checked_drift, hired, layout_notice, ranks_of, train
     from ablationlab.progress import display_for
-    from ablationlab.status import check_ledger, layouts, run_statuses
+    from ablationlab.status import check_ledger, ledger_sentence, run_statuses
     from ablationlab.tables import precisions, results_table
 
     console = make_console()
@@ -251,12 +251,7 @@ def run(
     console.print()
     console.print(results_table(sealed, run_statuses(sealed, results)))
     pairs = check_ledger(sealed, results)
-    console.print(
-        f"\nLedger: {pairs} variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
-        f"stack width, threads, layout and versions. Layout: {'; '.join(layouts(sealed, results))}.",
-        markup=False,
-        highlight=False,
-    )
+    console.print(f"\n{ledger_sentence(sealed, results, pairs)}", markup=False, highlight=False)
     after_training(resolved, results, console, device, workers, clerks)
     judge(results, console)
     if report:

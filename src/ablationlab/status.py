@@ -60,8 +60,16 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
     return pairs
 
 
-def layouts(plan: Plan, results: ResultsFolder) -> list[str]:
-    """How the runs with a result lay on devices, each way once."""
+def ledger_sentence(plan: Plan, results: ResultsFolder, pairs: int) -> str:
+    """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
     done = [folder for run in plan.runs if (folder := results.run(run.id)).done]
-    ways = (layout_words(RunRecord.read(folder.record), Result.read(folder.result)) for folder in done)
-    return list(dict.fromkeys(way for found in ways for way in found))
+    found = [(RunRecord.read(folder.record), Result.read(folder.result)) for folder in done]
+    ways = dict.fromkeys(way for record, result in found for way in layout_words(record, result))
+    drift = any(record.drift or any(start.drift for start in result.history) for record, result in found)
+    same = ["tokens", "FLOPs", "data order", "shared initial weights", "precision", "stack width", "threads"]
+    last = same.pop() if drift else "versions"
+    matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
+    text = f"Ledger: {pairs} variant-baseline pairs match in {matching}. Layout: {'; '.join(ways)}."
+    if drift:
+        text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
+    return text
