@@ -108,6 +108,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFold
     study = write_study(folder, CHANGES)
     done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder)
     assert done.returncode == 0, done.stderr
+    assert "With --executor torchrun: ddp, --nproc 1, 2, 4;" in done.stdout
     return study, ResultsFolder(folder / "out")
 
 

@@ -175,8 +175,8 @@ def _end(agent: subprocess.Popen[bytes]) -> None:
 
 def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) -> Event:
     """Why the ranks did not come to their end: a signal, else the error of ours that one of them met, else any error."""
-    done = {event.stack for event in ends if event.kind in ("done", "elsewhere")}
-    stack = next((stack for stack in stacks if stack not in done), stacks[-1])
+    left_behind = {event.stack for event in ends if event.kind in ("done", "elsewhere", "busy")}
+    stack = next((stack for stack in stacks if stack not in left_behind), stacks[-1])
     output = (place / "output").read_text(errors="replace")
     signals = killed(output)
     said = [event for rank in range(processes) for event in _failures(place / f"events-{rank}")]
