@@ -6,7 +6,7 @@
 
 torchrun: one process a run with ddp and with fsdp (NCCL on a GPU), in bf16, its losses beside the local executor's; stopped
           by SIGINT and gone on from its checkpoint it ends in the weights of an undisturbed run; computing activations again
-          changes no bit.
+          changes no bit; the probes of ddp beside the local executor's.
 passes:   `training.micro_batch` in the step that a GPU records as a graph: the same losses to rounding, the same bits twice.
 dropout:  the kernel's masks are those of the plain form, bit for bit; the losses of 50 steps beside the plain form's; the
           same bits twice.
@@ -39,10 +39,14 @@ if sys.platform != "win32" and "cpu" in sys.argv:  # before Triton is imported: 
 
 import numpy as np
 
+from ablationlab.probes.records import ProbeLine, read_probes
+from ablationlab.records import RunFolder
+
 PART_SECONDS = {"cuda": 130.0, "cpu": 900.0}
 # Largest relative difference of a loss that counts as rounding: after the first step, whose weights are the same, and later,
 # when 8 bits of a product have had time to grow.
 FIRST_STEP, LATER = {"fp32": 1e-5, "bf16": 1e-3}, {"fp32": 1e-3, "bf16": 2e-2}
+PROBES_FIRST_STEP = 2e-2
 DROPOUT_STEPS = 50
 KINDS = ("whole", "passes", "again")  # of studies in the part about micro-batches
 
@@ -66,6 +70,7 @@ class Size:
             "training": {"steps": self.steps, "batch": self.batch, "lr": 1e-3, "warmup": 5, "precision": "bf16"},
             "data": {"corpus": self.corpus},
             "execution": {"checkpoint_every": self.every, "threads": 1},
+            "probes": {},
         }
         top: dict[str, Any] = {
             "name": "gpu-scale",
@@ -82,6 +87,8 @@ class Size:
                 top[key] = value
         lines = [f"{key} = {json.dumps(value)}" for key, value in top.items()]
         for part, values in parts.items():
+            if not values:
+                continue
             lines += [f"\n[{part}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())]
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "study.toml"
@@ -124,6 +131,7 @@ class Trained:
     metrics: dict[tuple[str, int], bytes]
     starts: int  # the most that any run took
     layout: tuple[str, int, bool]
+    probes: dict[tuple[str, int], list[ProbeLine]]
 
 
 def train(study: Path, size: Size, *words: str, stop: bool = False, out: str = "results") -> Trained:
@@ -161,7 +169,7 @@ def _call(command: Sequence[str], size: Size, stop_in: Path | None = None) -> tu
 
 def read(results: Path) -> Trained:
     """The records of a results folder."""
-    losses, weights, metrics, starts, layouts = {}, {}, {}, [], set()
+    losses, weights, metrics, probes, starts, layouts = {}, {}, {}, {}, [], set()
     for folder in sorted((results / "runs").iterdir()):
         record = json.loads((folder / "run.json").read_text())
         result = json.loads((folder / "result.json").read_text())
@@ -169,11 +177,12 @@ def read(results: Path) -> Trained:
         metrics[key] = (folder / "metrics.jsonl").read_bytes()
         losses[key] = [float(json.loads(line)["loss"]) for line in metrics[key].decode().splitlines()[1:]]
         weights[key] = result["weights_sha256"]
+        probes[key] = read_probes(RunFolder(folder))
         starts.append(len(result["history"]))
         how = record["execution"]
         layouts.add((how["parallel"], how["ranks"], how["activation_checkpointing"]))
     (layout,) = layouts
-    return Trained(losses, weights, metrics, max(starts), layout)
+    return Trained(losses, weights, metrics, max(starts), layout, probes)
 
 
 def beside(name: str, ours: Trained, theirs: Trained, precision: str) -> Check:
@@ -203,6 +212,27 @@ def same(name: str, ours: Trained, theirs: Trained) -> Check:
     return Check(passed, f"{name}: weights {hashes}{'' if passed else differ}")
 
 
+def probes_beside(name: str, ours: Trained, theirs: Trained) -> Check:
+    """Whether the probes looked at the same steps, none failed, and how far their numbers are apart after the first step."""
+    pairs = [(a, b) for key in theirs.probes for a, b in zip(ours.probes[key], theirs.probes[key], strict=False)]
+    alike = bool(pairs) and all((a.step, a.probe) == (b.step, b.probe) for a, b in pairs)
+    alike = alike and all(len(ours.probes[key]) == len(found) for key, found in theirs.probes.items())
+    failed = sorted({f"{a.probe}: {a.error or b.error}" for a, b in pairs if a.error or b.error})
+    first: dict[str, float] = {}
+    for a, b in pairs:
+        if a.step == 1 and not a.error and not b.error:
+            x, y = (np.array([row.value for row in line.rows]) for line in (a, b))
+            first[a.probe] = max(first.get(a.probe, 0.0), float(np.abs(x - y).max() / (np.abs(y).max() + 1e-30)))
+    worst = max(first, key=lambda probe: first[probe], default="none")
+    passed = alike and not failed and max(first.values(), default=1.0) <= PROBES_FIRST_STEP
+    return Check(
+        passed,
+        f"{name}: {len(pairs)} looks, the same steps and probes: {alike}; failed: {'; '.join(failed) or 'none'}; "
+        f"after step 1 apart by {first.get(worst, math.nan):.1e} of the largest value at most, in {worst} (allowed "
+        f"{PROBES_FIRST_STEP:g})",
+    )
+
+
 # ---- the parts ----------------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +240,8 @@ def torchrun_part(size: Size, folder: Path) -> Iterator[Check]:
     """ddp and fsdp in one process each, against the local executor and against themselves."""
     alone = ("--executor", "torchrun", "--nproc", "1")
     kinds = ("ddp", "fsdp")
-    studies = {kind: size.study(folder / kind, execution__parallel=kind) for kind in kinds}
+    looks = {"ddp": {"probes__all": size.steps // 3}, "fsdp": {}}  # in whose shards nobody sees the whole
+    studies = {kind: size.study(folder / kind, execution__parallel=kind, **looks[kind]) for kind in kinds}
     again = {
         kind: size.study(folder / f"{kind}-again", execution__parallel=kind, execution__activation_checkpointing=True)
         for kind in kinds
@@ -251,6 +282,8 @@ def torchrun_part(size: Size, folder: Path) -> Iterator[Check]:
         for kind in kinds:
             for name, check in checks(kind).items():
                 yield attempt(name, check)
+        name = "probes of torchrun ddp beside local"
+        yield attempt(name, lambda: probes_beside(name, calm["ddp"].result(), local.result()))
 
 
 def passes_part(size: Size, folder: Path) -> Iterator[Check]:
@@ -302,7 +335,8 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     vocabulary = corpus.record.vocabulary
     model = validated(ModelConfig, {**size.model, "vocabulary": vocabulary, "dropout": 0.2})
     device = torch.device(size.device)
-    steps = DROPOUT_STEPS if size.device == "cuda" else 4
+    steps = DROPOUT_STEPS if size.device == "cuda" else 2
+    seeds = (1, 2) if size.device == "cuda" else (1,)  # an interpreter is slow
     modules: tuple[Any, ...] = (ablationlab.dropout, ops, model_module, optim, stack_module)
     before = {module: module.fused for module in modules}
     # Without a GPU Triton's interpreter takes this one kernel alone.
@@ -317,7 +351,7 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
         rates, unequal, kept = (0.1, 0.2, 0.5), 0, []
         for rate in rates:
             plain = Dropout(rate, sites, keys, 3)
-            for number, site in enumerate(sites[:4]):
+            for number, site in enumerate(sites[: 2 * len(seeds)]):
                 ones = torch.ones(2, size.batch, model.context, model.width, device=device)
                 ours = dropped(ones, keys[number], 3, rate) != 0
                 unequal += int((ours != plain.mask(site, ones.shape)).sum())
@@ -326,17 +360,19 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
 
     def course(precision: Precision, *plain: Any) -> tuple[list[list[float]], torch.Tensor]:
         """Losses and last weights with kernels everywhere but in the modules *plain*."""
-        prepare(Execution(device=size.device, device_name="", precision=precision, stack_width=4, threads=1))
+        prepare(
+            Execution(device=size.device, device_name="", precision=precision, stack_width=2 * len(seeds), threads=1)
+        )
         training = TrainingConfig(steps=steps, batch=size.batch, lr=1e-3, warmup=5, precision=precision)
         members = [
             Member(f"{name} s{seed}", seed, 1e-3, VARIANTS[name].apply(model))
             for name in ("none", "layernorm")
-            for seed in (1, 2)
+            for seed in seeds
         ]
         for module in modules:
             module.fused = (lambda _: False) if module in plain else kernels_in[module]
         dtype = compute_dtype(precision)
-        stack = Stack(members, 4, training, steps, corpus.train, device, dtype)
+        stack = Stack(members, len(members), training, steps, corpus.train, device, dtype)
         rows = [stack.train_step(step, stack.offsets(step)).loss.tolist() for step in range(1, steps + 1)]
         return rows, stack.weights_RP.detach().cpu().clone()
 

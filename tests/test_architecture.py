@@ -41,7 +41,7 @@ FLOORS = (
         "stability_course",
         "stability_sweeps",
     ),
-    ("ledger", "plan", "estimate", "costing", "status", "training", "evaluation"),
+    ("ledger", "plan", "spreading", "disk", "estimate", "costing", "status", "training", "evaluation"),
     ("executors", "export", "analysis", "verdict", "replication"),
     (
         "tables",

@@ -11,6 +11,7 @@ from ablationlab.errors import MismatchError
 from ablationlab.ledger import (
     environment_mismatches,
     flattened,
+    layout_words,
     record_mismatches,
     refuse,
     result_mismatches,
@@ -19,7 +20,7 @@ from ablationlab.ledger import (
 from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan
 from ablationlab.records import Declared, Divergence, Plan, Result, ResultsFolder, RunRecord, Start, Timing
-from ablationlab.status import check_ledger, run_statuses
+from ablationlab.status import check_ledger, ledger_sentence, run_statuses
 from ablationlab.study import parse_study
 from ablationlab.training.run_record import ensure_run_record
 
@@ -300,3 +301,88 @@ def test_accepted_drift_covers_the_number_of_ranks_and_nothing_else_of_the_execu
     assert record_mismatches(moved, base) == []
     slower = moved.model_copy(update={"execution": spread.model_copy(update={"threads": 9})})
     assert record_mismatches(slower, base) == ["execution differs"]
+
+
+def test_activation_checkpointing_of_a_start_is_compared_and_old_records_without_it_are_read(study_table, tmp_path):
+    bench = Bench(study_table(), tmp_path)
+    record = bench.record("none")
+    environment = bench.plan.environment
+    start = Start(
+        step=0,
+        versions=environment.versions,
+        code_hash=environment.code_hash,
+        processor=environment.processor,
+        device_name="here",
+        threads=1,
+        parallel="fsdp",
+        ranks=2,
+        activation_checkpointing=True,
+        drift=(),
+    )
+    old = Start.model_validate({k: v for k, v in start.model_dump().items() if k != "activation_checkpointing"})
+    assert old.activation_checkpointing is None
+
+    def ended(*starts: Start) -> Result:
+        bench.results.run(record.id).result.unlink(missing_ok=True)
+        return bench.finish(record, history=starts)
+
+    kept = start.model_copy(update={"activation_checkpointing": False})
+    assert environment_mismatches(ended(start), ended(start)) == []
+    assert environment_mismatches(ended(start), ended(kept)) == ["ranks or their parallel layout differ"]
+    assert environment_mismatches(ended(start), ended(old)) == []  # what is not known is not held against it
+
+
+@pytest.mark.parametrize(
+    ("layouts", "training", "words"),
+    [
+        ([("none", 1, False)], {}, ["whole runs in one process, 4 sequences a pass"]),
+        ([("ddp", 2, None)], {}, ["ddp over 2 processes, 2 sequences a pass"]),
+        (
+            [("fsdp", 2, True), ("fsdp", 1, True)],
+            {"micro_batch": 1},
+            [
+                "fsdp over 2 processes, 1 sequence a pass, activations computed again",
+                "fsdp over 1 process, 1 sequence a pass, activations computed again",
+            ],
+        ),
+        ([], {"micro_batch": 2}, ["whole runs in one process, 2 sequences a pass"]),
+    ],
+)
+def test_the_layout_of_a_run_is_told_in_words_from_its_records(study_table, tmp_path, layouts, training, words):
+    bench = Bench(study_table(), tmp_path)
+    record = bench.record("none")
+    record = record.model_copy(update={"training": {**record.training, **training}})
+    history = tuple(
+        Start(
+            step=0,
+            versions={},
+            code_hash="",
+            processor="",
+            device_name="",
+            threads=1,
+            parallel=parallel,
+            ranks=ranks,
+            activation_checkpointing=again,
+            drift=(),
+        )
+        for parallel, ranks, again in layouts
+    )
+    assert layout_words(record, bench.finish(record, history=history)) == words
+
+
+def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
+    for variant in ("none", "layernorm"):
+        bench.finish(bench.record(variant))
+    pairs = check_ledger(bench.plan, bench.results)
+    said = ledger_sentence(bench.plan, bench.results, pairs)
+    assert said == (
+        "Ledger: 1 variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
+        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences a pass."
+    )
+    folder = bench.results.run(bench.record("none").id)
+    drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})
+    folder.record.unlink()
+    drifted.create(folder.record)
+    said = ledger_sentence(bench.plan, bench.results, pairs)
+    assert "stack width and threads. Layout" in said
+    assert "Drift was accepted, so layout and versions were not compared" in said

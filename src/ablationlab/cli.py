@@ -199,9 +199,9 @@ def run(
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.pipeline import check_executor, checked_drift, hired, ranks_of, train
+    from ablationlab.pipeline import check_executor, checked_drift, hired, layout_notice, ranks_of, train
     from ablationlab.progress import display_for
-    from ablationlab.status import check_ledger, run_statuses
+    from ablationlab.status import check_ledger, ledger_sentence, run_statuses
     from ablationlab.tables import precisions, results_table
 
     console = make_console()
@@ -219,6 +219,8 @@ def run(
         markup=False,
         highlight=False,
     )
+    if waiting and (notice := layout_notice(resolved, executor)):
+        console.print(notice, markup=False, highlight=False)
     done_steps = sum(status.steps for status in before if status.result is not None)
     clerks = None
     if waiting:
@@ -249,12 +251,7 @@ def run(
     console.print()
     console.print(results_table(sealed, run_statuses(sealed, results)))
     pairs = check_ledger(sealed, results)
-    console.print(
-        f"\nLedger: {pairs} variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
-        f"stack width, threads and versions.",
-        markup=False,
-        highlight=False,
-    )
+    console.print(f"\n{ledger_sentence(sealed, results, pairs)}", markup=False, highlight=False)
     after_training(resolved, results, console, device, workers, clerks)
     judge(results, console)
     if report:

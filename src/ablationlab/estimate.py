@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.config import ModelConfig, TrainingConfig, validated
+from ablationlab.disk import study_bytes
 from ablationlab.records import Plan, PlannedRun
+from ablationlab.study import Study
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +20,6 @@ EFFICIENCY = {"cpu": 0.55, "cuda": 0.30}
 # A step predicted to be shorter than this is timed instead of predicted.
 LONGEST_TIMED_STEP = 4.0
 START_SECONDS = 4.0
-BYTES_PER_PARAMETER = 4
-BYTES_PER_METRICS_LINE = 125
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,8 @@ def estimate(plan: Plan, workers: int) -> Estimate:
         steps = run.budget.steps + _validation_steps(plan, run)
         seconds += steps * factor * _step_flops(plan, run) / (rate * EFFICIENCY[device.type])
     parallel = min(workers, len(plan.stacks)) if device.type == "cpu" else 1
-    weights = [run.budget.parameters * BYTES_PER_PARAMETER for run in plan.runs]
-    disk = sum(weights) + sum(run.budget.steps for run in plan.runs) * BYTES_PER_METRICS_LINE
-    # A run in training keeps two checkpoints of three times its weights: themselves and both Adam moments.
-    busy = sorted(weights, reverse=True)[: parallel * plan.execution.stack_width]
-    return Estimate(START_SECONDS + seconds / parallel, basis, disk, disk + 2 * 3 * sum(busy))
+    disk = study_bytes(validated(Study, plan.study), plan.runs, parallel * plan.execution.stack_width)
+    return Estimate(START_SECONDS + seconds / parallel, basis, disk.end, disk.most)
 
 
 def _step_flops(plan: Plan, run: PlannedRun) -> float:

@@ -84,9 +84,29 @@ def environment_mismatches(a: Result, b: Result) -> list[str]:
     made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in one.history} for one in (a, b)]
     where = [{(start.device_name, start.threads) for start in one.history} for one in (a, b)]
     spread = [{(start.parallel, start.ranks) for start in one.history} for one in (a, b)]
+    again = {start.activation_checkpointing for one in (a, b) for start in one.history} - {None}
     found = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
     found += ["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else []
-    return found + (["ranks or their parallel layout differ"] if spread[0] != spread[1] or len(spread[0]) > 1 else [])
+    unlike = spread[0] != spread[1] or len(spread[0]) > 1 or len(again) > 1
+    return found + (["ranks or their parallel layout differ"] if unlike else [])
+
+
+def layout_words(record: RunRecord, result: Result) -> list[str]:
+    """How one run lay on its devices, in every start that its weights go back to, and the sequences of one pass there."""
+    batch, micro_batch = int(record.training["batch"]), record.training.get("micro_batch")
+    spread: list[tuple[str, int, bool]] = [
+        (start.parallel, start.ranks, bool(start.activation_checkpointing)) for start in result.history
+    ]
+    found = []
+    for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
+        where = "whole runs in one process" if parallel == "none" else f"{parallel} over {_several(ranks, 'process')}"
+        one_pass = _several(micro_batch or batch // ranks, "sequence")
+        found.append(f"{where}, {one_pass} a pass" + (", activations computed again" if again else ""))
+    return found
+
+
+def _several(count: int, one: str) -> str:
+    return f"{count} {one}" if count == 1 else f"{count} {one}{'es' if one.endswith('s') else 's'}"
 
 
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:

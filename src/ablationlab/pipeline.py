@@ -187,6 +187,17 @@ def ranks_of(study: Study, executor: Executor, nproc: int | None) -> int | None:
     return ranks
 
 
+def layout_notice(study: Study, executor: Executor) -> str:
+    """What to know before an executor of whole runs trains a study that says how torchrun would spread them."""
+    how = study.execution.parallel
+    if how is None or executor == "torchrun":
+        return ""
+    return (
+        f"execution.parallel = {how!r} is for --executor torchrun; --executor {executor} trains every run whole, in one "
+        "process"
+    )
+
+
 @contextmanager
 def hired(
     study: Study, plan: Plan, results: ResultsFolder, corpus: TokenizedCorpus, workers: int | None

@@ -335,6 +335,7 @@ class Start(Part):
     threads: int
     parallel: Literal["none", "ddp", "fsdp"] = "none"
     ranks: int = 1
+    activation_checkpointing: bool | None = None  # None in records that are older than this field
     drift: tuple[str, ...]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablationlab.ledger import environment_mismatches, record_mismatches, refuse, result_mismatches
+from ablationlab.ledger import environment_mismatches, layout_words, record_mismatches, refuse, result_mismatches
 from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
 from ablationlab.storage import Lock
 
@@ -58,3 +58,18 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
             refuse(record.id, base[0].id, found)
             pairs += 1
     return pairs
+
+
+def ledger_sentence(plan: Plan, results: ResultsFolder, pairs: int) -> str:
+    """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
+    done = [folder for run in plan.runs if (folder := results.run(run.id)).done]
+    found = [(RunRecord.read(folder.record), Result.read(folder.result)) for folder in done]
+    ways = dict.fromkeys(way for record, result in found for way in layout_words(record, result))
+    drift = any(record.drift or any(start.drift for start in result.history) for record, result in found)
+    same = ["tokens", "FLOPs", "data order", "shared initial weights", "precision", "stack width", "threads"]
+    last = same.pop() if drift else "versions"
+    matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
+    text = f"Ledger: {pairs} variant-baseline pairs match in {matching}. Layout: {'; '.join(ways)}."
+    if drift:
+        text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
+    return text

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Sequence
 from rich.table import Table
 from rich.text import Text
 
-from ablationlab.config import PRESETS, ModelConfig
+from ablationlab.config import PRESETS, ModelConfig, validated
 from ablationlab.data.sources import SOURCES, cached_path, is_cached
 from ablationlab.estimate import Estimate
 from ablationlab.metrics import METRICS
 from ablationlab.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records import Corpus, Plan, PlannedRun, Result
+from ablationlab.spreading import possible
 from ablationlab.status import RunStatus
+from ablationlab.study import Study
 from ablationlab.tables_data import shared_text
 from ablationlab.variants import VARIANTS
 
@@ -109,11 +111,20 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
         f"{big(tokens)} tokens, {big(flops, 'FLOP')} of matrix products in all.\n"
         f"{how.device_name}, {precisions(plan)}, {how.threads} thread(s) a process, {workers} process(es).\n"
         f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {big(cost.disk_bytes, 'B')} at the end, "
-        f"{big(cost.peak_disk_bytes, 'B')} at most.{_not_in_it(plan)}\n"
+        f"{big(cost.peak_disk_bytes, 'B')} at most.{_not_in_it(plan)}\n{_under_torchrun(plan)}"
         f"Corpus {_what(plan.corpus)}: {plan.corpus.train_tokens:,} training and {plan.corpus.validation_tokens:,} "
         f"validation tokens, vocabulary {plan.corpus.vocabulary}.\n{shared_text(plan.corpus)}"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
     )
+
+
+def _under_torchrun(plan: Plan) -> str:
+    """For a study that torchrun may train: with how many processes."""
+    study = validated(Study, plan.study)
+    if study.execution.parallel is None:
+        return ""
+    counts = ", ".join(map(str, possible(study)))
+    return f"With --executor torchrun: {study.execution.parallel}, --nproc {counts}; the time above is of whole runs here.\n"
 
 
 def _not_in_it(plan: Plan) -> str:

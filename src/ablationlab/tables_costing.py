@@ -32,12 +32,10 @@ def costing_view(found: Outlook, money: Money, sd: float | None) -> Iterator[Ren
     yield _arms(found)
     yield Text(_corpus(found))
     yield _layouts(found, money)
+    yield from map(Text, _remarks(found))
     best = found.best
     if best is None:
-        yield Text(
-            f"Nothing fits on {found.hardware.kind.title} with its {found.hardware.kind.memory / 1e9:.0f} GB, even one "
-            "sequence at a time: more GPUs a run (fsdp), or others."
-        )
+        yield Text(_nothing_fits(found))
     else:
         yield Text(_cost(found, best, money))
         yield from _seeds(found, best, money, sd)
@@ -88,7 +86,29 @@ def _layouts(found: Outlook, money: Money) -> RenderableType:
         else:
             cells += ["does not fit", "", "", "", ""]
         rows.append(cells)
+    for one in found.impossible:
+        rows.append([f"ddp, fsdp over {one.gpus}", "", "", "not possible", "", "", "", ""])
     return table("Layouts", columns, rows, columns[1:])
+
+
+def _remarks(found: Outlook) -> Iterator[str]:
+    """Why a layout is not possible, and which micro-batch would make one fit."""
+    for one in found.impossible:
+        yield f"Over {one.gpus} GPUs: {one.why}."
+    tight: dict[int, list[str]] = {}
+    for row in found.rows:
+        if row.placed.would_fit is not None:
+            tight.setdefault(row.placed.would_fit, []).append(str(row.placed.layout))
+    for size, names in sorted(tight.items(), reverse=True):
+        yield f"With training.micro_batch = {size} would fit: {'; '.join(names)}."
+
+
+def _nothing_fits(found: Outlook) -> str:
+    gpu = found.hardware.kind
+    text = f"As the study stands, nothing fits on {gpu.title} with its {gpu.memory / 1e9:.0f} GB"
+    if any(row.placed.would_fit for row in found.rows):
+        return f"{text}: set training.micro_batch as above (--set training.micro_batch=...)."
+    return f"{text}, even one sequence at a time: more GPUs a run (fsdp), or others."
 
 
 def _hours(value: float) -> str:
@@ -109,7 +129,7 @@ def _cost(found: Outlook, best: Row, money: Money) -> str:
     return (
         f"\nSoonest: {best.placed.layout}: {_hours(best.gpu_hours)} GPU-hours, {hours(best.wall_hours)} on "
         f"{found.hardware}, about ${best.gpu_hours * money.price:,.0f} at ${money.price:g} a GPU-hour ({whose}).\n"
-        f"Disk: {big(found.disk, 'B')} of records at the end, {big(found.peak_disk, 'B')} at most with checkpoints; the text "
+        f"Disk: {big(found.disk, 'B')} of records at the end, {big(best.peak_disk, 'B')} at most with checkpoints; the text "
         f"as tokens {big(found.data_bytes, 'B')}.\n"
     )
 

@@ -24,7 +24,11 @@ from ablationlab.study import load_study
 
 FAILED, INTERRUPTED = 1, 130
 REPORT_STEPS = 100  # a line at least so often, in steps
-WORDS = {"elsewhere": "trained by another process", "busy": "another process is at it; coming back to it later"}
+WORDS = {
+    "elsewhere": "trained by another process",
+    "busy": "another process is at it; coming back to it later",
+    "stopped": "stopped at a step boundary, with a checkpoint; the same command goes on from there",
+}
 
 
 def main() -> None:

@@ -12,10 +12,11 @@ import pytest
 from ablationlab.config import ModelConfig, validated
 from ablationlab.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL
 from ablationlab.costing.hardware import ACCELERATORS, parse_hardware
-from ablationlab.costing.layouts import LARGEST_PASS, Layout, layouts, memory, place
+from ablationlab.costing.layouts import Layout, layouts, memory, place
 from ablationlab.costing.outlook import outlook
 from ablationlab.costing.work import Shape
-from ablationlab.errors import AblationLabError, UnknownNameError
+from ablationlab.errors import AblationLabError, PlanError, UnknownNameError
+from ablationlab.executors.torchrun import check
 from ablationlab.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.stats import detectable_effect
 from ablationlab.study import load_study
@@ -84,17 +85,74 @@ def test_recomputing_trades_memory_for_time():
 
 @pytest.mark.parametrize("gpu", ["h100", "a100-40", "l4"])
 @pytest.mark.parametrize("preset", ["gpt2-small", "gpt3-xl"])
-def test_the_micro_batch_is_the_largest_that_fits(gpu, preset):
+def test_what_would_be_run_is_estimated_and_the_largest_micro_batch_that_fits_is_named(gpu, preset):
     kind, batch = ACCELERATORS[gpu], 512
-    for layout in layouts(parse_hardware(f"8x{gpu}"), batch, 1):
-        at = place(layout, model(preset), batch, "bf16", kind)
+    room = FILL * kind.memory - CONTEXT_BYTES
+    named = []
+    for layout in layouts(parse_hardware(f"8x{gpu}"), 1):
         share = batch // layout.gpus
-        assert share % at.micro_batch == 0
-        room = FILL * kind.memory - CONTEXT_BYTES
-        assert at.fits == (at.memory <= room)
-        if at.fits and at.micro_batch < share:
-            larger = Shape(model(preset), 2 * at.micro_batch)
-            assert larger.tokens > LARGEST_PASS or memory(layout, larger, share // larger.samples) > room
+        for micro_batch in (None, 16):
+            at = place(layout, model(preset), batch, "bf16", kind, micro_batch=micro_batch)
+            assert at.micro_batch == (micro_batch or share)
+            assert at.fits == (at.memory <= room)
+            assert at.fits <= (at.would_fit is None)
+            named.append(at.would_fit)
+            if at.would_fit is not None:
+                fitting = [memory(layout, Shape(model(preset), n), share // n) <= room for n in (1, 2)]
+                assert fitting[0]
+                assert share % at.would_fit == 0
+                larger = Shape(model(preset), 2 * at.would_fit)
+                assert larger.samples >= at.micro_batch or memory(layout, larger, share // larger.samples) > room
+    assert any(named)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "changes", "words"),
+    [
+        ("64xh100", ["training.micro_batch=16"], "64 processes x training.micro_batch = 16 do not divide"),
+        ("24xh100", [], "24 processes x training.micro_batch = 8 do not divide training.batch = 512"),
+        (
+            "64xh100",
+            ["regimes.small={training={batch=96,micro_batch=2,steps=1000}}"],
+            "divide regimes.small.training.batch = 96",
+        ),
+    ],
+)
+def test_a_layout_that_torchrun_would_refuse_is_not_planned_and_the_words_are_torchruns(cli, hardware, changes, words):
+    path = ROOT / "studies" / "embedding-norm-1b3.toml"
+    study, wanted = load_study(path, changes), parse_hardware(hardware)
+    with pytest.raises(PlanError) as refused:
+        check(study, wanted.count)
+    assert words in str(refused.value)
+    found = outlook(study, wanted)
+    assert {row.placed.layout.gpus for row in found.rows} == {1, 8}
+    assert [(one.gpus, one.why) for one in found.impossible] == [(wanted.count, str(refused.value))]
+    for row in found.rows:
+        assert row.placed.micro_batch == study.training.micro_batch
+    sets = [word for change in changes for word in ("--set", change)]
+    code, out, err = cli("plan", path, "--hardware", hardware, *sets)
+    assert code == 0, err
+    assert "not possible" in out
+    assert str(refused.value) in " ".join(out.split())
+
+
+def test_the_words_name_the_numbers_that_work(cli):
+    study = load_study(ROOT / "studies" / "embedding-norm-1b3.toml", ["training.micro_batch=16"])
+    (one,) = outlook(study, parse_hardware("64xh100")).impossible
+    assert "Numbers of processes that do: 1, 2, 4, 8, 16, 32;" in one.why
+    assert one.why.endswith("for 64 processes training.micro_batch may be 1, 2, 4, 8")
+
+
+def test_a_study_that_fits_nowhere_as_it_stands_is_told_the_micro_batch_that_would(cli):
+    path = ROOT / "studies" / "embedding-norm-124m.toml"
+    code, out, err = cli("plan", path, "--hardware", "1xl4", "--set", "training.micro_batch=512")
+    assert code == 0, err
+    found = outlook(load_study(path, ["training.micro_batch=512"]), parse_hardware("1xl4"))
+    assert found.best is None
+    sizes = {row.placed.would_fit for row in found.rows}
+    assert sizes - {None}
+    assert all(f"With training.micro_batch = {size} would fit: " in out for size in sizes - {None})
+    assert "As the study stands, nothing fits" in out
 
 
 def test_a_slow_network_shows():

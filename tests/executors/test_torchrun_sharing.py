@@ -1,4 +1,4 @@
-"""Several commands on one study under torchrun: who finds a run in another's hands waits, and ends as the other does."""
+"""Several commands on one study under torchrun: who finds a run in another's hands waits for it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,41 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ablationlab.config import ModelConfig, validated
+from ablationlab.data.corpus import load_corpus
+from ablationlab.disk import Spread, study_bytes
+from ablationlab.environment import current
+from ablationlab.errors import RunFailure
 from ablationlab.evaluation.evaluate import evaluate
+from ablationlab.executors.job import refuse_failures
+from ablationlab.parameters import parameters, weight_digest
+from ablationlab.plan import make_plan, seal_plan
+from ablationlab.probes.catalog import PROBES
+from ablationlab.probes.records import read_probes
 from ablationlab.records import Plan, ResultsFolder
 from ablationlab.storage import Lock
+from ablationlab.study import Study, load_study
+from ablationlab.training.loop import StackTrainer
+from ablationlab.training.run_record import ensure_run_record
 from conftest import run_cli, torch_as_it_was, write_study
 
 PATIENCE = 300
 CHANGES = {
     "variants": ["none", "layernorm"],
     "seeds": [1],
-    "training.steps": 4,
+    "training.steps": 24,
+    "execution.checkpoint_every": 2,
+    "evaluation.positive_control": True,
     "execution.parallel": "ddp",
+    "model.context": 32,
+    "model.layers": 2,
+    "probes": {"all": 6},
 }
 
 
@@ -68,8 +87,18 @@ def started(*words: str | Path, log: Path) -> Iterator[tuple[subprocess.Popen[by
         yield process, hear
     finally:
         if process.poll() is None:
-            process.kill()
-            process.wait()
+            process.terminate()  # which ends the ranks, too
+            process.wait(timeout=PATIENCE)
+
+
+def taken(folder: Path) -> int:
+    """Bytes of all files under a folder that another process writes to, but for those of probes, which no plan counts."""
+    total = 0
+    for place, _, names in os.walk(folder):  # what goes while it is looked at is not counted
+        for name in [name for name in names if not name.startswith("probes")]:
+            with suppress(FileNotFoundError):
+                total += Path(place, name).stat().st_size
+    return total
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +108,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFold
     study = write_study(folder, CHANGES)
     done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder)
     assert done.returncode == 0, done.stderr
+    assert "With --executor torchrun: ddp, --nproc 1, 2, 4;" in done.stdout
     return study, ResultsFolder(folder / "out")
 
 
@@ -94,13 +124,44 @@ def test_a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to
         assert [results.run(run_id).done for (run_id,) in plan.stacks] == [False, True]
         assert "trained;" not in log.read_text()
         lock.release()
-        assert process.wait(timeout=PATIENCE) == 0, log.read_text()
+        most = max(iter(lambda: taken(results.runs) if process.poll() is None else 0, 0))
+        assert process.wait() == 0, log.read_text()
     assert "All 2 runs are trained; 1 variant-baseline pairs match" in log.read_text()
     assert all(results.run(run_id).done for (run_id,) in plan.stacks)
+    # What `plan` would have said that these runs take: at the end, and with the checkpoints of the one in training.
+    expected = study_bytes(validated(Study, plan.study), plan.runs, 1, Spread("ddp", 2))
+    assert taken(results.runs) == pytest.approx(expected.end, rel=0.05)
+    assert most == pytest.approx(expected.most, rel=0.05)
+    assert most > 1.5 * expected.end
+
+
+def test_probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
+    """Of the runs of the test above: the leader of ddp looks at the whole model, on the same tokens as one process would."""
+    study, results = planned
+    plan = Plan.read(results.plan)
+    alone = ResultsFolder(study.parent / "alone")
+    with torch_as_it_was():
+        corpus = load_corpus(validated(Study, plan.study).data)
+        for stack in range(len(plan.stacks)):
+            StackTrainer(plan, stack, alone, corpus, executor="local", environment=current()).train()
+    for run in plan.runs:
+        ours, theirs = (read_probes(folder.run(run.id)) for folder in (results, alone))
+        assert [(line.step, line.probe, line.error) for line in ours] == [
+            (line.step, line.probe, None) for line in theirs
+        ]
+        assert {line.probe for line in ours} == set(PROBES) - ({"embedding-gain"} if run.variant == "none" else set())
+        assert {line.step for line in ours} == {1, 6, 12, 18, 24}
+        for one, other in zip(ours, theirs, strict=True):
+            labels = [(row.measure, row.group, row.at) for row in one.rows]
+            assert labels == [(row.measure, row.group, row.at) for row in other.rows]
+            values, expected = ([row.value for row in line.rows] for line in (one, other))
+            if one.probe in ("data-mixture", "duplicate-ngrams"):
+                assert values == expected
+            np.testing.assert_allclose(values, expected, rtol=2e-3, atol=1e-7, err_msg=f"{one.probe}, step {one.step}")
 
 
 def test_a_second_command_waits_without_starting_ranks_and_ends_well(planned):
-    """Runs after the test above; a lost result puts one run back into training."""
+    """Runs after the tests above; a lost result puts one run back into training."""
     study, results = planned
     plan = Plan.read(results.plan)
     (first,), _ = plan.stacks
@@ -120,7 +181,7 @@ def test_a_second_command_waits_without_starting_ranks_and_ends_well(planned):
         lock.release()
         assert process.wait(timeout=PATIENCE) == 0, log.read_text()
     assert results.run(first).done
-    assert "layout: ddp over 2 processes" in log.read_text()
+    assert "Layout: ddp over 2 processes, 2 sequences a pass." in log.read_text()
 
 
 def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_path):
@@ -138,3 +199,41 @@ def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_
         outcome = evaluate(tmp_path / "copy", device="cpu", throughput=False, report=hear)
     assert said[0] == f"another process ({os.getpid()}) is scoring these runs; waiting for it"
     assert len(outcome.evaluated) == 6
+
+
+@pytest.fixture
+def begun_by_torchrun(study_file, tmp_path) -> tuple[Path, Path]:
+    """A study of four runs, the first of which two ranks have begun, and its results."""
+    path = study_file({"variants": ["none", "layernorm"], "execution.parallel": "ddp"})
+    study = load_study(path, ())
+    plan = make_plan(study, load_corpus(study.data), "cpu", 1)
+    results = ResultsFolder(tmp_path / "out")
+    seal_plan(plan, results)
+    run = plan.runs[0]
+    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(validated(ModelConfig, run.model))}
+    execution = plan.execution.over(("ddp", 2, False))
+    folder = results.run(run.id)
+    ensure_run_record(plan, study, run, folder, digests, "torchrun", execution, plan.environment, ())
+    return path, results.path
+
+
+@pytest.mark.parametrize("words", [("--workers", "1"), ("--executor", "torchrun", "--nproc", "1")])
+def test_another_layout_is_refused_once_for_all_runs_and_before_any_process_starts(begun_by_torchrun, cli, words):
+    study, out = begun_by_torchrun
+    code, said, errors = cli("run", study, "--out", out, *words)
+    assert code == 2
+    assert (said + errors).count("began on 2 ranks (ddp), and this is") == 1
+    assert not list(out.glob("locks/stack-*")), "a run was taken up"
+    noticed = "execution.parallel = 'ddp' is for --executor torchrun; --executor local trains every run whole"
+    assert said.count(noticed) == (words[0] == "--workers")
+
+
+def test_what_happened_to_several_runs_in_the_same_words_is_said_once(begun_by_torchrun):
+    plan = Plan.read(ResultsFolder(begun_by_torchrun[1]).plan)
+    with pytest.raises(RunFailure) as told:
+        refuse_failures(plan, {0: "the disk is full", 1: "its worker was killed", 2: "the disk is full"})
+    lines = str(told.value).splitlines()[1:]
+    assert lines == [
+        f"  {plan.stacks[0][0]}, {plan.stacks[2][0]}: the disk is full",
+        f"  {plan.stacks[1][0]}: its worker was killed",
+    ]

@@ -15,7 +15,9 @@ import torch.distributed as dist
 from ranks_matrix import HALF, RESUMED, SCENARIOS, STEPS, TRAINING, VALIDATION, look, record, run_folder, train
 
 from ablationlab.config import TrainingConfig
+from ablationlab.disk import Spread, checkpoint_bytes
 from ablationlab.errors import RecordError
+from ablationlab.parameters import parameter_count, parameters
 from ablationlab.training import checkpoints
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.memory import no_room, out_of_memory
@@ -169,6 +171,15 @@ def test_shards_hold_tensors_and_json_alone_and_damage_is_named(matrix, tmp_path
     (there / files[1]).rename(there / "shard-00003-model-00001-of-00001.safetensors")
     with pytest.raises(RecordError, match="its record names"):
         look(copy)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_the_bytes_of_a_checkpoint_in_shards_are_those_that_plan_counts(matrix, parallel):
+    run = run_folder(matrix, f"{parallel} plain")
+    written = sum(path.stat().st_size for path in checkpoints.path_of(run, HALF).iterdir())
+    model = SCENARIOS[f"{parallel} plain"].member.model
+    counted = checkpoint_bytes(parameter_count(model), len(parameters(model)), Spread(parallel, 2))
+    assert written == pytest.approx(counted, rel=0.03)
 
 
 def test_passes_of_a_micro_batch_sum_up_to_the_batch():

@@ -242,7 +242,11 @@ def test_going_on_with_another_number_of_ranks_is_refused_unless_accepted_and_th
         ({"training.micro_batch": 2}, 4, r"4 processes x training.micro_batch = 2 .*that do: 1, 2"),
         ({}, 0, "at least one process"),
         ({"execution": {}}, 2, "set execution.parallel = 'ddp'"),
-        ({"probes": {"all": 3}}, 2, "look at whole weights"),
+        (
+            {"probes": {"output": 3, "gradient-norm": 1}, "execution.parallel": "fsdp"},
+            2,
+            "'fsdp' leaves them in none; here: output, gradient-norm. Take",
+        ),
         ({"regimes": {"odd": {"training": {"batch": 5}}}}, 2, "do not divide regimes.odd.training.batch = 5"),
     ],
 )

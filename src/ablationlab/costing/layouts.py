@@ -10,13 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ablationlab.config import ModelConfig
+from ablationlab.config import ModelConfig, divisors_of
 from ablationlab.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL, Calibration
 from ablationlab.costing.hardware import Accelerator, Hardware, Precision
 from ablationlab.costing.work import Shape
-
-#: More tokens in one pass gain nothing.
-LARGEST_PASS = 65_536
 
 
 @dataclass(frozen=True)
@@ -36,22 +33,23 @@ class Layout:
 
 @dataclass(frozen=True)
 class Placed:
-    """A layout with its micro-batch: bytes a GPU, whether they fit, and seconds a step."""
+    """A layout with the sequences of one pass: bytes a GPU, whether they fit, and seconds a step."""
 
     layout: Layout
     micro_batch: int
     memory: float
     fits: bool
+    would_fit: int | None  # where it does not fit: the largest micro-batch that would
     seconds: float
     waiting: float  # seconds of these in which the network is not hidden behind arithmetic
     utilization: float  # counted FLOPs over the data sheet's peak
 
 
-def layouts(hardware: Hardware, batch: int, width: int) -> list[Layout]:
+def layouts(hardware: Hardware, width: int) -> list[Layout]:
     """Those worth looking at: one GPU, a node, everything; each with and without recomputing activations."""
     found = [Layout("stack", 1, runs=width)] + ([Layout("stack", 1)] if width > 1 else [])
     for gpus in dict.fromkeys((min(hardware.kind.node, hardware.count), hardware.count)):
-        if gpus > 1 and batch % gpus == 0:
+        if gpus > 1:
             kinds: tuple[Literal["ddp", "fsdp"], ...] = ("ddp", "fsdp")
             found += [Layout(kind, gpus, again) for kind in kinds for again in (False, True)]
     return found
@@ -67,21 +65,22 @@ def place(
     micro_batch: int | None = None,
     calibration: Calibration = CALIBRATION,
 ) -> Placed:
-    """The layout with the study's micro-batch, or with the largest that fits."""
+    """The layout as it would be run: with the study's micro-batch, or a GPU's whole share of the batch in one pass."""
     share = batch // layout.gpus
-    sizes = [n for n in range(share, 0, -1) if share % n == 0] if micro_batch is None else [min(micro_batch, share)]
+    size = micro_batch or share
+    assert layout.gpus * size * (share // size) == batch, "a layout that torchrun refuses (see spreading.py)"
+
+    def held(samples: int) -> float:
+        return memory(layout, Shape(model, samples, layout.runs, precision), share // samples)
+
     room = FILL * gpu.memory - CONTEXT_BYTES
-    chosen = sizes[-1]
-    for size in sizes:
-        small = size * model.context * layout.runs <= LARGEST_PASS or size == sizes[-1]
-        if small and memory(layout, Shape(model, size, layout.runs, precision), share // size) <= room:
-            chosen = size
-            break
-    shape = Shape(model, chosen, layout.runs, precision)
-    held = memory(layout, shape, share // chosen)
-    seconds, waiting = _step(layout, shape, share // chosen, gpu, calibration)
-    counted = (shape.linear_flops + shape.attention_flops) * (share // chosen)
-    return Placed(layout, chosen, held, held <= room, seconds, waiting, counted / seconds / gpu.peak(precision))
+    fits = held(size) <= room
+    smaller = [] if fits else [n for n in divisors_of(share) if n < size and held(n) <= room]
+    shape = Shape(model, size, layout.runs, precision)
+    seconds, waiting = _step(layout, shape, share // size, gpu, calibration)
+    counted = (shape.linear_flops + shape.attention_flops) * (share // size)
+    used = counted / seconds / gpu.peak(precision)
+    return Placed(layout, size, held(size), fits, max(smaller, default=None), seconds, waiting, used)
 
 
 def memory(layout: Layout, shape: Shape, passes: int) -> float:

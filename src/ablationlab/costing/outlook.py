@@ -11,12 +11,12 @@ from ablationlab.costing.calibration import START_SECONDS
 from ablationlab.costing.declared import Declared, declared_corpus
 from ablationlab.costing.hardware import Hardware, Precision
 from ablationlab.costing.layouts import Layout, Placed, layouts, place
+from ablationlab.disk import Spread, study_bytes
 from ablationlab.parameters import parameter_count
 from ablationlab.plan import stackable, study_cells, width_on_gpu
 from ablationlab.records import PlannedRun
+from ablationlab.spreading import refusal_of
 from ablationlab.study import Study
-
-BYTES_PER_METRICS_LINE = 125
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,15 @@ class Row:
     gpu_hours: float
     seed_hours: float  # GPU-hours of one more seed of every arm, without the sweep
     wall_hours: float
+    peak_disk: float  # with the checkpoints of all runs that are in training at a time
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A number of GPUs that cannot share a run's batch: in the words of the executor that would refuse it."""
+
+    gpus: int
+    why: str
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,9 @@ class Outlook:
     cells: tuple[PlannedRun, ...]
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
+    impossible: tuple[Impossible, ...]
     validation_share: float  # of the time of training
     disk: float
-    peak_disk: float
     data_bytes: float
 
     @property
@@ -76,13 +85,13 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     groups = _groups(every)
     largest = max(groups, key=lambda group: parameter_count(group.model))
     width = width_on_gpu(study, cells, swept)
+    looked_at = layouts(hardware, width)
+    refused = {gpus: refusal_of(study, gpus) for gpus in dict.fromkeys(layout.gpus for layout in looked_at)}
     rows = [
-        _row(layout, study, groups, largest, hardware, corpus)
-        for layout in layouts(hardware, largest.training.batch, width)
+        _row(layout, study, groups, largest, hardware, corpus, every)
+        for layout in looked_at
+        if refused[layout.gpus] is None
     ]
-    weights = [4.0 * run.budget.parameters for run in every]
-    disk = sum(weights) + sum(run.budget.steps for run in every) * BYTES_PER_METRICS_LINE
-    busy = sorted(weights, reverse=True)[: max(1, hardware.count)]
     size = 2 if corpus.record.vocabulary <= 65536 else 4
     return Outlook(
         study=study,
@@ -91,9 +100,9 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
         cells=tuple(every),
         groups=groups,
         rows=tuple(rows),
+        impossible=tuple(Impossible(gpus, why) for gpus, why in refused.items() if why is not None),
         validation_share=_validation(study, largest, corpus),
-        disk=disk,
-        peak_disk=disk + 2 * 3 * sum(busy),  # two checkpoints of weights and both moments, for every run in training
+        disk=study_bytes(study, every, 1).end,
         data_bytes=float(size) * (corpus.record.train_tokens + corpus.record.validation_tokens),
     )
 
@@ -128,7 +137,13 @@ def _validation(study: Study, group: Group, corpus: Declared) -> float:
 
 
 def _row(
-    layout: Layout, study: Study, groups: tuple[Group, ...], largest: Group, hardware: Hardware, corpus: Declared
+    layout: Layout,
+    study: Study,
+    groups: tuple[Group, ...],
+    largest: Group,
+    hardware: Hardware,
+    corpus: Declared,
+    runs: list[PlannedRun],
 ) -> Row:
     shown: Placed | None = None
     gpu_seconds = seed_seconds = wall = 0.0
@@ -146,4 +161,7 @@ def _row(
         wall += seconds * ceil(stacks / max(1, hardware.count // layout.gpus))
     assert shown is not None
     tokens = layout.runs * largest.training.batch * largest.model.context / layout.gpus / shown.seconds
-    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600)
+    spread = Spread("none" if layout.kind == "stack" else layout.kind, layout.gpus)
+    at_once = max(1, hardware.count // layout.gpus) * layout.runs
+    most = study_bytes(study, runs, at_once, spread).most
+    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most)

@@ -56,6 +56,17 @@ def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
     return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
 
 
+def check_layout(job: Job, layout: tuple[str, int, bool] = ("none", 1, False)) -> None:
+    """Refuse, before any process is started and once for all runs, what each of them would refuse: a study whose runs began
+    on another number of processes, or in another layout."""
+    from ablationlab.training.run_record import layout_drift
+
+    results = ResultsFolder(job.folder)
+    for stack in open_stacks(job.plan, results):
+        folders = [results.run(run_id) for run_id in job.plan.stacks[stack]]
+        layout_drift(job.plan, results, folders, job.plan.execution.over(layout), accept=job.accept_drift)
+
+
 class Others:
     """Other commands at work on the same study: a stack that one of them holds is left to it, and waited for."""
 
@@ -78,7 +89,10 @@ class Others:
 def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
     """Raise `RunFailure` with every stack that was not trained, if there is one."""
     if failures:
-        lines = [f"{', '.join(plan.stacks[stack])}: {text}" for stack, text in failures.items()]
+        runs: dict[str, list[str]] = {}  # what happened to several in the same words is said once
+        for stack, text in failures.items():
+            runs.setdefault(text, []).extend(plan.stacks[stack])
+        lines = [f"{', '.join(members)}: {text}" for text, members in runs.items()]
         raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
 
 

@@ -24,6 +24,7 @@ from ablationlab.executors.job import (
     Others,
     announcing,
     attempt,
+    check_layout,
     corpus_of,
     open_stacks,
     refuse_failures,
@@ -36,6 +37,7 @@ POLL_SECONDS = 0.2
 
 def execute(job: Job, workers: int, listen: Listener) -> bool:
     """Train everything that is not done; False if it was stopped by the user. Raises `RunFailure` if a stack failed."""
+    check_layout(job)
     results = ResultsFolder(job.folder)
     failures: dict[int, str] = {}
     others = Others(results, listen)

@@ -35,6 +35,7 @@ from ablationlab.executors.job import (
     Listener,
     announcing,
     attempt,
+    check_layout,
     corpus_of,
     open_stacks,
     refuse_failures,
@@ -69,6 +70,7 @@ def execute(job: Job, address: str | None, workers: int | None, listen: Listener
     Without *address* a cluster is started on this machine and ended afterwards; *workers* bounds the stacks in training.
     """
     job = replace(job, folder=job.folder.resolve())
+    check_layout(job)
     with _cluster(job, address, workers) as ray, Interrupts() as interrupts:
         _check_resources(ray, job.plan)
         _inspect(ray, job)

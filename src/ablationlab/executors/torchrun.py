@@ -25,7 +25,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from ablationlab.config import DEFAULT_REGIME, DataConfig, divisors_of, validated
+from ablationlab.config import DataConfig, validated
 from ablationlab.errors import AblationLabError, OutOfMemory, PlanError, StorageError
 from ablationlab.executors.job import (
     DEBUG_VARIABLE,
@@ -35,10 +35,12 @@ from ablationlab.executors.job import (
     Job,
     Listener,
     Others,
+    check_layout,
     open_stacks,
     refuse_failures,
 )
 from ablationlab.records import Plan, ResultsFolder
+from ablationlab.spreading import refusal_of
 from ablationlab.storage import Lock
 from ablationlab.study import Study
 
@@ -59,22 +61,15 @@ def check(study: Study, processes: int) -> None:
             "--executor torchrun: the study does not say how one run is spread over processes; set execution.parallel = "
             "'ddp' (a whole copy each) or 'fsdp' (a shard each)"
         )
-    if study.probes:
+    if study.probes and study.execution.parallel == "fsdp":
         raise PlanError(
-            "--executor torchrun: [probes] look at whole weights, gradients and activations in one process; take the "
-            "table out, or train with --executor local"
+            "--executor torchrun: [probes] look at whole weights and gradients in one process, and execution.parallel = "
+            f"'fsdp' leaves them in none; here: {', '.join(study.probe_intervals())}. Take the table out, set "
+            "execution.parallel = 'ddp' where a model fits on one device, or train with --executor local"
         )
-    for regime in study.regime_names():
-        training = study.in_regime(regime)[1]
-        key = "training" if regime == DEFAULT_REGIME else f"regimes.{regime}.training"
-        batch, micro = training.batch, training.micro_batch
-        if batch % (processes * (micro or 1)):
-            each = f" x {key}.micro_batch = {micro}" if micro else ""
-            fitting = divisors_of(batch // (micro or 1))
-            raise PlanError(
-                f"{processes} processes{each} do not divide {key}.batch = {batch}: every process takes an equal share of "
-                f"each batch. Numbers of processes that do: {', '.join(map(str, fitting))}"
-            )
+    text = refusal_of(study, processes)
+    if text is not None:
+        raise PlanError(text)
 
 
 def execute(job: Job, processes: int, listen: Listener) -> bool:
@@ -82,7 +77,7 @@ def execute(job: Job, processes: int, listen: Listener) -> bool:
     study = validated(Study, job.plan.study)
     check(study, processes)
     results = ResultsFolder(job.folder)
-    _check_layout(job, study, results, processes)
+    check_layout(job, (str(study.execution.parallel), processes, study.execution.activation_checkpointing))
     failures: dict[int, str] = {}
     others = Others(results, listen)
     with Interrupts() as interrupts:
@@ -103,17 +98,6 @@ def execute(job: Job, processes: int, listen: Listener) -> bool:
                 break
     refuse_failures(job.plan, failures)
     return not interrupts.stopping
-
-
-def _check_layout(job: Job, study: Study, results: ResultsFolder, processes: int) -> None:
-    """Refuse what the ranks would refuse, before any is started: runs that began on another number of them, say."""
-    from ablationlab.training.run_record import layout_drift
-
-    how = study.execution
-    found = job.plan.execution.over((str(how.parallel), processes, how.activation_checkpointing))
-    for stack in open_stacks(job.plan, results):
-        folders = [results.run(run_id) for run_id in job.plan.stacks[stack]]
-        layout_drift(job.plan, results, folders, found, accept=job.accept_drift)
 
 
 def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopping: Callable[[], bool]) -> list[Event]:
@@ -191,8 +175,8 @@ def _end(agent: subprocess.Popen[bytes]) -> None:
 
 def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) -> Event:
     """Why the ranks did not come to their end: a signal, else the error of ours that one of them met, else any error."""
-    done = {event.stack for event in ends if event.kind in ("done", "elsewhere")}
-    stack = next((stack for stack in stacks if stack not in done), stacks[-1])
+    left_behind = {event.stack for event in ends if event.kind in ("done", "elsewhere", "busy")}
+    stack = next((stack for stack in stacks if stack not in left_behind), stacks[-1])
     output = (place / "output").read_text(errors="replace")
     signals = killed(output)
     said = [event for rank in range(processes) for event in _failures(place / f"events-{rank}")]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,28 +13,17 @@ from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.batches import OrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.errors import PlanError
-from ablationlab.optim import lr_factor
 from ablationlab.parameters import weight_digest
-from ablationlab.records import (
-    Checkpoint,
-    Divergence,
-    Environment,
-    Plan,
-    PlannedRun,
-    ResultsFolder,
-    RunFolder,
-    Start,
-    StepLine,
-)
-from ablationlab.stability_course import EarlyWarning
+from ablationlab.records import Checkpoint, Environment, Plan, PlannedRun, ResultsFolder, RunFolder, Start
 from ablationlab.study import Study
 from ablationlab.training import checkpoints, control
 from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.fetch import Fetch
 from ablationlab.training.memory import no_room, out_of_memory
 from ablationlab.training.metrics_log import MetricsLog
+from ablationlab.training.numbers import Chunk, Numbers
 from ablationlab.training.probing import StackProbes
-from ablationlab.training.progress import Progress, Stopped
+from ablationlab.training.progress import Progress, Reporter, Stopped
 from ablationlab.training.resume import ResumePoint, resume_point
 from ablationlab.training.run_record import ensure_run_record, layout_drift
 from ablationlab.training.run_state import RunState
@@ -50,16 +37,6 @@ __all__ = ["Progress", "StackTrainer", "Stopped"]
 
 REPORT_SECONDS = 0.5
 CHECKPOINT_SECONDS = 30.0
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Steps that were handed over together, and what is known of them."""
-
-    steps: range
-    measured: Fetch
-    orders: list[tuple[str, ...]]
-    curve: Fetch | None
 
 
 class StackTrainer:
@@ -84,7 +61,7 @@ class StackTrainer:
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan, self.index, self.corpus = plan, stack_index, corpus
-        self.report, self.should_stop = report, should_stop
+        self.should_stop = should_stop
         if (corpus.record.tokens_sha256, corpus.record.train_tokens) != (
             plan.corpus.tokens_sha256,
             plan.corpus.train_tokens,
@@ -138,14 +115,21 @@ class StackTrainer:
                 threads=found.threads,
                 parallel=found.parallel,
                 ranks=found.ranks,
+                activation_checkpointing=found.activation_checkpointing,
                 drift=drift,
             ),
         )
-        self._pending: list[_Chunk] = []
-        self._warning = EarlyWarning([run.id for run in planned])
+        self.numbers = Numbers(self.runs, self.training, self.steps, self.model.context, self.probes)
+        self.reporter = Reporter(
+            report,
+            stack=stack_index,
+            start=self.start,
+            steps=self.steps,
+            runs=len(self.runs),
+            tokens_per_step=self._tokens_per_step(),
+        )
         self._saved_step = self.start
-        self._drained_at = self._reported_at = self._saved_at = time.monotonic()
-        self._reported_step = self.start
+        self._drained_at = self._saved_at = time.monotonic()
 
     def _open(self, planned: list[PlannedRun], folders: list[RunFolder]) -> None:
         """Find where the stack stands, put its state back, and open its files there."""
@@ -157,9 +141,11 @@ class StackTrainer:
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[RunState] = []
-        if not isinstance(self.stack, Stack) and self.study.probes:
-            raise PlanError("probes look at a whole run in one process; this one lies on several")
-        self.probes = StackProbes(self.study.probe_intervals(), cast("Stack", self.stack), self.corpus, self.start)
+        intervals = self.study.probe_intervals()
+        if intervals and self.stack.layout_on_devices[0] == "fsdp":
+            raise PlanError("probes look at whole weights and gradients in one process; fsdp leaves them in none")
+        # Of several processes that hold the same the leader looks; the others wait for it at their next sum.
+        self.probes = StackProbes(intervals if self.stack.leads else {}, self.stack, self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
@@ -241,7 +227,7 @@ class StackTrainer:
                 self._report(last, note=note)
         every = self.study.evaluation.curve_every
         curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
-        self._pending.append(_Chunk(steps, Fetch(torch.stack(self.stack.measured())), orders, curve))
+        self.numbers.add(Chunk(steps, Fetch(torch.stack(self.stack.measured())), orders, curve))
         if self.stack.reach > 1:
             self._drain(keep=1)
         elif time.monotonic() - self._drained_at > REPORT_SECONDS:
@@ -274,54 +260,12 @@ class StackTrainer:
         return Fetch(totals.nll_R / totals.tokens)
 
     def _drain(self, keep: int = 0) -> None:
-        """Bring pending numbers to the host, all but the newest *keep* chunks; write them, notice divergence, report."""
-        pending = self._pending[: len(self._pending) - keep]
-        self._pending = self._pending[len(pending) :]
+        """Bring pending numbers into the records, all but the newest *keep* chunks, and report."""
         self._drained_at = time.monotonic()
-        if not pending:
-            return
-        rows = [(chunk, position) for chunk in pending for position in range(len(chunk.steps))]
-        measured = [chunk.measured.get().tolist() for chunk in pending]  # [field of Measured][step][run]
-        values: list[list[list[float]]] = [
-            [field[position] for field in found]
-            for chunk, found in zip(pending, measured, strict=True)
-            for position in range(len(chunk.steps))
-        ]
-        curves = {chunk.steps[-1]: chunk.curve.get().tolist() for chunk in pending if chunk.curve is not None}
-        warnings: list[str] = []
-        for slot, run in enumerate(self.runs):
-            lines: list[StepLine] = []
-            for (chunk, position), said in zip(rows, values, strict=True):
-                if run.divergence is not None:
-                    break
-                step = chunk.steps[position]
-                loss, norm, second_mean, second_max = (field[slot] for field in said)
-                lines.append(
-                    StepLine(
-                        step=step,
-                        loss=loss,
-                        lr=run.planned.lr * lr_factor(self.training, step, self.steps),
-                        gradient_norm=norm,
-                        second_moment_mean=second_mean,
-                        second_moment_max=second_max,
-                        tokens=step * self.training.batch * self.model.context,
-                        curve_loss=curves[step][slot] if step in curves else None,
-                    )
-                )
-                run.last_norm = norm
-                warnings += filter(None, [self._warning.feed(slot, step, loss, norm)])
-                if not (math.isfinite(loss) and math.isfinite(norm)):
-                    what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
-                    run.divergence = Divergence(step=step, cause=f"{what} is {value}")
-                    run.order_at_divergence = chunk.orders[position][slot]
-            if run.log is not None and lines:
-                run.log.append(lines)
-        for run, probed in zip(self.runs, self.probes.drain(pending[-1].steps[-1]), strict=True):
-            if run.probe_log is not None and probed:
-                run.probe_log.write("".join(probed))
-        losses, norms, *_ = values[-1]
-        note = f"early warning: {'; '.join(warnings)}" if warnings else ""
-        self._report(rows[-1][0].steps[-1], losses, norms, note)
+        heard = self.numbers.drain(keep)
+        if heard is not None:
+            note = f"early warning: {'; '.join(heard.warnings)}" if heard.warnings else ""
+            self._report(heard.step, heard.losses, heard.norms, note)
 
     def _report(
         self,
@@ -330,24 +274,8 @@ class StackTrainer:
         norms: list[float] | None = None,
         note: str = "",
     ) -> None:
-        now, step = time.monotonic(), self.start if step is None else step
         living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
-        rate = (step - self._reported_step) * self._tokens_per_step() / max(now - self._reported_at, 1e-9)
-        self._reported_at, self._reported_step = now, step
-        self.report(
-            Progress(
-                stack=self.index,
-                start=self.start,
-                step=step,
-                steps=self.steps,
-                runs=len(self.runs),
-                diverged=len(self.runs) - len(living),
-                loss=_mean(losses, living),
-                gradient_norm=_mean(norms, living),
-                tokens_per_second=rate,
-                note=note,
-            )
-        )
+        self.reporter.tell(living, step, losses, norms, note)
 
     def _tokens_per_step(self) -> int:
         return self.training.batch * self.model.context * len(self.runs)
@@ -401,7 +329,3 @@ class StackTrainer:
         for run in self.runs:
             if self.stack.leads:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-1])
-
-
-def _mean(values: list[float] | None, slots: list[int]) -> float:
-    return math.nan if values is None or not slots else sum(values[slot] for slot in slots) / len(slots)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -26,6 +27,9 @@ from ablationlab.records import Checkpoint, RunFolder
 from ablationlab.training.append_log import AppendLog, pinned_part
 from ablationlab.training.fetch import Fetch
 from ablationlab.training.stack import Stack
+
+if TYPE_CHECKING:
+    from ablationlab.training.distributed.stack import SpreadStack
 
 _LONGEST_ERROR = 300
 
@@ -62,7 +66,9 @@ class _Measured:
 class StackProbes:
     """All probes of a stack. ``intervals`` is empty in a study without probes: then nothing is done."""
 
-    def __init__(self, intervals: Mapping[str, int], stack: Stack, corpus: TokenizedCorpus, start: int) -> None:
+    def __init__(
+        self, intervals: Mapping[str, int], stack: Stack | SpreadStack, corpus: TokenizedCorpus, start: int
+    ) -> None:
         models = [member.model for member in stack.members]
         self.intervals = {
             name: every
@@ -120,11 +126,11 @@ class StackProbes:
             training=stack.training,
             fronts=stack.fronts,
             layout=stack.layout,
-            weights_RP=stack.weights_RP.detach(),
+            weights_RP=watched.weights_RP,
             before_RP=watched.before_RP,
             gradient_RP=watched.gradient_RP,
-            v_RP=stack.optimizer.v_RP,
-            alive_R=stack.alive_R.clone(),
+            v_RP=watched.v_RP,
+            alive_R=watched.alive_R.clone(),
             windows_RBT=watched.windows_RBT,
             dtype=stack.dtype,
             seeds=stack.seeds,

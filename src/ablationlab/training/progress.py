@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 
@@ -23,3 +26,45 @@ class Progress:
 
 class Stopped(Exception):
     """Training ended at a step boundary because it was asked to; a checkpoint of that step is on disk."""
+
+
+class Reporter:
+    """Tells *send* where a stack stands, with its speed since the last time."""
+
+    def __init__(
+        self, send: Callable[[Progress], None], *, stack: int, start: int, steps: int, runs: int, tokens_per_step: int
+    ) -> None:
+        self.send, self.stack, self.start, self.steps, self.runs = send, stack, start, steps, runs
+        self.tokens_per_step = tokens_per_step  # over all runs
+        self._at, self._step = time.monotonic(), start
+
+    def tell(
+        self,
+        living: Sequence[int],
+        step: int | None = None,
+        losses: Sequence[float] | None = None,
+        norms: Sequence[float] | None = None,
+        note: str = "",
+    ) -> None:
+        """Numbers are means over the slots of the *living* runs."""
+        now, step = time.monotonic(), self.start if step is None else step
+        rate = (step - self._step) * self.tokens_per_step / max(now - self._at, 1e-9)
+        self._at, self._step = now, step
+        self.send(
+            Progress(
+                stack=self.stack,
+                start=self.start,
+                step=step,
+                steps=self.steps,
+                runs=self.runs,
+                diverged=self.runs - len(living),
+                loss=_mean(losses, living),
+                gradient_norm=_mean(norms, living),
+                tokens_per_second=rate,
+                note=note,
+            )
+        )
+
+
+def _mean(values: Sequence[float] | None, slots: Sequence[int]) -> float:
+    return math.nan if values is None or not slots else sum(values[slot] for slot in slots) / len(slots)

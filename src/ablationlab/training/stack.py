@@ -57,6 +57,9 @@ class Watched:
     before_RP: Tensor  # the weights that the gradient was taken at
     gradient_RP: Tensor  # before clipping
     windows_RBT: Tensor  # inputs and targets: context + 1 tokens
+    weights_RP: Tensor  # after the step, like the two that follow
+    v_RP: Tensor
+    alive_R: Tensor
 
 
 @dataclass(frozen=True)
@@ -276,7 +279,8 @@ class Stack:
         if before is not None:
             assert self._gradient_RP is not None
             assert self._windows_RBT is not None
-            self.watched = Watched(before, self._gradient_RP, self._windows_RBT)
+            after = self.weights_RP.detach(), self.optimizer.v_RP, self.alive_R
+            self.watched = Watched(before, self._gradient_RP, self._windows_RBT, *after)
 
     def measured(self) -> Measured:
         """What the steps fed last have said, once all of them are made; waits for nothing."""

@@ -8,7 +8,7 @@ a clock or a user decides is the leader's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -32,7 +32,7 @@ from ablationlab.training.checkpoints import Saved, path_of
 from ablationlab.training.distributed import reading, writing
 from ablationlab.training.distributed.pieces import Root, lay_out
 from ablationlab.training.distributed.ranks import Ranks
-from ablationlab.training.stack import Measured, Member
+from ablationlab.training.stack import Layout, Measured, Member, Watched
 
 T = TypeVar("T")
 
@@ -75,6 +75,8 @@ class SpreadStack:
         }
         self._owned = parameter_count(self.model)
         self.alive = True
+        self.layout = Layout.of(self.members)
+        self.watched: Watched | None = None
         self._fed: list[tuple[int, NDArray[np.int64]]] = []
         self._said: list[list[float]] = []
 
@@ -144,9 +146,10 @@ class SpreadStack:
         self._said = []
 
     def advance(self, *, watch: bool = False) -> None:
-        """Make the next step of those fed, with all other ranks."""
-        assert not watch
+        """Make the next step of those fed, with all other ranks. With ``watch``, which only a rank with the whole model can,
+        what probes need of it stands in ``watched`` until the next."""
         step, offsets_B = self._fed.pop(0)
+        before = self._flat(self._parameters) if watch else None
         loss = self._gradients(step, offsets_B)
         gradients = {name: local(value.grad) for name, value in self._parameters.items() if value.grad is not None}
         assert gradients.keys() == self._parameters.keys()
@@ -157,8 +160,13 @@ class SpreadStack:
         mean_loss, square = self.ranks.total(said).tolist()
         norm = float(np.float32(np.sqrt(square)))
         self.alive = self.alive and bool(np.isfinite(mean_loss) and np.isfinite(norm))
+        unclipped = self._flat(gradients) if watch else None
         if self.alive:
             self._move(step, gradients, norm)
+        self.watched = None
+        if before is not None and unclipped is not None:
+            after = self._flat(self._parameters), self._flat(self._v), torch.tensor([self.alive], device=self.device)
+            self.watched = Watched(before, unclipped, self._windows(offsets_B), *after)
         self._forget_gradients()
         self._said.append([float(np.float32(mean_loss)), norm, *self._second_moment()])
 
@@ -169,13 +177,26 @@ class SpreadStack:
         for number in range(self.passes):
             first = begin + number * self.pass_size
             starts = offsets_B[first : first + self.pass_size]
-            found = windows(self.train_tokens, starts, self.model.context + 1)
-            part = torch.from_numpy(found).to(self.device)[None]
+            part = self._windows(starts)
             with self._summing(last=number + 1 == self.passes) as module:
                 losses, _ = module(part[..., :-1], part[..., 1:], self._dropout(step, first))
                 (losses.sum() / self.passes).backward()
             loss += losses.detach()[0] / self.passes
         return loss
+
+    def _windows(self, starts: NDArray[np.int64]) -> Tensor:
+        """Inputs and targets from there on, with the axis of runs."""
+        found = windows(self.train_tokens, starts, self.model.context + 1)
+        return torch.from_numpy(found).to(self.device)[None]
+
+    @torch.no_grad()
+    def _flat(self, whole: Mapping[str, Tensor]) -> Tensor:
+        """A copy as one row of a stack of one."""
+        assert self._copies is not None, "no rank of fsdp has the whole of anything"
+        row = torch.zeros(1, sum(self.layout.sizes), device=self.device)
+        for name, view in self.layout.views(row).items():
+            view[0].copy_(whole[name])
+        return row
 
     def _dropout(self, step: int, first: int) -> Dropout | None:
         """The masks of a pass that begins at sample *first* of the whole batch."""
