@@ -39,7 +39,7 @@ browser:
 	  echo "No Chromium, and no right to install it: the tests of the page in a browser will be skipped."
 
 test: setup-dev browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: setup-dev
 	$(BIN)/ruff check .

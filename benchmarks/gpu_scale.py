@@ -44,8 +44,9 @@ from ablationlab.records import RunFolder
 
 PART_SECONDS = {"cuda": 130.0, "cpu": 900.0}
 # Largest relative difference of a loss that counts as rounding: after the first step, whose weights are the same, and later,
-# when 8 bits of a product have had time to grow.
-FIRST_STEP, LATER = {"fp32": 1e-5, "bf16": 1e-3}, {"fp32": 1e-3, "bf16": 2e-2}
+# when it has had time to grow. In fp32 the runs of the part about micro-batches agree to 1e-7 for 20 steps; then the one with
+# LayerNorm leaves its plateau, its gradient jumps, and 1e-3 is between them, on a CPU (1.3e-3) as on a GPU (1.6e-3).
+FIRST_STEP, LATER = {"fp32": 1e-5, "bf16": 1e-3}, {"fp32": 4e-3, "bf16": 2e-2}
 PROBES_FIRST_STEP = 2e-2
 DROPOUT_STEPS = 50
 KINDS = ("whole", "passes", "again")  # of studies in the part about micro-batches

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,8 @@ MOST_PARAMETERS = 1_000_000_000
 Report = Callable[[str], None]
 #: Stacks whose weights are held in memory at once.
 STACKS = 2
+#: Checkpoints that are read and verified at once.
+READERS = 8
 
 
 @dataclass(frozen=True)
@@ -101,9 +103,11 @@ def units(plan: Plan, runs: Sequence[PlannedRun], width: int) -> list[list[str]]
 def attempt(shop: Workshop, plan: Plan, ids: Sequence[str], report: Report) -> list[str]:
     """Evaluate one unit; a damaged checkpoint is told, and does not reach the others."""
     pairs, problems = [], []
-    for run_id in ids:
+    with ThreadPoolExecutor(min(len(ids), READERS)) as readers:  # reading and hashing wait for no interpreter
+        loads = [readers.submit(load_members, plan, shop.results, plan.run(run_id)) for run_id in ids]
+    for run_id, load in zip(ids, loads, strict=True):
         try:
-            pairs.append(load_members(plan, shop.results, plan.run(run_id)))
+            pairs.append(load.result())
         except RecordError as error:
             problems.append(f"{run_id}: {error}")
     if pairs:
