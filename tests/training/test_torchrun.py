@@ -245,7 +245,7 @@ def test_going_on_with_another_number_of_ranks_is_refused_unless_accepted_and_th
         (
             {"probes": {"output": 3, "gradient-norm": 1}, "execution.parallel": "fsdp"},
             2,
-            "'fsdp' leaves them in none; here: output, gradient-norm. Take",
+            "'fsdp' leaves them in none; here: gradient-norm, output. Take",
         ),
         ({"regimes": {"odd": {"training": {"batch": 5}}}}, 2, "do not divide regimes.odd.training.batch = 5"),
     ],
