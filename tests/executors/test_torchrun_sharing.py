@@ -112,7 +112,14 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFold
     return study, ResultsFolder(folder / "out")
 
 
-def test_a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(planned):
+def test_commands_that_share_a_study_under_torchrun(planned):
+    """One after another on the same runs, which take ranks seconds to start: so they are one test, whoever runs it."""
+    a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(planned)
+    probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned)
+    a_second_command_waits_without_starting_ranks_and_ends_well(planned)
+
+
+def a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(planned):
     study, results = planned
     plan = Plan.read(results.plan)
     lock = Lock(results.stack_lock(0))
@@ -135,8 +142,8 @@ def test_a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to
     assert most > 1.5 * expected.end
 
 
-def test_probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
-    """Of the runs of the test above: the leader of ddp looks at the whole model, on the same tokens as one process would."""
+def probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
+    """Of the runs above: the leader of ddp looks at the whole model, on the same tokens as one process would."""
     study, results = planned
     plan = Plan.read(results.plan)
     alone = ResultsFolder(study.parent / "alone")
@@ -160,8 +167,8 @@ def test_probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
             np.testing.assert_allclose(values, expected, rtol=2e-3, atol=1e-7, err_msg=f"{one.probe}, step {one.step}")
 
 
-def test_a_second_command_waits_without_starting_ranks_and_ends_well(planned):
-    """Runs after the tests above; a lost result puts one run back into training."""
+def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
+    """A lost result puts one run back into training."""
     study, results = planned
     plan = Plan.read(results.plan)
     (first,), _ = plan.stacks
