@@ -329,7 +329,8 @@ def test_what_is_no_prepared_folder_is_told_apart(tmp_path):
 
 
 def test_an_interrupted_preparation_says_what_there_is(tmp_path):
-    write_lines(tmp_path / "in.jsonl", [document(number) * 3 for number in range(2400)])
+    """With far more text than can be prepared before the interrupt reaches it, on however busy a machine."""
+    write_lines(tmp_path / "in.jsonl", [document(number) * 12 for number in range(20_000)])
     process = subprocess.Popen(
         [sys.executable, *KILLED, "--tokenizer", "byte"],
         cwd=tmp_path,
