@@ -98,7 +98,9 @@ def _seal(
     study: Study, results: ResultsFolder, device: Literal["auto", "cpu", "cuda"], workers: int | None
 ) -> tuple[Plan, TokenizedCorpus]:
     from ablationlab.pipeline import seal
+    from ablationlab.verbs_data import compare
 
+    compare(study.data, workers)
     return seal(study, results, device, workers)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ablationlab.config import DataConfig
     from ablationlab.data.manifest import Manifest
     from ablationlab.data.prepare import Progress
 
@@ -101,10 +102,9 @@ def overlap(
 ) -> int:
     """Look for text that the corpora of a mixture have in common, in parallel, and show what was found.
 
-    The outcome is kept in the cache. Planning or running the study looks for it too, with one process, where it is not there.
+    The outcome is kept in the cache. Planning or running the study looks for it in the same way where it is not there.
     """
-    from ablationlab.data.corpus import load_corpus, mixture_parts
-    from ablationlab.data.prepare import Progress
+    from ablationlab.data.corpus import load_corpus
     from ablationlab.study import load_study
     from ablationlab.tables_data import overlap_table, shared_text
 
@@ -113,12 +113,29 @@ def overlap(
     data = load_study(study).data
     if data.mixture is None or len(data.mixture) < 2:
         raise DataError(f"{study}: data.corpus = {data.corpus!r} is no mixture of several corpora: nothing to compare")
-    with _display(console, "shared text") as report:
-        mixture_parts(data, processes=workers or _cores(), report=lambda share: report(Progress(share)))
+    compare(data, workers)
     found = load_corpus(data).record
     console.print(overlap_table(found))
     console.print(shared_text(found).strip(), markup=False, highlight=False, soft_wrap=True)
     return 0
+
+
+def compare(data: DataConfig, workers: int | None) -> None:
+    """Have the text that the corpora of a mixture share found, in parallel, and kept; progress is shown if there is any."""
+    from ablationlab.data.corpus import mixture_parts
+    from ablationlab.data.prepare import Progress
+
+    if data.mixture is None or len(data.mixture) < 2:
+        return
+    with ExitStack() as display:
+        shown: list[Callable[[Progress], None]] = []
+
+        def report(share: float) -> None:
+            if not shown:
+                shown.append(display.enter_context(_display(make_console(), "shared text")))
+            shown[0](Progress(share))
+
+        mixture_parts(data, processes=workers or _cores(), report=report)
 
 
 def _check_workers(workers: int | None) -> None:
