@@ -11,14 +11,17 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablationlab.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
+from ablationlab.report import numbers
 from ablationlab.report.material import load_material
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.facts import Facts
@@ -27,6 +30,8 @@ from ablationlab.report.paper.typst import Typst, code, escape, literal, say
 from ablationlab.report.paper.write import compiled, paper_source, references
 from ablationlab.variants import VARIANTS
 from analysis.builder import CRITERIA, build, calm, outcome, study
+
+from .maker import write_probes
 
 EVIL = "#panic() *x* _y_ @z $ `c` <l> [b] // /* ~ \\ \"q\" 'r' -- ... = 1. + #{sys}"
 
@@ -481,3 +486,23 @@ def test_spikes_are_drawn_only_where_a_run_was_unstable(finished):
     folder = made(finished.parent / "spiky", curves=spiky)
     assert "spikes" in [picture.key for picture in pictures(load_material(folder))]
     assert "unstable" in prose(folder)
+
+
+def test_diagnostics_are_the_probes_of_the_runs_and_nothing_where_there_are_none(finished, tmp_path):
+    assert "Diagnostics" not in text_of(finished / "paper.pdf")
+    folder = made(tmp_path)
+    lengths: dict[str, list[float]] = {}
+    for run in load_material(folder).runs:
+        path = folder / "runs" / run.id / "probes.parquet"
+        write_probes(path, run.variant, run.seed)
+        rows = pq.read_table(path).to_pylist()
+        mine = [r["value"] for r in rows if (r["probe"], r["group"], r["step"]) == ("residual", "input", 60)]
+        lengths.setdefault(run.variant, []).extend(mine)
+    means = {variant: fmean(values) for variant, values in lengths.items()}
+    text = prose(folder)
+    assert "What the probes saw" in text
+    for variant, values in lengths.items():
+        assert f"{numbers.number(means[variant])} ± {numbers.number(stdev(values), 2)}" in text
+    ratio = numbers.number(means["layernorm"] / means["none"])
+    assert f"length of what enters block 1, {ratio} times" in text
+    assert "nothing of it was tested" in text

@@ -49,6 +49,13 @@ KINDS = (
     Kind("tradeoff", "stability", most=1, height=180),
     Kind("sweep-curves", "stability", most=1),
     Kind("sweep-sensitivity", "stability", most=1),
+    Kind(
+        "probe-residual-depth",
+        "diagnostics",
+        "Mean norm of the residual stream over tokens. Line: mean over seeds; marks: seeds.",
+        most=1,
+        height=150,
+    ),
     Kind("tasks", "evaluation", most=1, height=HIGHEST),
     Kind("reliability", "evaluation", most=1, height=HIGHEST),
 )

@@ -14,6 +14,7 @@ from ablationlab.errors import AblationLabError
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import part
 from ablationlab.report.paper import closing, discussion, methods, opening, replication, results
+from ablationlab.report.paper.diagnostics import Diagnostics
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.pictures import Picture, pictures
 from ablationlab.report.paper.render import hash_grid, image_figure, table_figure
@@ -99,6 +100,8 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
     arms, rows = methods.arms(facts)
     tables = results.comparison_tables(facts)
     criteria = methods.criteria_table(facts)
+    seen = Diagnostics(facts)
+    probed = seen.table()
     wide = {"registered", "exploratory", *(("stability",) if facts.several_regimes else ())}
     made = {name: table_figure(table, name, wide=name in wide, note=note) for name, (table, note) in tables.items()}
     return {
@@ -134,6 +137,12 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
         "result_pointers": pointers(drawn, "results"),
         "stability_pointers": pointers(drawn, "stability"),
         "evaluation_pointers": pointers(drawn, "evaluation"),
+        "diagnostics": seen.paragraph(),
+        "diagnostics_table": Typst("")
+        if probed is None
+        else table_figure(probed, "diagnostics", wide=len(seen.arms) > 2),
+        "diagnostics_figures": _figures(drawn, "diagnostics"),
+        "diagnostics_pointers": pointers(drawn, "diagnostics"),
         "replication": replication.paragraphs(facts.material.replication),
         "replication_tables": replication.tables(facts.material.replication),
         "discussion": discussion.paragraphs(facts),
