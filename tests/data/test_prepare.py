@@ -338,6 +338,8 @@ def test_an_interrupted_preparation_says_what_there_is(tmp_path):
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # As a terminal starts it. A shell that runs tests in the background has them, and what they start, ignore SIGINT.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     deadline = time.monotonic() + 120
     while not (tmp_path / "out" / "progress.json").exists() and time.monotonic() < deadline:
