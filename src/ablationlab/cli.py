@@ -152,6 +152,7 @@ def plan(
 
     console = make_console()
     resolved, results = _open(study, out, set_)
+    there = results.plan.exists()
     sealed, _ = _seal(resolved, results, device, _positive(workers))
     crew = _crew(sealed, workers)
     for part in plan_tables(sealed):
@@ -159,7 +160,9 @@ def plan(
         console.print()
     console.print(plan_summary(sealed, estimate(sealed, crew), crew), markup=False, highlight=False)
     console.print(
-        f"Written to {results.plan}. Train it with: {_again(study, out, set_)}", markup=False, highlight=False
+        f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: {_again(study, out, set_)}",
+        markup=False,
+        highlight=False,
     )
     return OK
 

@@ -17,6 +17,7 @@ from ablationlab.report.material import load_material
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
 from ablationlab.report.page.embed import by_column, json_for_script, policy
+from ablationlab.report.page.verdicts import in_words
 from analysis.builder import build, outcome, study
 from report.maker import full, made
 
@@ -411,3 +412,8 @@ def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, cli: Callab
     assert code == 2
     assert "neither plan.lock nor analysis.json" in errors
     assert "Traceback" not in errors
+
+
+def test_metrics_in_a_sentence_are_named_once_and_plain_words_are_left():
+    said = in_words("validation_loss +0.04 (95% interval), a loss of accuracy in final_gradient_norm")
+    assert said == "validation loss +0.04 (95 % interval), a loss of accuracy in final gradient norm"

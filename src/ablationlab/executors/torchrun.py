@@ -59,7 +59,8 @@ def check(study: Study, processes: int) -> None:
     if study.execution.parallel is None:
         raise PlanError(
             "--executor torchrun: the study does not say how one run is spread over processes; set execution.parallel = "
-            "'ddp' (a whole copy each) or 'fsdp' (a shard each)"
+            "'ddp' (a whole copy each) or 'fsdp' (a shard each); that is another plan, so give it a folder: "
+            "--set execution.parallel=ddp --out FOLDER"
         )
     if study.probes and study.execution.parallel == "fsdp":
         raise PlanError(

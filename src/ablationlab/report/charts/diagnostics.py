@@ -47,9 +47,9 @@ VIEWS = (
         "embedding-norm",
         "embedding-norm",
         "mean",
-        "Norm of what enters block 1",
+        "Length of the token table's rows",
         "mean L2 norm",
-        "Mean L2 norm of the vectors entering block 1.",
+        "Mean L2 norm of the rows of the token embedding, before any norm is applied to them.",
         "steps",
         "all",
     ),
@@ -59,7 +59,7 @@ VIEWS = (
         "mean",
         "The same by token class, at the last step",
         "mean L2 norm",
-        "Token classes as the model meets them.",
+        "Rows of the token embedding, by what their tokens are.",
         "classes",
     ),
     View(
@@ -294,7 +294,11 @@ def _snapshot(material: Material, kept: Tables, view: View, data: list[dict[str,
     colour, shape = variant_colour(material), variant_shape(material, legend=True)
     names = list(material.variants)
     if view.over == "depth":
-        x = alt.X("place:Q", title="after block (0: what enters block 1)").axis(tickMinStep=1).scale(padding=10)
+        whole = any(row["place"] == 0 for row in data)
+        title = "after block (0: what enters block 1)" if whole else "block"
+        places = sorted({row["place"] for row in data})
+        x = alt.X("place:Q", title=title).scale(padding=10)
+        x = x.axis(values=places) if len(places) <= 12 else x.axis(tickMinStep=1)
         grouped = base.transform_aggregate(mean="mean(y)", groupby=["variant", "place"])
         return alt.layer(
             grouped.mark_line(strokeWidth=2).encode(

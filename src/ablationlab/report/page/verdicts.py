@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -108,8 +109,8 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
 
 def in_words(text: str) -> str:
     """A sentence of the verdict with metrics named as one says them."""
-    for name in sorted(METRICS, key=len, reverse=True):
-        text = text.replace(name, metric_words(name))
+    names = "|".join(map(re.escape, sorted((name for name in METRICS if "_" in name), key=len, reverse=True)))
+    text = re.sub(rf"\b(?:{names})\b", lambda found: metric_words(found[0]), text)  # at once: no word is named twice
     return text.replace("holm-adjusted", "Holm-adjusted").replace("95%", "95 %")
 
 
@@ -204,7 +205,7 @@ def _facts(
         )
         level = f"no interval from {comparison.n} pair{'s' if comparison.n != 1 else ''}"
         if interval is not None and interval.low is not None:
-            level = f"{interval.level * 100:g} % interval {low} to {high}"
+            level = f"{interval.level * 100:g} % interval {low} to {high}, for one test"
         scale = " (log)" if comparison.transform == "log" else f" {unit}" if unit else ""
         found.append(Fact(f"difference in {metric_words(comparison.metric)}", f"{mean}{scale}", level, link))
         found.append(
