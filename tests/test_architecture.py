@@ -34,6 +34,7 @@ FLOORS = (
         "dropout",
         "kernels",
         "ops",
+        "transfer",
         "model",
         "optim",
         "probes",

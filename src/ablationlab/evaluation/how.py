@@ -60,6 +60,6 @@ def _code_hash() -> str:
     package = Path(ablationlab.__file__).parent
     total = hashlib.sha256()
     folders = [*(package / "evaluation").glob("*.py"), *(package / "kernels").glob("*.py")]
-    for path in sorted([*folders, package / "model.py", package / "ops.py"]):
+    for path in sorted([*folders, *(package / f"{name}.py" for name in ("model", "ops", "transfer"))]):
         total.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()[:16]

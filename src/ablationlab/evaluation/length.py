@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.perplexity import TOKENS_PER_PASS, tokens_per_pass
-from ablationlab.evaluation.transfer import Mark, to_host
 from ablationlab.evaluation_records import LengthPart
 from ablationlab.model import forward
 from ablationlab.ops import loss_R
+from ablationlab.transfer import Mark, to_host
 
 DOCUMENTS = 48
 _WINDOWS_PER_PASS = 64

@@ -20,9 +20,9 @@ from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temper
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.perplexity import tokens_per_pass
 from ablationlab.evaluation.text import CLASSES
-from ablationlab.evaluation.transfer import Mark, to_host
 from ablationlab.evaluation_records import TokensPart
 from ablationlab.model import decode, embed
+from ablationlab.transfer import Mark, to_host
 
 #: Bins of positions, at most.
 POSITION_BINS = 16

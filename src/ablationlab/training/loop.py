@@ -18,7 +18,6 @@ from ablationlab.records import Checkpoint, Environment, Plan, PlannedRun, Resul
 from ablationlab.study import Study
 from ablationlab.training import checkpoints, control
 from ablationlab.training.device import compute_dtype, observe, prepare
-from ablationlab.training.fetch import Fetch
 from ablationlab.training.memory import no_room, out_of_memory
 from ablationlab.training.metrics_log import MetricsLog
 from ablationlab.training.numbers import Chunk, Numbers
@@ -28,6 +27,7 @@ from ablationlab.training.resume import ResumePoint, resume_point
 from ablationlab.training.run_record import ensure_run_record, layout_drift
 from ablationlab.training.run_state import RunState
 from ablationlab.training.stack import Member, Stack
+from ablationlab.transfer import Fetch
 
 if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks

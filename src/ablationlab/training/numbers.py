@@ -10,9 +10,9 @@ from ablationlab.config import TrainingConfig
 from ablationlab.optim import lr_factor
 from ablationlab.records import Divergence, StepLine
 from ablationlab.stability_course import EarlyWarning
-from ablationlab.training.fetch import Fetch
 from ablationlab.training.probing import StackProbes
 from ablationlab.training.run_state import RunState
+from ablationlab.transfer import Fetch
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ from ablationlab.probes.snapshot import Reading, Snapshot
 from ablationlab.probes.vocabulary import Vocabulary
 from ablationlab.records import Checkpoint, RunFolder
 from ablationlab.training.append_log import AppendLog, pinned_part
-from ablationlab.training.fetch import Fetch
 from ablationlab.training.stack import Stack
+from ablationlab.transfer import Fetch
 
 if TYPE_CHECKING:
     from ablationlab.training.distributed.stack import SpreadStack

@@ -41,3 +41,15 @@ class Mark:
         """Until it has."""
         if self._event is not None:
             self._event.synchronize()
+
+
+class Fetch:
+    """A tensor on its way to the host; nothing waits for it until it is asked for."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._host, self._mark = to_host(values), Mark(values.device)
+
+    def get(self) -> Tensor:
+        """The values, on the host."""
+        self._mark.wait()
+        return self._host
