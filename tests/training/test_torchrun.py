@@ -291,7 +291,7 @@ def test_a_rank_without_torchrun_says_how_to_start_it(study_file: Callable[..., 
 # Leaves the process little more memory than it has, then runs the command line.
 SHORT_OF_MEMORY = """
 import resource, sys
-import torch
+import scipy.stats, torch  # the linear algebra that scipy brings takes its memory now, and is not what is short of it later
 from ablationlab.training import loop
 from ablationlab.cli import main
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -303,7 +303,8 @@ main(sys.argv[1:])
 def test_a_step_that_does_not_fit_names_the_micro_batch_to_set(study_file, tmp_path):
     changes = {"variants": ["none"], "seeds": [1], "training.batch": 1024, "model.width": 128, "model.context": 64}
     words = ["run", str(study_file(changes)), "--out", str(tmp_path / "out"), "--workers", "1", "--device", "cpu"]
-    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY, *words], capture_output=True, text=True)
+    alone = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY, *words], capture_output=True, text=True, env=alone)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "out of memory: 1024 sequences of a forward pass do not fit on one device" in done.stderr
     assert "Set training.micro_batch = 512 in the study (now all at once)" in done.stderr
