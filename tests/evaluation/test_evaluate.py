@@ -20,6 +20,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.evaluate import evaluate
 from ablationlab.evaluation.tasks import _documents_hash
+from ablationlab.evaluation.workshop import OpenRun
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records import Checkpoint, Result
 from ablationlab.verdict import decide
@@ -106,19 +107,24 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
     for path in copy.glob("runs/*/evaluation.json"):
         path.unlink()
         path.with_name("samples.parquet").unlink()
-    put_off = []
+    put_off, later = [], Course.later
 
-    def later(course: Course, work: Callable[[], None]) -> None:
+    def watched(course: Course, one: OpenRun, work: Callable[[], None]) -> None:
         put_off.append(work)
-        course._later.append(work)
+        later(course, one, work)
 
-    monkeypatch.setattr(Course, "later", later)
-    evaluate(copy, device="cpu", throughput=False)
-    assert len(put_off) == 6 + 6 + 3  # next tokens, tasks of the final weights, and of the baselines' halfway weights
+    monkeypatch.setattr(Course, "puts_off", True)
+    monkeypatch.setattr(Course, "later", watched)
+    evaluate(copy, device="cpu")
+    # At least next tokens, tasks of the final weights, those of the baselines' halfway weights, speed.
+    assert len(put_off) >= 6 + 6 + 3 + 6
     for name, one in evaluations(evaluated).items():
         again = evaluations(copy)[name]
         assert (again.tokens, again.length, again.tasks) == (one.tokens, one.length, one.tasks)
         assert again.samples_sha256 == one.samples_sha256
+        assert again.throughput is not None
+        assert again.throughput.together == one.throughput.together
+        assert again.metrics.keys() == one.metrics.keys()
 
 
 def test_the_suite_says_what_guessing_and_n_grams_reach(evaluated):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +14,12 @@ from ablationlab.evaluation import files
 from ablationlab.evaluation.members import Member
 from ablationlab.evaluation.posed import Answers, Marker, Posed
 from ablationlab.evaluation.scoring import StackScorer
-from ablationlab.evaluation.workshop import OpenRun, Workshop, save
+from ablationlab.evaluation.workshop import OpenRun, Workshop, opened, save
 
 Seat = tuple[OpenRun, Member]
 Waiting = list[tuple[OpenRun, Future[Answers]]]
+#: Runs whose files are written at once, at the end.
+WRITERS = 8
 
 
 class Course:
@@ -28,15 +31,25 @@ class Course:
 
     def __init__(self, shop: Workshop) -> None:
         self.shop = shop
+        self.runs: dict[str, OpenRun] = {}
         self._asked: Callable[[], Waiting] = list
         self._marking: Waiting = []
         self._before: Waiting = []
-        self._later: deque[Callable[[], None]] = deque()
+        self._later: deque[tuple[str, Callable[[], None]]] = deque()
 
-    def later(self, work: Callable[[], None]) -> None:
-        """Do this when the device is busy, or at the end."""
-        if self.shop.device.type == "cuda":
-            self._later.append(work)
+    @property
+    def puts_off(self) -> bool:
+        """Whether there is a device that works while this process does something else."""
+        return self.shop.device.type == "cuda"
+
+    def admit(self, final: Member, half: Member | None) -> OpenRun:
+        """A run that is to be scored, with what is known of it."""
+        return self.runs.setdefault(final.run.id, opened(self.shop, final, half))
+
+    def later(self, one: OpenRun, work: Callable[[], None]) -> None:
+        """Do this for a run when the device is busy, or at the end; in the order in which it was asked for."""
+        if self.puts_off:
+            self._later.append((one.record.id, work))
         else:
             work()
 
@@ -49,7 +62,7 @@ class Course:
 
         def hand_over() -> Waiting:
             while self._later and scoring is not None and not scoring.mark.reached:
-                self._later.popleft()()
+                self._later.popleft()[1]()
             scores = scoring.finish() if scoring is not None else None
             waiting: Waiting = []
             for number, one, member in lacking:
@@ -65,13 +78,27 @@ class Course:
         self._write(self._before)
         self._before, self._marking = self._marking, []
 
+    def settle(self) -> None:
+        """A unit is through: the last task to the markers; where there is no GPU to keep busy, everything to disk."""
+        self._marking += self._asked()
+        self._asked = list
+        if not self.puts_off:
+            self.end()
+
     def end(self) -> None:
         """Everything to disk."""
         last = self._asked()
         self._write(self._before + self._marking + last)
         self._asked, self._before, self._marking = list, [], []
-        while self._later:
-            self._later.popleft()()
+        by_run: dict[str, list[Callable[[], None]]] = {}
+        for run, work in self._later:
+            by_run.setdefault(run, []).append(work)
+        self._later.clear()
+        with ThreadPoolExecutor(
+            WRITERS
+        ) as writers:  # most of it is sorting, packing and hashing outside of the interpreter
+            for done in [writers.submit(_in_order, works) for works in by_run.values()]:
+                done.result()
 
     def _write(self, waiting: Waiting) -> None:
         """Take in what was marked, run by run."""
@@ -79,7 +106,12 @@ class Course:
         for one, future in waiting:
             by_run.setdefault(one.record.id, (one, []))[1].append(future)
         for one, futures in by_run.values():
-            self.later(lambda one=one, futures=futures: _collect(self.shop, one, futures))  # type: ignore[misc]
+            self.later(one, partial(_collect, self.shop, one, futures))
+
+
+def _in_order(works: Sequence[Callable[[], None]]) -> None:
+    for work in works:
+        work()
 
 
 def _answers(shop: Workshop, desk: Marker, scorer: StackScorer, task: Posed, member: int) -> Any:

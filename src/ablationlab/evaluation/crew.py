@@ -14,6 +14,7 @@ from typing import Literal
 from ablationlab.config import validated
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.errors import PlanError, RecordError
+from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.how import how_part
 from ablationlab.evaluation.members import Member, load_final, load_half
 from ablationlab.evaluation.names import Question
@@ -100,19 +101,19 @@ def units(plan: Plan, runs: Sequence[PlannedRun], width: int) -> list[list[str]]
     return found
 
 
-def attempt(shop: Workshop, plan: Plan, ids: Sequence[str], report: Report) -> list[str]:
+def attempt(course: Course, plan: Plan, ids: Sequence[str], report: Report) -> list[str]:
     """Evaluate one unit; a damaged checkpoint is told, and does not reach the others."""
+    results = course.shop.results
     pairs, problems = [], []
     with ThreadPoolExecutor(min(len(ids), READERS)) as readers:  # reading and hashing wait for no interpreter
-        loads = [readers.submit(load_members, plan, shop.results, plan.run(run_id)) for run_id in ids]
+        loads = [readers.submit(load_members, plan, results, plan.run(run_id)) for run_id in ids]
     for run_id, load in zip(ids, loads, strict=True):
         try:
             pairs.append(load.result())
         except RecordError as error:
             problems.append(f"{run_id}: {error}")
     if pairs:
-        shop.finals |= {final.run.id: final for final, _ in pairs}
-        evaluate_unit(shop, [final for final, _ in pairs], [half for _, half in pairs], report)
+        evaluate_unit(course, [final for final, _ in pairs], [half for _, half in pairs], report)
     return problems
 
 
@@ -157,4 +158,4 @@ def _begin(job: Job) -> None:
 def _work(ids: list[str]) -> list[str]:
     assert _shop is not None
     assert _plan is not None
-    return attempt(_shop, _plan, ids, lambda _: None)
+    return attempt(Course(_shop), _plan, ids, lambda _: None)

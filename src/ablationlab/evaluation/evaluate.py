@@ -6,19 +6,19 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ablationlab.config import validated
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.errors import RecordError, RunFailure
-from ablationlab.evaluation import files
+from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.crew import Job, attempt, in_processes, load_members, read_plan, units, workshop
 from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.summary import metrics_of
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.workshop import Workshop, task_root
-from ablationlab.evaluation_records import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
+from ablationlab.evaluation.workshop import OpenRun, Workshop, save_record, task_root
+from ablationlab.evaluation_records import Evaluation, Suite, SuiteTask, ThroughputPart, evaluation_path, suite_path
 from ablationlab.plan import usable_cores
 from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder
 from ablationlab.storage import Lock
@@ -78,11 +78,19 @@ def evaluate(
             hired = _seat(shop, validated(Study, plan.study), runs, clerks, workers)
         if question.tasks and not hired:
             _write_suite(shop, plan, runs, report)
-        _spread(Job(folder, question, kind, os.getpid()), shop, plan, runs, workers, report)
-        if question.tasks and hired:  # on a GPU the clerks are still at it while next tokens are scored
+        course = Course(shop)
+        failures = _spread(Job(folder, question, kind, os.getpid()), course, plan, runs, workers, report)
+        try:
+            if throughput and not failures:  # the clerks still mark what came last
+                _time(course, plan, runs, report)
+        finally:
+            course.end()
+        if failures:
+            raise RunFailure(
+                "some runs were not evaluated; mend this and run the same command again\n  " + "\n  ".join(failures)
+            )
+        if question.tasks and hired:
             _write_suite(shop, plan, runs, report)
-        if throughput:
-            _time(shop, plan, runs, report)
         changed = tuple(run.id for run in runs if _stamp(results, run) != before[run.id])
         same = tuple(run.id for run in runs if run.id not in changed)
         return Outcome(changed, same, sick, time.monotonic() - began)
@@ -171,18 +179,15 @@ def _stamp(results: ResultsFolder, run: PlannedRun) -> bytes:
     return path.read_bytes() if path.exists() else b""
 
 
-def _spread(job: Job, shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], workers: int, report: Report) -> None:
-    """On a CPU one run a process; on a GPU all runs that may share a stack, in this process, which holds the device."""
-    groups = units(plan, runs, shop.width)
+def _spread(
+    job: Job, course: Course, plan: Plan, runs: Sequence[PlannedRun], workers: int, report: Report
+) -> list[str]:
+    """On a CPU one run a process; on a GPU all runs that may share a stack, in this process. What went wrong, in words."""
+    groups = units(plan, runs, course.shop.width)
     crew = min(workers, len(groups)) if job.device == "cpu" else 1
     if crew == 1:
-        failures = [problem for unit in groups for problem in attempt(shop, plan, unit, report)]
-    else:
-        failures = in_processes(job, groups, crew, report)
-    if failures:
-        raise RunFailure(
-            "some runs were not evaluated; mend this and run the same command again\n  " + "\n  ".join(failures)
-        )
+        return [problem for unit in groups for problem in attempt(course, plan, unit, report)]
+    return in_processes(job, groups, crew, report)
 
 
 def _write_suite(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report: Report) -> None:
@@ -204,14 +209,23 @@ def _write_suite(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report:
     Suite(plan_hash=plan.plan_hash, tasks=tuple(every)).replace(path)
 
 
-def _time(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report: Report) -> None:
+def _time(course: Course, plan: Plan, runs: Sequence[PlannedRun], report: Report) -> None:
     """Speed and memory, interleaved over all runs; measured again only when the set of runs has changed."""
-    evaluations = {run.id: Evaluation.read(evaluation_path(shop.results.run(run.id))) for run in runs}
-    together = {e.throughput.together if e.throughput else None for e in evaluations.values()}
+    shop = course.shop
+    elsewhere = [run for run in runs if run.id not in course.runs]  # scored by other processes
+    records = [one.record for one in course.runs.values()]
+    records += [Evaluation.read(evaluation_path(shop.results.run(run.id))) for run in elsewhere]
+    together = {record.throughput.together if record.throughput else None for record in records}
     if None not in together and len(together) == 1:
         return
     report("throughput, all runs in turn")
-    members = [shop.finals.get(run.id) or load_members(plan, shop.results, run)[0] for run in runs]
-    for run, part in zip(runs, measure(members, shop.device), strict=True):
-        record = evaluations[run.id].model_copy(update={"throughput": part})
-        files.write_record(shop.results.run(run.id), record.model_copy(update={"metrics": metrics_of(record)}))
+    for run in elsewhere:
+        course.admit(*load_members(plan, shop.results, run))
+    timed = [course.runs[run.id] for run in runs]
+    for one, part in zip(timed, measure([one.final for one in timed], shop.device), strict=True):
+        course.later(one, partial(_note_speed, shop, one, part))
+
+
+def _note_speed(shop: Workshop, one: OpenRun, part: ThroughputPart) -> None:
+    one.record = one.record.model_copy(update={"throughput": part})
+    save_record(shop, one)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -27,6 +27,7 @@ from ablationlab.storage import content_hash
 CPU_BATCH = 4  # samples
 GPU_TOKENS = 2048
 ROUNDS = 5
+NEAR_BYTES = 2**31  # of weights that wait for their turn on the device
 
 
 class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -89,11 +90,11 @@ class _Place:
         else:
             self.bytes = (_peak(self._infer), _peak(self._train))
 
-    def take(self, member: Member) -> None:
+    def take(self, weights: Mapping[str, Tensor]) -> None:
         """The next one's weights."""
         for name, value in self.stack.params.items():
-            if name in member.tensors:
-                value[0].copy_(member.tensors[name])
+            if name in weights:
+                value[0].copy_(weights[name])
 
     def _infer(self) -> None:
         with torch.no_grad():
@@ -128,12 +129,13 @@ def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUND
     for kind, member in zip(kinds, members, strict=True):
         if kind not in places:
             places[kind] = _Place(member, device, pool)
+    weights = _near(members, device)
     seconds: list[tuple[list[float], list[float]]] = [([], []) for _ in members]
     for turn in range(rounds):
         for start in range(len(members)):
             number = (start + turn) % len(members)
             place = places[kinds[number]]
-            place.take(members[number])
+            place.take(weights[number])
             seconds[number][0].append(_timed(place.infer, device))
             seconds[number][1].append(_timed(place.train, device))
     together = content_hash(sorted(member.sha256 for member in members))
@@ -141,6 +143,14 @@ def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUND
         _part(times, member, rounds, places[kind], together)
         for times, kind, member in zip(seconds, kinds, members, strict=True)
     ]
+
+
+def _near(members: Sequence[Member], device: torch.device) -> list[dict[str, Tensor]]:
+    """Everyone's weights where they are to be timed, if they do not take too much room there."""
+    size = sum(value.nbytes for member in members for value in member.tensors.values())
+    if size > NEAR_BYTES:
+        return [member.tensors for member in members]
+    return [{name: value.to(device) for name, value in member.tensors.items()} for member in members]
 
 
 def _part(
@@ -159,13 +169,20 @@ def _part(
 
 
 def _timed(work: Callable[[], None], device: torch.device) -> float:
+    """Seconds, by the device's own clock where it has one: what this process does beside it is not in them."""
     if device.type == "cuda":
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-    began = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return max(time.perf_counter() - began, 1e-9)
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+        seconds = float(start.elapsed_time(end)) / 1000
+    else:
+        began = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - began
+    return max(seconds, 1e-9)
 
 
 def _peak(work: Callable[[], None]) -> int:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ablationlab.evaluation.course import Course, Seat
 from ablationlab.evaluation.length import begin_length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer
 from ablationlab.evaluation.tokens import begin_token_parts
-from ablationlab.evaluation.workshop import OpenRun, Workshop, opened, save
+from ablationlab.evaluation.workshop import OpenRun, Workshop, save
 from ablationlab.evaluation_records import LengthPart, TokensPart
 
 Report = Callable[[str], None]
 
 
-def evaluate_unit(shop: Workshop, finals: Sequence[Member], halves: Sequence[Member | None], report: Report) -> None:
+def evaluate_unit(course: Course, finals: Sequence[Member], halves: Sequence[Member | None], report: Report) -> None:
     """Everything but throughput, in stacks of the workshop's width; the halves are put to the tasks alone."""
-    runs = [opened(shop, final, half) for final, half in zip(finals, halves, strict=True)]
-    course = Course(shop)
+    runs = [course.admit(final, half) for final, half in zip(finals, halves, strict=True)]
     _next_tokens(course, [one for one in runs if one.record.tokens is None], report)
-    if shop.question.tasks:
+    if course.shop.question.tasks:
         _tasks(course, runs, finals[0].model.context, report)
-    course.end()
+    course.settle()
 
 
 def _next_tokens(course: Course, waiting: Sequence[OpenRun], report: Report) -> None:
@@ -34,15 +34,18 @@ def _next_tokens(course: Course, waiting: Sequence[OpenRun], report: Report) -> 
         text, size = shop.corpus.validation, shop.corpus.record.validation_bytes
         tokens, length = begin_token_parts(stack, text, shop.classes, size), begin_length_parts(stack, text)
         for number, one in enumerate(mine):
-            course.later(
-                lambda one=one, number=number, tokens=tokens, length=length: _note(  # type: ignore[misc]
-                    shop, one, tokens(number), None if length is None else length(number)
-                )
-            )
+            course.later(one, partial(_note, shop, one, number, tokens, length))
 
 
-def _note(shop: Workshop, one: OpenRun, tokens: TokensPart, length: LengthPart | None) -> None:
-    one.record = one.record.model_copy(update={"tokens": tokens, "length": length})
+def _note(
+    shop: Workshop,
+    one: OpenRun,
+    number: int,
+    tokens: Callable[[int], TokensPart],
+    length: Callable[[int], LengthPart] | None,
+) -> None:
+    found = {"tokens": tokens(number), "length": None if length is None else length(number)}
+    one.record = one.record.model_copy(update=found)
     save(shop, one)
 
 

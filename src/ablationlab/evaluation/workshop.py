@@ -34,7 +34,6 @@ class Workshop:
     device: torch.device
     width: int
     desks: dict[int, Marker] = field(default_factory=dict)
-    finals: dict[str, Member] = field(default_factory=dict)  # weights that were loaded, by run
 
     @cached_property
     def text(self) -> ScoringTokens:
@@ -101,5 +100,15 @@ def opened(shop: Workshop, final: Member, half: Member | None) -> OpenRun:
 
 def save(shop: Workshop, one: OpenRun) -> None:
     """Write it as it stands."""
-    one.record = one.record.model_copy(update={"metrics": metrics_of(one.record)})
+    one.record = _summed(one.record)
     one.record = files.write(shop.results.run(one.record.id), one.record, one.rows)
+
+
+def save_record(shop: Workshop, one: OpenRun) -> None:
+    """The same where its rows are as they were written last."""
+    one.record = _summed(one.record)
+    files.write_record(shop.results.run(one.record.id), one.record)
+
+
+def _summed(record: Evaluation) -> Evaluation:
+    return record.model_copy(update={"metrics": metrics_of(record)})

@@ -17,8 +17,8 @@ from torch import Tensor
 from ablationlab.kernels.attention import _load, _precision
 from ablationlab.kernels.launch import launch
 
-SIZES = (16,)  # of a head; torch's own kernel is faster for larger ones in fp32
-QUERIES, KEYS, WARPS = 32, 64, 2
+#: By the size of a head: queries and keys at once, warps, stages. Torch's own kernel takes the others.
+TILES = {16: (32, 32, 2, 1)}
 
 
 @triton.jit(do_not_specialize=["rows", "time"])
@@ -66,7 +66,14 @@ def _packed_forward(
 
 def fits(size: int) -> bool:
     """Whether heads of this size are taken."""
-    return size in SIZES
+    return size in TILES
+
+
+def _products(qkv: Tensor) -> str:
+    """For exact products of fp32 where there are matrix units: each number in two parts, which rounds as fp32 itself does."""
+    wanted = _precision(qkv.dtype)
+    units = qkv.is_cuda and torch.cuda.get_device_capability(qkv.device) >= (8, 0)
+    return "tf32x3" if wanted == "ieee" and units and qkv.dtype == torch.float32 else wanted
 
 
 def packed_attention(qkv: Tensor, b: Tensor | None, segments_BT: Tensor, heads: int) -> Tensor:
@@ -75,10 +82,11 @@ def packed_attention(qkv: Tensor, b: Tensor | None, segments_BT: Tensor, heads: 
     runs, rows, time, columns = qkv.shape
     size = columns // 3 // heads
     y = torch.empty(runs, rows, time, columns // 3, dtype=qkv.dtype, device=qkv.device)
-    how: dict[str, Any] = {"HAS_BIAS": b is not None, "PRECISION": _precision(qkv.dtype), "SIZE": size}
-    how |= {"QUERIES": QUERIES, "KEYS": KEYS, "num_warps": WARPS}
+    queries, keys, warps, stages = TILES.get(size, TILES[16])
+    how: dict[str, Any] = {"HAS_BIAS": b is not None, "PRECISION": _products(qkv), "SIZE": size}
+    how |= {"QUERIES": queries, "KEYS": keys, "num_warps": warps, "num_stages": stages}
     launch(
-        _packed_forward, (runs * rows, heads, -(-time // QUERIES)),
+        _packed_forward, (runs * rows, heads, -(-time // queries)),
         qkv, b if b is not None else y, segments, y, b.stride(0) if b is not None else 0, rows, time, heads,
         1 / math.sqrt(size), **how,
     )  # fmt: skip
