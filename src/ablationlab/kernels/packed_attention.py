@@ -18,7 +18,7 @@ from ablationlab.kernels.attention import _load, _precision
 from ablationlab.kernels.launch import launch
 
 #: By the size of a head: queries and keys at once, warps, stages. Torch's own kernel takes the others.
-TILES = {16: (32, 32, 2, 1)}
+TILES = {16: (32, 32, 2, 1), 32: (64, 32, 4, 1), 64: (64, 32, 4, 3)}
 
 
 @triton.jit(do_not_specialize=["rows", "time"])
