@@ -148,6 +148,8 @@ def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp
     verdicts = {one.regime: one for one in decide(found).verdicts}
     assert set(verdicts) == {"default", "tuned"}
     assert verdicts["tuned"].decision == "adopt"
+    assert "each at its own best learning rate" in verdicts["tuned"].recommendation
+    assert "was not asked" not in verdicts["tuned"].recommendation
     assert verdicts["default"].decision != "adopt", "at one rate for both the baseline's own is used"
     gain = found.stability.gain("layernorm", "none", "tuned")
     assert (gain.n, gain.reference_unstable) == (5, 0)

@@ -257,6 +257,7 @@ def test_every_decision_is_told_with_its_own_evidence(tmp_path, decision):
     text = prose(folder)
     assert heading in text
     assert words in text
+    assert ("a learning rate tuned for each arm" in text) == (decision in ("adopt", "keep-baseline"))
     others = [other[2] for name, other in DECISIONS.items() if name != decision]
     assert not [other for other in others if f"{other}." in text]
 

@@ -88,6 +88,13 @@ def test_the_first_rule_that_applies_decides(decision, rule, primary, stable):
     assert (found.tie_break is not None) == (decision == "tie")
 
 
+def test_a_gain_at_one_learning_rate_is_said_to_be_one():
+    advice = verdict_on(comparison(**BETTER), stable=stability()).recommendation
+    assert "at the same learning rate" in advice
+    assert "was not asked" in advice
+    assert "[sweep]" in advice
+
+
 def test_every_decision_is_reached():
     reached = {case[0] for case in CASES}
     assert reached == {"adopt", "adopt-in-regime", "trade-off", "keep-baseline", "tie", "inconclusive"}

@@ -111,9 +111,10 @@ def _better(case: Case, _: TradeOffPart | None) -> Finding:
         return Finding(None, f"better ({measured(case.primary)}), but less stable: {_counts(case)}")
     known = _counts(case) if case.stability_known else "stability was not recorded"
     why = f"significantly better: {measured(case.primary)}; {known}"
-    small = _smaller_than_matters(case)
-    advice = f"Adopt {case.variant}: it is better on {case.primary.metric}." + (f" {small}" if small else "")
-    return Finding("adopt", why, advice)
+    gained = f"{case.primary.metric} is better ({bound(case.primary, case.primary.delta)})"
+    advice = f"Adopt {case.variant}: {gained}, at this budget and {_rate(case)}."
+    said = [advice, _smaller_than_matters(case), _one_rate(case)]
+    return Finding("adopt", why, " ".join(one for one in said if one))
 
 
 def _equivalent(case: Case, _: TradeOffPart | None) -> Finding:
@@ -167,7 +168,18 @@ def _cannot_ask(case: Case) -> str:
 
 
 def _rate(case: Case) -> str:
+    if case.analysis.source == "table":
+        return "in these runs"
     return "each at its own best learning rate" if case.regime == TUNED else "at the same learning rate"
+
+
+def _one_rate(case: Case) -> str:
+    """A gain at one rate may be no more than a rate that suits the change better; of a table no rate is known."""
+    if case.analysis.source == "table" or case.analysis.sweep is not None:
+        return ""
+    return (
+        "Whether it still is when each has its own best rate was not asked: before you rely on it, ask with a [sweep]."
+    )
 
 
 def _counts(case: Case) -> str:

@@ -124,7 +124,9 @@ def verdict_views(material: Material, anchors: dict[str, str]) -> list[VerdictVi
 def _view(material: Material, one: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
     comparison = _main(material, one)
     badge, tone = BADGES[one.decision]
-    lead, rest = _sentence(one, comparison)
+    analysis = material.analysis
+    one_rate = analysis is not None and analysis.source == "records" and analysis.sweep is None
+    lead, rest = _sentence(one, comparison, one_rate)
     return VerdictView(
         variant=one.variant,
         reference=one.reference,
@@ -156,13 +158,14 @@ def _main(material: Material, one: VariantVerdict) -> ComparisonPart | None:
     return next((found for found in there if found is not None and found.n), None)
 
 
-def _sentence(one: VariantVerdict, comparison: ComparisonPart | None) -> tuple[str, str]:
+def _sentence(one: VariantVerdict, comparison: ComparisonPart | None, one_rate: bool) -> tuple[str, str]:
     """The verdict's sentence: what to do, and why in a few words, from its decision and the size of the main difference."""
     size = "" if comparison is None else _size(comparison)
+    rate = ", at this learning rate" if one_rate else ""
     where = f" in regime {one.regime}" if one.regime != "default" else ""
     base = f"the baseline ({one.reference})"
     sentences = {
-        "adopt": (f"Use {one.variant}{where}.", f"It is better than {base}{size}, and no less stable."),
+        "adopt": (f"Use {one.variant}{where}{rate}.", f"It is better than {base}{size}, and no less stable."),
         "adopt-in-regime": (
             f"Use {one.variant}{where}.",
             f"It trains stably where {base} does not, and costs no more than the registered margins allow.",

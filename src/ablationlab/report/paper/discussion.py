@@ -80,15 +80,17 @@ def _keep(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
         gains = [facts.gain_of(one.variant, one.regime) for one in found]
         told = [Typst(f"{capital(gain_clause(gain))}.") for gain in gains[:MOST_TOLD] if gain is not None]
         parts += [Typst("The baseline was not always stable, but a gain in stability is not shown."), *told]
-    parts.append(
+    return sentences([*parts, *_one_rate(facts)])
+
+
+def _one_rate(facts: Facts) -> list[Typst]:
+    if facts.swept or facts.from_table:
+        return []
+    return [
         Typst(
-            "This holds for the setting of this study; it does not say what a learning rate tuned for each arm "
-            "would give."
+            "This holds for the setting of this study; it does not say what a learning rate tuned for each arm would give."
         )
-        if not facts.swept and not facts.from_table
-        else Typst("")
-    )
-    return sentences(parts)
+    ]
 
 
 def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
@@ -116,7 +118,7 @@ def _adopt(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
                     effect=setting(tost.bounds[1]),
                 )
             )
-    return sentences([*parts, _rest(found)])
+    return sentences([*parts, _rest(found), *_one_rate(facts)])
 
 
 def _rescue(facts: Facts, found: Sequence[VariantVerdict]) -> Typst:
