@@ -174,8 +174,8 @@ class StackScorer:
         found = [self._predict(packed, batch, first, asked) for batch in batches]
         logp_RN = to_host(torch.cat([logp for logp, _ in found], dim=1))
         hit_RN = to_host(torch.cat([hit for _, hit in found], dim=1))
-        spans = [slice(asked[b], asked[b] + packed.wanted[b]) for batch in batches for b in batch]
-        owners = np.concatenate([packed.owners[span] for span in spans])
+        rows = np.concatenate(batches)
+        owners = packed.owners[_spans(asked[rows], packed.wanted[rows])]
         return Scoring(len(self.stack.members), packed.truncated_N, owners, logp_RN, hit_RN, Mark(self.stack.device))
 
     def _predict(
@@ -187,15 +187,13 @@ class StackScorer:
             length = -(-length // 8) * 8  # fused attention takes a mask of such lengths as it is
         ids = np.zeros((3, len(batch), length), dtype=np.int64)
         ids[2] = -1
-        for place, b in enumerate(batch):
-            span = slice(first[b], first[b] + packed.rows[b])
-            for number, values in enumerate((packed.tokens, packed.positions, packed.segments)):
-                ids[number, place, : packed.rows[b]] = values[span]
-        chosen = [slice(asked[b], asked[b] + packed.wanted[b]) for b in batch]
-        flat = np.concatenate([packed.places[span] + place * length for place, span in enumerate(chosen)])
-        wanted = np.concatenate([packed.targets[span] for span in chosen]).astype(np.int64)
+        there, here = np.arange(length) < packed.rows[batch][:, None], _spans(first[batch], packed.rows[batch])
+        for number, values in enumerate((packed.tokens, packed.positions, packed.segments)):
+            ids[number][there] = values[here]
+        chosen = _spans(asked[batch], packed.wanted[batch])
+        flat = packed.places[chosen] + np.repeat(np.arange(len(batch)) * length, packed.wanted[batch])
         tokens, positions, segments = to_device(ids, device)
-        at, targets = to_device(np.stack([flat, wanted]), device)
+        at, targets = to_device(np.stack([flat, packed.targets[chosen]]), device)
         params, model = self.stack.params, self.stack.model
         hidden = packed_hidden(params, tokens, positions, segments, model, self.stack.fronts)
         pieces = []
@@ -216,6 +214,11 @@ class StackScorer:
 
 def _starts(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)[:-1]]).astype(np.int64)
+
+
+def _spans(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Places of several spans, one span after another."""
+    return np.repeat(starts - _starts(lengths), lengths) + np.arange(lengths.sum())
 
 
 def _common(sequences: Sequence[tuple[int, ...]]) -> int:
