@@ -42,6 +42,7 @@ app = App(
     ),
     help_format="plaintext",
     help_epilogue="A traceback instead of the short message: put --debug anywhere on the line.",
+    suppress_keyboard_interrupt=False,  # `main` says so
 )
 data_app = App(name="data", help="Texts: the named ones, fetching them into the cache, and preparing large ones.")
 app.command(data_app)

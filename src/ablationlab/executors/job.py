@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,8 @@ from ablationlab.storage import Lock
 
 # Between two looks at stacks that another command holds.
 WAIT_SECONDS = 1.0
+#: Signals that come within it are one request to stop.
+SAME_MOMENT_SECONDS = 1.0
 DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
 
 
@@ -97,10 +100,14 @@ def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
 
 
 class Interrupts:
-    """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once."""
+    """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once.
+
+    Two in the same moment are one: `timeout` and some schedulers signal a process and then its whole group.
+    """
 
     def __init__(self) -> None:
         self.stopping = False
+        self._asked_at = 0.0
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -116,9 +123,11 @@ class Interrupts:
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self.stopping and number == signal.SIGINT:
+        now = time.monotonic()
+        if not self.stopping:
+            self.stopping, self._asked_at = True, now  # nothing more inside a handler: the loops look at it
+        elif number == signal.SIGINT and now - self._asked_at > SAME_MOMENT_SECONDS:
             raise KeyboardInterrupt
-        self.stopping = True  # nothing more inside a handler: the loops look at it
 
     @contextmanager
     def ignored(self) -> Iterator[None]:
