@@ -102,6 +102,14 @@ def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Material):
     assert hot["cost"] == verdict.trade_off.costs[0].estimate
 
 
+def test_labels_of_points_that_nearly_coincide_stand_above_each_other():
+    def row(gain: float, cost: float) -> dict[str, float]:
+        return {"gain": gain, "cost": cost, "cost_low": cost - 0.01, "cost_high": cost + 0.01}
+
+    assert tradeoff.labels_below([row(0, -0.019), row(0, -0.0209)]) == [1, 0], "the higher point's label goes up"
+    assert tradeoff.labels_below([row(0, 0.12), row(0, 0.12), row(60, 0.12), row(0, -0.5)]) == [0, 1, 0, 0]
+
+
 def test_the_map_tells_how_runs_ended(rich: Material):
     figure = stability.ends(rich)[0]
     ends = {(row["variant"], row["regime"], row["seed"]): row["end"] for row in table(figure, "end")}

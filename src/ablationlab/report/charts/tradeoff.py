@@ -113,13 +113,12 @@ def tradeoff(material: Material) -> tuple[Figure, ...]:
             ],
         ),
     ]
-    for place, row in enumerate(data):
-        same = [other for other in data[:place] if _near(other, row)]
+    for row, below in zip(data, labels_below(data), strict=True):
         one = alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
         right = row["gain"] > 40
         layers.append(
             one.mark_text(
-                align="right" if right else "left", dx=-16 if right else 16, dy=-14 - 15 * len(same), fontWeight=600
+                align="right" if right else "left", dx=-16 if right else 16, dy=-14 - 15 * below, fontWeight=600
             ).encode(x="gain:Q", y="cost:Q", text="label:N", color=colour)
         )
     margin_words = f" Shaded: the registered margin of {margins[0]:g} that a gain may cost." if margins else ""
@@ -141,10 +140,19 @@ def tradeoff(material: Material) -> tuple[Figure, ...]:
     )
 
 
-def _near(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return bool(
-        abs(a["gain"] - b["gain"]) < 8 and abs(a["cost"] - b["cost"]) <= 0.06 * max(abs(a["cost"]), abs(b["cost"]))
-    )
+def labels_below(data: list[dict[str, Any]]) -> list[int]:
+    """Of every point, how many labels near it stand below its own, which is moved up by as many lines."""
+    ends = [value for row in data for value in (row["cost_low"], row["cost_high"], row["cost"]) if value is not None]
+    room = max([*ends, 0.0]) - min([*ends, 0.0])
+    order = sorted(range(len(data)), key=lambda place: (data[place]["cost"], place))
+    found = [0] * len(data)
+    for rank, place in enumerate(order):
+        found[place] = sum(_near(data[other], data[place], room) for other in order[:rank])
+    return found
+
+
+def _near(a: dict[str, Any], b: dict[str, Any], room: float) -> bool:
+    return bool(abs(a["gain"] - b["gain"]) < 20 and abs(a["cost"] - b["cost"]) <= 0.08 * room)
 
 
 def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
