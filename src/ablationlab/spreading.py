@@ -37,9 +37,9 @@ def refusal_of(study: Study, processes: int) -> str | None:
     return None
 
 
-def probes_refusal(study: Study) -> str | None:
-    """Why the study's probes could not look at its runs; None if they can."""
-    if not study.probes or study.execution.parallel != "fsdp":
+def probes_refusal(study: Study, parallel: str | None = None) -> str | None:
+    """Why the study's probes could not look at its runs, laid out as it says or as *parallel* says; None if they can."""
+    if not study.probes or (parallel or study.execution.parallel) != "fsdp":
         return None
     return (
         "[probes] look at whole weights and gradients in one process, and execution.parallel = 'fsdp' leaves them in none; "
