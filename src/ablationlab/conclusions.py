@@ -22,6 +22,8 @@ Decision = Literal["adopt", "adopt-in-regime", "trade-off", "keep-baseline", "ti
 
 #: The name that a macro average over tasks stands under, in the place of a task's name.
 MACRO = "macro average"
+#: Code of the deviation that says that tasks which the study names were never scored.
+NOT_SCORED = "tasks-not-scored"
 
 
 class IntervalPart(Part):
@@ -488,10 +490,10 @@ class VariantVerdict(Part):
 
 
 class HypothesisVerdict(Part):
-    """One of the hypotheses that were fixed before any run."""
+    """One of the hypotheses that were fixed before any run; "not-asked" where the study does not put its question."""
 
     statement: str
-    status: Literal["supported", "rejected", "undecided"]
+    status: Literal["supported", "rejected", "undecided", "not-asked"]
     why: str
     evidence: tuple[str, ...]
 

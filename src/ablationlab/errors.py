@@ -75,13 +75,21 @@ class PublishedError(StudyError):
 
 
 class UnknownNameError(AblationLabError, ValueError):
-    """A name that a registry does not hold."""
+    """A name that a registry does not hold.
 
-    def __init__(self, kind: str, name: str, allowed: Iterable[str]) -> None:
+    Of names that are too many to tell, *known* tells what they are and *like* those that may be meant, the likeliest first.
+    """
+
+    def __init__(
+        self, kind: str, name: str, allowed: Iterable[str], *, known: str = "", like: Sequence[str] | None = None
+    ) -> None:
         self.kind, self.name, self.allowed = kind, name, tuple(allowed)
-        self.nearest = nearest(name, self.allowed)
+        found = nearest(name, self.allowed)
+        self.like = tuple(like) if like is not None else (found,) if found else ()
+        self.nearest = self.like[0] if self.like else None
         hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
-        super().__init__(f"unknown {kind} {name!r}; known: {', '.join(self.allowed)}{hint}")
+        hint += f" Or: {', '.join(self.like[1:])}" if len(self.like) > 1 else ""
+        super().__init__(f"unknown {kind} {name!r}; known: {known or ', '.join(self.allowed)}{hint}")
 
 
 class DataError(AblationLabError):

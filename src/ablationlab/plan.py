@@ -17,6 +17,7 @@ from ablationlab.errors import PlanError
 from ablationlab.ledger import refuse, setting_mismatches
 from ablationlab.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
 from ablationlab.records import Budget, Corpus, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
+from ablationlab.spreading import probes_refusal
 from ablationlab.storage import content_hash
 from ablationlab.study import Study
 from ablationlab.variants import VARIANTS
@@ -50,6 +51,9 @@ def study_cells(
     study: Study, corpus: Recorded, precisions: Mapping[str, str]
 ) -> tuple[list[PlannedRun], list[PlannedRun]]:
     """The runs of a study by the precision of each regime, and those that only its sweep asks for."""
+    refused = probes_refusal(study)
+    if refused is not None:
+        raise PlanError(refused)
     cells = [
         _cell(study, corpus, regime, seed, name, precisions[regime])
         for regime in study.regime_names()

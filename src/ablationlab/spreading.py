@@ -1,4 +1,4 @@
-"""How processes share the batch of a run that torchrun spreads over them: which numbers of them can. No torch.
+"""What torchrun can spread over processes: which numbers of them can share a batch, and what rules them all out. No torch.
 
 Rank r of W takes samples [r·B/W, (r+1)·B/W) of every batch of B, in passes of ``micro_batch``: W · micro_batch divides B. The
 executor and the planner ask here, so that nothing is planned that would not be run.
@@ -35,6 +35,17 @@ def refusal_of(study: Study, processes: int) -> str | None:
         if text is not None:
             return text
     return None
+
+
+def probes_refusal(study: Study, parallel: str | None = None) -> str | None:
+    """Why the study's probes could not look at its runs, laid out as it says or as *parallel* says; None if they can."""
+    if not study.probes or (parallel or study.execution.parallel) != "fsdp":
+        return None
+    return (
+        "[probes] look at whole weights and gradients in one process, and execution.parallel = 'fsdp' leaves them in none; "
+        f"here: {', '.join(study.probe_intervals())}. Take the table out, set execution.parallel = 'ddp' where a model fits "
+        "on one device, or leave it out to train every run on one device"
+    )
 
 
 def possible(study: Study) -> list[int]:

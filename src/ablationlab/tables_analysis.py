@@ -19,7 +19,7 @@ from ablationlab.conclusions import (
 )
 from ablationlab.tables import table
 from ablationlab.tables_sweeps import sweep_view
-from ablationlab.verdict.words import amount, name_of, number, share
+from ablationlab.verdict.words import amount, hypothesis_lines, name_of, number, share
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
@@ -70,8 +70,7 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     """The decisions, the hypotheses and what to do."""
     yield _verdicts(analysis, verdict)
     if analysis.source == "records":
-        found = [f"{k} {h.status}. {h.statement} Because: {h.why}." for k, h in verdict.hypotheses.items()]
-        yield _lines("Hypotheses", found)
+        yield _lines("Hypotheses", hypothesis_lines(verdict.hypotheses))
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
 
 

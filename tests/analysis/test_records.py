@@ -14,6 +14,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.conclusions import Analysis
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records import Plan, ResultsFolder
+from ablationlab.verdict import decide
 
 from .builder import CRITERIA, ENVIRONMENT, build, calm, outcome, study, write_run
 
@@ -330,6 +331,16 @@ def test_a_registered_metric_that_was_never_measured_is_a_deviation(tmp_path):
     build(tmp_path, study(criteria=[*CRITERIA, {"metric": "next_token_accuracy"}]))
     found = analyze(read_results(tmp_path))
     assert [(d.code, d.about) for d in found.deviations] == [("missing-metric", "next_token_accuracy")]
+
+
+def test_tasks_that_were_named_and_never_scored_are_a_deviation_and_leave_their_hypotheses_undecided(tmp_path):
+    build(tmp_path / "a", study(evaluation={"tasks": ["suite"]}))
+    found = analyze(read_results(tmp_path / "a"))
+    assert [(d.code, d.about) for d in found.deviations] == [("tasks-not-scored", "evaluation.tasks")]
+    assert decide(found).hypotheses["H0"].status == "undecided"
+    criteria = [*CRITERIA, {"metric": "macro_accuracy", "role": "secondary"}]
+    build(tmp_path / "b", study(evaluation={"tasks": ["suite"]}, criteria=criteria))
+    assert codes(analyze(read_results(tmp_path / "b"))) == ["missing-metric"]  # said once
 
 
 def test_an_empty_or_foreign_folder_says_what_it_is(tmp_path):

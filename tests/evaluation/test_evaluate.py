@@ -222,10 +222,19 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
     assert evaluations(copy)[name].status == "not-evaluable"
 
 
+HARNESS = ("arc_easy", "hellaswag", "mmlu", "mmlu_prehistory", "mmlu_world_history", "spell_it", "wikitext")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (["--tasks", "speling"], "did you mean 'spelling'?"),
+        (["--tasks", "speling"], "known: suite (last-word, next-line,"),
+        (["--tasks", "helaswag"], "did you mean 'hellaswag'?"),
+        (["--tasks", "benchmark"], "did you mean 'benchmarks'?"),
+        (["--tasks", "mmlu_hist"], "did you mean 'mmlu_prehistory'? Or: mmlu_world_history, mmlu"),
+        (["--tasks", "harness:hella"], "did you mean 'harness:hellaswag'?"),
+        (["--tasks", "xyzzy"], "7 tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them)"),
         (["--tasks", "hellaswag"], "needs a context of at least 512 tokens, and these models have 64"),
         (["--tasks", "./nowhere.yaml"], "task file ./nowhere.yaml: no such file"),
         (["--fewshot", "2"], "a context of 64 leaves 20 characters an item, and 22 are needed"),
@@ -237,7 +246,7 @@ def test_bad_input_is_answered_in_one_message(evaluated, cli, words, said, monke
     from ablationlab.evaluation import tasks
 
     # The harness's own 14,000 names take ten seconds to list; a handful of them does here.
-    monkeypatch.setattr(tasks, "_harness_index", lambda: ("spell_it", "arc_easy"))
+    monkeypatch.setattr(tasks, "_harness_index", lambda: HARNESS)
     code, _, errors = cli("evaluate", evaluated, *words, *([] if "--workers" in words else ["--workers", "1"]))
     assert code == 2
     assert said in errors

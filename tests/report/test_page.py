@@ -276,6 +276,16 @@ def test_a_changed_record_changes_the_page(tmp_path: Path):
     assert any("made anew" in text for text in said)
 
 
+def test_the_page_says_in_one_line_which_hypotheses_were_not_asked(tmp_path: Path):
+    text = page_html(made(tmp_path / "plain"), tmp_path)
+    assert "<p>Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime" in text
+    assert 'aria-label="Hypotheses"' not in text
+    text = page_html(made(tmp_path / "stressed", regimes={"hot": {"training": {"lr": 0.01}}}), tmp_path)
+    assert "<p>Not asked here: H0 and H1a (no tasks in this study).</p>" in text
+    assert '<th scope="row">H1b<small>' in text
+    assert '<th scope="row">H0<small>' not in text
+
+
 def test_a_half_finished_study_is_marked_interim(visit: Callable[..., Any], tmp_path: Path):
     build(tmp_path, study(), only=lambda run: run.seed <= 3)
     said: list[str] = []

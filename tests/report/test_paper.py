@@ -312,6 +312,18 @@ def test_several_regimes_are_named(tmp_path):
     assert "in the regime hot" in text
 
 
+def test_hypotheses_that_a_study_does_not_ask_are_named_once_and_not_as_open(tmp_path):
+    text = prose(made(tmp_path / "plain"))
+    assert "Hypotheses. Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime" in text
+    assert "the study asks" not in text
+    assert "undecided" not in text
+    regimes = {"hot": {"training": {"lr": 0.01}}}
+    text = prose(made(tmp_path / "stressed", made=study(regimes=regimes)))
+    assert "the study asks this hypothesis of the protocol: " in text
+    assert "H1b is undecided: the baseline is stable in every regime that was run" in text
+    assert "Not asked here: H0 and H1a (no tasks in this study)." in text
+
+
 def test_nothing_registered_is_said_everywhere(tmp_path):
     text = prose(made(tmp_path, made=study(criteria=[])))
     assert "No criterion was registered" in text

@@ -256,6 +256,22 @@ def test_what_torchrun_cannot_train_is_refused_before_anything_is_sealed(study_t
         check(parse_study(table), nproc)
 
 
+@pytest.mark.parametrize("arguments", [("plan",), ("run",), ("plan", "--hardware", "8xh100")])
+def test_probes_under_fsdp_are_refused_when_the_study_is_planned(cli, study_file, tmp_path, arguments):
+    study = study_file({"probes": {"output": 3, "gradient-norm": 1}, "execution.parallel": "fsdp"})
+    verb, *more = arguments
+    more += [] if more else ["--out", tmp_path / "out"]
+    code, _, errors = cli(verb, study, *more)
+    assert code == 2
+    assert "'fsdp' leaves them in none; here: gradient-norm, output. Take the table out" in " ".join(errors.split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_study_with_probes_under_fsdp_that_an_older_version_sealed_can_still_be_read(study_table):
+    study = parse_study(study_table({"probes": {"output": 3}, "execution.parallel": "fsdp"}))
+    assert study.execution.parallel == "fsdp"
+
+
 def test_the_command_line_says_so_with_the_exit_code_of_a_mistake(cli, study_file, tmp_path):
     study = study_file({"execution.parallel": "ddp"})
     code, _, errors = cli("run", study, "--out", tmp_path / "out", "--executor", "torchrun", "--nproc", "3")

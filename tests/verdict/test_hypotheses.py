@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from ablationlab.conclusions import (
+    NOT_SCORED,
+    DeviationPart,
+    EvaluationPart,
+    SensitivityPart,
+    TaskSensitivityPart,
+)
 from ablationlab.verdict.hypotheses import hypotheses
+from ablationlab.verdict.words import hypothesis_lines
 
 from .maker import analysis, comparison, stability
 
@@ -20,7 +28,7 @@ SMOOTHER = comparison("spike_score", "better", role=None)
 @pytest.mark.parametrize(
     ("found", "stable", "h0", "h1a"),
     [
-        ([], stability(), "undecided", "undecided"),
+        ([], stability(), "not-asked", "not-asked"),
         ([accuracy("worse", sensitive=False)], stability(), "undecided", "undecided"),
         ([accuracy(equivalent=True, sensitive=False)], stability(), "undecided", "undecided"),
         ([accuracy("worse", sensitive=None)], stability(), "undecided", "undecided"),
@@ -42,7 +50,10 @@ def test_h0_and_h1a(found, stable, h0, h1a):
 
 
 def test_without_macro_accuracy_the_reason_is_said_and_no_other_metric_steps_in():
-    verdicts = hypotheses(analysis(comparison("next_token_accuracy", "worse", direction="higher")))
+    made = analysis(
+        comparison("next_token_accuracy", "worse", direction="higher"), criteria=({"metric": "macro_accuracy"},)
+    )
+    verdicts = hypotheses(made)
     assert verdicts["H0"].status == "undecided"
     assert verdicts["H0"].why == "zero-/few-shot macro accuracy is not in the records"
     assert verdicts["H0"].evidence == ()
@@ -57,7 +68,7 @@ def test_at_chance_is_never_evidence():
 @pytest.mark.parametrize(
     ("stable", "status"),
     [
-        (stability(0, 0), "undecided"),
+        (stability(0, 0), "not-asked"),
         (stability(5, 0), "supported"),
         (stability(2, 0), "undecided"),
         (stability(5, 5), "undecided"),
@@ -138,3 +149,83 @@ def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
     )
     verdict = hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
     assert (verdict.status, verdict.evidence) == ("undecided", ())
+
+
+SCORED = EvaluationPart(
+    harness="h",
+    precision="fp32",
+    tasks=(
+        TaskSensitivityPart(
+            task="t",
+            name="t",
+            fewshot=0,
+            regime="default",
+            templates=("plain",),
+            items=10,
+            chance=0.5,
+            ngrams={},
+            baseline_accuracy=0.5,
+            control_accuracy=None,
+            template_spread=None,
+            sensitivity=SensitivityPart(
+                sensitive=False,
+                beats_chance=None,
+                chance_p=None,
+                control_told_apart=False,
+                control_p=None,
+                reasons=(),
+            ),
+        ),
+    ),
+    contrasts=(),
+    notes=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, "not-asked"),
+        ({"criteria": ({"metric": "validation_loss"},)}, "not-asked"),
+        ({"criteria": ({"metric": "macro_accuracy"},)}, "undecided"),
+        ({"criteria": ({"metric": "macro_accuracy_fewshot"},)}, "undecided"),
+        ({"evaluation": SCORED}, "undecided"),
+        ({"evaluation": SCORED.model_copy(update={"tasks": ()})}, "not-asked"),
+        ({"deviations": (DeviationPart(code=NOT_SCORED, about="", text=""),)}, "undecided"),
+    ],
+)
+def test_h0_and_h1a_are_not_asked_by_a_study_without_tasks(changes, status):
+    found = hypotheses(analysis(comparison(), **changes))
+    assert (found["H0"].status, found["H1a"].status) == (status, status)
+    assert (found["H0"].why == "no tasks in this study") == (status == "not-asked")
+
+
+@pytest.mark.parametrize(
+    ("stable", "changes", "status"),
+    [
+        (stability(), {}, "not-asked"),
+        (stability(), {"regimes": ("default", "hot")}, "undecided"),
+        (stability(), {"criteria": ({"metric": "spike_score"},)}, "undecided"),
+        (stability(1, 0), {}, "undecided"),  # nobody asked, but the baseline broke
+        (stability(0, 1), {}, "not-asked"),  # that the variant breaks is another matter
+    ],
+)
+def test_h1b_is_not_asked_where_nothing_is_there_to_break_a_baseline_that_is_stable(stable, changes, status):
+    found = hypotheses(analysis(comparison(), stable=stable, **changes))["H1b"]
+    assert found.status == status
+    if status == "not-asked":
+        assert found.why == "no stress regime and no sweep in this study, and its baseline is stable"
+
+
+def test_what_was_not_asked_is_said_in_one_line():
+    found = hypotheses(analysis(comparison()))
+    assert hypothesis_lines(found) == [
+        "Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime and no sweep in this study, and its "
+        "baseline is stable)."
+    ]
+    found = hypotheses(analysis(comparison(), stable=stability(5, 0)))
+    lines = hypothesis_lines(found)
+    assert [line.split(" ", 2)[:2] for line in lines] == [["H1b", "supported."], ["Not", "asked"]]
+    assert lines[1] == "Not asked here: H0 and H1a (no tasks in this study)."
+    found = hypotheses(analysis(comparison(), accuracy(), stable=stability(5, 0)))
+    assert not any("Not asked" in line for line in hypothesis_lines(found))

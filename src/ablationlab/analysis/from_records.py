@@ -11,7 +11,7 @@ from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
-from ablationlab.conclusions import DeviationPart, LedgerPart, Seed
+from ablationlab.conclusions import NOT_SCORED, DeviationPart, LedgerPart, Seed
 from ablationlab.config import TUNED
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.ledger import record_mismatches, refuse
@@ -163,9 +163,13 @@ def _deviations(
     measured = {"spike_score", *measured_names(done)}.union(*(run.result.metrics for run in done))
     measured |= {name for name, metric in METRICS.items() if metric.level == "sweep"}
     measured |= evaluated.metrics if evaluated else set()
-    for name in dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured):
+    unanswered = dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured)
+    for name in unanswered:
         text = f"{name} is registered, but no run has a value of it: its question is not answered."
         found.append(DeviationPart(code="missing-metric", about=name, text=text))
+    if study.evaluation.tasks and not (evaluated and evaluated.tasks) and "macro_accuracy" not in unanswered:
+        text = f"The study names tasks ({', '.join(study.evaluation.tasks)}), but no run has been scored on them."
+        found.append(DeviationPart(code=NOT_SCORED, about="evaluation.tasks", text=text))
     if not study.criteria:
         text = "The study registers no criteria: every comparison and verdict is exploratory."
         found.append(DeviationPart(code="no-criteria", about="criteria", text=text))

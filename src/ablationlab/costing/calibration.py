@@ -23,8 +23,10 @@ class Calibration:
     launch: float
     #: Where the numbers come from, in words.
     source: str
-    #: Share of the time of a step in which the network can work unnoticed. Assumed, not measured.
+    #: Share of the computing that there is to hide behind (`network.py`) in which the network works unnoticed. Assumed.
     overlap: float = 0.5
+    #: Seconds that a collective takes at least. Assumed.
+    latency: float = 3e-5
     #: Share of the data sheet's link and network rates that collectives reach. Assumed, not measured.
     collective: float = 0.7
 

@@ -2,7 +2,7 @@
 
 Follows `training/stack.py` (whole runs on one GPU) and, for ddp and fsdp, the distributed stack: fp32 weights, gradients and
 moments, the blocks' matrices gathered in the products' precision, gradients reduced in fp32; ddp reduces once a step, fsdp
-gathers twice and reduces once in every pass. What the network costs is assumed (see `calibration.py`), not measured.
+gathers and reduces in every pass. What the network costs stands in `network.py`: assumed, not measured.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Literal
 from ablationlab.config import ModelConfig, divisors_of
 from ablationlab.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL, Calibration
 from ablationlab.costing.hardware import Accelerator, Hardware, Precision
-from ablationlab.costing.work import Shape
+from ablationlab.costing.network import Network, waiting
+from ablationlab.costing.work import BYTES_PER_SHARD, BYTES_PER_UPDATE, Shape
 
 
 @dataclass(frozen=True)
@@ -105,19 +106,15 @@ def _step(layout: Layout, shape: Shape, passes: int, gpu: Accelerator, c: Calibr
     """(seconds of a step, those of them that wait for the network)."""
     update = shape.update_seconds(gpu, c)
     one_pass = shape.seconds(gpu, c) - update
+    forward = one_pass / 3
     if layout.checkpointing:  # the forward pass of the blocks once more: a third of a pass, less the head
         head = 6.0 * shape.tokens * shape.vocabulary * shape.model.width
         one_pass *= 1 + (1 - head / (shape.linear_flops + shape.attention_flops)) / 3
     if layout.kind == "stack":
         return passes * one_pass + update, 0.0
-    update /= layout.gpus if layout.kind == "fsdp" else 1
-    rate = c.collective * (gpu.link if layout.gpus <= gpu.node else gpu.network)
-    share = (layout.gpus - 1) / layout.gpus
-    every, matrices, _ = shape.counts
-    if layout.kind == "ddp":
-        traffic, window = 2 * 4.0 * every * share, one_pass  # an all-reduce passes everything twice
-    else:
-        gathered = 2 * (shape.size * matrices + 4 * (every - matrices))
-        traffic, window = passes * (gathered + 4.0 * every) * share, passes * one_pass
-    waiting = max(0.0, traffic / rate - c.overlap * window)
-    return passes * one_pass + update + waiting, waiting
+    computing = (forward, one_pass - forward)
+    if layout.kind == "fsdp":
+        update *= BYTES_PER_SHARD / BYTES_PER_UPDATE / layout.gpus
+        one_pass += shape.gathering_bytes / gpu.bandwidth / c.bytes
+    lost = waiting(layout.kind, shape, passes, computing, Network.of(layout.gpus, gpu, c), c.overlap)
+    return passes * one_pass + update + lost, lost

@@ -15,8 +15,11 @@ from ablationlab.disk import Spread, study_bytes
 from ablationlab.parameters import parameter_count
 from ablationlab.plan import stackable, study_cells, width_on_gpu
 from ablationlab.records import PlannedRun
-from ablationlab.spreading import refusal_of
+from ablationlab.spreading import probes_refusal, refusal_of
 from ablationlab.study import Study
+
+#: Two layouts' times are told apart if they differ by more than this share; the network's part is assumed.
+TELLING = 0.05
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,16 @@ class Row:
     seed_hours: float  # GPU-hours of one more seed of every arm, without the sweep
     wall_hours: float
     peak_disk: float  # with the checkpoints of all runs that are in training at a time
+    change: str  # settings of the study that this layout asks for and the study has not; empty where it has them
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """A number of GPUs that cannot share a run's batch: in the words of the executor that would refuse it."""
+    """A number of GPUs that a run cannot be spread over so: in the words of the executor that would refuse it."""
 
     gpus: int
     why: str
+    kinds: str = "ddp, fsdp"
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,30 @@ class Outlook:
     data_bytes: float
 
     @property
-    def best(self) -> Row | None:
-        """The row that fits and ends first; among equals, the cheaper."""
-        fitting = [row for row in self.rows if row.placed.fits]
-        return min(fitting, key=lambda row: (round(row.wall_hours, 1), row.gpu_hours), default=None)
+    def written(self) -> Row | None:
+        """The study as it is written: spread as ``execution.parallel`` says, where it says so and that fits, else on one GPU.
+
+        How many GPUs share a run is not the study's to say: of those numbers, the one that ends first.
+        """
+        fitting = [row for row in self.rows if row.placed.fits and not row.change]
+        spread = [row for row in fitting if row.placed.layout.kind != "stack"]
+        return _first(spread or fitting)
+
+    @property
+    def sooner(self) -> Row | None:
+        """Another layout that fits and ends earlier, by more than `TELLING`; one that fits at all, if the study does not."""
+        fitting = _first([row for row in self.rows if row.placed.fits])
+        written = self.written
+        if written is None or fitting is None:
+            return fitting
+        return fitting if fitting.wall_hours < (1 - TELLING) * written.wall_hours else None
+
+
+def _first(rows: list[Row]) -> Row | None:
+    """The one that ends first; of those that cannot be told from it, the one that changes least, and then the cheapest."""
+    soonest = min((row.wall_hours for row in rows), default=0.0)
+    near = [row for row in rows if row.wall_hours * (1 - TELLING) <= soonest]
+    return min(near, key=lambda row: (row.change.count("="), row.gpu_hours), default=None)
 
 
 def outlook(study: Study, hardware: Hardware) -> Outlook:
@@ -86,11 +111,16 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     largest = max(groups, key=lambda group: parameter_count(group.model))
     width = width_on_gpu(study, cells, swept)
     looked_at = layouts(hardware, width)
-    refused = {gpus: refusal_of(study, gpus) for gpus in dict.fromkeys(layout.gpus for layout in looked_at)}
+    numbers = dict.fromkeys(layout.gpus for layout in looked_at)
+    refused = {gpus: refusal_of(study, gpus) for gpus in numbers}
+    impossible = [Impossible(gpus, why) for gpus, why in refused.items() if why is not None]
+    unseen = probes_refusal(study, "fsdp")
+    if unseen is not None:
+        impossible += [Impossible(gpus, unseen, "fsdp") for gpus in numbers if gpus > 1 and refused[gpus] is None]
     rows = [
-        _row(layout, study, groups, largest, hardware, corpus, every)
+        _row(layout, study, groups, largest, hardware, corpus, every, _change(layout, study, width))
         for layout in looked_at
-        if refused[layout.gpus] is None
+        if refused[layout.gpus] is None and not (layout.kind == "fsdp" and unseen is not None)
     ]
     size = 2 if corpus.record.vocabulary <= 65536 else 4
     return Outlook(
@@ -100,11 +130,24 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
         cells=tuple(every),
         groups=groups,
         rows=tuple(rows),
-        impossible=tuple(Impossible(gpus, why) for gpus, why in refused.items() if why is not None),
+        impossible=tuple(impossible),
         validation_share=_validation(study, largest, corpus),
         disk=study_bytes(study, every, 1).end,
         data_bytes=float(size) * (corpus.record.train_tokens + corpus.record.validation_tokens),
     )
+
+
+def _change(layout: Layout, study: Study, width: int) -> str:
+    """What the study would have to say for its runs to lie so. Local processes and Ray train a stack a GPU in any case."""
+    execution = study.execution
+    if layout.kind == "stack":
+        return "" if layout.runs == width else f"execution.stack_width = {layout.runs}"
+    found = [] if execution.parallel == layout.kind else [f"execution.parallel = '{layout.kind}'"]
+    if execution.activation_checkpointing != layout.checkpointing:
+        found.append(f"execution.activation_checkpointing = {str(layout.checkpointing).lower()}")
+    if execution.stack_width not in ("auto", 1):
+        found.append("execution.stack_width = 1")
+    return ", ".join(found)
 
 
 def _precision(asked: str) -> Precision:
@@ -144,6 +187,7 @@ def _row(
     hardware: Hardware,
     corpus: Declared,
     runs: list[PlannedRun],
+    change: str,
 ) -> Row:
     shown: Placed | None = None
     gpu_seconds = seed_seconds = wall = 0.0
@@ -164,4 +208,4 @@ def _row(
     spread = Spread("none" if layout.kind == "stack" else layout.kind, layout.gpus)
     at_once = max(1, hardware.count // layout.gpus) * layout.runs
     most = study_bytes(study, runs, at_once, spread).most
-    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most)
+    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)

@@ -21,6 +21,8 @@ ONE_TILE = 8192
 #: Passes over one parameter in a step, in bytes: AdamW 28, the norm 4, the copy in bf16 6, the gradient's way from the
 #: products into one fp32 buffer 18.
 BYTES_PER_UPDATE = 56
+#: Of these, what a GPU with a shard of the parameters does to its shard alone: AdamW and the norm.
+BYTES_PER_SHARD = 32
 #: What libraries keep for themselves.
 WORKSPACE_BYTES = 7e7
 KERNELS_PER_LAYER, KERNELS_PER_STEP = 30, 40
@@ -52,6 +54,11 @@ class Shape:
         found = parameters(self.model)
         block = [p.size for p in found if p.name.startswith("blocks.0.")]
         return sum(p.size for p in found), sum(p.size for p in found if p.in_products), sum(block)
+
+    @cached_property
+    def embedding_count(self) -> int:
+        """Parameters of the embeddings and the front end: the last whose gradients a backward pass finishes."""
+        return sum(p.size for p in parameters(self.model) if p.name.startswith(("tok.", "pos.", "front.")))
 
     @property
     def vocabulary(self) -> int:
@@ -88,6 +95,13 @@ class Shape:
     def update_bytes(self) -> float:
         """The optimizer's passes."""
         return float(self.runs) * self.counts[0] * BYTES_PER_UPDATE
+
+    @property
+    def gathering_bytes(self) -> float:
+        """What a pass over shards moves beside its arithmetic: what was gathered is copied into place (the blocks' matrices
+        forward and backward, the rest once), and gradients into one buffer of fp32 each time they are summed."""
+        every, matrices, _ = self.counts
+        return matrices * (2 * 2.0 * self.size + self.size + 4) + (every - matrices) * (2 * 4.0 + 2 * 4)
 
     @property
     def kernels(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.errors import DataError, UnknownNameError
 from ablationlab.evaluation import benchmarks, suite
-from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question
+from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question, alike
 from ablationlab.evaluation.taskfiles import harness_name, write_task
 from ablationlab.storage import content_hash
 
@@ -96,15 +96,24 @@ def expanded(names: Sequence[str]) -> list[str]:
     strange = [name for name in unique if name not in known and not _is_file(name)]
     for name in strange:
         if name.removeprefix(STOCK) not in _harness_index():
-            raise UnknownNameError("task", name, _near(name, [SUITE_GROUP, BENCHMARK_GROUP, *known]))
+            raise _unknown(name)
     return unique
 
 
-def _near(name: str, ours: Sequence[str]) -> list[str]:
-    """Our names, and the harness's that begin alike: all fourteen thousand would help nobody."""
-    head = name.removeprefix(STOCK)[:4].lower()
-    theirs = [one for one in _harness_index() if one.lower().startswith(head)] if len(head) == 4 else []
-    return [*ours, *theirs[:20]]
+def _unknown(name: str) -> UnknownNameError:
+    """Everything that may be asked, in short, and what of it is like *name*: all fourteen thousand would help nobody."""
+    ours, theirs = [*suite.KINDS, *benchmarks.CATALOGUE], _harness_index()
+    allowed = [SUITE_GROUP, BENCHMARK_GROUP, *ours, *(one for one in theirs if one not in ours)]
+    known = (
+        f"{SUITE_GROUP} ({', '.join(suite.KINDS)}), {BENCHMARK_GROUP} ({', '.join(benchmarks.CATALOGUE)}), {len(theirs):,} "
+        "tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them), or the path of a YAML file"
+    )
+    if name.startswith(STOCK):
+        allowed = [f"{STOCK}{one}" for one in theirs]
+        like = [f"{STOCK}{one}" for one in alike(name.removeprefix(STOCK), theirs)]
+    else:
+        like = alike(name, allowed)
+    return UnknownNameError("task", name, allowed, known=known, like=like)
 
 
 def _is_file(name: str) -> bool:

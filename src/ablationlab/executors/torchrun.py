@@ -40,7 +40,7 @@ from ablationlab.executors.job import (
     refuse_failures,
 )
 from ablationlab.records import Plan, ResultsFolder
-from ablationlab.spreading import refusal_of
+from ablationlab.spreading import probes_refusal, refusal_of
 from ablationlab.storage import Lock
 from ablationlab.study import Study
 
@@ -62,13 +62,8 @@ def check(study: Study, processes: int) -> None:
             "'ddp' (a whole copy each) or 'fsdp' (a shard each); that is another plan, so give it a folder: "
             "--set execution.parallel=ddp --out FOLDER"
         )
-    if study.probes and study.execution.parallel == "fsdp":
-        raise PlanError(
-            "--executor torchrun: [probes] look at whole weights and gradients in one process, and execution.parallel = "
-            f"'fsdp' leaves them in none; here: {', '.join(study.probe_intervals())}. Take the table out, set "
-            "execution.parallel = 'ddp' where a model fits on one device, or train with --executor local"
-        )
-    text = refusal_of(study, processes)
+    # No plan is sealed with such probes, but older versions did.
+    text = probes_refusal(study) or refusal_of(study, processes)
     if text is not None:
         raise PlanError(text)
 

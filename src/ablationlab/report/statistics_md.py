@@ -9,6 +9,7 @@ from ablationlab.report.material import Material
 from ablationlab.report.numbers import level, metric_of, p_clause, setting, shown, with_unit
 from ablationlab.report.tables import content
 from ablationlab.report.tables.render import Table, markdown, to_markdown
+from ablationlab.verdict.words import hypothesis_lines
 
 
 def statistics_markdown(material: Material) -> str:
@@ -26,7 +27,7 @@ def statistics_markdown(material: Material) -> str:
     parts.append(_source(analysis, verdict))
     parts += ["## Verdict", to_markdown(content.verdicts(analysis, verdict)), _verdicts(verdict)]
     if analysis.source == "records":
-        parts += ["## Hypotheses", _hypotheses(verdict)]
+        parts += ["## Hypotheses", _bullets(hypothesis_lines(verdict.hypotheses))]
     parts += _section(content.criteria(analysis), "Criteria")
     if asked:
         title = "Registered comparisons" if asked[0].label == "registered" else "The question asked (exploratory)"
@@ -72,10 +73,6 @@ def _verdicts(verdict: Verdict) -> str:
         lines.append("Evidence: " + ", ".join(f"`{name}`" for name in one.evidence) if one.evidence else "")
         lines += [markdown(part.text) for part in (one.trade_off, one.tie_break, one.needs) if part is not None]
     return "\n\n".join(line for line in lines if line)
-
-
-def _hypotheses(verdict: Verdict) -> str:
-    return _bullets([f"{k} {h.status}. {h.statement} Because: {h.why}." for k, h in verdict.hypotheses.items()])
 
 
 def _notes(found: Sequence[ComparisonPart]) -> str:

@@ -142,8 +142,6 @@ class StackTrainer:
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[RunState] = []
         intervals = self.study.probe_intervals()
-        if intervals and self.stack.layout_on_devices[0] == "fsdp":
-            raise PlanError("probes look at whole weights and gradients in one process; fsdp leaves them in none")
         # Of several processes that hold the same the leader looks; the others wait for it at their next sum.
         self.probes = StackProbes(intervals if self.stack.leads else {}, self.stack, self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):

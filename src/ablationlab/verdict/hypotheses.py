@@ -1,15 +1,18 @@
 """The hypotheses that were fixed before any run: H0, H1a, H1b.
 
 H0 and H1a speak of zero-/few-shot macro accuracy, and are judged on it alone, only where it was shown to be sensitive. H1b
-speaks of regimes in which the baseline is unstable, and of a sweep over learning rates in which it is.
+speaks of regimes in which the baseline is unstable, and of a sweep over learning rates in which it is. A study that names no
+tasks does not ask H0 and H1a; one without a stress regime, a sweep or a registered measure of stability does not ask H1b,
+unless its baseline broke all the same. Not asked is not undecided: no evidence is missing.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from ablationlab.conclusions import Analysis, ComparisonPart, GainPart, HypothesisVerdict
-from ablationlab.config import SWEEP, TUNED
+from ablationlab.conclusions import NOT_SCORED, Analysis, ComparisonPart, GainPart, HypothesisVerdict
+from ablationlab.config import DEFAULT_REGIME, SWEEP, TUNED
+from ablationlab.metrics import METRICS
 from ablationlab.stability import tango_interval
 from ablationlab.verdict.words import measured, share
 
@@ -24,9 +27,47 @@ H1B: Final = "Where the baseline is unstable, the change restores stability, pos
 
 
 def hypotheses(analysis: Analysis) -> dict[str, HypothesisVerdict]:
-    """Each supported, rejected or undecided, with the comparisons that say so."""
+    """Each supported, rejected or undecided, with the comparisons that say so; or not asked by this study."""
+    found = {"H1b": _h1b(analysis) if _asks_stability(analysis) else _not_asked(H1B, _no_stress(analysis))}
+    if not _asks_accuracy(analysis):
+        why = "no tasks in this study"
+        return {"H0": _not_asked(H0, why), "H1a": _not_asked(H1A, why), **found}
     usable, reason = _accuracy(analysis)
-    return {"H0": _h0(analysis, usable, reason), "H1a": _h1a(analysis, usable, reason), "H1b": _h1b(analysis)}
+    return {"H0": _h0(analysis, usable, reason), "H1a": _h1a(analysis, usable, reason), **found}
+
+
+def _asks_accuracy(analysis: Analysis) -> bool:
+    """Whether tasks were named, registered or scored."""
+    return (
+        any(one.metric == MACRO_ACCURACY for one in analysis.comparisons)
+        or any(str(one.get("metric")).startswith(MACRO_ACCURACY) for one in analysis.criteria)
+        or (analysis.evaluation is not None and bool(analysis.evaluation.tasks))
+        or any(one.code == NOT_SCORED for one in analysis.deviations)
+    )
+
+
+def _asks_stability(analysis: Analysis) -> bool:
+    """Whether there is a regime beside the default one, a sweep, a registered measure of stability, or a baseline that broke.
+
+    Which regimes are meant to break the baseline a study does not say, so any of them counts.
+    """
+    return (
+        any(regime not in (DEFAULT_REGIME, TUNED) for regime in analysis.regimes)
+        or analysis.sweep is not None
+        or any(one.regime == SWEEP for one in analysis.comparisons)
+        or analysis.stability is None
+        or any(_is_stability(str(one.get("metric"))) for one in analysis.criteria)
+        or any(bool(_unstable(analysis, regime)) for regime in analysis.regimes)
+    )
+
+
+def _is_stability(metric: str) -> bool:
+    return metric in METRICS and METRICS[metric].family == "stability"
+
+
+def _no_stress(analysis: Analysis) -> str:
+    stable = any(_unstable(analysis, regime) is False for regime in analysis.regimes)
+    return "no stress regime and no sweep in this study" + (", and its baseline is stable" if stable else "")
 
 
 def _accuracy(analysis: Analysis) -> tuple[list[ComparisonPart], str]:
@@ -176,6 +217,10 @@ def _gains(gains: list[GainPart]) -> str:
         f"{gain.n} variant runs unstable, gain {share(gain.estimate)} ({share(gain.low)} to {share(gain.high)})"
         for gain in gains
     )
+
+
+def _not_asked(statement: str, why: str) -> HypothesisVerdict:
+    return HypothesisVerdict(statement=statement, status="not-asked", why=why, evidence=())
 
 
 def _undecided(statement: str, why: str, found: list[ComparisonPart] | None = None) -> HypothesisVerdict:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart, VariantVerdict
+from ablationlab.conclusions import Analysis, ComparisonPart, HypothesisVerdict, VariantVerdict
 
 
 def number(value: float | None) -> str:
@@ -73,3 +73,25 @@ def overall(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
             "Not all of this was registered beforehand: treat the exploratory verdicts as leads to be tested anew."
         )
     return "\n".join(lines)
+
+
+def asked(hypotheses: Mapping[str, HypothesisVerdict]) -> dict[str, HypothesisVerdict]:
+    """The hypotheses whose question the study puts."""
+    return {name: found for name, found in hypotheses.items() if found.status != "not-asked"}
+
+
+def not_asked(hypotheses: Mapping[str, HypothesisVerdict]) -> str:
+    """The others in one sentence, with why; empty where there are none."""
+    by_why: dict[str, list[str]] = {}
+    for name, found in hypotheses.items():
+        if found.status == "not-asked":
+            by_why.setdefault(found.why, []).append(name)
+    said = "; ".join(f"{' and '.join(names)} ({why})" for why, names in by_why.items())
+    return f"Not asked here: {said}." if said else ""
+
+
+def hypothesis_lines(hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
+    """A line for each hypothesis that was asked, and one for all that were not."""
+    lines = [f"{name} {one.status}. {one.statement} Because: {one.why}." for name, one in asked(hypotheses).items()]
+    left = not_asked(hypotheses)
+    return [*lines, left] if left else lines

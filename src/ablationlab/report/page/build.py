@@ -16,7 +16,13 @@ from ablationlab.report.charts.words import digits, metric_words, p_words, signe
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.page import view
 from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
-from ablationlab.report.page.verdicts import hypothesis_views, in_words, overview_of, verdict_views
+from ablationlab.report.page.verdicts import (
+    hypotheses_not_asked,
+    hypothesis_views,
+    in_words,
+    overview_of,
+    verdict_views,
+)
 from ablationlab.storage import replace
 
 if TYPE_CHECKING:
@@ -78,6 +84,7 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "verdicts": (verdicts := verdict_views(material, comparisons)),
         "overview": overview_of(verdicts),
         "hypotheses": hypothesis_views(material),
+        "hypotheses_not_asked": hypotheses_not_asked(material),
         "no_verdict": _no_verdict(material),
         "anchors": comparisons,
         "figures": {name: _placed(found, name) for name, found in drawn.by_section.items()},

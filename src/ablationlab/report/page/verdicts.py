@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablationlab.metrics import METRICS
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
+from ablationlab.verdict.words import asked, not_asked
 
 if TYPE_CHECKING:
     from ablationlab.conclusions import ComparisonPart, HypothesisVerdict, VariantVerdict
@@ -301,7 +302,12 @@ STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
 def hypothesis_views(material: Material) -> list[tuple[str, HypothesisVerdict, str]]:
-    """(name, verdict, tone) of every hypothesis."""
+    """(name, verdict, tone) of every hypothesis that the study asks."""
     if material.verdict is None:
         return []
-    return [(name, found, STATUS[found.status]) for name, found in material.verdict.hypotheses.items()]
+    return [(name, found, STATUS[found.status]) for name, found in asked(material.verdict.hypotheses).items()]
+
+
+def hypotheses_not_asked(material: Material) -> str:
+    """One sentence for all the others."""
+    return "" if material.verdict is None else not_asked(material.verdict.hypotheses)

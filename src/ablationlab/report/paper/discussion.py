@@ -9,6 +9,7 @@ from ablationlab.conclusions import CostPart, VariantVerdict
 from ablationlab.report.numbers import count, metric_name, number, setting, with_unit
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, listed, say, sentences
+from ablationlab.verdict.words import asked, not_asked
 
 #: Variants of one decision that are told one by one; the tables have them all.
 MOST_TOLD = 4
@@ -280,9 +281,10 @@ def _exploratory(found: Sequence[VariantVerdict], total: int) -> Typst:
 def _hypotheses(facts: Facts) -> Typst:
     said = [
         say("{key} is _{status}_: {why}.", key=key, status=found.status, why=_shortened(facts.readable(found.why)))
-        for key, found in facts.verdict.hypotheses.items()
+        for key, found in asked(facts.verdict.hypotheses).items()
     ]
-    return sentences([Typst("*Hypotheses.*"), *said])
+    left = say("{text}", text=not_asked(facts.verdict.hypotheses))
+    return sentences([Typst("*Hypotheses.*"), *said, left])
 
 
 def _shortened(why: str) -> str:

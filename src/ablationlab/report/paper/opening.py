@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions import HypothesisVerdict, VariantVerdict
+from ablationlab.conclusions import VariantVerdict
 from ablationlab.config import FrontEnd
 from ablationlab.report.numbers import count, counted, metric_name, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
 from ablationlab.report.tables.content import DECISIONS
+from ablationlab.verdict.words import asked
 
 #: More results than these are counted in the abstract, not listed.
 MOST_IN_ABSTRACT = 4
@@ -232,13 +233,13 @@ def _asks(facts: Facts) -> Typst:
     )
     if facts.from_table:
         return sentences(parts)
-    parts.append("Beside the decision on each variant, the protocol states three hypotheses:")
-    lines = [say("- *{key}.* {statement}", key=key, statement=found.statement) for key, found in _hypotheses(facts)]
+    put = asked(facts.verdict.hypotheses)
+    if not put:
+        return sentences(parts)
+    several = "these hypotheses of the protocol" if len(put) > 1 else "this hypothesis of the protocol"
+    parts.append(f"Beside the decision on each variant, the study asks {several}:")
+    lines = [say("- *{key}.* {statement}", key=key, statement=found.statement) for key, found in put.items()]
     return Typst(sentences(parts) + "\n" + "\n".join(lines))
-
-
-def _hypotheses(facts: Facts) -> list[tuple[str, HypothesisVerdict]]:
-    return list(facts.verdict.hypotheses.items())
 
 
 def related_work(facts: Facts) -> list[Typst]:
