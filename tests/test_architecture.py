@@ -22,7 +22,11 @@ FLOORS = (
         "problems",
         "stats",
         "conclusions",
+        "conclusions_evaluation",
+        "conclusions_parts",
+        "conclusions_stability",
         "conclusions_sweeps",
+        "conclusions_verdict",
         "evaluation_records",
     ),
     (

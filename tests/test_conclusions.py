@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from ablationlab.conclusions import Analysis, Verdict
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError
 from ablationlab.records import SCHEMA_VERSION
 from ablationlab.verdict import decide

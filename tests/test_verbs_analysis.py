@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.conclusions import Analysis, ItemComparison, Verdict
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_evaluation import ItemComparison
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.records import ResultsFolder
 from analysis.builder import build, outcome, study
 

@@ -15,7 +15,8 @@ from ablationlab.records import Plan, ResultsFolder
 from ablationlab.study import Study, load_study, parse_study
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import Analysis, Verdict
+    from ablationlab.conclusions import Analysis
+    from ablationlab.conclusions_verdict import Verdict
     from ablationlab.config import DataConfig
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation.clerks import Clerks

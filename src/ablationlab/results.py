@@ -8,7 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.conclusions import Analysis, Verdict
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError, UnknownNameError
 from ablationlab.report.material import Material, RunMaterial, load_material
 

@@ -17,13 +17,8 @@ from numpy.typing import NDArray
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.material import Arm, Material
-from ablationlab.conclusions import (
-    EvaluationPart,
-    ItemContrastPart,
-    Seed,
-    SensitivityPart,
-    TaskSensitivityPart,
-)
+from ablationlab.conclusions_evaluation import EvaluationPart, ItemContrastPart, TaskSensitivityPart
+from ablationlab.conclusions_parts import Seed, SensitivityPart
 from ablationlab.errors import RecordError
 from ablationlab.evaluation_records import (
     Evaluation,

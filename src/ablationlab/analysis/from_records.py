@@ -11,7 +11,8 @@ from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
-from ablationlab.conclusions import DeviationPart, LedgerPart, Seed
+from ablationlab.conclusions import DeviationPart, LedgerPart
+from ablationlab.conclusions_parts import Seed
 from ablationlab.config import TUNED
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.ledger import record_mismatches, refuse

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.conclusions import RunStabilityPart
+from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.records import PlannedRun, Result, ResultsFolder, RunRecord, read_metrics
 from ablationlab.stability import Spike, ended_worse, spike_score
 from ablationlab.stability_course import Course, course

@@ -17,7 +17,9 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.conclusions import Analysis, ComparisonPart, Seed, Verdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_parts import Seed
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError
 from ablationlab.metrics import METRICS
 from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder, RunRecord

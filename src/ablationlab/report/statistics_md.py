@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart, Verdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import level, metric_of, p_clause, setting, shown, with_unit
 from ablationlab.report.tables import content

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ablationlab.conclusions import Analysis, ComparisonPart, GainPart, HypothesisVerdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_stability import GainPart
+from ablationlab.conclusions_verdict import HypothesisVerdict
 from ablationlab.config import SWEEP, TUNED
 from ablationlab.stability import tango_interval
 from ablationlab.verdict.words import measured, share

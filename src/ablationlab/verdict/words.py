@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart, VariantVerdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_verdict import VariantVerdict
 
 
 def number(value: float | None) -> str:

@@ -12,7 +12,8 @@ from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import ComparisonPart, HypothesisVerdict, VariantVerdict
+    from ablationlab.conclusions import ComparisonPart
+    from ablationlab.conclusions_verdict import HypothesisVerdict, VariantVerdict
     from ablationlab.report.material import Material
 
 #: More verdicts than this are first shown as a table.

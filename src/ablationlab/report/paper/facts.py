@@ -10,7 +10,9 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablationlab.conclusions import MACRO, Analysis, ComparisonPart, GainPart, Verdict
+from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
+from ablationlab.conclusions_stability import GainPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.config import ModelConfig, validated
 from ablationlab.data.sources import looks_like_path
 from ablationlab.metrics import METRICS

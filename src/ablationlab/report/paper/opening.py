@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions import HypothesisVerdict, VariantVerdict
+from ablationlab.conclusions_verdict import HypothesisVerdict, VariantVerdict
 from ablationlab.config import FrontEnd
 from ablationlab.report.numbers import count, counted, metric_name, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.conclusions import MACRO, Analysis, ComparisonPart, Verdict
+from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.records import Plan
 from ablationlab.report.material import RunMaterial
 from ablationlab.report.numbers import (
