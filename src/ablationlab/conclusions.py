@@ -21,7 +21,7 @@ from ablationlab.conclusions_parts import (
 )
 from ablationlab.conclusions_stability import StabilityPart
 from ablationlab.conclusions_sweeps import InteractionsPart, SweepPart
-from ablationlab.records import Part, Record
+from ablationlab.schema import Part, Record
 
 Label = Literal["registered", "exploratory"]
 

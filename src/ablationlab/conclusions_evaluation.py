@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ablationlab.conclusions_parts import CaveatPart, IntervalPart, SensitivityPart
-from ablationlab.records import Part, Record
+from ablationlab.schema import Part, Record
 
 
 class ItemTaskPart(Part):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.records import Part
+from ablationlab.schema import Part
 
 Seed = int | str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ablationlab.conclusions_parts import CaveatPart, Seed
-from ablationlab.records import Part
+from ablationlab.schema import Part
 
 
 class RunStabilityPart(Part):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from ablationlab.conclusions import Label
-from ablationlab.records import Part, Record
+from ablationlab.schema import Part, Record
 
 Decision = Literal["adopt", "adopt-in-regime", "trade-off", "keep-baseline", "tie", "inconclusive"]
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.errors import AblationLabError
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.study import Study, load_study, parse_study
 
 if TYPE_CHECKING:

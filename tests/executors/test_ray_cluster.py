@@ -14,8 +14,9 @@ from ablationlab.environment import current
 from ablationlab.errors import AblationLabError, PlanError
 from ablationlab.executors import local, ray_cluster
 from ablationlab.executors.job import Event, Job
+from ablationlab.folders import ResultsFolder
 from ablationlab.pipeline import seal
-from ablationlab.records import ResultsFolder, RunRecord
+from ablationlab.records import RunRecord
 from ablationlab.storage import Lock
 from ablationlab.study import load_study
 from conftest import torch_as_it_was, write_study

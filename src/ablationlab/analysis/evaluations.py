@@ -30,8 +30,9 @@ from ablationlab.evaluation_records import (
     samples_path,
     suite_path,
 )
+from ablationlab.folders import ResultsFolder
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, PlannedRun, ResultsFolder
+from ablationlab.records import Plan, PlannedRun
 from ablationlab.stats import sensitivity
 from ablationlab.storage import content_hash, sha256_file
 

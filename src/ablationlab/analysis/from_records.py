@@ -15,9 +15,10 @@ from ablationlab.conclusions import DeviationPart, LedgerPart
 from ablationlab.conclusions_parts import Seed
 from ablationlab.config import TUNED
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import record_mismatches, refuse
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.status import check_ledger
 from ablationlab.study import Study, parse_study
 

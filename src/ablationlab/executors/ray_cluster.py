@@ -40,7 +40,8 @@ from ablationlab.executors.job import (
     open_stacks,
     refuse_failures,
 )
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.storage import Lock
 
 NAME = "ray"

@@ -21,8 +21,9 @@ from ablationlab.conclusions import Analysis, ComparisonPart
 from ablationlab.conclusions_parts import Seed
 from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError
+from ablationlab.folders import ResultsFolder
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder, RunRecord
+from ablationlab.records import Plan, PlannedRun, Result, RunRecord
 from ablationlab.replication.records import Replication
 from ablationlab.storage import Lock, content_hash, read_json
 

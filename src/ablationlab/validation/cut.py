@@ -15,9 +15,10 @@ from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.conclusions_sweeps import SweepPart, SweepPointPart
 from ablationlab.config import DEFAULT_REGIME
 from ablationlab.errors import StatisticsError
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import record_mismatches, refuse
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, ResultsFolder, RunRecord
+from ablationlab.records import Plan, RunRecord
 from ablationlab.study import Study, parse_study
 from ablationlab.variants import VARIANTS
 

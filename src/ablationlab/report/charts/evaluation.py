@@ -359,7 +359,7 @@ def temperature(material: Material) -> tuple[Figure, ...]:
 
 
 def _suffix(material: Material, regime: str) -> str:
-    from ablationlab.records import slug
+    from ablationlab.folders import slug
 
     return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
 

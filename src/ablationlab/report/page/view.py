@@ -17,7 +17,7 @@ from ablationlab.report.charts.words import alike, amount, digits, metric_words,
 
 if TYPE_CHECKING:
     from ablationlab.conclusions import ComparisonPart
-    from ablationlab.records import Corpus
+    from ablationlab.corpus_records import Corpus
     from ablationlab.report.material import Material, RunMaterial
 
 TONES = {"better": "good", "worse": "bad", "different": "warn"}

@@ -14,9 +14,10 @@ from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
 from ablationlab.conclusions_stability import GainPart
 from ablationlab.conclusions_verdict import Verdict
 from ablationlab.config import ModelConfig, validated
+from ablationlab.corpus_records import Component
 from ablationlab.data.sources import looks_like_path
 from ablationlab.metrics import METRICS
-from ablationlab.records import Component, Plan
+from ablationlab.records import Plan
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import (
     THIN,
