@@ -24,16 +24,9 @@ from ablationlab.conclusions_sweeps import InteractionsPart, SweepPart
 from ablationlab.schema import Part, Record
 
 Label = Literal["registered", "exploratory"]
-
-
 Role = Literal["primary", "secondary", "guard"]
-
-
 Direction = Literal["lower", "higher"]
-
-
 Outcome = Literal["better", "worse", "different", "not-shown", "not-tested"]
-
 
 #: The name that a macro average over tasks stands under, in the place of a task's name.
 MACRO = "macro average"
