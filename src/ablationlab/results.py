@@ -207,7 +207,7 @@ class Results:
         return self.material.verdict.verdicts if self.material.verdict is not None else ()
 
     def _html(self) -> Iterator[str]:
-        from ablationlab.report.tables import content
+        from ablationlab.report.tables import comparisons, findings
 
         material = self.material
         yield f"<h3>{escape(material.name)}</h3>"
@@ -219,16 +219,16 @@ class Results:
             yield f"<p>Mind: {escape(problem)}</p>"
         for one in self._verdicts():
             where = f" ({escape(one.regime)})" if len(material.regimes) > 1 else ""
-            decision = escape(content.DECISIONS[one.decision])
+            decision = escape(findings.DECISIONS[one.decision])
             yield f"<p><b><code>{escape(one.variant)}</code>{where}: {decision}.</b> {escape(one.recommendation)}</p>"
         if material.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
             return
-        asked, others = content.split(material.analysis)
+        asked, others = comparisons.split(material.analysis)
         found = asked or others
         if found:
             title = "Registered comparisons" if found[0].label == "registered" else "Comparisons (exploratory)"
-            table = content.comparisons("comparisons", title, found, len(material.analysis.regimes))
+            table = comparisons.table("comparisons", title, found, len(material.analysis.regimes))
             heads = [column.title for column in table.columns]
             yield f"<p>{title}; difference = variant − reference.</p>"
             yield _html_table(heads, ([cell.text for cell in row] for row in table.rows))

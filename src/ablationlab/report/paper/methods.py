@@ -11,7 +11,7 @@ from ablationlab.corpus_records import Corpus
 from ablationlab.report.numbers import count, counted, metric_meaning, metric_name, setting, tens
 from ablationlab.report.paper.facts import CORRECTIONS, Facts
 from ablationlab.report.paper.typst import Typst, code, escape, listed, say, sentences
-from ablationlab.report.tables import content
+from ablationlab.report.tables import comparisons, design
 from ablationlab.report.tables.render import Cell, Column, Table
 from ablationlab.study import Study
 
@@ -265,7 +265,7 @@ def controls(facts: Facts) -> Typst:
 
 def measures(facts: Facts) -> Typst:
     """The metrics that the criteria name, in the registry's words, and the measure of stability."""
-    asked, others = content.split(facts.analysis)
+    asked, others = comparisons.split(facts.analysis)
     names = list(dict.fromkeys(one.metric for one in (asked or others)))
     said = [
         say("_{name}_: {meaning}", name=metric_name(name), meaning=facts.readable(metric_meaning(name)))
@@ -289,7 +289,7 @@ def measures(facts: Facts) -> Typst:
 def statistics(facts: Facts) -> Typst:
     """Pairing, intervals, tests, corrections, equivalence, as this study used them."""
     analysis = facts.analysis
-    asked, others = content.split(analysis)
+    asked, others = comparisons.split(analysis)
     found = asked or others
     parts = [
         Typst(
@@ -374,7 +374,7 @@ def decision(facts: Facts) -> Typst:
 
 def criteria_table(facts: Facts) -> Table | None:
     """The registered criteria, short enough for a column."""
-    table = content.criteria(facts.analysis)
+    table = design.criteria(facts.analysis)
     return (
         None
         if table is None

@@ -7,7 +7,7 @@ from ablationlab.config import FrontEnd
 from ablationlab.report.numbers import count, counted, metric_name, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
-from ablationlab.report.tables.content import DECISIONS
+from ablationlab.report.tables.findings import DECISIONS
 
 #: More results than these are counted in the abstract, not listed.
 MOST_IN_ABSTRACT = 4
