@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ablationlab.conclusions import Analysis, ComparisonPart
 from ablationlab.conclusions_verdict import Verdict
 from ablationlab.report.material import Material
-from ablationlab.report.numbers import level, metric_of, p_clause, setting, shown, with_unit
+from ablationlab.report.naming import metric_of
+from ablationlab.report.numbers import level, p_clause, setting, shown, with_unit
 from ablationlab.report.tables import comparisons, design, findings
 from ablationlab.report.tables.render import Table, markdown, to_markdown
 

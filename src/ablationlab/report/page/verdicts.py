@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.metrics import METRICS
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
+from ablationlab.report.naming import in_sentence
 
 if TYPE_CHECKING:
     from ablationlab.conclusions import ComparisonPart
@@ -110,8 +110,7 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
 
 def in_words(text: str) -> str:
     """A sentence of the verdict with metrics named as one says them."""
-    names = "|".join(map(re.escape, sorted((name for name in METRICS if "_" in name), key=len, reverse=True)))
-    text = re.sub(rf"\b(?:{names})\b", lambda found: metric_words(found[0]), text)  # at once: no word is named twice
+    text = in_sentence(text, METRICS, metric_words)
     return text.replace("holm-adjusted", "Holm-adjusted").replace("95%", "95 %")
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from ablationlab.conclusions import ComparisonPart
 from ablationlab.config import FrontEnd, ModelConfig
 from ablationlab.corpus_records import Corpus
-from ablationlab.report.numbers import count, counted, metric_meaning, metric_name, setting, tens
+from ablationlab.report.naming import metric_meaning, metric_name
+from ablationlab.report.numbers import count, counted, setting, tens
 from ablationlab.report.paper.facts import CORRECTIONS, Facts
 from ablationlab.report.paper.typst import Typst, code, escape, listed, say, sentences
 from ablationlab.report.tables import comparisons, design

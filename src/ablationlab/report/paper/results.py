@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ablationlab.conclusions import ComparisonPart
-from ablationlab.report.numbers import count, counted, metric_of, number, percent, setting
+from ablationlab.report.naming import metric_of
+from ablationlab.report.numbers import count, counted, number, percent, setting
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, outcome, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, listed, say, sentences
 from ablationlab.report.tables import comparisons, findings

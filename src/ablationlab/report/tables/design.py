@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ablationlab.conclusions import Analysis
 from ablationlab.records import Plan
 from ablationlab.report.material import RunMaterial
-from ablationlab.report.numbers import NONE, metric_name, number, scaled, setting
+from ablationlab.report.naming import metric_name
+from ablationlab.report.numbers import NONE, number, scaled, setting
 from ablationlab.report.tables.render import Cell, Column, Table
 from ablationlab.variants import VARIANTS
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
 from ablationlab.conclusions_verdict import Verdict
-from ablationlab.report.numbers import NONE, mean_sd, metric_name, number, percent, setting, unit_of
+from ablationlab.report.naming import metric_name
+from ablationlab.report.numbers import NONE, mean_sd, number, percent, setting, unit_of
 from ablationlab.report.tables.render import Cell, Column, Table, Value
 
 #: What a decision is called in a sentence and in a table.
