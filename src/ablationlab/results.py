@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ablationlab.conclusions import Analysis
 from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError, UnknownNameError
-from ablationlab.report.material import Material, RunMaterial, load_material
+from ablationlab.report.loading import load_material
+from ablationlab.report.material import Material, RunMaterial
 
 if TYPE_CHECKING:
     import pandas as pd

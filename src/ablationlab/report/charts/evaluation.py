@@ -20,7 +20,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.material import as_number
+from ablationlab.report.loading import as_number
 
 if TYPE_CHECKING:
     from ablationlab.report.material import Material, RunMaterial
