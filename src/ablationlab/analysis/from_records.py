@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ablationlab.analysis.deviations import against_file, of_plan, of_runs
-from ablationlab.analysis.evaluations import Evaluated, read_evaluations, values_of, with_evaluation
+from ablationlab.analysis.evaluated import Evaluated, read_evaluations
+from ablationlab.analysis.evaluations import values_of, with_evaluation
 from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
