@@ -25,7 +25,7 @@ from ablationlab.report import numbers
 from ablationlab.report.loading import load_material
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.facts import Facts
-from ablationlab.report.paper.methods import formula
+from ablationlab.report.paper.setup import formula
 from ablationlab.report.paper.typst import Typst, code, escape, literal, say
 from ablationlab.report.paper.write import compiled, paper_source, references
 from ablationlab.variants import VARIANTS
