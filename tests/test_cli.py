@@ -13,8 +13,9 @@ import torch
 
 from ablationlab import __version__
 from ablationlab.config import PRESETS
+from ablationlab.folders import ResultsFolder
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, Result, ResultsFolder
+from ablationlab.records import Plan, Result
 from ablationlab.study import load_study
 from ablationlab.variants import VARIANTS
 

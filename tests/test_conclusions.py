@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.conclusions import Analysis, Verdict
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError
-from ablationlab.records import SCHEMA_VERSION
+from ablationlab.schema import SCHEMA_VERSION
 from ablationlab.verdict import decide
 from verdict.maker import analysis, comparison
 

@@ -12,7 +12,8 @@ import warm
 from ablationlab.errors import ExportError, RecordError
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.export import export, load
-from ablationlab.records import Result, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Result
 
 
 @pytest.fixture(scope="module")

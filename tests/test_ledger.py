@@ -8,6 +8,7 @@ import pytest
 from ablationlab.config import ModelConfig, validated
 from ablationlab.data.corpus import load_corpus
 from ablationlab.errors import MismatchError
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import (
     environment_mismatches,
     flattened,
@@ -19,7 +20,7 @@ from ablationlab.ledger import (
 )
 from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan
-from ablationlab.records import Declared, Divergence, Plan, Result, ResultsFolder, RunRecord, Start, Timing
+from ablationlab.records import Declared, Divergence, Plan, Result, RunRecord, Start, Timing
 from ablationlab.status import check_ledger, ledger_sentence, run_statuses
 from ablationlab.study import parse_study
 from ablationlab.training.run_record import ensure_run_record

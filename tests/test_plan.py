@@ -11,8 +11,9 @@ import pytest
 from ablationlab.config import ModelConfig
 from ablationlab.data.corpus import load_corpus
 from ablationlab.errors import DataError, MismatchError, PlanError, RecordError
+from ablationlab.folders import ResultsFolder
 from ablationlab.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.study import load_study, parse_study
 from ablationlab.variants import VARIANTS, Variant
 

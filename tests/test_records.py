@@ -9,19 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablationlab.errors import RecordError
+from ablationlab.folders import ResultsFolder
 from ablationlab.metrics import METRICS
-from ablationlab.records import (
-    METRICS_HEADER,
-    SCHEMA_VERSION,
-    Checkpoint,
-    Divergence,
-    Plan,
-    Result,
-    ResultsFolder,
-    StepLine,
-    Timing,
-    read_metrics,
-)
+from ablationlab.records import METRICS_HEADER, Checkpoint, Divergence, Plan, Result, StepLine, Timing, read_metrics
+from ablationlab.schema import SCHEMA_VERSION
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig, steps_of
 from ablationlab.errors import StudyError
-from ablationlab.records import slug
+from ablationlab.folders import slug
 from ablationlab.study import Study, load_study, parse_study
 from ablationlab.variants import VARIANTS
 

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.conclusions import Analysis, ItemComparison, Verdict
-from ablationlab.records import ResultsFolder
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_evaluation import ItemComparison
+from ablationlab.conclusions_verdict import Verdict
+from ablationlab.folders import ResultsFolder
 from analysis.builder import build, outcome, study
 
 FIXTURE = Path(__file__).parent / "analysis" / "fixtures" / "lm_eval"

@@ -11,7 +11,8 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.status import run_statuses
 from ablationlab.tables import results_table
 from ablationlab.tables_analysis import verdict_view

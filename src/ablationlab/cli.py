@@ -27,7 +27,8 @@ from ablationlab.verbs_validate import register as register_validate
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
-    from ablationlab.records import Plan, ResultsFolder
+    from ablationlab.folders import ResultsFolder
+    from ablationlab.records import Plan
     from ablationlab.study import Study
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -87,8 +88,8 @@ def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
 
 
 def _open(study_file: Path, out: Path | None, overrides: list[str] | None) -> tuple[Study, ResultsFolder]:
+    from ablationlab.folders import ResultsFolder
     from ablationlab.plan import default_folder
-    from ablationlab.records import ResultsFolder
     from ablationlab.study import load_study
 
     study = load_study(study_file, overrides or ())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ablationlab.records import Part
+from ablationlab.schema import Part
 
 
 class SweepPointPart(Part):

@@ -11,8 +11,9 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field, field_validator
 
+from ablationlab.folders import ResultsFolder, RunFolder
 from ablationlab.metrics import METRICS
-from ablationlab.records import Part, Record, ResultsFolder, RunFolder
+from ablationlab.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]

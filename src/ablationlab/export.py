@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from ablationlab.config import FrontEnd, ModelConfig, validated
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.errors import ExportError, RecordError
+from ablationlab.folders import RunFolder
 from ablationlab.model import forward
-from ablationlab.records import Result, RunFolder, RunRecord
+from ablationlab.records import Result, RunRecord
 from ablationlab.storage import new_folder, write_bytes
 from ablationlab.training import checkpoints
 

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.errors import AblationLabError
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.study import Study, load_study, parse_study
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import Analysis, Verdict
+    from ablationlab.conclusions import Analysis
+    from ablationlab.conclusions_verdict import Verdict
     from ablationlab.config import DataConfig
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation.clerks import Clerks

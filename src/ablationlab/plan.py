@@ -11,12 +11,14 @@ from typing import Any, Literal, Protocol
 from pydantic import ValidationError
 
 from ablationlab.config import DEFAULT_REGIME, ModelConfig, steps_of, validated
+from ablationlab.corpus_records import Corpus
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.environment import current, drift
 from ablationlab.errors import PlanError
+from ablationlab.folders import ResultsFolder, slug
 from ablationlab.ledger import refuse, setting_mismatches
 from ablationlab.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
-from ablationlab.records import Budget, Corpus, Declared, Execution, Plan, PlannedRun, ResultsFolder, slug
+from ablationlab.records import Budget, Declared, Execution, Plan, PlannedRun
 from ablationlab.spreading import probes_refusal
 from ablationlab.storage import content_hash
 from ablationlab.study import Study

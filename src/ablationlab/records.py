@@ -1,76 +1,23 @@
-"""What is on disk: the contract between the half that trains and the half that does statistics.
+"""What is on disk of a plan and its runs: the contract between the half that trains and the half that does statistics.
 
-Every JSON file carries ``schema_version`` and ``kind``; docs/records.md describes them field by field. Values that JSON
-lacks (NaN, infinities) are written as strings. Reading validates; a damaged or foreign file raises `RecordError`.
+docs/records.md describes every file field by field; `schema` has what they share, `folders` where they lie.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
+from pydantic import field_validator
 
+from ablationlab.corpus_records import Corpus, Fed
 from ablationlab.errors import RecordError
 from ablationlab.metrics import METRICS
-from ablationlab.storage import content_hash, create, read_json, replace
-
-SCHEMA_VERSION = 1
-
-
-class Part(BaseModel):
-    """A frozen piece of a record."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
-
-
-class Record(Part):
-    """A file. ``kind`` tells files apart that were moved out of their folder."""
-
-    KIND: ClassVar[str]
-    schema_version: int = SCHEMA_VERSION
-    kind: str = ""
-
-    def model_post_init(self, context: Any) -> None:
-        """Fill or check the kind."""
-        if not self.kind:
-            object.__setattr__(self, "kind", self.KIND)
-        elif self.kind != self.KIND:
-            raise ValueError(f"kind is {self.kind!r}, not {self.KIND!r}")
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Load and validate one file."""
-        data = read_json(path)
-        found = data.get("kind") if isinstance(data, dict) else None
-        if found != cls.KIND:
-            raise RecordError(f"{path} is not a {cls.KIND} record (kind = {found!r})")
-        if data.get("schema_version") != SCHEMA_VERSION:
-            raise RecordError(
-                f"{path} has schema version {data.get('schema_version')!r}; this program reads {SCHEMA_VERSION}"
-            )
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise RecordError(f"{path}: {where}: {first['msg']}") from error
-
-    def to_bytes(self) -> bytes:
-        """The file's content."""
-        return (self.model_dump_json(indent=1) + "\n").encode()
-
-    def create(self, path: Path) -> None:
-        """Write a new file; never overwrites."""
-        create(path, self.to_bytes())
-
-    def replace(self, path: Path) -> None:
-        """Write a derived file anew."""
-        replace(path, self.to_bytes())
+from ablationlab.schema import SCHEMA_VERSION, Part, Record
+from ablationlab.storage import content_hash, read_json
 
 
 class Git(Part):
@@ -88,81 +35,6 @@ class Environment(Part):
     processor: str
     code_hash: str
     git: Git
-
-
-class Shared(Part):
-    """What a component has in common with its mixture; documents and tokens are of its training text.
-
-    ``leaked``: also held-out text, of any component. ``repeated``: also training text, of a smaller component. ``seen``:
-    share of the words of its held-out text that are in a run of 13 which training text of any component has too;
-    ``seen_without``: with the documents counted here left out of it.
-    """
-
-    leaked_exact: int
-    leaked_near: int
-    leaked_contained: int
-    repeated_exact: int
-    repeated_near: int
-    tokens: int
-    seen: float
-    seen_without: float
-
-    @property
-    def leaked(self) -> int:
-        """Documents."""
-        return self.leaked_exact + self.leaked_near + self.leaked_contained
-
-    @property
-    def repeated(self) -> int:
-        """Documents."""
-        return self.repeated_exact + self.repeated_near
-
-
-class Component(Part):
-    """One prepared corpus of a mixture, or the only one. ``weight``: the probability that a sample comes from it."""
-
-    name: str
-    source: str
-    weight: float
-    sha256: str
-    tokens_sha256: str
-    documents: int
-    train_documents: int
-    train_tokens: int
-    validation_tokens: int
-    validation_bytes: int
-    held_out: Literal["documents", "tokens"]  # cut between two documents, or inside one
-    duplicates: float | None = None  # share of its documents removed as duplicates; None: none was looked for
-    shared: Shared | None = None  # None: not looked for
-
-
-class Corpus(Part):
-    """The text that was used, and what it became."""
-
-    name: str
-    source: str
-    sha256: str
-    tokenizer: str
-    vocabulary: int
-    tokens_sha256: str
-    train_tokens: int
-    validation_tokens: int
-    validation_bytes: int
-    characters: str | None = None  # a character tokenizer's vocabulary, in the order of its ids
-    components: tuple[Component, ...] = ()  # of prepared corpora, in the order in which their tokens stand
-    overlap: Literal["remove-from-training", "keep"] | None = None  # what became of text that components share
-
-
-class Fed(Part):
-    """What a run was fed of one component: samples, the tokens they predict (no padding: all count), ends of documents
-    among those, and its share of all samples.
-    """
-
-    name: str
-    samples: int
-    tokens: int
-    ends_of_documents: int | None
-    share: float
 
 
 class Budget(Part):
@@ -452,44 +324,3 @@ def read_metrics(path: Path) -> Iterator[StepLine]:
 
 
 METRICS_HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "metrics"}) + "\n"
-
-
-class RunFolder:
-    """The paths inside ``runs/<id>/``."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.record = path / "run.json"
-        self.metrics = path / "metrics.jsonl"
-        self.probes = path / "probes.jsonl"
-        self.probe_table = path / "probes.parquet"
-        self.result = path / "result.json"
-        self.checkpoints = path / "checkpoints"
-
-    @property
-    def done(self) -> bool:
-        """Whether the run has its result, and the record that the result belongs to."""
-        return self.result.exists() and self.record.exists()
-
-
-class ResultsFolder:
-    """The paths inside ``results/<study>/``."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.plan = path / "plan.lock"
-        self.runs = path / "runs"
-        self.locks = path / "locks"
-
-    def run(self, run_id: str) -> RunFolder:
-        """The folder of one run."""
-        return RunFolder(self.runs / run_id)
-
-    def stack_lock(self, stack: int) -> Path:
-        """The lock file of one stack."""
-        return self.locks / f"stack-{stack:04d}"
-
-
-def slug(text: str) -> str:
-    """A readable, safe folder name: lower-case letters, digits and dashes."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60]

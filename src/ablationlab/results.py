@@ -8,9 +8,11 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.conclusions import Analysis, Verdict
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import RecordError, UnknownNameError
-from ablationlab.report.material import Material, RunMaterial, load_material
+from ablationlab.report.loading import load_material
+from ablationlab.report.material import Material, RunMaterial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -206,7 +208,7 @@ class Results:
         return self.material.verdict.verdicts if self.material.verdict is not None else ()
 
     def _html(self) -> Iterator[str]:
-        from ablationlab.report.tables import content
+        from ablationlab.report.tables import comparisons, findings
 
         material = self.material
         yield f"<h3>{escape(material.name)}</h3>"
@@ -218,16 +220,16 @@ class Results:
             yield f"<p>Mind: {escape(problem)}</p>"
         for one in self._verdicts():
             where = f" ({escape(one.regime)})" if len(material.regimes) > 1 else ""
-            decision = escape(content.DECISIONS[one.decision])
+            decision = escape(findings.DECISIONS[one.decision])
             yield f"<p><b><code>{escape(one.variant)}</code>{where}: {decision}.</b> {escape(one.recommendation)}</p>"
         if material.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
             return
-        asked, others = content.split(material.analysis)
+        asked, others = comparisons.split(material.analysis)
         found = asked or others
         if found:
             title = "Registered comparisons" if found[0].label == "registered" else "Comparisons (exploratory)"
-            table = content.comparisons("comparisons", title, found, len(material.analysis.regimes))
+            table = comparisons.table("comparisons", title, found, len(material.analysis.regimes))
             heads = [column.title for column in table.columns]
             yield f"<p>{title}; difference = variant − reference.</p>"
             yield _html_table(heads, ([cell.text for cell in row] for row in table.rows))

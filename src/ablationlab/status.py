@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import environment_mismatches, layout_words, record_mismatches, refuse, result_mismatches
-from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
+from ablationlab.records import Plan, Result, RunRecord, read_metrics
 from ablationlab.storage import Lock
 
 

@@ -38,10 +38,11 @@ from ablationlab.config import (
 from ablationlab.crosschecks import cross_checks
 from ablationlab.data.sources import looks_like_path
 from ablationlab.errors import Problem, StudyError
+from ablationlab.folders import slug
 from ablationlab.metrics import METRICS
 from ablationlab.probes.catalog import expanded
 from ablationlab.problems import problems_of
-from ablationlab.records import PlannedRun, slug
+from ablationlab.records import PlannedRun
 from ablationlab.stability import SPIKE_SCORE, WORSE_THAN_START
 from ablationlab.storage import content_hash
 from ablationlab.variants import VARIANTS

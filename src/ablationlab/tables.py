@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ablationlab.config import PRESETS, ModelConfig, validated
+from ablationlab.corpus_records import Corpus
 from ablationlab.data.sources import SOURCES, cached_path, is_cached
 from ablationlab.estimate import Estimate
 from ablationlab.metrics import METRICS
 from ablationlab.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.records import Corpus, Plan, PlannedRun, Result
+from ablationlab.records import Plan, PlannedRun, Result
 from ablationlab.spreading import possible
 from ablationlab.status import RunStatus
 from ablationlab.study import Study

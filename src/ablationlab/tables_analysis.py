@@ -8,15 +8,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ablationlab.conclusions import (
-    Analysis,
-    CaveatPart,
-    ComparisonPart,
-    IntervalPart,
-    ItemComparison,
-    StabilityPart,
-    Verdict,
-)
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_evaluation import ItemComparison
+from ablationlab.conclusions_parts import CaveatPart, IntervalPart
+from ablationlab.conclusions_stability import StabilityPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.tables import table
 from ablationlab.tables_sweeps import sweep_view
 from ablationlab.verdict.words import amount, hypothesis_lines, name_of, number, share

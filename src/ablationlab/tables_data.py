@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
-from ablationlab.records import Corpus
+from ablationlab.corpus_records import Corpus
 
 
 def shared_text(corpus: Corpus) -> str:

@@ -9,7 +9,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from ablationlab.evaluation_records import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 
 
 def evaluation_view(results: ResultsFolder) -> list[RenderableType]:

@@ -19,7 +19,8 @@ from typing import Any
 from ablationlab.errors import AblationLabError
 from ablationlab.executors.job import Event, Job, Others, open_stacks
 from ablationlab.executors.torchrun import check, told_as_failure, work
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.study import load_study
 
 FAILED, INTERRUPTED = 1, 130

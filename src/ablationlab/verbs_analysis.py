@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablationlab.analysis import Material
-    from ablationlab.records import ResultsFolder
+    from ablationlab.folders import ResultsFolder
 
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[

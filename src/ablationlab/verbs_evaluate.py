@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablationlab.evaluation.clerks import Clerks
-    from ablationlab.records import ResultsFolder
+    from ablationlab.folders import ResultsFolder
     from ablationlab.study import Study
 
 Several = Parameter(negative="", consume_multiple=True)
@@ -57,7 +57,7 @@ def evaluate(
     from ablationlab.config import validated
     from ablationlab.evaluation.crew import read_plan
     from ablationlab.evaluation.names import SUITE_GROUP
-    from ablationlab.records import ResultsFolder
+    from ablationlab.folders import ResultsFolder
     from ablationlab.study import Study
 
     if not results.is_dir():

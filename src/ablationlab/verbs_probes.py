@@ -24,8 +24,8 @@ def probes(
     In a study file: [probes] with an interval in steps by name (cosine = 25), or all = 25. They look after the first step,
     every multiple of the interval, and the last, and never change the bits of training.
     """
+    from ablationlab.folders import RunFolder
     from ablationlab.probes.records import read_probes
-    from ablationlab.records import RunFolder
     from ablationlab.tables_probes import probes_table, run_probes_view
 
     console = make_console()

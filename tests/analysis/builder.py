@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ablationlab.corpus_records import Corpus
+from ablationlab.folders import ResultsFolder
 from ablationlab.records import (
     METRICS_HEADER,
     Budget,
-    Corpus,
     Declared,
     Divergence,
     Environment,
@@ -20,7 +21,6 @@ from ablationlab.records import (
     Plan,
     PlannedRun,
     Result,
-    ResultsFolder,
     RunRecord,
     StepLine,
     Timing,

@@ -13,7 +13,8 @@ from statsmodels.stats.multitest import multipletests
 from ablationlab.analysis import analyze, read_results
 from ablationlab.conclusions import Analysis
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.verdict import decide
 
 from .builder import CRITERIA, ENVIRONMENT, build, calm, outcome, study, write_run

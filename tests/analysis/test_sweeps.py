@@ -11,7 +11,8 @@ from scipy import stats as scipy_stats
 from ablationlab.analysis import analyze, read_results
 from ablationlab.conclusions import Analysis
 from ablationlab.errors import MismatchError
-from ablationlab.records import ResultsFolder, RunRecord
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import RunRecord
 from ablationlab.verdict import decide
 
 from .builder import CRITERIA, build, calm, study

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablationlab.corpus_records import Component, Corpus
 from ablationlab.data.batches import (
     OrderHash,
     batch_offsets,
@@ -14,7 +15,6 @@ from ablationlab.data.batches import (
     validation_windows,
 )
 from ablationlab.data.tokens import Share
-from ablationlab.records import Component, Corpus
 
 SHAPE = {"batch": 16, "context": 8, "train_tokens": 1000}
 CORPUS = Corpus(

@@ -21,11 +21,12 @@ from ablationlab.environment import current
 from ablationlab.errors import RunFailure
 from ablationlab.evaluation.evaluate import evaluate
 from ablationlab.executors.job import refuse_failures
+from ablationlab.folders import ResultsFolder
 from ablationlab.parameters import parameters, weight_digest
 from ablationlab.plan import make_plan, seal_plan
 from ablationlab.probes.catalog import PROBES
 from ablationlab.probes.records import read_probes
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.storage import Lock
 from ablationlab.study import Study, load_study
 from ablationlab.training.loop import StackTrainer

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablationlab.errors import RecordError
+from ablationlab.folders import RunFolder
 from ablationlab.probes.records import (
     HEADER,
     Point,
@@ -25,7 +26,6 @@ from ablationlab.probes.records import (
     to_parquet,
     written_line,
 )
-from ablationlab.records import RunFolder
 
 LINES = [
     ProbeLine(step=1, probe="cosine", rows=(Row("mean", "tokens", None, 0.1), Row("mean", "input", None, -0.25))),

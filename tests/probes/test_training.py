@@ -8,10 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from ablationlab.folders import ResultsFolder, RunFolder
 from ablationlab.probes.catalog import PROBES
 from ablationlab.probes.measure import MEASUREMENTS
 from ablationlab.probes.records import failures, read_probes, to_parquet
-from ablationlab.records import Result, ResultsFolder, RunFolder, read_metrics
+from ablationlab.records import Result, read_metrics
 from ablationlab.training.stack import Stack
 from conftest import run_here, write_study
 

@@ -12,8 +12,8 @@ from ablationlab.config import validated
 from ablationlab.errors import RecordError
 from ablationlab.pipeline import conclude
 from ablationlab.replication import PublishedTable, Replication, replicate
+from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report
-from ablationlab.report.material import load_material
 from ablationlab.report.page import write_page
 from ablationlab.report.paper.write import compiled, paper_source, references
 from ablationlab.report.tables import write_tables

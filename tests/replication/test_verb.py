@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from ablationlab.records import Result, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Result
 from ablationlab.replication import Replication
 from conftest import to_toml
 from test_cli import flat, refused

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablationlab.records import Plan, PlannedRun
+from ablationlab.report.loading import load_material
 from ablationlab.report.make import with_analysis
-from ablationlab.report.material import Material, load_material
+from ablationlab.report.material import Material
 from analysis.builder import build, outcome, study
 
 VARIANTS = ["none", "layernorm", "rmsnorm"]

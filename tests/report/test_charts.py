@@ -14,7 +14,8 @@ from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
 from ablationlab.report.charts.words import alike, amount, digits, p_words, share, signed
 from ablationlab.report.figures import Figures, draw_figures, save_figures
-from ablationlab.report.material import Material, load_material
+from ablationlab.report.loading import load_material
+from ablationlab.report.material import Material
 from ablationlab.stats import detectable_effect
 from analysis.builder import build, study
 from report.maker import full, made

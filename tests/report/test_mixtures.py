@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from ablationlab.corpus_records import Component, Shared
 from ablationlab.pipeline import conclude
-from ablationlab.records import Component, Shared
-from ablationlab.report.material import Material, load_material
-from ablationlab.report.page.view import strip
+from ablationlab.report.loading import load_material
+from ablationlab.report.material import Material
+from ablationlab.report.page.design import strip
 from ablationlab.report.paper.write import paper_source
 from analysis.builder import build
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from ablationlab.errors import RecordError, StorageError
+from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report, with_analysis
-from ablationlab.report.material import load_material
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
 from ablationlab.report.page.embed import by_column, json_for_script, policy

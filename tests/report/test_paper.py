@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 from ablationlab.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.report import numbers
-from ablationlab.report.material import load_material
+from ablationlab.report.loading import load_material
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.facts import Facts
-from ablationlab.report.paper.methods import formula
+from ablationlab.report.paper.setup import formula
 from ablationlab.report.paper.typst import Typst, code, escape, literal, say
 from ablationlab.report.paper.write import compiled, paper_source, references
 from ablationlab.variants import VARIANTS
@@ -474,7 +474,7 @@ def test_the_models_of_the_plan_are_those_described(tmp_path):
 
 def test_the_paper_needs_no_torch(finished, tmp_path):
     script = (
-        "import sys, pathlib; from ablationlab.report.material import load_material; "
+        "import sys, pathlib; from ablationlab.report.loading import load_material; "
         "from ablationlab.report.paper import write_paper; from ablationlab.report.tables import write_tables; "
         "m = load_material(pathlib.Path(sys.argv[1])); o = pathlib.Path(sys.argv[2]); write_tables(m, o); write_paper(m, o); "
         "sys.exit('torch' in sys.modules)"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ablationlab.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.report import numbers
-from ablationlab.report.material import load_material
+from ablationlab.report.loading import load_material
 from ablationlab.report.tables import Cell, Column, Table, write_tables
 from ablationlab.report.tables.render import latex, markdown, to_csv, to_latex, to_markdown
 from analysis.builder import build, study

@@ -16,7 +16,8 @@ import safetensors.torch
 import torch
 
 from ablationlab.config import ExecutionConfig, ModelConfig, TrainingConfig
-from ablationlab.records import Checkpoint, Execution, RunFolder
+from ablationlab.folders import RunFolder
+from ablationlab.records import Checkpoint, Execution
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
 from ablationlab.training.device import prepare

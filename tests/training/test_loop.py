@@ -10,7 +10,8 @@ import pytest
 
 import warm
 from ablationlab.data.batches import planned_order
-from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan, Result, RunRecord, read_metrics
 from ablationlab.status import check_ledger, run_statuses
 
 STUDY = """

@@ -16,7 +16,8 @@ import pytest
 from crash_matrix import fingerprint
 
 import warm
-from ablationlab.records import Result, ResultsFolder, RunFolder
+from ablationlab.folders import ResultsFolder, RunFolder
+from ablationlab.records import Result
 from ablationlab.training import checkpoints
 from conftest import run_here
 

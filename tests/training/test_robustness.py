@@ -20,7 +20,8 @@ from ablationlab.config import DataConfig
 from ablationlab.data.corpus import load_corpus
 from ablationlab.environment import current
 from ablationlab.errors import PlanError
-from ablationlab.records import Plan, Result, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan, Result
 from ablationlab.training.loop import StackTrainer
 from conftest import run_cli
 

@@ -10,8 +10,9 @@ import pytest
 from ablationlab.conclusions import Analysis
 from ablationlab.data.corpus import load_corpus
 from ablationlab.environment import current
+from ablationlab.folders import ResultsFolder
 from ablationlab.plan import make_plan, seal_plan
-from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
+from ablationlab.records import Plan, Result, RunRecord, read_metrics
 from ablationlab.stability_course import EarlyWarning
 from ablationlab.study import parse_study
 from ablationlab.training.loop import Progress, StackTrainer

@@ -23,7 +23,8 @@ from ablationlab.errors import PlanError, RecordError
 from ablationlab.executors.torchrun import check
 from ablationlab.executors.torchrun import killed as killed_ranks
 from ablationlab.export import load
-from ablationlab.records import Plan, Result, ResultsFolder, RunRecord, read_metrics
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan, Result, RunRecord, read_metrics
 from ablationlab.status import check_ledger
 from ablationlab.study import parse_study
 from ablationlab.training.loop import StackTrainer

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ablationlab.analysis.material import Arm, Ask, Material
-from ablationlab.conclusions import RunStabilityPart
+from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.metrics import METRICS
 from ablationlab.stability import _medians
 from ablationlab.stats import paired_t_power

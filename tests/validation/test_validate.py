@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ablationlab.errors import MismatchError, StatisticsError
-from ablationlab.records import ResultsFolder, RunRecord
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import RunRecord
 from ablationlab.validation import Validation, validate
 from ablationlab.validation.figure import power_figure
 from ablationlab.validation.tables import markdown, shown

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablationlab.conclusions import (
-    Analysis,
-    ArmStabilityPart,
-    ComparisonPart,
-    EquivalencePart,
-    GainPart,
-    IntervalPart,
-    MissingPart,
-    SensitivityPart,
-    StabilityPart,
-)
+from ablationlab.conclusions import Analysis, ComparisonPart, MissingPart
+from ablationlab.conclusions_parts import EquivalencePart, IntervalPart, SensitivityPart
+from ablationlab.conclusions_stability import ArmStabilityPart, GainPart, StabilityPart
 from ablationlab.stability import stability_gain
 
 VARIANT, BASELINE = "layernorm", "none"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.conclusions import MissingPart, PairPart, Verdict
+from ablationlab.conclusions import MissingPart, PairPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.verdict import decide, judge
 
 from .maker import VARIANT, analysis, comparison, stability

@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.analysis.material import Material
-from ablationlab.conclusions import (
-    ArmStabilityPart,
-    CaveatPart,
-    GainPart,
-    RunStabilityPart,
-    StabilityPart,
-)
+from ablationlab.conclusions_parts import CaveatPart
+from ablationlab.conclusions_stability import ArmStabilityPart, GainPart, RunStabilityPart, StabilityPart
 from ablationlab.stability import Gain, stability_gain
 from ablationlab.stats import item_pairs, mcnemar_tests
 

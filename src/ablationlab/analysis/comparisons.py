@@ -8,16 +8,12 @@ from typing import Any, Final, Literal
 
 from ablationlab.analysis.material import Material
 from ablationlab.analysis.questions import Question
-from ablationlab.conclusions import (
+from ablationlab.conclusions import ComparisonPart, FamilyPart, MissingPart, Outcome, PairPart
+from ablationlab.conclusions_parts import (
     CaveatPart,
-    ComparisonPart,
     EffectPart,
     EquivalencePart,
-    FamilyPart,
     IntervalPart,
-    MissingPart,
-    Outcome,
-    PairPart,
     PValuePart,
     RatioPart,
     Seed,

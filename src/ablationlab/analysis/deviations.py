@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ablationlab.conclusions import DeviationPart
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import flattened
-from ablationlab.records import Plan, Result, ResultsFolder, RunRecord
+from ablationlab.records import Plan, Result, RunRecord
 from ablationlab.study import Study
 
 #: What the registration consists of; anything else in a study file is how the runs are made.

@@ -15,7 +15,9 @@ from typing import Any, Literal
 
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.material import Arm, Ask, Material, with_macro
-from ablationlab.conclusions import DeviationPart, RunStabilityPart, Seed
+from ablationlab.conclusions import DeviationPart
+from ablationlab.conclusions_parts import Seed
+from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.config import DEFAULT_REGIME
 from ablationlab.errors import StatisticsError, TableError, nearest
 from ablationlab.metrics import METRICS, Metric

@@ -6,17 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ablationlab.analysis.deviations import against_file, of_plan, of_runs
-from ablationlab.analysis.evaluations import Evaluated, read_evaluations, values_of, with_evaluation
+from ablationlab.analysis.evaluated import Evaluated, read_evaluations
+from ablationlab.analysis.evaluations import values_of, with_evaluation
 from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
-from ablationlab.conclusions import NOT_SCORED, DeviationPart, LedgerPart, Seed
+from ablationlab.conclusions import NOT_SCORED, DeviationPart, LedgerPart
+from ablationlab.conclusions_parts import Seed
 from ablationlab.config import TUNED
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import record_mismatches, refuse
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.status import check_ledger
 from ablationlab.study import Study, parse_study
 

@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.material import Arm, Crossing, Material
-from ablationlab.conclusions import Seed
+from ablationlab.conclusions_parts import Seed
 from ablationlab.conclusions_sweeps import (
     FactorCellPart,
     FactorPart,

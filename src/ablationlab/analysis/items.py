@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
-from ablationlab.conclusions import CaveatPart, IntervalPart, ItemComparison, ItemTaskPart
+from ablationlab.conclusions_evaluation import ItemComparison, ItemTaskPart
+from ablationlab.conclusions_parts import CaveatPart, IntervalPart
 from ablationlab.seeding import stream
 from ablationlab.stats import (
     Crossed,

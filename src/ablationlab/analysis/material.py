@@ -7,15 +7,10 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from ablationlab.conclusions import (
-    MACRO,
-    DeviationPart,
-    EvaluationPart,
-    LedgerPart,
-    RunStabilityPart,
-    Seed,
-    SensitivityPart,
-)
+from ablationlab.conclusions import MACRO, DeviationPart, LedgerPart
+from ablationlab.conclusions_evaluation import EvaluationPart
+from ablationlab.conclusions_parts import Seed, SensitivityPart
+from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.conclusions_sweeps import SweepPart
 from ablationlab.config import SWEEP
 from ablationlab.metrics import Metric

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.conclusions import RunStabilityPart
-from ablationlab.records import PlannedRun, Result, ResultsFolder, RunRecord, read_metrics
+from ablationlab.conclusions_stability import RunStabilityPart
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import PlannedRun, Result, RunRecord, read_metrics
 from ablationlab.stability import Spike, ended_worse, spike_score
 from ablationlab.stability_course import Course, course
 from ablationlab.study import Stability, Study

@@ -12,7 +12,8 @@ from typing import Final
 
 from ablationlab.analysis.material import Arm
 from ablationlab.analysis.runs import DoneRun, stability_of, value_of
-from ablationlab.conclusions import RunStabilityPart, Seed
+from ablationlab.conclusions_parts import Seed
+from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.conclusions_sweeps import (
     BestRatePart,
     SensitivityPointPart,

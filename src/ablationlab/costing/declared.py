@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablationlab.config import DataConfig, steps_of
+from ablationlab.corpus_records import Corpus
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS
-from ablationlab.records import Corpus
 from ablationlab.study import Study
 
 #: Vocabularies that do not depend on the text.

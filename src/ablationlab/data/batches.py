@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.corpus_records import Corpus
 from ablationlab.data.tokens import Share
-from ablationlab.records import Corpus
 from ablationlab.seeding import stream
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.config import DataConfig
+from ablationlab.corpus_records import Component
 from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Settings
 from ablationlab.data.prepare import SHARD_TOKENS, prepare
@@ -18,7 +19,6 @@ from ablationlab.data.sources import SOURCES, looks_like_path
 from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.data.tokens import Span, Tokens
 from ablationlab.errors import DataError
-from ablationlab.records import Component
 
 #: The held-out part is read over and over, so it is kept in memory, and may not be longer than this.
 LONGEST_VALIDATION = 2**26

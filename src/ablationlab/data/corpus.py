@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.config import MIXTURE, DataConfig
+from ablationlab.corpus_records import Component, Corpus
 from ablationlab.data.components import Part, part_of, validation_bytes
 from ablationlab.data.overlap import Side, overlap_of
 from ablationlab.data.prepared import is_prepared
@@ -22,7 +23,6 @@ from ablationlab.data.sources import SOURCES, fetch, looks_like_path
 from ablationlab.data.tokenizers import END_OF_DOCUMENT, TOKENIZERS, Tokenizer
 from ablationlab.data.tokens import Share, Span, Tokens, sample
 from ablationlab.errors import DataError
-from ablationlab.records import Component, Corpus
 from ablationlab.storage import content_hash
 
 #: Tokens of each part that are shown as text, at most, of a corpus that is not held in memory.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ablationlab.corpus_records import Fed
 from ablationlab.data.batches import batch_offsets, shares_of
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.records import Fed
 
 
 def fed(corpus: TokenizedCorpus, seed: int, *, steps: int, batch: int, context: int) -> tuple[Fed, ...]:

@@ -27,6 +27,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.corpus_records import Shared
 from ablationlab.data.duplicates import PERMUTATIONS, WORDS, Index, digest, minima
 from ablationlab.data.manifest import Manifest
 from ablationlab.data.pool import Pool
@@ -35,7 +36,7 @@ from ablationlab.data.runs import Hashes, runs_of, word_hashes, words_of
 from ablationlab.data.sources import cache_folder
 from ablationlab.data.tokens import Span
 from ablationlab.errors import RecordError, StorageError
-from ablationlab.records import Record, Shared
+from ablationlab.schema import Record
 from ablationlab.storage import content_hash
 
 #: The estimated Jaccard similarity from which on two documents are nearly the same.

@@ -27,7 +27,7 @@ from ablationlab.data.pool import Pool
 from ablationlab.data.shards import ShardWriter
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.errors import DataError
-from ablationlab.records import Part, Record
+from ablationlab.schema import Part, Record
 from ablationlab.storage import Lock, replace, sha256_file, storage_errors, sweep
 
 #: Tokens of a shard, about: it ends with the document that fills it.

@@ -20,8 +20,9 @@ from ablationlab.evaluation.members import Member, load_final, load_half
 from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.unit import evaluate_unit
 from ablationlab.evaluation.workshop import Workshop
+from ablationlab.folders import ResultsFolder
 from ablationlab.plan import stackable
-from ablationlab.records import Execution, Plan, PlannedRun, Result, ResultsFolder
+from ablationlab.records import Execution, Plan, PlannedRun, Result
 from ablationlab.study import Study
 from ablationlab.training.device import choose_device, prepare
 

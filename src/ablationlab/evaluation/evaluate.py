@@ -19,8 +19,9 @@ from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.throughput import measure
 from ablationlab.evaluation.workshop import OpenRun, Workshop, save_record, task_root
 from ablationlab.evaluation_records import Evaluation, Suite, SuiteTask, ThroughputPart, evaluation_path, suite_path
+from ablationlab.folders import ResultsFolder
 from ablationlab.plan import usable_cores
-from ablationlab.records import Plan, PlannedRun, Result, ResultsFolder
+from ablationlab.records import Plan, PlannedRun, Result
 from ablationlab.storage import Lock
 from ablationlab.study import Study
 from ablationlab.training.device import choose_device

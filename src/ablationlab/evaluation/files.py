@@ -21,7 +21,7 @@ from ablationlab.evaluation_records import (
     evaluation_path,
     samples_path,
 )
-from ablationlab.records import RunFolder
+from ablationlab.folders import RunFolder
 from ablationlab.storage import replace, sha256_file
 
 _TYPES = {

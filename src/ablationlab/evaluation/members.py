@@ -11,9 +11,10 @@ from torch import Tensor
 from ablationlab.config import FrontEnd, ModelConfig, validated
 from ablationlab.errors import RecordError
 from ablationlab.evaluation_records import Weights
+from ablationlab.folders import RunFolder
 from ablationlab.model import Parameters
 from ablationlab.parameters import Parameter, parameters
-from ablationlab.records import Checkpoint, PlannedRun, Result, RunFolder
+from ablationlab.records import Checkpoint, PlannedRun, Result
 from ablationlab.training import checkpoints, control
 
 

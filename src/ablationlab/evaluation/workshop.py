@@ -19,7 +19,7 @@ from ablationlab.evaluation.posed import Marker, Posed
 from ablationlab.evaluation.summary import metrics_of
 from ablationlab.evaluation.text import ScoringTokens, token_classes
 from ablationlab.evaluation_records import Evaluation, HowPart
-from ablationlab.records import ResultsFolder
+from ablationlab.folders import ResultsFolder
 
 
 @dataclass

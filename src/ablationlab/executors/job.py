@@ -19,7 +19,8 @@ from typing import Any
 
 from ablationlab.config import DataConfig
 from ablationlab.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.storage import Lock
 
 # Between two looks at stacks that another command holds.

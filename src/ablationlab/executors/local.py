@@ -29,7 +29,7 @@ from ablationlab.executors.job import (
     open_stacks,
     refuse_failures,
 )
-from ablationlab.records import ResultsFolder
+from ablationlab.folders import ResultsFolder
 
 NAME = "local"
 POLL_SECONDS = 0.2

@@ -1,32 +1,21 @@
 """Runs on a Ray cluster: every stack is a task with its own cores or GPU, retried from its checkpoint when its worker dies.
 
-Between processes travel the name of a function of this module and plain data: texts (JSON) and numbers. What is trained a
-worker reads from plan.lock on the shared folder, and its code, libraries, processor and device must be those of the plan:
-every node is asked before the first task, and every task asks itself again.
+Between processes travel the name of a function (of `ray_nodes` or `ray_worker`) and plain data: texts (JSON) and numbers.
+What is trained a worker reads from plan.lock on the shared folder, and its code, libraries, processor and device must be
+those of the plan: every node is asked before the first task, and every task asks itself again.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import re
-import socket
-import subprocess
-import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import asdict, replace
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from ablationlab.config import DataConfig, validated
-from ablationlab.errors import AblationLabError, PlanError
 from ablationlab.executors.job import (
     DEBUG_VARIABLE,
     Event,
@@ -34,16 +23,16 @@ from ablationlab.executors.job import (
     Job,
     Listener,
     announcing,
-    attempt,
     check_layout,
-    corpus_of,
     open_stacks,
     refuse_failures,
 )
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.executors.ray_connection import cluster, first_line
+from ablationlab.executors.ray_nodes import check_resources, inspect, needs_of
+from ablationlab.executors.ray_worker import Desk, train_stack
+from ablationlab.folders import ResultsFolder
 from ablationlab.storage import Lock
 
-NAME = "ray"
 POLL_SECONDS = 0.2
 # How often a worker hands over its progress and asks whether to stop.
 REPORT_SECONDS = 0.5
@@ -51,17 +40,8 @@ REPORT_SECONDS = 0.5
 BUSY_SECONDS = 5.0
 # Deaths of a stack's worker in a row without a later checkpoint between them.
 MOST_DEATHS = 4
-CONNECT_SECONDS, JOIN_SECONDS, INSPECT_SECONDS = 5.0, 60.0, 120.0
 # After that long without a free worker, the user is told what is waited for.
 PATIENCE_SECONDS = 15.0
-OBJECT_STORE_BYTES = 80_000_000  # nothing large goes through it; Ray's least
-# Before ray is imported: nothing is sent to anyone, and its own words stay out of the terminal.
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
-    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-}
 
 
 def execute(job: Job, address: str | None, workers: int | None, listen: Listener) -> bool:
@@ -71,291 +51,10 @@ def execute(job: Job, address: str | None, workers: int | None, listen: Listener
     """
     job = replace(job, folder=job.folder.resolve())
     check_layout(job)
-    with _cluster(job, address, workers) as ray, Interrupts() as interrupts:
-        _check_resources(ray, job.plan)
-        _inspect(ray, job)
+    with cluster(job, address, workers) as ray, Interrupts() as interrupts:
+        check_resources(ray, job.plan)
+        inspect(ray, job)
         return _Round(ray, job, workers, listen, announcing(interrupts, listen)).run()
-
-
-def _import() -> Any:
-    if find_spec("ray") is None:
-        raise AblationLabError("--executor ray needs Ray, which is not installed: pip install 'ablationlab[ray]'")
-    for name, value in QUIET.items():
-        os.environ.setdefault(name, value)
-    import ray
-
-    return ray
-
-
-@contextmanager
-def _cluster(job: Job, address: str | None, workers: int | None) -> Iterator[Any]:
-    """Ray, connected; a connection that was there before (a notebook's) is used and left as it is."""
-    ray = _import()
-    if ray.is_initialized():
-        yield ray
-        return
-    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
-    if address is None:
-        from ablationlab.plan import usable_cores
-
-        threads = job.plan.execution.threads
-        cores = threads * workers if workers is not None else max(threads, usable_cores())
-        how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
-        # An address in the environment is for those who ask for it with --address auto.
-        how["address"] = "local"
-    else:
-        how["address"] = _reachable(address)
-    try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            ray.init(**how)
-    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-        where = "a cluster on this machine" if address is None else f"the cluster at --address {address}"
-        raise AblationLabError(f"{where} cannot be used: {_first_line(error)}") from error
-    try:
-        yield ray
-    finally:
-        ray.shutdown()
-
-
-def _reachable(address: str) -> str:
-    """The address, if a Ray cluster answers there within a bounded time.
-
-    ray.init waits for ever, deaf to signals, where something else answers or nothing does; so it is tried first in a
-    process that can be killed.
-    """
-    if address == "auto":
-        return _joinable(address)
-    parts = re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(\d{1,5})", address)
-    if parts is None or not 0 < int(parts[2]) < 65536:
-        raise AblationLabError(
-            f"--address {address!r}: expected auto or host:port of a cluster's head node, as `ray start --head` prints it "
-            "(ray:// addresses are for Ray's own client, which cannot stream progress here)"
-        )
-    try:
-        socket.create_connection((parts[1].strip("[]"), int(parts[2])), timeout=CONNECT_SECONDS).close()
-    except OSError as error:
-        raise AblationLabError(
-            f"--address {address}: nothing answers there ({error.strerror or error}); is the head node up, and its port open?"
-        ) from error
-    return _joinable(address)
-
-
-def _joinable(address: str) -> str:
-    script = (
-        "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='error'); ray.shutdown()"
-    )
-    try:
-        subprocess.run(
-            [sys.executable, "-c", script, address], check=True, timeout=JOIN_SECONDS, capture_output=True, text=True
-        )
-    except subprocess.TimeoutExpired as error:
-        raise AblationLabError(
-            f"--address {address}: something answers there, but no Ray cluster within {JOIN_SECONDS:.0f} s"
-        ) from error
-    except subprocess.CalledProcessError as error:
-        lines = [line for line in error.stderr.splitlines() if line.strip()] or ["no reason given"]
-        if address == "auto" and "ConnectionError" in error.stderr:
-            raise AblationLabError(
-                "--address auto: no Ray cluster runs on this machine; start one with `ray start --head` (docs/scale.md), "
-                "give its address as host:port, or leave --address out for a cluster that lasts as long as this command"
-            ) from error
-        told = next((line for line in lines if "Version mismatch" in line), lines[-1])
-        raise AblationLabError(f"--address {address}: the cluster cannot be joined: {told.strip()}") from error
-    return address
-
-
-# Before the first task -----------------------------------------------------------------------------------------------
-
-
-def _needs(plan: Plan) -> dict[str, float]:
-    """Resources of one stack, in Ray's words."""
-    how = plan.execution
-    return {"CPU": float(how.threads)} if how.device == "cpu" else {"CPU": 1.0, "GPU": 1.0}
-
-
-def _able(ray: Any, plan: Plan) -> list[Any]:
-    """The living nodes that are large enough for a stack."""
-    needs = _needs(plan).items()
-    return [n for n in ray.nodes() if n["Alive"] and all(n["Resources"].get(key, 0.0) >= value for key, value in needs)]
-
-
-def _check_resources(ray: Any, plan: Plan) -> None:
-    """Refuse what would wait for ever: a task that no node is large enough for."""
-    if _able(ray, plan):
-        return
-    wanted = " and ".join(f"{value:g} {key}" for key, value in _needs(plan).items())
-    has = [
-        f"{node['NodeManagerHostname']}: {node['Resources'].get('CPU', 0):g} CPU, {node['Resources'].get('GPU', 0):g} GPU"
-        for node in ray.nodes()
-        if node["Alive"]
-    ]
-    raise PlanError(
-        f"a stack of this plan needs {wanted} on one node, and no node of the cluster has that:\n"
-        + "\n".join(f"  - {line}" for line in has)
-        + "\nAdd a node that has, or plan anew with --out and other settings (execution.threads, --device)"
-    )
-
-
-def _inspect(ray: Any, job: Job) -> None:
-    """Ask every node that could train whether it is what the plan was sealed for; refuse the cluster if one is not."""
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    results = ResultsFolder(job.folder)
-    check = Lock(results.locks / "cluster-check")
-    check.acquire()  # if another command holds it just now, it is held all the same
-    share = {"num_gpus": 0.001} if job.plan.execution.device == "cuda" else {}
-    try:
-        asked = {}
-        for node in _able(ray, job.plan):
-            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-            task = ray.remote(inspect_node).options(num_cpus=0, max_retries=0, scheduling_strategy=there, **share)
-            asked[task.remote(str(job.folder), job.plan.execution.device)] = node
-        _, late = ray.wait(list(asked), num_returns=len(asked), timeout=INSPECT_SECONDS)
-        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
-        wrong = []
-        for one, node in asked.items():
-            if node["NodeID"] in alive:  # one that died meanwhile can do no harm
-                silent = [f"gave no answer within {INSPECT_SECONDS:.0f} s (is its GPU taken by another job?)"]
-                found = silent if one in late else _found_wrong(ray, one, job)
-                wrong += [f"{node['NodeManagerHostname']}: {line}" for line in found]
-    finally:
-        check.release()
-    if wrong:
-        raise PlanError(
-            "the workers of this cluster are not what the plan was sealed for:\n"
-            + "\n".join(f"  - {line}" for line in dict.fromkeys(wrong))
-            + "\nRuns made by different versions or devices are no fair comparison. Give every node the same "
-            "ablationlab, libraries and hardware, and the same folder under the same path (docs/scale.md)"
-        )
-
-
-def _found_wrong(ray: Any, answer: Any, job: Job) -> list[str]:
-    try:
-        said = json.loads(ray.get(answer))
-    except ray.exceptions.RayError as error:
-        cause = _first_line(error)
-        return [f"cannot run this version of ablationlab; is it installed there? ({cause})"]
-    return mismatches(said, job.plan, accept_drift=job.accept_drift)
-
-
-def inspect_node(folder: str, device: str) -> str:
-    """Run by Ray on a node: what it is, as JSON."""
-    from ablationlab.environment import current
-    from ablationlab.training.device import choose_device
-
-    results = ResultsFolder(Path(folder))
-    said: dict[str, Any] = {"environment": current().model_dump(mode="json"), "device": None, "plan": None}
-    try:
-        said["device"] = choose_device("cuda" if device == "cuda" else "cpu")[1]
-    except PlanError as error:
-        said["device"] = str(error)
-    if results.plan.exists():
-        said["plan"] = Plan.read(results.plan).plan_hash
-        said["locked"] = Lock(results.locks / "cluster-check").held_elsewhere()
-    return json.dumps(said)
-
-
-def mismatches(said: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[str]:
-    """What of a node's answer does not fit the plan, in words."""
-    from ablationlab.environment import drift
-    from ablationlab.records import Environment
-
-    if said["plan"] is None:
-        return ["does not see the results folder; it must be shared and have the same path on every node"]
-    found = [] if accept_drift else list(drift(plan.environment, validated(Environment, said["environment"])))
-    if said["plan"] != plan.plan_hash:
-        found.append("sees another plan in the results folder")
-    elif not said["locked"]:
-        found.append(
-            "does not see locks that this machine holds in the results folder; two workers could train one run. Mount it "
-            "with locks that reach all nodes (NFS version 4, Lustre with -o flock)"
-        )
-    if said["device"] != plan.execution.device_name:
-        found.append(f"device {plan.execution.device_name} -> {said['device']}")
-    return found
-
-
-# In a worker ---------------------------------------------------------------------------------------------------------
-
-
-class Desk:
-    """The actor between workers and the command: progress goes one way, the wish to stop the other."""
-
-    def __init__(self) -> None:
-        self._letters: list[str] = []
-        self._stop = False
-
-    def hear(self, letters: list[str]) -> bool:
-        """Take what a worker has to tell; whether it should stop."""
-        self._letters += letters
-        return self._stop
-
-    def read(self, stop: bool) -> list[str]:
-        """What was told since the last time; from now on, workers are told to stop or not."""
-        self._stop = stop
-        found, self._letters = self._letters, []
-        return found
-
-
-def train_stack(job: str, stack: int, desk: Any) -> str:
-    """Run by Ray on some node: train one stack, and say how it ended, as JSON."""
-    import ray
-
-    given = json.loads(job)
-    if given["debug"]:
-        os.environ[DEBUG_VARIABLE] = "1"
-    asked: list[Any] = [0.0, False]
-    letters = [json.dumps({"stack": stack, "begun": True})]
-
-    def should_stop() -> bool:
-        now = time.monotonic()
-        if now - asked[0] >= given["every"]:
-            try:
-                asked[:] = [now, ray.get(desk.hear.remote(letters))]
-            except ray.exceptions.RayError:
-                raise EOFError from None  # the command is gone; what was checkpointed is on disk
-            letters.clear()
-        return bool(asked[1])
-
-    def send(event: Event) -> None:
-        letters[:] = [one for one in letters if '"note": ""' not in one]  # only the newest numbers are worth the way
-        letters.append(json.dumps({"stack": stack, **asdict(event.payload)}))
-
-    if should_stop():
-        return json.dumps({"kind": "stopped"})
-    ended = _attempt_here(given, stack, send, should_stop)
-    try:
-        ray.get(desk.hear.remote(letters))
-    except ray.exceptions.RayError:
-        raise EOFError from None
-    return json.dumps({"kind": ended.kind, "payload": ended.payload, "fatal": ended.fatal})
-
-
-def _attempt_here(given: dict[str, Any], stack: int, send: Listener, should_stop: Callable[[], bool]) -> Event:
-    from ablationlab.environment import current, drift
-
-    try:
-        results = ResultsFolder(Path(given["folder"]))
-        plan = Plan.read(results.plan)
-        changed = drift(plan.environment, current())
-        if plan.plan_hash != given["plan"]:
-            return Event("failed", stack, "its worker sees another plan in the results folder", fatal=True)
-        if changed and not given["accept_drift"]:
-            return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
-        job = Job(plan, results.path, validated(DataConfig, given["data"]), changed, given["accept_drift"])
-        corpus = _corpus(json.dumps(given["data"]))
-    except AblationLabError as error:
-        return Event("failed", stack, str(error))
-    return attempt(job, stack, corpus, NAME, send, should_stop)
-
-
-@cache
-def _corpus(data: str) -> Any:
-    """Read once by a worker, whatever it trains."""
-    return corpus_of(SimpleNamespace(data=validated(DataConfig, json.loads(data))))  # type: ignore[arg-type]
-
-
-# In the command ------------------------------------------------------------------------------------------------------
 
 
 class _Round:
@@ -377,7 +76,7 @@ class _Round:
 
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
         self.desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote()
-        needs = _needs(job.plan)
+        needs = needs_of(job.plan)
         self.task = ray.remote(train_stack).options(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)
         self.letter = json.dumps(
             {
@@ -413,7 +112,7 @@ class _Round:
             if not told and time.monotonic() - quiet_since > PATIENCE_SECONDS and self._nothing_free():
                 told = True
                 self.listen(
-                    Event("resources", -1, " and ".join(f"{v:g} {k}" for k, v in _needs(self.job.plan).items()))
+                    Event("resources", -1, " and ".join(f"{v:g} {k}" for k, v in needs_of(self.job.plan).items()))
                 )
         if self.stopping() and not self.failures:
             return False
@@ -430,7 +129,7 @@ class _Round:
 
     def _nothing_free(self) -> bool:
         free = self.ray.available_resources()
-        return any(free.get(key, 0.0) < value for key, value in _needs(self.job.plan).items())
+        return any(free.get(key, 0.0) < value for key, value in needs_of(self.job.plan).items())
 
     def _hear(self, stop: bool) -> bool:
         letters = self.ray.get(self.desk.read.remote(stop))
@@ -466,7 +165,7 @@ class _Round:
     def _died(self, stack: int, error: Exception) -> None:
         """A worker or its node is gone: again, from the checkpoint, unless that only repeats itself."""
         if isinstance(error, self.ray.exceptions.RayTaskError):  # it raised: a bug, or a worker of another version
-            self._fail(stack, f"its worker failed: {_first_line(error)}")
+            self._fail(stack, f"its worker failed: {first_line(error)}")
             return
         self.deaths[stack] = self.deaths.get(stack, 0) + 1
         what = _death(self.ray, error)
@@ -489,10 +188,3 @@ def _death(ray: Any, error: Exception) -> str:
     if isinstance(error, ray.exceptions.NodeDiedError):
         return "its node died"
     return "its worker died"
-
-
-def _first_line(error: Exception) -> str:
-    """The line of Ray's story that says what happened: the last one of an error in a worker, else the first."""
-    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
-    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
-    return lines[-1] if "Traceback" in text or lines[0].startswith("ray::") else lines[0]

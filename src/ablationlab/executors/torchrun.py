@@ -39,7 +39,8 @@ from ablationlab.executors.job import (
     open_stacks,
     refuse_failures,
 )
-from ablationlab.records import Plan, ResultsFolder
+from ablationlab.folders import ResultsFolder
+from ablationlab.records import Plan
 from ablationlab.spreading import probes_refusal, refusal_of
 from ablationlab.storage import Lock
 from ablationlab.study import Study

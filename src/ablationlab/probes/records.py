@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError, model_validator
 
 from ablationlab.errors import RecordError
-from ablationlab.records import SCHEMA_VERSION, Part, RunFolder
+from ablationlab.folders import RunFolder
+from ablationlab.schema import SCHEMA_VERSION, Part
 
 COLUMNS = ("measure", "group", "at", "value")
 HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "columns": COLUMNS}) + "\n"

@@ -13,9 +13,10 @@ from ablationlab.analysis.runs import DoneRun, read_run, value_of
 from ablationlab.conclusions import Analysis, ComparisonPart
 from ablationlab.config import DEFAULT_REGIME
 from ablationlab.errors import RecordError
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import flattened
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, PlannedRun, ResultsFolder, read_metrics
+from ablationlab.records import Plan, PlannedRun, read_metrics
 from ablationlab.replication.conclude import conclusions
 from ablationlab.replication.records import (
     DirectionOutcome,

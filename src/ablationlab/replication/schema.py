@@ -14,8 +14,8 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ablationlab.config import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative
 from ablationlab.errors import Problem
+from ablationlab.folders import slug
 from ablationlab.metrics import METRICS
-from ablationlab.records import slug
 from ablationlab.variants import VARIANTS
 
 

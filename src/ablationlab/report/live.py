@@ -14,7 +14,8 @@ from ablationlab.errors import AblationLabError
 from ablationlab.report.charts.curves import curves
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.charts.words import digits
-from ablationlab.report.material import Cache, Material, RunMaterial, load_material
+from ablationlab.report.loading import Cache, load_material
+from ablationlab.report.material import Material, RunMaterial
 from ablationlab.report.page.embed import by_column
 from ablationlab.stability import SPIKE_SCORE, spike_score
 

@@ -10,7 +10,8 @@ from typing import Literal
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.errors import AblationLabError, StorageError
-from ablationlab.report.material import Damage, Material, load_material
+from ablationlab.report.loading import load_material
+from ablationlab.report.material import Damage, Material
 from ablationlab.verdict import decide
 
 Part = Literal["page", "figures", "tables", "paper"]

@@ -9,11 +9,12 @@ import math
 from dataclasses import dataclass
 
 from ablationlab.conclusions import ComparisonPart
-from ablationlab.metrics import METRICS
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
 THIN = "\N{NARROW NO-BREAK SPACE}"
+
+
 _WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -132,26 +133,6 @@ def scaled(value: float) -> str:
         if abs(value) >= size:
             return f"{value / size:.4g}{THIN}{letter}"
     return f"{value:g}"
-
-
-#: Words of metric names that are not spelled small.
-_NAMES = {"ece": "ECE", "brier": "Brier"}
-
-
-def metric_name(name: str, task: str | None = None) -> str:
-    """A metric as a reader says it, with its task where it has one."""
-    words = " ".join(_NAMES.get(word, word) for word in name.split("_"))
-    return words if task is None else f"{words}, {task}"
-
-
-def metric_of(one: ComparisonPart) -> str:
-    """The metric of a comparison."""
-    return metric_name(one.metric, one.task)
-
-
-def metric_meaning(name: str) -> str:
-    """What the registry says of a metric; empty for a user's own."""
-    return METRICS[name].meaning if name in METRICS else ""
 
 
 def unit_of(one: ComparisonPart) -> str:

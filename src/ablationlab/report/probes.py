@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ablationlab.report.material import as_number
+from ablationlab.report.loading import as_number
 
 if TYPE_CHECKING:
     from ablationlab.report.material import Material, RunMaterial

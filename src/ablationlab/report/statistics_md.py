@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart, Verdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.report.material import Material
-from ablationlab.report.numbers import level, metric_of, p_clause, setting, shown, with_unit
-from ablationlab.report.tables import content
+from ablationlab.report.naming import metric_of
+from ablationlab.report.numbers import level, p_clause, setting, shown, with_unit
+from ablationlab.report.tables import comparisons, design, findings
 from ablationlab.report.tables.render import Table, markdown, to_markdown
 from ablationlab.verdict.words import hypothesis_lines
 
@@ -17,7 +19,7 @@ def statistics_markdown(material: Material) -> str:
     analysis, verdict = material.analysis, material.verdict
     assert analysis is not None
     assert verdict is not None
-    asked, others = content.split(analysis)
+    asked, others = comparisons.split(analysis)
     regimes = len(analysis.regimes)
     parts = [f"# Statistics of {markdown(analysis.study)}"]
     if material.interim:
@@ -25,22 +27,22 @@ def statistics_markdown(material: Material) -> str:
     if analysis.question:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
-    parts += ["## Verdict", to_markdown(content.verdicts(analysis, verdict)), _verdicts(verdict)]
+    parts += ["## Verdict", to_markdown(findings.verdicts(analysis, verdict)), _verdicts(verdict)]
     if analysis.source == "records":
         parts += ["## Hypotheses", _bullets(hypothesis_lines(verdict.hypotheses))]
-    parts += _section(content.criteria(analysis), "Criteria")
+    parts += _section(design.criteria(analysis), "Criteria")
     if asked:
         title = "Registered comparisons" if asked[0].label == "registered" else "The question asked (exploratory)"
-        parts += [f"## {title}", to_markdown(content.comparisons("registered", "", asked, regimes)), _notes(asked)]
+        parts += [f"## {title}", to_markdown(comparisons.table("registered", "", asked, regimes)), _notes(asked)]
     if others:
         parts += ["## Exploratory comparisons", "Not registered; corrected among themselves. Leads, not findings."]
-        parts += [to_markdown(content.comparisons("exploratory", "", others, regimes)), _notes(others)]
-    parts += ["## Arms", to_markdown(content.arms(analysis))]
-    parts += _section(content.stability(analysis), "Stability")
-    parts += _section(content.power(analysis), "Power")
+        parts += [to_markdown(comparisons.table("exploratory", "", others, regimes)), _notes(others)]
+    parts += ["## Arms", to_markdown(findings.arms(analysis))]
+    parts += _section(findings.stability(analysis), "Stability")
+    parts += _section(findings.power(analysis), "Power")
     parts += ["## Families", _families(analysis)]
-    parts += ["## Every pair", to_markdown(content.pairs(analysis))]
-    parts += ["## Every interval and test", to_markdown(content.methods(analysis))]
+    parts += ["## Every pair", to_markdown(comparisons.pairs(analysis))]
+    parts += ["## Every interval and test", to_markdown(comparisons.methods(analysis))]
     parts += ["## Deviations from the registration", _deviations(analysis)]
     if analysis.ledger is not None:
         parts += ["## Ledger", markdown(analysis.ledger.text)]
@@ -67,7 +69,7 @@ def _source(analysis: Analysis, verdict: Verdict) -> str:
 def _verdicts(verdict: Verdict) -> str:
     lines = []
     for one in verdict.verdicts:
-        lines.append(f"### {markdown(one.variant)} in {markdown(one.regime)}: {content.DECISIONS[one.decision]}")
+        lines.append(f"### {markdown(one.variant)} in {markdown(one.regime)}: {findings.DECISIONS[one.decision]}")
         lines.append(markdown(one.recommendation))
         lines.append(_bullets([f"rule {c.rule} {'applies' if c.applies else 'does not'}: {c.why}" for c in one.checks]))
         lines.append("Evidence: " + ", ".join(f"`{name}`" for name in one.evidence) if one.evidence else "")

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.errors import AblationLabError
-from ablationlab.report.material import Cache, RunMaterial, load_material
+from ablationlab.report.loading import Cache, load_material
+from ablationlab.report.material import RunMaterial
 from ablationlab.storage import storage_errors
 
 SKIPPED = ("step", "tokens")

@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ablationlab.errors import RecordError
-from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.folders import RunFolder
+from ablationlab.records import Checkpoint
 from ablationlab.storage import new_folder, sha256_file, storage_errors, sync_folder, write_bytes
 
 WEIGHTS, OPTIMIZER, RECORD = "weights.safetensors", "optimizer.safetensors", "checkpoint.json"

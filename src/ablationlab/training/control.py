@@ -15,7 +15,8 @@ import safetensors.torch
 from torch import Tensor
 
 from ablationlab.errors import RecordError
-from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.folders import RunFolder
+from ablationlab.records import Checkpoint
 from ablationlab.storage import new_folder, storage_errors, write_bytes
 from ablationlab.training.checkpoints import RECORD, WEIGHTS, verified
 

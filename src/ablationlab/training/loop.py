@@ -13,8 +13,9 @@ from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.batches import OrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.errors import PlanError
+from ablationlab.folders import ResultsFolder, RunFolder
 from ablationlab.parameters import weight_digest
-from ablationlab.records import Checkpoint, Environment, Plan, PlannedRun, ResultsFolder, RunFolder, Start
+from ablationlab.records import Checkpoint, Environment, Plan, PlannedRun, Start
 from ablationlab.study import Study
 from ablationlab.training import checkpoints, control
 from ablationlab.training.device import compute_dtype, observe, prepare

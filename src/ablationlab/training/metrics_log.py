@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ablationlab.records import METRICS_HEADER, Checkpoint, RunFolder, StepLine
+from ablationlab.folders import RunFolder
+from ablationlab.records import METRICS_HEADER, Checkpoint, StepLine
 from ablationlab.training.append_log import AppendLog, pinned_part
 
 

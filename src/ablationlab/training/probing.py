@@ -17,13 +17,14 @@ from torch import Tensor
 
 from ablationlab.data.batches import batch_offsets, shares_of
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.folders import RunFolder
 from ablationlab.probes.catalog import PROBES, is_due
 from ablationlab.probes.feed import Feed
 from ablationlab.probes.measure import MEASUREMENTS
 from ablationlab.probes.records import HEADER, ProbeLine, failures, parse, row_starts, written_line
 from ablationlab.probes.snapshot import Reading, Snapshot
 from ablationlab.probes.vocabulary import Vocabulary
-from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.records import Checkpoint
 from ablationlab.training.append_log import AppendLog, pinned_part
 from ablationlab.training.stack import Stack
 from ablationlab.transfer import Fetch

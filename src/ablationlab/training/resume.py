@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ablationlab.errors import RecordError
-from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.folders import RunFolder
+from ablationlab.records import Checkpoint
 from ablationlab.storage import sweep
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved

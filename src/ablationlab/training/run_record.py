@@ -6,19 +6,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from ablationlab.corpus_records import Corpus
 from ablationlab.data.batches import planned_order
 from ablationlab.errors import PlanError, RecordError
+from ablationlab.folders import ResultsFolder, RunFolder
 from ablationlab.parameters import joint_digest
-from ablationlab.records import (
-    Corpus,
-    Environment,
-    Execution,
-    Plan,
-    PlannedRun,
-    ResultsFolder,
-    RunFolder,
-    RunRecord,
-)
+from ablationlab.records import Environment, Execution, Plan, PlannedRun, RunRecord
 from ablationlab.study import Study
 from ablationlab.variants import VARIANTS
 

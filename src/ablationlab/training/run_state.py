@@ -11,8 +11,9 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.fed import fed
 from ablationlab.errors import RecordError
 from ablationlab.evaluation.perplexity import Totals, run_metrics
+from ablationlab.folders import RunFolder
 from ablationlab.probes.records import read_probes, to_parquet
-from ablationlab.records import Checkpoint, Divergence, PlannedRun, Result, RunFolder, Start, Timing
+from ablationlab.records import Checkpoint, Divergence, PlannedRun, Result, Start, Timing
 from ablationlab.storage import replace
 from ablationlab.training import checkpoints
 from ablationlab.training.append_log import AppendLog

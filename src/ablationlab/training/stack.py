@@ -23,11 +23,12 @@ from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.evaluation.perplexity import Totals, validation_totals
+from ablationlab.folders import RunFolder
 from ablationlab.model import training_loss_R
 from ablationlab.ops import compiling, fused
 from ablationlab.optim import AdamW, clock, gradient_norm_R, lr_factor
 from ablationlab.parameters import Parameter, parameter_count, parameters
-from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.records import Checkpoint
 from ablationlab.training import checkpoints
 
 T = TypeVar("T")

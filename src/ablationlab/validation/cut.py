@@ -10,13 +10,15 @@ from typing import Final
 from ablationlab.analysis import read_results
 from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sweeps import METRIC
-from ablationlab.conclusions import RunStabilityPart, Seed
+from ablationlab.conclusions_parts import Seed
+from ablationlab.conclusions_stability import RunStabilityPart
 from ablationlab.conclusions_sweeps import SweepPart, SweepPointPart
 from ablationlab.config import DEFAULT_REGIME
 from ablationlab.errors import StatisticsError
+from ablationlab.folders import ResultsFolder
 from ablationlab.ledger import record_mismatches, refuse
 from ablationlab.metrics import METRICS
-from ablationlab.records import Plan, ResultsFolder, RunRecord
+from ablationlab.records import Plan, RunRecord
 from ablationlab.study import Study, parse_study
 from ablationlab.variants import VARIANTS
 

@@ -8,7 +8,9 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from ablationlab.conclusions import ComparisonPart, GainPart, Verdict
+from ablationlab.conclusions import ComparisonPart
+from ablationlab.conclusions_stability import GainPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.seeding import stream
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
 from ablationlab.stats._common import FloatArray

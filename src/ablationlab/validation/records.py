@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ablationlab.records import Part, Record
+from ablationlab.schema import Part, Record
 
 
 class RatePart(Part):

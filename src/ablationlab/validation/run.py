@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ablationlab.analysis import analyze
-from ablationlab.conclusions import Analysis, ComparisonPart, GainPart, Verdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_stability import GainPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.errors import StatisticsError
 from ablationlab.stats import cohens_d_z, paired_t_power, plan
 from ablationlab.validation.cut import Cut, Dose, cut, doses, read_exchangeable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ablationlab.conclusions import Analysis, Verdict
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.storage import content_hash
 from ablationlab.verdict.hypotheses import hypotheses
 from ablationlab.verdict.rules import judge

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablationlab.conclusions import (
-    Analysis,
-    ArmStabilityPart,
-    ComparisonPart,
-    CostPart,
-    GainPart,
-    TradeOffPart,
-)
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_stability import ArmStabilityPart, GainPart
+from ablationlab.conclusions_verdict import CostPart, TradeOffPart
 from ablationlab.stats import paired_t_interval
 from ablationlab.verdict.words import bound, number, share
 

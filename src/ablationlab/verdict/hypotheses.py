@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from ablationlab.conclusions import NOT_SCORED, Analysis, ComparisonPart, GainPart, HypothesisVerdict
+from ablationlab.conclusions import NOT_SCORED, Analysis, ComparisonPart
+from ablationlab.conclusions_stability import GainPart
+from ablationlab.conclusions_verdict import HypothesisVerdict
 from ablationlab.config import DEFAULT_REGIME, SWEEP, TUNED
 from ablationlab.metrics import METRICS
 from ablationlab.stability import tango_interval

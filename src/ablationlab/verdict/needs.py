@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
-from ablationlab.conclusions import ComparisonPart, NeedsPart
+from ablationlab.conclusions import ComparisonPart
+from ablationlab.conclusions_verdict import NeedsPart
 from ablationlab.verdict.case import Case
 from ablationlab.verdict.words import number
 

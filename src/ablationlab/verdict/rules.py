@@ -16,15 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ablationlab.conclusions import (
-    Analysis,
-    Decision,
-    NeedsPart,
-    RuleCheck,
-    TieBreakPart,
-    TradeOffPart,
-    VariantVerdict,
-)
+from ablationlab.conclusions import Analysis
+from ablationlab.conclusions_verdict import Decision, NeedsPart, RuleCheck, TieBreakPart, TradeOffPart, VariantVerdict
 from ablationlab.config import TUNED
 from ablationlab.verdict.case import Case, case_of, trade_off
 from ablationlab.verdict.needs import needs_of

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions import ComparisonPart, TieBreakPart
+from ablationlab.conclusions import ComparisonPart
+from ablationlab.conclusions_verdict import TieBreakPart
 from ablationlab.metrics import METRICS
 from ablationlab.verdict.case import Case
 from ablationlab.verdict.words import measured

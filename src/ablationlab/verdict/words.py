@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart, HypothesisVerdict, VariantVerdict
+from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.conclusions_verdict import HypothesisVerdict, VariantVerdict
 
 
 def number(value: float | None) -> str:

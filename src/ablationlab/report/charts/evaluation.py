@@ -20,7 +20,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.material import as_number
+from ablationlab.report.loading import as_number
 
 if TYPE_CHECKING:
     from ablationlab.report.material import Material, RunMaterial
@@ -359,7 +359,7 @@ def temperature(material: Material) -> tuple[Figure, ...]:
 
 
 def _suffix(material: Material, regime: str) -> str:
-    from ablationlab.records import slug
+    from ablationlab.folders import slug
 
     return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
 

@@ -214,6 +214,6 @@ def _key(stem: str, material: Material, one: ComparisonPart) -> str:
 
 
 def _slug(text: str) -> str:
-    from ablationlab.records import slug
+    from ablationlab.folders import slug
 
     return slug(text)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 
 from ablationlab.metrics import METRICS
+from ablationlab.report.naming import metric_name
 
 MINUS = "\N{MINUS SIGN}"
+#: Where a figure says more than the name does.
 _WORDS = {
     "lr": "learning rate",
     "curve_loss": "validation loss (curve)",
@@ -17,7 +19,7 @@ _WORDS = {
 
 def metric_words(name: str) -> str:
     """A metric's name as one says it."""
-    return _WORDS.get(name, name.replace("_", " "))
+    return _WORDS.get(name) or metric_name(name)
 
 
 def unit_of(name: str, unit: str | None = None) -> str:

@@ -14,8 +14,9 @@ from ablationlab.report.charts.evaluation import evaluated, task_label
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.charts.words import digits, metric_words, p_words, signed
 from ablationlab.report.figures import Figures, draw_figures
-from ablationlab.report.page import view
+from ablationlab.report.page import design, findings
 from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
+from ablationlab.report.page.runs import run_metrics, run_rows
 from ablationlab.report.page.verdicts import (
     hypotheses_not_asked,
     hypothesis_views,
@@ -59,9 +60,9 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
     """The page as text; *folder* is where it will lie, for its links to the runs' files."""
     drawn = figures or draw_figures(material)
     vega, shared, script = vega_bundle(), asset("charts.js"), asset("page.js")
-    comparisons, runs = view.anchors_of(material)
-    views = view.comparison_views(material, comparisons, runs)
-    arms, gains = view.stability_rows(material)
+    comparisons, runs = findings.anchors_of(material)
+    views = findings.comparison_views(material, comparisons, runs)
+    arms, gains = findings.stability_rows(material)
     analysis = material.analysis
     context = {
         "version": __version__,
@@ -71,7 +72,7 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "ended": material.ended,
         "problems": material.problems,
         "notes": material.stale,
-        "strip": view.strip(material),
+        "strip": design.strip(material),
         "sections": _sections(material),
         "replication": material.replication,
         "words": words,
@@ -91,7 +92,7 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "comparisons": views,
         "filters": _filters(views),
         "option_words": lambda key, option: metric_words(option) if key == "metric" else option,
-        "by_section": view.sections_of(views),
+        "by_section": findings.sections_of(views),
         "interactions": material.interactions,
         "arms": arms,
         "gains": gains,
@@ -101,18 +102,18 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "sweep_notes": (material.sweep or {}).get("notes") or [],
         "probe_failures": drawn.probe_failures,
         "tasks": task_table(material),
-        "power": view.power_rows(material, comparisons),
+        "power": findings.power_rows(material, comparisons),
         "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",
         "has_analysis": analysis is not None,
         "deviations": analysis.deviations if analysis is not None else (),
-        "budget": view.budget_rows(material),
-        "hashes": view.hash_rows(material),
-        "versions": view.version_rows(material),
-        "seals": view.seal_rows(material),
-        "runs": view.run_rows(material, runs, folder),
-        "run_metrics": view.run_metrics(material),
+        "budget": design.budget_rows(material),
+        "hashes": design.hash_rows(material),
+        "versions": design.version_rows(material),
+        "seals": design.seal_rows(material),
+        "runs": run_rows(material, runs, folder),
+        "run_metrics": run_metrics(material),
         "detailed": len(material.runs) <= DETAILED_RUNS,
-        "configuration": view.configuration(material),
+        "configuration": design.configuration(material),
         "policy": policy(vega, shared, script),
     }
     return render(
@@ -209,7 +210,7 @@ def _no_verdict(material: Material) -> str:
     return "The study has no variant to judge beside its baseline."
 
 
-def _filters(views: list[view.ComparisonView]) -> list[tuple[str, str, list[str]]]:
+def _filters(views: list[findings.ComparisonView]) -> list[tuple[str, str, list[str]]]:
     """(name, label, options) of every filter that has a choice to offer; metric and standing always."""
     options: dict[str, list[str]] = {
         "metric": [one.part.metric for one in views],

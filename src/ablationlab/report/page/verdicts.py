@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.metrics import METRICS
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
+from ablationlab.report.naming import in_sentence
 from ablationlab.verdict.words import asked, not_asked
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import ComparisonPart, HypothesisVerdict, VariantVerdict
+    from ablationlab.conclusions import ComparisonPart
+    from ablationlab.conclusions_verdict import HypothesisVerdict, VariantVerdict
     from ablationlab.report.material import Material
 
 #: More verdicts than this are first shown as a table.
@@ -110,8 +111,7 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
 
 def in_words(text: str) -> str:
     """A sentence of the verdict with metrics named as one says them."""
-    names = "|".join(map(re.escape, sorted((name for name in METRICS if "_" in name), key=len, reverse=True)))
-    text = re.sub(rf"\b(?:{names})\b", lambda found: metric_words(found[0]), text)  # at once: no word is named twice
+    text = in_sentence(text, METRICS, metric_words)
     return text.replace("holm-adjusted", "Holm-adjusted").replace("95%", "95 %")
 
 

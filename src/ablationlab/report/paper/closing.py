@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ablationlab.report.numbers import counted, metric_of, number, scaled, setting, with_unit
+from ablationlab.report.naming import metric_of
+from ablationlab.report.numbers import counted, number, scaled, setting, with_unit
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.typst import Typst, code, escape, listed, say, sentences
 

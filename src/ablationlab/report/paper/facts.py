@@ -10,26 +10,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablationlab.conclusions import MACRO, Analysis, ComparisonPart, GainPart, Verdict
+from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
+from ablationlab.conclusions_stability import GainPart
+from ablationlab.conclusions_verdict import Verdict
 from ablationlab.config import ModelConfig, validated
+from ablationlab.corpus_records import Component
 from ablationlab.data.sources import looks_like_path
 from ablationlab.metrics import METRICS
-from ablationlab.records import Component, Plan
+from ablationlab.records import Plan
 from ablationlab.report.material import Material
-from ablationlab.report.numbers import (
-    THIN,
-    counted,
-    level,
-    metric_name,
-    metric_of,
-    p_clause,
-    part,
-    percent,
-    setting,
-    shown,
-    signed,
-    with_unit,
-)
+from ablationlab.report.naming import in_sentence, metric_of
+from ablationlab.report.numbers import THIN, counted, level, p_clause, part, percent, setting, shown, signed, with_unit
 from ablationlab.report.paper.typst import Typst, code, say
 from ablationlab.study import Study, parse_study
 from ablationlab.variants import VARIANTS
@@ -150,9 +141,7 @@ class Facts:
 
     def readable(self, text: str) -> str:
         """A sentence of the verdict with metrics and signs as a paper prints them."""
-        for name in sorted({one.metric for one in self.analysis.comparisons}, key=len, reverse=True):
-            if "_" in name:
-                text = re.sub(rf"\b{re.escape(name)}\b", metric_name(name), text)
+        text = in_sentence(text, {one.metric for one in self.analysis.comparisons})
         text = re.sub(r"(?<=\d) ?%", f"{THIN}%", text)
         return re.sub(r"(?<![\w.])-(?=\d)", signed("-"), text)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions import VariantVerdict
+from ablationlab.conclusions_verdict import VariantVerdict
 from ablationlab.config import FrontEnd
-from ablationlab.report.numbers import count, counted, metric_name, number, part, scaled, with_unit
+from ablationlab.report.naming import metric_name
+from ablationlab.report.numbers import count, counted, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
-from ablationlab.report.tables.content import DECISIONS
+from ablationlab.report.tables.findings import DECISIONS
 from ablationlab.verdict.words import asked
 
 #: More results than these are counted in the abstract, not listed.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ablationlab.conclusions import ComparisonPart
-from ablationlab.report.numbers import count, counted, metric_of, number, percent, setting
+from ablationlab.report.naming import metric_of
+from ablationlab.report.numbers import count, counted, number, percent, setting
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, outcome, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, listed, say, sentences
-from ablationlab.report.tables import content
-from ablationlab.report.tables.render import Table
+from ablationlab.report.tables import comparisons, findings
+from ablationlab.report.tables.render import Table, row_limit
 
 #: Comparisons told one by one; the table has them all.
 MOST_TOLD = 4
@@ -21,7 +22,7 @@ MOST_NAMES = 8
 
 def main(facts: Facts) -> list[Typst]:
     """The comparisons of the criteria: the primary metric first, then the others, then contrasts between variants."""
-    asked, others = content.split(facts.analysis)
+    asked, others = comparisons.split(facts.analysis)
     if not asked and not others:
         return [Typst("There is no variant beside the baseline, so there is nothing to compare.")]
     if not asked:
@@ -66,7 +67,7 @@ def _some(items: Iterable[str], most: int = 4) -> str:
 
 def exploratory(facts: Facts) -> Typst:
     """What was compared without being asked for."""
-    _, others = content.split(facts.analysis)
+    _, others = comparisons.split(facts.analysis)
     if not others:
         return Typst("Nothing was compared beyond the criteria.")
     shown = [one for one in others if one.outcome in ("better", "worse", "different")]
@@ -209,18 +210,18 @@ def calibration(facts: Facts) -> Typst:
 
 def comparison_tables(facts: Facts) -> dict[str, tuple[Table, str]]:
     """The tables of the results by label, each with a sentence on what it leaves out."""
-    asked, others = content.split(facts.analysis)
+    asked, others = comparisons.split(facts.analysis)
     regimes = len(facts.analysis.regimes)
     found: dict[str, tuple[Table, str]] = {}
     if asked:
         title = "Registered comparisons" if facts.registered else "What the criteria ask (exploratory: not registered)"
-        table = content.comparisons("registered", f"{title}; difference = variant − reference.", asked, regimes)
-        found["registered"] = content.row_limit(table, MOST_ROWS)
+        table = comparisons.table("registered", f"{title}; difference = variant − reference.", asked, regimes)
+        found["registered"] = row_limit(table, MOST_ROWS)
     if others:
         caption = "Exploratory comparisons, corrected among themselves; difference = variant − reference."
-        table = content.comparisons("exploratory", caption, others, regimes)
-        found["exploratory"] = content.row_limit(table, MOST_ROWS)
-    stable = content.stability(facts.analysis)
+        table = comparisons.table("exploratory", caption, others, regimes)
+        found["exploratory"] = row_limit(table, MOST_ROWS)
+    stable = findings.stability(facts.analysis)
     if stable is not None and stable.rows:
-        found["stability"] = content.row_limit(stable, MOST_ROWS)
+        found["stability"] = row_limit(stable, MOST_ROWS)
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ablationlab.errors import AblationLabError
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import part
-from ablationlab.report.paper import closing, discussion, methods, opening, replication, results
+from ablationlab.report.paper import closing, discussion, inference, opening, replication, results, setup
 from ablationlab.report.paper.diagnostics import Diagnostics
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.pictures import Picture, pictures
@@ -97,9 +97,9 @@ def _environment() -> Environment:
 
 
 def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
-    arms, rows = methods.arms(facts)
+    arms, rows = setup.arms(facts)
     tables = results.comparison_tables(facts)
-    criteria = methods.criteria_table(facts)
+    criteria = inference.criteria_table(facts)
     seen = Diagnostics(facts)
     probed = seen.table()
     wide = {"registered", "exploratory", *(("stability",) if facts.several_regimes else ())}
@@ -114,14 +114,14 @@ def _values(facts: Facts, drawn: list[Picture]) -> dict[str, Any]:
         "abstract": opening.abstract(facts),
         "introduction": opening.introduction(facts),
         "related_work": opening.related_work(facts),
-        "model": methods.model(facts),
+        "model": setup.model(facts),
         "arms": arms,
         "arms_table": _arms_table(rows),
-        "training": methods.training(facts),
-        "controls": methods.controls(facts),
-        "measures": methods.measures(facts),
-        "statistics": methods.statistics(facts),
-        "decision": methods.decision(facts),
+        "training": setup.training(facts),
+        "controls": setup.controls(facts),
+        "measures": inference.measures(facts),
+        "statistics": inference.statistics(facts),
+        "decision": inference.decision(facts),
         "criteria_table": Typst("") if criteria is None else table_figure(criteria, "criteria"),
         "results": results.main(facts),
         "registered_table": made.get("registered", Typst("")),
@@ -156,7 +156,7 @@ def _arms_table(rows: list[tuple[str, Typst, Typst, str]]) -> Typst:
     if not rows:
         return Typst("")
     return table_figure(
-        methods.arms_table(rows), "arms", caption="The arms: what enters the first block, and parameters."
+        setup.arms_table(rows), "arms", caption="The arms: what enters the first block, and parameters."
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ablationlab.report.numbers import MINUS, NONE, THIN
+from ablationlab.report.numbers import MINUS, NONE, THIN, count
 
 Value = str | float | int | bool | None
 
@@ -67,6 +67,17 @@ class Table:
             self.csv_columns,
             self.csv_rows,
         )
+
+
+def row_limit(table: Table, most: int) -> tuple[Table, str]:
+    """The first rows of a long table, and a sentence on the rest (empty if nothing was left out)."""
+    left = len(table.rows) - most
+    if left <= 0:
+        return table, ""
+    short = Table(
+        table.name, table.caption, table.columns, table.rows[:most], table.note, table.csv_columns, table.csv_rows
+    )
+    return short, f"The other {count(left)} rows are in tables/{table.name}.csv."
 
 
 def to_csv(table: Table) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from ablationlab.errors import RecordError
 from ablationlab.report.material import Material
 from ablationlab.report.statistics_md import statistics_markdown
-from ablationlab.report.tables import content, replication
+from ablationlab.report.tables import comparisons, design, findings, replication
 from ablationlab.report.tables.render import Table, to_csv, to_latex
 from ablationlab.storage import replace
 
@@ -47,7 +47,7 @@ def tables_of(material: Material) -> list[Table]:
     analysis, verdict, plan = material.analysis, material.verdict, material.plan
     assert analysis is not None
     assert verdict is not None
-    asked, others = content.split(analysis)
+    asked, others = comparisons.split(analysis)
     regimes = len(analysis.regimes)
     everything = list(analysis.comparisons)
     held = (
@@ -56,18 +56,18 @@ def tables_of(material: Material) -> list[Table]:
         else [replication.figures(material.replication), replication.directions(material.replication)]
     )
     found: list[Table | None] = [
-        content.verdicts(analysis, verdict),
-        content.arms(analysis),
-        content.comparisons("comparisons", "Every comparison; difference = variant − reference.", everything, regimes),
-        content.comparisons("registered", "What the criteria ask.", asked, regimes),
-        content.comparisons("exploratory", "Exploratory comparisons: not registered.", others, regimes),
-        content.stability(analysis),
-        content.criteria(analysis),
-        content.power(analysis),
-        content.pairs(analysis),
-        content.methods(analysis),
-        content.variants(plan, material.variants) if plan is not None else None,
-        content.runs(material.runs) if material.runs else None,
+        findings.verdicts(analysis, verdict),
+        findings.arms(analysis),
+        comparisons.table("comparisons", "Every comparison; difference = variant − reference.", everything, regimes),
+        comparisons.table("registered", "What the criteria ask.", asked, regimes),
+        comparisons.table("exploratory", "Exploratory comparisons: not registered.", others, regimes),
+        findings.stability(analysis),
+        design.criteria(analysis),
+        findings.power(analysis),
+        comparisons.pairs(analysis),
+        comparisons.methods(analysis),
+        design.variants(plan, material.variants) if plan is not None else None,
+        design.runs(material.runs) if material.runs else None,
         *held,
     ]
     return [table for table in found if table is not None and table.rows]

@@ -24,9 +24,10 @@ from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.evaluation.perplexity import Totals, spans, validation_batches
+from ablationlab.folders import RunFolder
 from ablationlab.optim import clock, lr_factor, move
 from ablationlab.parameters import parameter_count, parameters
-from ablationlab.records import Checkpoint, RunFolder
+from ablationlab.records import Checkpoint
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved, path_of
 from ablationlab.training.distributed import reading, writing

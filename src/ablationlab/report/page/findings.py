@@ -1,0 +1,206 @@
+"""What was found, as plain rows for the template: comparisons, stability, power."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.metrics import METRICS
+from ablationlab.report.charts.words import alike, digits, metric_words, p_words, share, signed, unit_of
+
+if TYPE_CHECKING:
+    from ablationlab.conclusions import ComparisonPart
+    from ablationlab.report.material import Material
+
+TONES = {"better": "good", "worse": "bad", "different": "warn"}
+CALIBRATION = ("ece", "brier", "temperature", "calibration")
+
+
+@dataclass(frozen=True)
+class ComparisonView:
+    """One row of the table of comparisons, and what unfolds below it."""
+
+    part: ComparisonPart
+    anchor: str
+    metric: str
+    unit: str
+    task: str
+    means: tuple[str, str]
+    delta: str
+    interval: str
+    ratio: str
+    ratio_interval: str
+    p: str
+    p_adjusted: str
+    outcome: str
+    tone: str
+    pairs: tuple[tuple[str, str, str, str, str, str], ...]
+    intervals: tuple[tuple[str, str, str], ...]
+    tests: tuple[tuple[str, str, str], ...]
+    effects: tuple[tuple[str, str], ...]
+    equivalence: str
+
+
+def anchors_of(material: Material) -> tuple[dict[str, str], dict[str, str]]:
+    """Comparison id -> anchor, run id -> anchor; by number, since ids may hold any character."""
+    comparisons = material.analysis.comparisons if material.analysis is not None else ()
+    return (
+        {one.id: f"c{number}" for number, one in enumerate(comparisons)},
+        {run.id: f"r{number}" for number, run in enumerate(material.runs)},
+    )
+
+
+def comparison_views(material: Material, anchors: Mapping[str, str], runs: Mapping[str, str]) -> list[ComparisonView]:
+    """Every comparison; the registered ones first, those of the primary metric foremost."""
+    if material.analysis is None:
+        return []
+    made = [_comparison(material, one, anchors[one.id], runs) for one in material.analysis.comparisons]
+    return sorted(made, key=lambda view: (view.part.label != "registered", view.part.metric != material.primary))
+
+
+def _comparison(material: Material, one: ComparisonPart, anchor: str, runs: Mapping[str, str]) -> ComparisonView:
+    main = one.main_interval
+    delta, low, high = alike(None if main is None else main.low, None if main is None else main.high, one.delta)
+    ratio = one.ratio
+    shown_ratio = ratio_interval = ""
+    if ratio is not None:
+        r, r_low, r_high = alike(ratio.low, ratio.high, ratio.ratio, sign=False)
+        shown_ratio, ratio_interval = f"× {r}", "" if ratio.low is None else f"{r_low} to {r_high}"
+    pairs = []
+    for pair in one.pairs[:200]:
+        mine = material.run_of(one.variant, one.regime, pair.seed)
+        theirs = material.run_of(one.reference, one.regime, pair.seed)
+        pairs.append(
+            (
+                str(pair.seed),
+                digits(pair.variant, 5),
+                digits(pair.reference, 5),
+                signed(pair.delta, 4),
+                runs.get(mine.id, "") if mine is not None else "",
+                runs.get(theirs.id, "") if theirs is not None else "",
+            )
+        )
+    intervals = []
+    for name, interval in one.intervals.items():
+        _, a, b = alike(interval.low, interval.high, interval.estimate)
+        text = f"{a} to {b}" if interval.status == "ok" else interval.note or interval.status
+        intervals.append((name, text, "" if interval.exact else "resampled"))
+    tests = []
+    for name, test in one.tests.items():
+        least = f"cannot go below {p_words(test.minimum_p)}" if test.minimum_p is not None else ""
+        tests.append((name, p_words(test.p) if test.status == "ok" else test.note or test.status, least))
+    effects = tuple(
+        (name, f"{digits(effect.estimate)} ({digits(effect.low)} to {digits(effect.high)})")
+        for name, effect in one.effects.items()
+    )
+    return ComparisonView(
+        part=one,
+        anchor=anchor,
+        metric=metric_words(one.metric),
+        unit=unit_of(one.metric, one.unit),
+        task=one.task or "",
+        means=(_spread(one.variant_mean, one.variant_sd), _spread(one.reference_mean, one.reference_sd)),
+        delta=delta,
+        interval=f"{low} to {high}" if main is not None and main.low is not None else "",
+        ratio=shown_ratio,
+        ratio_interval=ratio_interval,
+        p=p_words(one.p),
+        p_adjusted=p_words(one.p_adjusted),
+        outcome=one.outcome.replace("-", " "),
+        tone=TONES.get(one.outcome, ""),
+        pairs=tuple(pairs),
+        intervals=tuple(intervals),
+        tests=tuple(tests),
+        effects=effects,
+        equivalence=_equivalence(one),
+    )
+
+
+def _spread(mean: float | None, sd: float | None) -> str:
+    return digits(mean, 4) if not sd else f"{digits(mean, 4)} ± {digits(sd, 2)}"
+
+
+def _equivalence(one: ComparisonPart) -> str:
+    found = one.equivalence
+    if found is None:
+        return ""
+    bounds = f"±{found.bounds[1]:g}"
+    if found.equivalent is None:
+        return f"could not be tested within {bounds}: {found.note or found.status}"
+    return f"{'shown' if found.equivalent else 'not shown'} within {bounds} (TOST, p {p_words(found.p)})"
+
+
+def sections_of(views: Iterable[ComparisonView]) -> dict[str, list[ComparisonView]]:
+    """The comparisons that belong to evaluation and to calibration, for tables of their own."""
+    found: dict[str, list[ComparisonView]] = {"evaluation": [], "calibration": []}
+    for view in views:
+        family = METRICS[view.part.metric].family if view.part.metric in METRICS else ""
+        if family == "calibration" or any(word in view.part.metric for word in CALIBRATION):
+            found["calibration"].append(view)
+        elif view.part.task is not None or "macro" in view.part.metric or family in ("tasks", "accuracy", "evaluation"):
+            found["evaluation"].append(view)
+    return found
+
+
+def stability_rows(material: Material) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(arms, gains) as text."""
+    stability = material.analysis.stability if material.analysis is not None else None
+    if stability is None:
+        return [], []
+    arms = [
+        {
+            "variant": arm.variant,
+            "regime": arm.regime,
+            "runs": arm.runs,
+            "diverged": arm.diverged,
+            "spiked": arm.spiked,
+            "unstable": arm.unstable_runs,
+            "largest": digits(arm.largest_spike_score),
+        }
+        for arm in stability.arms
+    ]
+    gains = [
+        {
+            "variant": gain.variant,
+            "reference": gain.reference,
+            "regime": gain.regime,
+            "counts": f"{gain.reference_unstable}/{gain.n} → {gain.variant_unstable}/{gain.n}",
+            "estimate": share(gain.estimate),
+            "interval": f"{share(gain.low)} to {share(gain.high)}",
+            "p": p_words(gain.mcnemar_p),
+            "caveats": [caveat.text for caveat in gain.caveats],
+        }
+        for gain in stability.gains
+    ]
+    return arms, gains
+
+
+def power_rows(material: Material, anchors: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What each primary comparison could see."""
+    found = []
+    for part in material.analysis.power if material.analysis is not None else ():
+        one = material.comparison(part.comparison)
+        if one is None:
+            continue
+        unit = "(log)" if one.transform == "log" else unit_of(one.metric, one.unit)
+        found.append(
+            {
+                "variant": one.variant,
+                "reference": one.reference,
+                "regime": one.regime,
+                "anchor": anchors.get(one.id, ""),
+                "unit": unit,
+                "observed": digits(abs(one.delta)) if one.delta is not None else "–",
+                "sd": digits(part.delta_sd),
+                "n": part.n,
+                "detectable": digits(part.detectable_80),
+                "detectable_90": digits(part.detectable_90),
+                "effect": "–" if part.smallest_effect is None else f"{part.smallest_effect:g}",
+                "pairs": part.pairs_80 if part.pairs_80 is not None else "–",
+                "conservative": part.pairs_80_conservative if part.pairs_80_conservative is not None else "–",
+                "equivalence": part.equivalence_pairs_80 if part.equivalence_pairs_80 is not None else "–",
+                "seen": part.smallest_effect is not None and part.detectable_80 <= part.smallest_effect,
+            }
+        )
+    return found

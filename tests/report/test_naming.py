@@ -1,0 +1,24 @@
+"""Metrics in words: one spelling wherever they are read."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablationlab.metrics import METRICS
+from ablationlab.report.charts.words import metric_words
+from ablationlab.report.naming import in_sentence, metric_name
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.level != "step"])
+def test_page_and_paper_call_a_metric_the_same(name):
+    assert metric_words(name) == metric_name(name)
+
+
+def test_metrics_in_a_sentence_are_named_at_once_the_longest_first():
+    said = in_sentence("loss of task_ece, task_ece_gap and my_ece\\1", ["loss", "task_ece", "task_ece_gap", "my_ece"])
+    assert said == "loss of task ECE, task ECE gap and my ECE\\1"
+
+
+def test_a_sentence_without_metrics_is_left():
+    assert in_sentence("a loss of 0.1", ["loss"]) == "a loss of 0.1"
+    assert in_sentence("nothing known", []) == "nothing known"
