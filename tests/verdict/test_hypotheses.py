@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.conclusions import (
-    NOT_SCORED,
-    DeviationPart,
-    EvaluationPart,
-    SensitivityPart,
-    TaskSensitivityPart,
-)
+from ablationlab.conclusions import NOT_SCORED, DeviationPart
+from ablationlab.conclusions_evaluation import EvaluationPart, TaskSensitivityPart
+from ablationlab.conclusions_parts import SensitivityPart
 from ablationlab.verdict.hypotheses import hypotheses
 from ablationlab.verdict.words import hypothesis_lines
 
