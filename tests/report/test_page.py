@@ -16,6 +16,7 @@ from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
+from ablationlab.report.page.design import strip
 from ablationlab.report.page.embed import by_column, json_for_script, policy
 from ablationlab.report.page.verdicts import in_words
 from analysis.builder import build, outcome, study
@@ -274,6 +275,14 @@ def test_a_changed_record_changes_the_page(tmp_path: Path):
     assert "1.2345" in after
     assert "1.2345" not in before
     assert any("made anew" in text for text in said)
+
+
+def test_the_page_names_the_learning_rate(tmp_path: Path):
+    material = made(tmp_path / "one")
+    assert material.plan is not None
+    assert f"learning rate {material.plan.runs[0].lr:g}" in " ".join(note for *_, note in strip(material))
+    material = made(tmp_path / "two", regimes={"hot": {"training": {"lr": 0.03}}})
+    assert "to 0.03" in " ".join(note for *_, note in strip(material))
 
 
 def test_the_page_says_in_one_line_which_hypotheses_were_not_asked(tmp_path: Path):

@@ -10,6 +10,7 @@ from ablationlab.report.charts.words import amount
 
 if TYPE_CHECKING:
     from ablationlab.corpus_records import Corpus
+    from ablationlab.records import Plan
     from ablationlab.report.material import Material, RunMaterial
 
 
@@ -36,7 +37,7 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
         (
             "budget of a run",
             f"{amount(first.tokens)} tokens",
-            f"{first.steps:,} steps, {'equal for all' if same else 'by regime'}",
+            f"{first.steps:,} steps, {'equal for all' if same else 'by regime'}; {_rates(plan)}",
         ),
         ("parameters", size, str(plan.study["model"].get("preset") or "own model")),
         ("corpus", plan.corpus.name, _corpus(plan.corpus)),
@@ -47,6 +48,12 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
         ),
         ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
     ]
+
+
+def _rates(plan: Plan) -> str:
+    """The peak learning rate, or the span of them: what is true at one rate may not be at another."""
+    rates = sorted({run.lr for run in plan.runs})
+    return f"learning rate {rates[0]:g}" if len(rates) == 1 else f"learning rates {rates[0]:g} to {rates[-1]:g}"
 
 
 def _corpus(corpus: Corpus) -> str:
