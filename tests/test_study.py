@@ -593,6 +593,8 @@ def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
         "replication-takase": {"none", "layernorm"},  # a publication's arms, which know no RMSNorm
         "replication-lescao": {"none", "layernorm"},
         "embedding-norm-scale": {"none", "rmsnorm", "rmsnorm-x0.03"},
+        "embedding-norm-bpe-rates": {"none", "rmsnorm"},  # the norms had been equal
+        "embedding-norm-bpe-tuned": {"none", "rmsnorm"},
     }
     arms = next(
         (arms for start, arms in asked.items() if path.stem.startswith(start)), {"none", "layernorm", "rmsnorm"}
