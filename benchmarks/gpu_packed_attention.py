@@ -40,7 +40,7 @@ def main() -> None:
         }
         for name, form in forms.items():
             error = (form()[:1] - exact).abs()
-            took = triton.testing.do_bench(form, warmup=5, rep=20)
+            took = triton.testing.do_bench(form, warmup=5, rep=20)  # type: ignore[no-untyped-call]
             print(
                 f"{runs} x {rows} x {time}, {heads} heads of {size}, {name}: {took:.3f} ms, "
                 f"error {error.max():.2e} at most, {error.mean():.2e} on average"
