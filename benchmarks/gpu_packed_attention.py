@@ -5,6 +5,8 @@ python benchmarks/gpu_packed_attention.py
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import triton.testing
 from torch import Tensor
@@ -34,13 +36,13 @@ def main() -> None:
         segments, whole = segments_of(rows, time), qkv + b[:, None, None]
         added = _Attend(segments, runs).added
         exact = plain_attention(whole[:1].double(), added[:rows].double(), heads)
-        forms = {
+        forms: dict[str, Callable[[], Tensor]] = {
             "ours": lambda: packed_attention(qkv, b, segments, heads),  # noqa: B023
             "torch": lambda: plain_attention(whole, added, heads),  # noqa: B023
         }
         for name, form in forms.items():
             error = (form()[:1] - exact).abs()
-            took = triton.testing.do_bench(form, warmup=5, rep=20)  # type: ignore[no-untyped-call]
+            took = triton.testing.do_bench(form, warmup=5, rep=20)
             print(
                 f"{runs} x {rows} x {time}, {heads} heads of {size}, {name}: {took:.3f} ms, "
                 f"error {error.max():.2e} at most, {error.mean():.2e} on average"
