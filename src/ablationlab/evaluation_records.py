@@ -17,6 +17,8 @@ from ablationlab.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
+#: Where the loss still falls at the end of the temperatures that were searched; flat: nowhere.
+Beyond = Literal["below", "above", "flat"]
 
 
 class TaskKey(NamedTuple):
@@ -52,13 +54,20 @@ class CalibrationPart(Part):
 
 
 class TemperaturePart(Part):
-    """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones."""
+    """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones.
+
+    It is null where no temperature in the range ``searched`` is the best: ``beyond`` then says on which side the loss still
+    falls (there may be no optimum there either), or that all temperatures give the same loss (flat). A record without
+    ``searched`` is older: its ``best`` may be no more than an end of its curve.
+    """
 
     temperatures: tuple[float, ...]
     losses: tuple[float, ...]
-    best: float
+    searched: tuple[float, float] | None = None
+    best: float | None
+    beyond: Beyond | None = None
     held_out_loss_at_1: float
-    held_out_loss_at_best: float
+    held_out_loss_at_best: float | None
     sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
 
 

@@ -250,7 +250,7 @@ _declare(
     Metric("task_brier", "Brier score over the choices, zero-shot, mean over tasks", "1", "lower", "calibration"),
     Metric(
         "best_temperature",
-        "softmax temperature that minimizes the loss on half of the validation split",
+        "softmax temperature that minimizes the loss on half of the validation split; none where it is not between 0.5 and 2",
         "1",
         None,
         "temperature",
