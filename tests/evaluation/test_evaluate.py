@@ -22,6 +22,7 @@ from ablationlab.evaluation.evaluate import evaluate
 from ablationlab.evaluation.tasks import _documents_hash
 from ablationlab.evaluation.workshop import OpenRun
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
+from ablationlab.pipeline import run
 from ablationlab.records import Checkpoint, Result
 from ablationlab.verdict import decide
 from conftest import run_here, to_toml
@@ -220,6 +221,26 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
     assert code == 0
     assert f"{name}: not evaluable, diverged at step 7" in output
     assert evaluations(copy)[name].status == "not-evaluable"
+
+
+def test_a_study_whose_runs_all_diverge_goes_on_to_its_verdict_and_evaluate_says_why_it_scores_nothing(
+    tmp_path, cli, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "play.txt").write_text(play(60_000))
+    hot = {**STUDY, "seeds": [1, 2], "training": {**STUDY["training"], "lr": 3000.0, "steps": 40}}
+    (tmp_path / "hot.toml").write_text(to_toml({key: value for key, value in hot.items() if key != "criteria"}))
+    code, output, errors = cli("run", "hot.toml", "--out", "results", "--workers", "1", "--device", "cpu")
+    assert code == 0, errors
+    assert "all 4 runs that ended have diverged, so there are no weights to score" in output
+    assert (tmp_path / "results" / "analysis.json").exists()
+    assert (tmp_path / "results" / "verdict.json").exists()
+    assert {one.status for one in evaluations(tmp_path / "results").values()} == {"not-evaluable"}
+    code, _, errors = cli("evaluate", "results", "--workers", "1", "--device", "cpu")
+    assert code == 2
+    assert "results: all 4 runs that ended have diverged" in errors
+    assert "has finished training" not in errors
+    run("hot.toml", "results", device="cpu", workers=1)  # the notebook's way
 
 
 HARNESS = ("arc_easy", "hellaswag", "mmlu", "mmlu_prehistory", "mmlu_world_history", "spell_it", "wikitext")
