@@ -93,6 +93,8 @@ class LengthPart(Part):
     """Loss by distance from the start of a document of twice the context; past the context by a sliding window.
 
     Positions are learned, so none exists past ``context``: the window moves on by ``stride`` and its positions start again.
+    ``near_end`` and ``past_end`` are of the same tokens, all those past the context: read near the end of a full context, and
+    read by the sliding window. Records without ``near`` are older: there near_end is of other tokens than past_end.
     """
 
     context: int
@@ -102,6 +104,10 @@ class LengthPart(Part):
     losses: tuple[float, ...]
     near_end: float
     past_end: float
+    near: tuple[float, ...] = ()  # the bins past the context, read near the end of a full context
+    fresh: tuple[float, ...] = ()  # the same bins in one window that begins where the context ends
+    history: tuple[int, ...] = ()  # tokens before the first bin past the context, in the windows that read it
+    loss_by_history: tuple[float, ...] = ()  # its loss in each of them
 
 
 class ThroughputPart(Part):

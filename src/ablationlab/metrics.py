@@ -273,14 +273,21 @@ _declare(
     ),
     Metric(
         "loss_near_end",
-        "loss at the last eighth of the context's positions, on documents of twice the context",
+        "loss of the tokens past the context of documents of twice the context, read at the last eighth of the positions",
         "nats/token",
         "lower",
         "length",
     ),
     Metric(
         "loss_past_end",
-        "loss past the context, by a window that slides a quarter context at a time, on documents of twice the context",
+        "loss of the same tokens by a window that slides half a context at a time, its positions starting again",
+        "nats/token",
+        "lower",
+        "length",
+    ),
+    Metric(
+        "sliding_cost",
+        "loss of the tokens past the context by the sliding window, less that near the end of a full context",
         "nats/token",
         "lower",
         "length",

@@ -66,6 +66,7 @@ _SHOWN = (
     "best_temperature",
     "loss_near_end",
     "loss_past_end",
+    "sliding_cost",
     "inference_speed",
     "training_speed",
 )
