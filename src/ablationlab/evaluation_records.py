@@ -136,7 +136,7 @@ class TaskResult(Part):
     chance: float | None
     accuracy: float | None
     accuracy_se: float | None
-    accuracy_norm: float | None  # by log-probability per byte, where the task defines it
+    accuracy_norm: float | None  # by log-probability per character of the choice, where the task defines it
     log_probability: float | None  # of the right choice, mean over items, nats
     margin: float | None  # over the best wrong choice, nats
     probability: float | None  # of the right choice among the choices

@@ -190,7 +190,7 @@ _declare(
     ),
     Metric(
         "task_accuracy_norm",
-        "the same with log-probability per byte of the choice",
+        "the same with log-probability per character of the choice",
         "1",
         "higher",
         "task-accuracy",

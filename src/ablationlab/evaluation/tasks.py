@@ -93,7 +93,7 @@ def expanded(names: Sequence[str]) -> list[str]:
             found.append(name)
     unique = list(dict.fromkeys(found))
     known = [*suite.KINDS, *benchmarks.CATALOGUE]
-    strange = [name for name in unique if name not in known and not _is_file(name)]
+    strange = [name for name in unique if name not in known and not is_file(name)]
     for name in strange:
         if name.removeprefix(STOCK) not in _harness_index():
             raise _unknown(name)
@@ -116,8 +116,14 @@ def _unknown(name: str) -> UnknownNameError:
     return UnknownNameError("task", name, allowed, known=known, like=like)
 
 
-def _is_file(name: str) -> bool:
+def is_file(name: str) -> bool:
+    """Whether a name is the path of a YAML file."""
     return name.endswith((".yaml", ".yml")) or "/" in name
+
+
+def missing_file(name: str) -> DataError:
+    """For a path that leads nowhere."""
+    return DataError(f"task file {name}: no such file")
 
 
 @cache
@@ -170,12 +176,7 @@ def _can_word(wording: suite.Template, corpus: TokenizedCorpus) -> bool:
 def _benchmark(
     name: str, question: Question, corpus: TokenizedCorpus, context: int, root: Path, manager: Any
 ) -> list[AskedTask]:
-    if context < benchmarks.SHORTEST_CONTEXT:
-        raise DataError(
-            f"benchmark {name!r} needs a context of at least {benchmarks.SHORTEST_CONTEXT} tokens, and these models have "
-            f"{context}: most prompts would be cut, so that no score would mean what its name says. Use the task suite "
-            f"(--tasks {SUITE_GROUP}), or train with a longer model.context"
-        )
+    benchmarks.check_context(name, context)
     what = benchmarks.CATALOGUE[name]
     wordings = list(what.templates) if question.templates == "all" else list(what.templates)[:1]
     found = []
@@ -209,14 +210,14 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
     """Any task, tag or group of the harness, from its own sources, or a YAML file."""
     from ablationlab.evaluation.harness import quiet
 
-    source = name if _is_file(name) else name.removeprefix(STOCK)
-    if _is_file(name) and not Path(name).is_file():
-        raise DataError(f"task file {name}: no such file")
+    source = name if is_file(name) else name.removeprefix(STOCK)
+    if is_file(name) and not Path(name).is_file():
+        raise missing_file(name)
     found: list[AskedTask] = []
     for fewshot in question.fewshot:
         try:
             with quiet():
-                loaded = (manager if _is_file(name) else _full_manager()).load([source])["tasks"]
+                loaded = (manager if is_file(name) else _full_manager()).load([source])["tasks"]
         except Exception as error:
             raise DataError(f"the harness could not load task {name!r}: {type(error).__name__}: {error}") from error
         for inner, task in loaded.items():
