@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.errors import DataError, UnknownNameError
 from ablationlab.evaluation import benchmarks, suite
 from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question, alike
@@ -75,9 +77,10 @@ def resolve(question: Question, corpus: TokenizedCorpus, context: int, root: Pat
         else:
             found += _of_harness(name, question, manager)
     names = Counter(task.name for task in found)
-    twice = [name for name, count in names.items() if count > 1]
+    keys = Counter((task.task, task.template, task.fewshot) for task in found)
+    twice = dict.fromkeys([*(name for name in names if names[name] > 1), *(key[0] for key in keys if keys[key] > 1)])
     if twice:
-        raise DataError(f"asked more than once: {', '.join(twice)}")
+        raise DataError(f"asked more than once, so that one score would replace the other: {', '.join(twice)}")
     return Asked(tuple(found), manager)
 
 
@@ -195,15 +198,25 @@ def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
     if characters is None:
         return
     known = set(characters)
-    text = "".join(
-        str(value) for doc in list(loaded.eval_docs)[:200] for value in doc.values() if isinstance(value, str)
-    )
+    text = "".join(piece for doc in list(loaded.eval_docs)[:200] for piece in _texts(doc))
     share = float(np.mean([character not in known for character in text])) if text else 0.0
     if share > benchmarks.MOST_UNKNOWN:
         raise DataError(
             f"benchmark {name!r}: {share:.1%} of its characters are not among the {len(known)} of this vocabulary, and "
             f"at most {benchmarks.MOST_UNKNOWN:.0%} may be; train on a text that has them, or with a BPE tokenizer"
         )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a document, however deep: choices often stand in lists and tables."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
@@ -219,7 +232,9 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
             with quiet():
                 loaded = (manager if is_file(name) else _full_manager()).load([source])["tasks"]
         except Exception as error:
-            raise DataError(f"the harness could not load task {name!r}: {type(error).__name__}: {error}") from error
+            raise DataError(
+                f"the harness could not load task {name!r}: {type(error).__name__}: {error}" + _how_to_have(name)
+            ) from error
         for inner, task in loaded.items():
             if task.get_config("num_fewshot") is None or fewshot:
                 task.set_config(key="num_fewshot", value=fewshot)
@@ -231,6 +246,19 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
             task.config.task = f"{inner}_{shots}shot" if len(question.fewshot) > 1 else inner
             found.append(AskedTask(inner, "stock", shots, str(task.VERSION), digest, "harness", "", task))
     return found
+
+
+def _how_to_have(name: str) -> str:
+    """What to do about data that cannot be fetched."""
+    bare = name.removeprefix(STOCK)
+    if is_file(name):
+        return ". Its dataset_path says where its data come from"
+    text = ". A task of the harness fetches its data from the data sets' hub, unless they are in its cache (HF_HOME)"
+    if os.environ.get(OFFLINE_VARIABLE):
+        text += f"; {OFFLINE_VARIABLE} is set: nothing was downloaded"
+    if bare in benchmarks.CATALOGUE:
+        return f"{text}. The benchmark {bare!r} (without {STOCK!r}) reads local files"
+    return f"{text}. A YAML file that reads local files can be asked in its place"
 
 
 def _documents_hash(task: Any, shots: int) -> str:
