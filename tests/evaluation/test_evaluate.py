@@ -335,7 +335,7 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
         "import ablationlab.evaluation.names, huggingface_hub.constants as hub, os, sys; "
         "sys.exit(not (hub.HF_HUB_OFFLINE and os.environ['HF_DATASETS_OFFLINE'] == '1'))"
     )
-    env = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
     command = [sys.executable, "-c", script]
     assert subprocess.run(command, env=env | {"ABLATIONLAB_OFFLINE": "1"}, check=False).returncode == 0
 
