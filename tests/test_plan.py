@@ -413,3 +413,59 @@ def test_other_versions_code_or_processor_are_told(plan_of, study_table):
         f"ablationlab's source 000000000000 -> {now.code_hash[:12]}",
         f"processor abacus -> {now.processor}",
     )
+
+
+# --- which tasks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"evaluation.tasks": ["speling"]}, "unknown task 'speling'; known: suite (last-word, next-line,"),
+        ({"evaluation.tasks": ["spelling", "speling"]}, "did you mean 'spelling'?"),
+        ({"evaluation.tasks": ["hellaswga"]}, "did you mean 'hellaswag'?"),
+        ({"evaluation.tasks": ["hellaswag"]}, "needs a context of at least 512 tokens, and these models have 128"),
+        ({"evaluation.tasks": ["benchmarks"]}, "needs a context of at least 512 tokens, and these models have 128"),
+        (
+            {"evaluation.tasks": ["suite"], "evaluation.fewshot": [0, 5]},
+            "with 5 examples: a context of 128 leaves 12 characters an item, and 22 are needed",
+        ),
+        (
+            {"evaluation.tasks": ["spelling"], "regimes": {"short": {"model": {"context": 16}}}},
+            "a context of 16 leaves 14 characters an item",
+        ),
+        ({"evaluation.tasks": ["./nowhere.yaml"]}, "task file ./nowhere.yaml: no such file"),
+        (
+            {"evaluation.tasks": ["who-speaks-next"]},
+            "task 'who-speaks-next': the held-out text gives 0 items, which is too few to score",
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_asked_is_refused_before_anything_is_sealed(plan_of, changes, said, monkeypatch):
+    from ablationlab.evaluation import tasks
+
+    monkeypatch.setattr(tasks, "_harness_index", lambda: ("hellaswag", "arc_easy"))  # all of them take ten seconds
+    with pytest.raises(PlanError, match=re.escape(said)):
+        plan_of({"model.context": 128, **changes})
+
+
+def test_tasks_that_can_be_asked_are_planned_without_the_harness(plan_of, monkeypatch):
+    from ablationlab.evaluation import tasks
+
+    def heavy() -> None:
+        raise AssertionError("the harness was asked for names that are known")
+
+    monkeypatch.setattr(tasks, "_harness_index", heavy)
+    known = ["spelling", "word-order"]
+    plan = plan_of({"model.context": 128, "evaluation.tasks": known, "evaluation.fewshot": [0, 2]})
+    assert plan.study["evaluation"]["tasks"] == known
+    plan_of({"model.context": 512, "evaluation.tasks": ["benchmarks"]})
+
+
+def test_a_plan_sealed_with_tasks_that_would_now_be_refused_still_opens(plan_of, tmp_path):
+    plan = plan_of()
+    study = {**plan.study, "evaluation": {**plan.study["evaluation"], "tasks": ["speling"]}}
+    old = plan.model_copy(update={"study": study}).sealed()
+    folder = ResultsFolder(tmp_path / "old")
+    old.create(folder.plan)
+    assert open_plan(folder, plan.study_hash).study["evaluation"]["tasks"] == ["speling"]

@@ -17,6 +17,8 @@ from ablationlab.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
+#: Where the loss still falls at the end of the temperatures that were searched; flat: nowhere.
+Beyond = Literal["below", "above", "flat"]
 
 
 class TaskKey(NamedTuple):
@@ -52,13 +54,20 @@ class CalibrationPart(Part):
 
 
 class TemperaturePart(Part):
-    """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones."""
+    """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones.
+
+    It is null where no temperature in the range ``searched`` is the best: ``beyond`` then says on which side the loss still
+    falls (there may be no optimum there either), or that all temperatures give the same loss (flat). A record without
+    ``searched`` is older: its ``best`` may be no more than an end of its curve.
+    """
 
     temperatures: tuple[float, ...]
     losses: tuple[float, ...]
-    best: float
+    searched: tuple[float, float] | None = None
+    best: float | None
+    beyond: Beyond | None = None
     held_out_loss_at_1: float
-    held_out_loss_at_best: float
+    held_out_loss_at_best: float | None
     sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
 
 
@@ -84,6 +93,8 @@ class LengthPart(Part):
     """Loss by distance from the start of a document of twice the context; past the context by a sliding window.
 
     Positions are learned, so none exists past ``context``: the window moves on by ``stride`` and its positions start again.
+    ``near_end`` and ``past_end`` are of the same tokens, all those past the context: read near the end of a full context, and
+    read by the sliding window. Records without ``near`` are older: there near_end is of other tokens than past_end.
     """
 
     context: int
@@ -93,6 +104,10 @@ class LengthPart(Part):
     losses: tuple[float, ...]
     near_end: float
     past_end: float
+    near: tuple[float, ...] = ()  # the bins past the context, read near the end of a full context
+    fresh: tuple[float, ...] = ()  # the same bins in one window that begins where the context ends
+    history: tuple[int, ...] = ()  # tokens before the first bin past the context, in the windows that read it
+    loss_by_history: tuple[float, ...] = ()  # its loss in each of them
 
 
 class ThroughputPart(Part):
@@ -121,7 +136,7 @@ class TaskResult(Part):
     chance: float | None
     accuracy: float | None
     accuracy_se: float | None
-    accuracy_norm: float | None  # by log-probability per byte, where the task defines it
+    accuracy_norm: float | None  # by log-probability per character of the choice, where the task defines it
     log_probability: float | None  # of the right choice, mean over items, nats
     margin: float | None  # over the best wrong choice, nats
     probability: float | None  # of the right choice among the choices

@@ -190,7 +190,7 @@ _declare(
     ),
     Metric(
         "task_accuracy_norm",
-        "the same with log-probability per byte of the choice",
+        "the same with log-probability per character of the choice",
         "1",
         "higher",
         "task-accuracy",
@@ -250,7 +250,7 @@ _declare(
     Metric("task_brier", "Brier score over the choices, zero-shot, mean over tasks", "1", "lower", "calibration"),
     Metric(
         "best_temperature",
-        "softmax temperature that minimizes the loss on half of the validation split",
+        "softmax temperature that minimizes the loss on half of the validation split; none where it is not between 0.5 and 2",
         "1",
         None,
         "temperature",
@@ -273,14 +273,21 @@ _declare(
     ),
     Metric(
         "loss_near_end",
-        "loss at the last eighth of the context's positions, on documents of twice the context",
+        "loss of the tokens past the context of documents of twice the context, read at the last eighth of the positions",
         "nats/token",
         "lower",
         "length",
     ),
     Metric(
         "loss_past_end",
-        "loss past the context, by a window that slides a quarter context at a time, on documents of twice the context",
+        "loss of the same tokens by a window that slides half a context at a time, its positions starting again",
+        "nats/token",
+        "lower",
+        "length",
+    ),
+    Metric(
+        "sliding_cost",
+        "loss of the tokens past the context by the sliding window, less that near the end of a full context",
         "nats/token",
         "lower",
         "length",

@@ -62,9 +62,17 @@ def study_cells(
         for seed in study.seeds
         for name in study.variants
     ]
+    if study.evaluation.tasks:
+        from ablationlab.evaluation.askable import check_tasks
+
+        check_tasks(study.evaluation, _contexts(cells))
     swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
     _check_arms(study, [*cells, *swept])
     return cells, swept
+
+
+def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
+    return sorted({int(cell.model["context"]) for cell in cells})
 
 
 def width_on_gpu(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun]) -> int:
@@ -87,6 +95,10 @@ def make_plan(
         name: choose_precision(study.in_regime(name)[1].precision, device_kind) for name in study.regime_names()
     }
     cells, swept = study_cells(study, corpus, precisions)
+    if study.evaluation.tasks:
+        from ablationlab.evaluation.askable import check_text
+
+        check_text(study.evaluation, _contexts(cells), corpus)
     width = _stack_width(study, cells, swept, device_kind)
     stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
     cores = usable_cores()

@@ -31,15 +31,18 @@ def evaluation_view(results: ResultsFolder) -> list[RenderableType]:
 
 def _tasks(tasks: Sequence[SuiteTask], found: dict[str, list[Evaluation]]) -> Table:
     halves = any(task.weights == "half" for group in found.values() for one in group for task in one.tasks)
+    cut = {result.task_hash: result.truncated for group in found.values() for one in group for result in one.tasks}
+    some_cut = any(cut.get(task.task_hash) for task in tasks)  # items longer than the context
     table = Table(title="accuracy, mean over seeds", box=None, pad_edge=False)
     table.add_column("task")
-    for name in ("items", "chance", "unigram", "trigram", *found, *(["half the steps"] if halves else [])):
+    first = ("items", *(["cut"] if some_cut else []), "chance", "unigram", "trigram")
+    for name in (*first, *found, *(["half the steps"] if halves else [])):
         table.add_column(name, justify="right")
     for task in tasks:
         label = task.task + (f", {task.fewshot}-shot" if task.fewshot else "")
         label += f" ({task.template})" if task.template not in ("plain", "stock") else ""
-        cells = [label, str(task.items), _number(task.chance), _number(task.ngrams.get("unigram"))]
-        cells.append(_number(task.ngrams.get("trigram")))
+        cells = [label, str(task.items), *([str(cut.get(task.task_hash, 0))] if some_cut else [])]
+        cells += [_number(task.chance), _number(task.ngrams.get("unigram")), _number(task.ngrams.get("trigram"))]
         cells += [_number(_mean(_accuracies(group, task, "final"))) for group in found.values()]
         if halves:
             everyone = [one for group in found.values() for one in group]
@@ -66,6 +69,7 @@ _SHOWN = (
     "best_temperature",
     "loss_near_end",
     "loss_past_end",
+    "sliding_cost",
     "inference_speed",
     "training_speed",
 )

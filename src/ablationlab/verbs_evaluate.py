@@ -72,7 +72,11 @@ def evaluate(
         raise AblationLabError(f"--workers {workers}: at least one process is needed")
     wanted = tasks or study.evaluation.tasks or (SUITE_GROUP,)
     console = make_console()
-    score(folder, console, wanted, fewshot, templates, items, device, workers, throughput=throughput)
+    nothing = score(folder, console, wanted, fewshot, templates, items, device, workers, throughput=throughput)
+    if nothing is not None:
+        raise AblationLabError(
+            f"{results}: {nothing}. Each is recorded as not evaluable; `ablationlab analyze` counts them"
+        )
     console.print(f"Next: ablationlab analyze {results}", markup=False, highlight=False)
     return 0
 
@@ -89,8 +93,8 @@ def score(
     *,
     throughput: bool = True,
     clerks: Clerks | None = None,
-) -> None:
-    """Evaluate, saying what is being done, and show a table."""
+) -> str | None:
+    """Evaluate, saying what is being done, and show a table; in words, why there was nothing to score, if so."""
     from ablationlab.evaluation.evaluate import evaluate as run_evaluation
     from ablationlab.plan import usable_cores
     from ablationlab.tables_evaluation import evaluation_view
@@ -111,6 +115,8 @@ def score(
         report=say,
         clerks=clerks,
     )
+    if outcome.nothing is not None:
+        return outcome.nothing
     for part in evaluation_view(results):
         console.print(part, markup=False, highlight=False)
     for name, why in outcome.not_evaluable.items():
@@ -121,6 +127,7 @@ def score(
         markup=False,
         highlight=False,
     )
+    return None
 
 
 def after_training(
@@ -134,4 +141,6 @@ def after_training(
     """The step of `run` between training and analysis, where the study asks for tasks."""
     if study.evaluation.tasks:
         console.print()
-        score(results, console, study.evaluation.tasks, device=device, workers=workers, clerks=clerks)
+        nothing = score(results, console, study.evaluation.tasks, device=device, workers=workers, clerks=clerks)
+        if nothing is not None:
+            console.print(f"  {nothing}; the analysis counts them", markup=False, highlight=False)

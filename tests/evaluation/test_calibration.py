@@ -13,6 +13,7 @@ from ablationlab.evaluation.calibration import (
     softmax,
     temperature_part,
 )
+from ablationlab.evaluation_records import TemperaturePart
 
 RNG = np.random.default_rng(7)
 
@@ -75,6 +76,88 @@ def test_temperature_is_fitted_on_one_half_and_judged_on_the_other():
     assert part.best == pytest.approx(np.exp(0.2), rel=1e-6)
     assert part.held_out_loss_at_best == pytest.approx(2 + 0.3**2, rel=1e-6)
     assert part.sensitivity == pytest.approx(2, rel=1e-6)
+
+
+def halves_of(best: float, count: int = 400) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and targets of two choices whose loss is lowest at a temperature that algebra gives, in both halves.
+
+    With margin m for the first choice in every item, and the first right in 3 of 4 items: p(first) = 3/4 at T = m / ln 3.
+    """
+    scores = np.tile([best * np.log(3.0), 0.0], (count, 1))
+    return scores - 40.0, (np.arange(count) // 2 % 4 == 0).astype(int)
+
+
+@pytest.mark.parametrize("best", [0.13, 0.5, 1.0, 2.0, 9.8, 60.0])
+def test_the_best_temperature_of_choices_is_the_optimum_wherever_it_lies(best):
+    _, heat = choice_calibration(*halves_of(best))
+    assert heat.best == pytest.approx(best, rel=1e-6)
+    assert heat.beyond is None
+    assert heat.held_out_loss_at_best == pytest.approx(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
+
+
+@pytest.mark.parametrize("best", [0.13, 1.0, 9.8])
+def test_the_best_temperature_of_choices_is_that_of_an_exact_search(best):
+    from scipy.optimize import minimize_scalar
+
+    rng = np.random.default_rng(int(100 * best))
+    logits = rng.normal(0, 2, (2000, 4))
+    targets = np.array([rng.choice(4, p=softmax(row)) for row in logits])
+    scores = best * logits
+    scores[::3, 3] = -np.inf  # items with a choice fewer
+    targets[::3] %= 3
+
+    def loss(log: float) -> float:
+        heated = softmax(scores[::2] / np.exp(log))[np.arange(1000), targets[::2]]
+        return float(-np.log(heated).mean())
+
+    exact = minimize_scalar(loss, bounds=np.log([0.01, 100]), method="bounded", options={"xatol": 1e-10})
+    _, heat = choice_calibration(scores, targets)
+    assert heat.best == pytest.approx(np.exp(exact.x), rel=1e-4)
+    assert heat.best == pytest.approx(best, rel=0.3)
+    if best != 1.0:
+        assert heat.held_out_loss_at_best < heat.held_out_loss_at_1
+
+
+def test_where_no_temperature_is_best_none_is_told_and_on_which_side_the_loss_falls():
+    scores, targets = halves_of(1.0)
+    for given, side in [
+        ((scores, 1 - targets), "above"),  # wrong in 3 of 4: the hotter the better, without end
+        (halves_of(200.0), "above"),
+        ((scores, 0 * targets), "below"),  # always right: the colder the better
+        (halves_of(0.002), "below"),
+        ((0 * scores, targets), "flat"),
+    ]:
+        _, heat = choice_calibration(*given)
+        assert (heat.best, heat.beyond, heat.held_out_loss_at_best) == (None, side, None)
+        assert heat.searched == (0.01, 100.0)
+
+
+@pytest.mark.parametrize(
+    ("place", "best", "beyond"),
+    [(-0.69, np.exp(-0.69), None), (0.66, np.exp(0.66), None), (-0.75, None, "below"), (3.0, None, "above")],
+)
+def test_next_tokens_have_a_best_temperature_up_to_the_ends_of_the_curve_and_none_past_them(place, best, beyond):
+    losses = list(1 + (np.log(TEMPERATURES) - place) ** 2)
+    part = temperature_part(losses, losses, 0.5)
+    assert part.best == (None if best is None else pytest.approx(best, rel=1e-6))
+    assert part.beyond == beyond
+    assert part.held_out_loss_at_best == (None if best is None else pytest.approx(1, rel=1e-6))
+    assert part.searched == pytest.approx((0.5, 2.0))
+
+
+def test_a_curve_that_bends_down_at_its_lower_end_falls_on_below_it():
+    logs = np.log(TEMPERATURES)
+    falling = list(3 - np.exp(-3 * (logs + 0.7)))  # concave, lowest at the first temperature
+    part = temperature_part(falling, falling, 0.5)
+    assert (part.best, part.beyond) == (None, "below")
+    flat = temperature_part([2.0] * len(logs), [2.0] * len(logs), 0.5)
+    assert (flat.best, flat.beyond) == (None, "flat")
+
+
+def test_a_record_of_before_still_loads():
+    part = temperature_part([*(np.log(TEMPERATURES) ** 2)], [*(np.log(TEMPERATURES) ** 2)], 0.5)
+    old = {key: value for key, value in part.model_dump().items() if key not in ("searched", "beyond")}
+    assert TemperaturePart.model_validate(old).searched is None
 
 
 def test_choices_that_are_certain_and_right_are_perfectly_calibrated():

@@ -15,14 +15,19 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.table import Table
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.evaluate import evaluate
+from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.tasks import _documents_hash
 from ablationlab.evaluation.workshop import OpenRun
 from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
+from ablationlab.folders import ResultsFolder
+from ablationlab.pipeline import run
 from ablationlab.records import Checkpoint, Result
+from ablationlab.tables_evaluation import evaluation_view
 from ablationlab.verdict import decide
 from conftest import run_here, to_toml
 
@@ -222,6 +227,26 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
     assert evaluations(copy)[name].status == "not-evaluable"
 
 
+def test_a_study_whose_runs_all_diverge_goes_on_to_its_verdict_and_evaluate_says_why_it_scores_nothing(
+    tmp_path, cli, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "play.txt").write_text(play(60_000))
+    hot = {**STUDY, "seeds": [1, 2], "training": {**STUDY["training"], "lr": 3000.0, "steps": 40}}
+    (tmp_path / "hot.toml").write_text(to_toml({key: value for key, value in hot.items() if key != "criteria"}))
+    code, output, errors = cli("run", "hot.toml", "--out", "results", "--workers", "1", "--device", "cpu")
+    assert code == 0, errors
+    assert "all 4 runs that ended have diverged, so there are no weights to score" in output
+    assert (tmp_path / "results" / "analysis.json").exists()
+    assert (tmp_path / "results" / "verdict.json").exists()
+    assert {one.status for one in evaluations(tmp_path / "results").values()} == {"not-evaluable"}
+    code, _, errors = cli("evaluate", "results", "--workers", "1", "--device", "cpu")
+    assert code == 2
+    assert "results: all 4 runs that ended have diverged" in errors
+    assert "has finished training" not in errors
+    run("hot.toml", "results", device="cpu", workers=1)  # the notebook's way
+
+
 HARNESS = ("arc_easy", "hellaswag", "mmlu", "mmlu_prehistory", "mmlu_world_history", "spell_it", "wikitext")
 
 
@@ -303,3 +328,42 @@ def test_a_data_set_that_changed_at_its_source_is_another_task():
     assert same[0] == same[1]
     assert len({same[0], *others}) == 4
     assert _documents_hash(task("a", "e"), 0) == _documents_hash(task("a", "E"), 0)
+
+
+def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(monkeypatch):
+    script = (
+        "import ablationlab.evaluation.names, huggingface_hub.constants as hub, os, sys; "
+        "sys.exit(not (hub.HF_HUB_OFFLINE and os.environ['HF_DATASETS_OFFLINE'] == '1'))"
+    )
+    env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
+    command = [sys.executable, "-c", script]
+    assert subprocess.run(command, env=env | {"ABLATIONLAB_OFFLINE": "1"}, check=False).returncode == 0
+
+    class Unreachable:
+        def load(self, _: list[str]) -> None:
+            raise ConnectionError("Couldn't reach the hub")
+
+    from ablationlab.errors import DataError
+    from ablationlab.evaluation import tasks
+
+    monkeypatch.setattr(tasks, "_full_manager", Unreachable)
+    monkeypatch.setenv("ABLATIONLAB_OFFLINE", "1")
+    question = Question(("harness:rte",), (0,), "one", None)
+    with pytest.raises(DataError, match=r"ABLATIONLAB_OFFLINE is set.*'rte' \(without 'harness:'\) reads local files"):
+        tasks._of_harness("harness:rte", question, None)
+
+
+def test_the_table_counts_items_that_were_cut(evaluated, copy):
+    whole = evaluation_view(ResultsFolder(evaluated))[0]
+    assert isinstance(whole, Table)
+    assert "cut" not in [column.header for column in whole.columns]
+    for label in evaluations(copy):
+        path = copy / "runs" / label / "evaluation.json"
+        record = json.loads(path.read_text())
+        for task in record["tasks"]:
+            task["truncated"] = 7 if task["task"] == "spelling" else 0
+        path.write_text(json.dumps(record))
+    table = evaluation_view(ResultsFolder(copy))[0]
+    assert isinstance(table, Table)
+    cut = next(column for column in table.columns if column.header == "cut")
+    assert sorted(cut._cells) == ["0", "7"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,3 +181,61 @@ def test_clerks_give_what_a_desk_in_this_process_gives(data, corpus, own_tasks, 
             short.posed()
     finally:
         short.close()
+
+
+@pytest.fixture
+def asked_of(corpus, tmp_path):
+    """A function: one task over these documents, as a user may write it -> its desk."""
+    from ablationlab.evaluation.desk import Desk
+
+    def make(docs: list[dict[str, Any]], body: dict[str, Any], context: int = 96) -> Any:
+        (tmp_path / "docs.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
+        data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(tmp_path / "docs.jsonl")}}}
+        path = tmp_path / "own.yaml"
+        path.write_text(json.dumps({"task": "own", "test_split": "test", **data, **body}))
+        return Desk(Question((str(path),), (0,), "one", None), corpus, context, tmp_path / "root")
+
+    return make
+
+
+def test_a_prompt_to_be_written_on_that_is_longer_than_the_context_counts_as_cut(asked_of):
+    docs = [{"q": "lo " * length, "a": "den"} for length in (5, 40, 20, 32)]
+    body = {"output_type": "generate_until", "doc_to_text": "{{q}}", "doc_to_target": "{{a}}"}
+    body |= {"generation_kwargs": {"until": ["x"], "max_gen_toks": 2}, "metric_list": [{"metric": "exact_match"}]}
+    (sheet,) = asked_of(docs, body).sheets.values()
+    assert sheet.truncated == [False, True, False, False]  # 96 characters fit
+
+
+def test_accuracy_norm_is_by_log_probability_per_character_not_per_byte(asked_of):
+    body = {"output_type": "multiple_choice", "doc_to_text": "{{q}}", "doc_to_target": "n"}
+    body |= {"doc_to_choice": "{{['mirsa', '\u00e9\u00e9\u00e9\u00e9\u00e9\u00e9']}}"}
+    body |= {"metric_list": [{"metric": "acc"}, {"metric": "acc_norm"}]}
+    desk = asked_of([{"q": "lo", "n": 0}, {"q": "den", "n": 1}], body)
+    (posed,) = desk.posed()
+    # -10 / 5 > -13 / 6 by characters, and -10 / 5 < -13 / 12 by bytes
+    marked = desk.marked(posed.name, "r", "final", [(-10.0, False), (-13.0, False)] * 2)
+    assert marked.rows.column("choice_bytes").to_pylist() == [[5, 12]] * 2
+    assert marked.rows.column("correct_norm").to_pylist() == [True, False]
+    assert marked.result.accuracy_norm == 0.5
+
+
+def test_two_tasks_that_would_have_the_same_score_are_refused(corpus, tmp_path, own_tasks):
+    from ablationlab.errors import DataError
+    from ablationlab.evaluation.desk import Desk
+
+    again = tmp_path / "again.yaml"
+    again.write_text(Path(own_tasks[0]).read_text())
+    with pytest.raises(DataError, match="asked more than once, so that one score would replace the other: own_choice"):
+        Desk(Question((own_tasks[0], str(again)), (0,), "one", None), corpus, 96, tmp_path / "root").posed()
+
+
+def test_characters_that_a_vocabulary_lacks_are_found_in_lists_and_tables_too(corpus):
+    from types import SimpleNamespace
+
+    from ablationlab.errors import DataError
+    from ablationlab.evaluation.tasks import _refuse_strange
+
+    docs = [{"q": "lo mirsa", "choices": {"text": ["\u00e9\u00e9", "den"], "label": ["a", "b"]}, "n": 1}]
+    with pytest.raises(DataError, match="of its characters are not among"):
+        _refuse_strange("own", SimpleNamespace(eval_docs=docs), corpus)
+    _refuse_strange("own", SimpleNamespace(eval_docs=[{"q": "lo mirsa", "choices": ["den"]}]), corpus)

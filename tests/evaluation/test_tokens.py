@@ -77,22 +77,68 @@ def test_unknown_characters_are_replaced_and_counted():
     assert text.empty_context == 0  # the newline
 
 
-def test_past_the_context_only_the_last_quarter_of_a_sliding_window_is_scored():
+def plain_losses(mine, begin: int, end: int) -> dict[int, float]:
+    """Loss of every token of TEXT that a window from *begin* to *end* predicts, by its place in TEXT."""
+    span = TEXT[begin : end + 1]
+    logits = forward(mine.params, torch.from_numpy(span[None, None, :-1]), mine.model, mine.fronts)[0, 0].double()
+    return {begin + i + 1: -float(logits[i].log_softmax(-1)[span[i + 1]]) for i in range(len(span) - 1)}
+
+
+def test_tokens_past_the_context_are_read_near_its_end_and_by_a_sliding_window_as_in_a_plain_loop():
     mine = stack(MEMBERS[0])
     found = length_parts(mine, TEXT)
     assert found is not None
     part = found[0]
-    assert (part.context, part.stride, part.edges[-1]) == (24, 6, 48)
-    assert len(part.losses) == len(part.edges) - 1 == 8 + 4
-    starts = np.unique(np.linspace(0, len(TEXT) - 49, 48).astype(int))
-    losses = []
-    for start in starts:  # tokens 25..30 of each document, in a window that begins 6 tokens into it
-        span = TEXT[start + 6 : start + 31]
-        logits = forward(mine.params, torch.from_numpy(span[None, None, :-1]), mine.model, mine.fronts)[0, 0].double()
-        losses += [-float(logits[place].log_softmax(-1)[span[place + 1]]) for place in range(18, 24)]
-    assert part.losses[8] == pytest.approx(np.mean(losses), rel=1e-5)
-    assert part.past_end == pytest.approx(np.mean(part.losses[8:]))
+    assert (part.context, part.stride, part.edges[-1]) == (24, 12, 48)
+    assert len(part.losses) == len(part.edges) - 1 == 8 + 8
+    assert part.history == (21, 18, 15, 12, 9, 6, 3, 0)
+    near, sliding, fresh, first, inside = [], [], [], [], []
+    for start in np.unique(np.linspace(0, len(TEXT) - 49, 48).astype(int)):
+        inside.append(list(plain_losses(mine, start, start + 24).values()))
+        windows = {slid: plain_losses(mine, start + slid, start + slid + 24) for slid in range(3, 25, 3)}
+        past = [start + 25 + place for place in range(24)]
+        near.append([windows[3 * (place // 3 + 1)][token] for place, token in enumerate(past)])
+        sliding.append([windows[12 if place < 12 else 24][token] for place, token in enumerate(past)])
+        fresh.append([windows[24][token] for token in past])
+        first.append([np.mean([windows[slid][token] for token in past[:3]]) for slid in windows])
+    assert part.near_end == pytest.approx(np.mean(near), rel=1e-5)
+    assert part.past_end == pytest.approx(np.mean(sliding), rel=1e-5)
+    eighths = [np.reshape(rows, (-1, 8, 3)).mean(axis=(0, 2)) for rows in (inside, sliding, near, fresh)]
+    assert part.losses == pytest.approx([*eighths[0], *eighths[1]], rel=1e-5)
+    assert part.near == pytest.approx(eighths[2], rel=1e-5)
+    assert part.fresh == pytest.approx(eighths[3], rel=1e-5)
+    assert part.loss_by_history == pytest.approx(np.mean(first, axis=0), rel=1e-5)
     assert length_parts(mine, TEXT[:40]) is None
+
+
+def test_sliding_costs_nothing_without_memory_and_shows_where_positions_are_brittle():
+    deaf = member(1)
+    for name in ("pos.weight", *(f"blocks.{layer}.attn.out.weight" for layer in range(MODEL.layers))):
+        deaf.tensors[name] = torch.zeros_like(deaf.tensors[name])
+    found = length_parts(stack(deaf), TEXT)
+    assert found is not None
+    # The text is noise, whose eighths differ; the same tokens, read in two ways, do not.
+    assert np.ptp(found[0].near) > 1e-2
+    assert found[0].past_end == pytest.approx(found[0].near_end, abs=1e-6)
+    assert found[0].fresh == pytest.approx(found[0].near, abs=1e-6)
+    # Other positions where only tokens right after a slide stand: near the end nobody looks at them.
+    deaf.tensors["pos.weight"][12:15] = 3 * torch.randn(3, MODEL.width, generator=torch.Generator().manual_seed(1))
+    spoilt = length_parts(stack(deaf), TEXT)
+    assert spoilt is not None
+    assert spoilt[0].near_end == pytest.approx(found[0].near_end, abs=1e-6)
+    changed = np.abs(np.subtract(spoilt[0].losses[8:], spoilt[0].near)) > 0.05
+    assert list(np.flatnonzero(changed)) == [0, 4]
+
+
+@pytest.mark.parametrize("context", [8, 13, 31])
+def test_contexts_that_eight_does_not_divide_are_read_in_whole_pieces(context):
+    model = MODEL.model_copy(update={"context": context})
+    found = length_parts(stack(member(1, model=model)), TEXT)
+    assert found is not None
+    assert len(found[0].losses) == len(found[0].edges) - 1 == 16
+    assert found[0].edges[8] == context
+    assert found[0].history[-1] == context % 8
+    assert np.isfinite(found[0].losses).all()
 
 
 def test_throughput_counts_memory_exactly_and_times_every_run_in_every_round():

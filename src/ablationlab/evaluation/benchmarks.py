@@ -17,6 +17,7 @@ from typing import Any
 from ablationlab.data.archives import BENCHMARK_MEMBERS, BENCHMARKS
 from ablationlab.data.sources import cache_folder
 from ablationlab.errors import DataError
+from ablationlab.evaluation.names import SUITE_GROUP
 from ablationlab.storage import content_hash, replace, sha256_file
 
 VERSION = "2"
@@ -109,6 +110,16 @@ CATALOGUE = {
         ),
     )
 }
+
+
+def check_context(name: str, context: int) -> None:
+    """`DataError` if a context is too short for these prompts."""
+    if context < SHORTEST_CONTEXT:
+        raise DataError(
+            f"benchmark {name!r} needs a context of at least {SHORTEST_CONTEXT} tokens, and these models have "
+            f"{context}: most prompts would be cut, so that no score would mean what its name says. Use the task suite "
+            f"(tasks: {SUITE_GROUP}), or train with a longer model.context"
+        )
 
 
 def local_files(benchmark: Benchmark, limit: int | None = None) -> tuple[Path, Path]:

@@ -22,12 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from ablationlab.evaluation_records import CalibrationPart, TemperaturePart
+from ablationlab.evaluation_records import Beyond, CalibrationPart, TemperaturePart
 
 Floats = NDArray[np.float64]
 BINS = 15
 #: Temperatures of the curve: from 1/2 to 2, evenly spaced in their logarithm; the middle one is 1.
 TEMPERATURES = tuple(float(2.0 ** ((step - 6) / 6)) for step in range(13))
+#: Among choices, of which all scores are kept, the best temperature is searched between these.
+CHOICE_TEMPERATURES = (0.01, 100.0)
 
 
 def calibration(confidence_N: Floats, right_N: Floats, brier: float) -> CalibrationPart:
@@ -96,27 +98,48 @@ def debiased_ece(count: Floats, confidence: Floats, right: Floats) -> float:
 def temperature_part(even: Sequence[float], odd: Sequence[float], share_even: float) -> TemperaturePart:
     """From the loss curves of two halves (means at `TEMPERATURES`): fitted on the even half, judged on the odd one.
 
-    Between the temperatures of the curve the loss is a parabola in ln T through the three nearest points.
+    Between the temperatures of the curve the loss is a parabola in ln T through the three nearest points. Where the vertex
+    lies off the curve, nothing is known of the loss there, and there is no best temperature to tell.
     """
     a, b = np.asarray(even, dtype=np.float64), np.asarray(odd, dtype=np.float64)
-    whole = share_even * a + (1 - share_even) * b
-    logs = np.log(TEMPERATURES)
-    place = int(np.clip(np.argmin(a), 1, len(logs) - 2))
-    step = float(logs[1] - logs[0])
+    logs, lowest = np.log(TEMPERATURES), int(np.argmin(a))
+    place = int(np.clip(lowest, 1, len(logs) - 2))
     curvature = float(a[place - 1] - 2 * a[place] + a[place + 1])
-    shift = 0.0 if curvature <= 0 else float(np.clip((a[place - 1] - a[place + 1]) / (2 * curvature), -1, 1))
+    shift = float((a[place - 1] - a[place + 1]) / (2 * curvature)) if curvature > 0 else math.inf
+    bounds = (TEMPERATURES[0], TEMPERATURES[-1])
+    if not np.ptp(a) > 0:
+        return _heat(a, b, share_even, bounds, None, "flat", None)
+    if abs(shift) > 1:
+        return _heat(a, b, share_even, bounds, None, "below" if lowest < place else "above", None)
     judged = (
         b[place]
         + shift * (b[place + 1] - b[place - 1]) / 2
         + shift**2 * (b[place - 1] - 2 * b[place] + b[place + 1]) / 2
     )
-    middle = len(logs) // 2
+    best = float(np.exp(logs[place] + shift * (logs[1] - logs[0])))
+    return _heat(a, b, share_even, bounds, best, None, float(judged))
+
+
+def _heat(
+    a: Floats,
+    b: Floats,
+    share: float,
+    bounds: tuple[float, float],
+    best: float | None,
+    beyond: Beyond | None,
+    judged: float | None,
+) -> TemperaturePart:
+    """The part, from the curves of the two halves and what was found of the best temperature."""
+    whole = share * a + (1 - share) * b
+    middle, step = len(TEMPERATURES) // 2, math.log(TEMPERATURES[1] / TEMPERATURES[0])
     return TemperaturePart(
         temperatures=TEMPERATURES,
         losses=tuple(map(float, whole)),
-        best=float(np.exp(logs[place] + shift * step)),
+        searched=bounds,
+        best=best,
+        beyond=beyond,
         held_out_loss_at_1=float(b[middle]),
-        held_out_loss_at_best=float(judged),
+        held_out_loss_at_best=judged,
         sensitivity=float((whole[middle - 1] - 2 * whole[middle] + whole[middle + 1]) / step**2),
     )
 
@@ -131,11 +154,54 @@ def choice_calibration(
     truth[every, targets_N] = 1.0
     right = (probability.argmax(axis=1) == targets_N).astype(np.float64)
     brier = ((probability - truth) ** 2).sum(axis=1)
-    heated = [softmax(scores_NC / temperature)[every, targets_N] for temperature in TEMPERATURES]
-    losses = -np.log(np.maximum(heated, 1e-300))
-    even, odd = losses[:, ::2].mean(axis=1), losses[:, 1::2].mean(axis=1)
+    losses = np.asarray([choice_losses(scores_NC, targets_N, temperature) for temperature in TEMPERATURES])
+    # A single item is its own judge.
+    odd = slice(1, None, 2) if len(scores_NC) > 1 else slice(None)
+    best, beyond = best_temperature(scores_NC[::2], targets_N[::2])
+    judged = None if best is None else float(choice_losses(scores_NC[odd], targets_N[odd], best).mean())
     share = (len(scores_NC) + 1) // 2 / len(scores_NC)
-    return calibration(probability.max(axis=1), right, float(brier.mean())), temperature_part(even, odd, share)
+    halves = losses[:, ::2].mean(axis=1), losses[:, odd].mean(axis=1)
+    heat = _heat(*halves, share, CHOICE_TEMPERATURES, best, beyond, judged)
+    return calibration(probability.max(axis=1), right, float(brier.mean())), heat
+
+
+def choice_losses(scores_NC: Floats, targets_N: NDArray[np.int64], temperature: float) -> Floats:
+    """-ln of the right choice's probability at that temperature, for each item."""
+    right = softmax(scores_NC / temperature)[np.arange(len(scores_NC)), targets_N]
+    return np.asarray(-np.log(np.maximum(right, 1e-300)), dtype=np.float64)
+
+
+def best_temperature(scores_NC: Floats, targets_N: NDArray[np.int64]) -> tuple[float | None, Beyond | None]:
+    """T that minimizes L, the mean of -ln p(target), over all of `CHOICE_TEMPERATURES`, or else where L still falls.
+
+    By b = 1 / T, with s the scores: dL/db = mean(E_p s - s_target) and d2L/db2 = mean Var_p s >= 0, so L is convex in b and
+    has one minimum at most: the root of dL/db, by Newton's method kept inside a bracket.
+    """
+    finite = np.where(np.isfinite(scores_NC), scores_NC, 0.0)  # where it is not, p is 0
+    own = finite[np.arange(len(finite)), targets_N]
+
+    def slopes(b: float) -> tuple[float, float]:
+        p = softmax(scores_NC * b)
+        mean = (p * finite).sum(axis=1)
+        spread = (p * (finite - mean[:, None]) ** 2).sum(axis=1)
+        return float((mean - own).mean()), float(spread.mean())
+
+    low, high = 1 / CHOICE_TEMPERATURES[1], 1 / CHOICE_TEMPERATURES[0]
+    coldest, hottest = slopes(high)[0], slopes(low)[0]
+    if not coldest > 0:  # also where it is not a number
+        return None, "below" if hottest < 0 else "flat"
+    if hottest >= 0:
+        return None, "above"
+    b = 1.0
+    for _ in range(200):
+        slope, curvature = slopes(b)
+        low, high = (b, high) if slope < 0 else (low, b)
+        step = b - slope / curvature if curvature > 0 else -1.0
+        following = step if low < step < high else math.sqrt(low * high)
+        if abs(following / b - 1) < 1e-9:
+            break
+        b = following
+    return 1 / b, None
 
 
 def softmax(scores: Floats) -> Floats:

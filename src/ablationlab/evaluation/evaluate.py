@@ -43,6 +43,15 @@ class Outcome:
     not_evaluable: dict[str, str]
     seconds: float
 
+    @property
+    def nothing(self) -> str | None:
+        """In words, if every run that ended had diverged: there was nothing to score."""
+        if self.evaluated or self.complete:
+            return None
+        count, (name, why) = len(self.not_evaluable), next(iter(self.not_evaluable.items()))
+        every = "the one run that ended has" if count == 1 else f"all {count} runs that ended have"
+        return f"{every} diverged, so there are no weights to score ({name}: {why})"
+
 
 def evaluate(
     folder: Path,
@@ -57,7 +66,10 @@ def evaluate(
     report: Report = lambda _: None,
     clerks: Clerks | None = None,
 ) -> Outcome:
-    """Score all finished runs; what is not given is as the study says. *clerks* hired earlier have the tasks ready."""
+    """Score all finished runs; what is not given is as the study says. *clerks* hired earlier have the tasks ready.
+
+    Diverged runs are recorded as not evaluable. Where all are, nothing else is done, and the outcome says so.
+    """
     began = time.monotonic()
     results = ResultsFolder(folder)
     plan = read_plan(results)
@@ -70,10 +82,14 @@ def evaluate(
             time.sleep(WAIT_SECONDS)
     hired: list[Clerks] = []
     try:
-        shop = workshop(Job(folder, question, kind))
         runs, sick = _evaluable(plan, results)
         if not runs:
-            raise RecordError(f"{folder}: no run has finished training, so there is nothing to evaluate")
+            if clerks is not None:
+                clerks.close()
+            if not sick:
+                raise RecordError(f"{folder}: no run has finished training, so there is nothing to evaluate")
+            return Outcome((), (), sick, time.monotonic() - began)
+        shop = workshop(Job(folder, question, kind))
         before = {run.id: _stamp(results, run) for run in runs}
         if question.tasks and (clerks is not None or (kind == "cuda" and workers > 1)):
             hired = _seat(shop, validated(Study, plan.study), runs, clerks, workers)

@@ -1,8 +1,17 @@
-"""Loss near the end of the context and past it.
+"""Loss near the end of the context and past it, on the same tokens.
 
-Documents of twice the context are cut evenly from the validation split. The first window stands at a document's start;
-then, since positions are learned and none exists past the context, the window slides on by a quarter of it, its positions
-start again, and only its last quarter is scored. A model that leans on exact positions, or on the document's start, pays.
+Positions are learned, so none exists past the context C. The documented way on is a window that slides by half of it: its
+positions start again at 0, so that the first token that it predicts has C/2 tokens before it instead of C. What that costs
+is seen on the tokens C to 2C of a document (a piece of the validation split), each of which is read three times,
+
+    near     in a window that slides by an eighth: 7C/8 to C tokens before it, the last positions of the context
+    sliding  in a window that slides by a half: C/2 to C tokens before it
+    fresh    in a window that begins at C: 0 to C tokens before it
+
+and past_end - near_end, the mean over sliding less the mean over near, is a paired difference: a model that makes nothing
+of positions and of distant tokens pays nothing, whatever the text. The first eighth past C is read in all eight windows: its
+loss by the number of tokens before it. History and position change together here, as they do in use: which of them a
+model misses is not told apart.
 """
 
 from __future__ import annotations
@@ -12,16 +21,18 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.perplexity import TOKENS_PER_PASS, tokens_per_pass
 from ablationlab.evaluation_records import LengthPart
 from ablationlab.model import forward
-from ablationlab.ops import loss_R
 from ablationlab.transfer import Mark, to_host
 
 DOCUMENTS = 48
+#: Pieces of a context, and windows that end in the context after it.
+PIECES = 8
 _WINDOWS_PER_PASS = 64
 
 
@@ -35,43 +46,60 @@ def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPa
 def begin_length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callable[[int], LengthPart] | None:
     """Queue it on the device; what is returned waits for it and gives a member's part."""
     context, runs = stack.model.context, len(stack.fronts)
-    stride = context // 4
+    size = context // PIECES
     room = len(tokens) - 2 * context - 1
-    if room < 0 or stride < 2:
+    if room < 0 or size < 1:
         return None
     starts = np.unique(np.linspace(0, room, DOCUMENTS).astype(np.int64))
     text = torch.from_numpy(tokens).to(stack.device)
-    size = context // 8
-    edges = [*[*range(0, context, size)][:8], context]
-    slides = list(range(stride, context + 1, stride))
-    sums = torch.zeros(runs, len(edges) - 1 + len(slides), dtype=torch.float64, device=stack.device)
+    edges = [*range(0, PIECES * size, size), context]
+    # inside_RP: pieces of the first window. past_RWP: window w ends w + 1 pieces past the context, and reads pieces 0 to w.
+    inside = torch.zeros(runs, PIECES, dtype=torch.float64, device=stack.device)
+    past = torch.zeros(runs, PIECES, PIECES, dtype=torch.float64, device=stack.device)
     bound = tokens_per_pass(stack.model)  # smaller than usual where the vocabulary is large
     per_pass = _WINDOWS_PER_PASS if bound == TOKENS_PER_PASS else max(1, bound // context)
-    for number, offset in enumerate([0, *slides]):
+    for slid in range(PIECES + 1):
         for first in range(0, len(starts), per_pass):
-            group = starts[first : first + per_pass] + offset
+            group = starts[first : first + per_pass] + slid * size
             span = torch.stack([text[start : start + context + 1] for start in group])
             targets = span[:, 1:].expand(runs, -1, -1)
             logits = forward(stack.params, span[:, :-1].expand(runs, -1, -1), stack.model, stack.fronts)
-            pieces = list(itertools.pairwise(edges)) if number == 0 else [(context - stride, context)]
-            for place, (a, b) in enumerate(pieces):
-                column = place if number == 0 else len(edges) - 2 + number
-                losses = loss_R(logits[:, :, a:b].contiguous(), targets[:, :, a:b].contiguous())
-                sums[:, column] += losses.double() * len(group) / len(starts)
-    every = (*edges, *(context + offset for offset in slides))
-    fetched, mark = to_host(sums), Mark(stack.device)
+            nll = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none").view(runs, -1, context)
+            loss_RT = nll.double().sum(dim=1) / len(starts)
+            if slid:
+                past[:, slid - 1, :slid] += loss_RT[:, context - slid * size :].view(runs, slid, size).mean(dim=2)
+            else:
+                inside += torch.stack([loss_RT[:, a:b].mean(dim=1) for a, b in itertools.pairwise(edges)], dim=1)
+    read, beyond, mark = to_host(inside), to_host(past), Mark(stack.device)
 
     def part_of(run: int) -> LengthPart:
         mark.wait()
-        nll = fetched[run].numpy()
-        return LengthPart(
-            context=context,
-            stride=stride,
-            documents=len(starts),
-            edges=every,
-            losses=tuple(map(float, nll)),
-            near_end=float(nll[len(edges) - 2]),
-            past_end=float(nll[len(edges) - 1 :].mean()),
-        )
+        return _part(read[run].numpy(), beyond[run].numpy(), context, size, edges, len(starts))
 
     return part_of
+
+
+def _part(
+    inside_P: NDArray[np.float64],
+    past_WP: NDArray[np.float64],
+    context: int,
+    size: int,
+    edges: list[int],
+    documents: int,
+) -> LengthPart:
+    half = PIECES // 2
+    near = np.diagonal(past_WP)
+    sliding = np.concatenate([past_WP[half - 1, :half], past_WP[-1, half:]])
+    return LengthPart(
+        context=context,
+        stride=half * size,
+        documents=documents,
+        edges=(*edges, *(context + size * piece for piece in range(1, PIECES + 1))),
+        losses=(*map(float, inside_P), *map(float, sliding)),
+        near_end=float(near.mean()),
+        past_end=float(sliding.mean()),
+        near=tuple(map(float, near)),
+        fresh=tuple(map(float, past_WP[-1])),
+        history=tuple(context - size * slid for slid in range(1, PIECES + 1)),
+        loss_by_history=tuple(map(float, past_WP[:, 0])),
+    )

@@ -69,6 +69,7 @@ class Sheet:
         self.packed: Packed | None = None
         if self.continuations is not None:
             self.packed = pack(self.continuations, lm.context)
+        self._written_on_cut = [_is_cut(item, lm) for item in self.items]
 
     def _continuations(self, lm: StackLM) -> list[list[Continuation]] | None:
         """The requests as tokens, by document; None where the task asks for more than log-probabilities."""
@@ -97,9 +98,9 @@ class Sheet:
 
     @cached_property
     def truncated(self) -> list[bool]:
-        """Whether an item had to be cut to fit the context."""
+        """Whether an item had to be cut to fit the context: one that is written on, before anything was written."""
         if self.packed is None:
-            return [False] * len(self.items)
+            return self._written_on_cut
         ends = np.cumsum([len(item.requests) for item in self.items])
         return [bool(flags.any()) for flags in np.split(self.packed.truncated_N, ends[:-1])]
 
@@ -153,6 +154,12 @@ def _items(task: Any) -> tuple[Item, ...]:
         prompt, target = hash_string(ordered[0].arguments[0]), hash_string(str(task.doc_to_target(doc)))
         found.append(Item(number, doc, ordered, hash_string(text), prompt, target))
     return tuple(found)
+
+
+def _is_cut(item: Item, lm: StackLM) -> bool:
+    """Whether a prompt that is to be written on is longer than the context; whole texts go by in windows, uncut."""
+    asked = [request.args[0] for request in item.requests if request.request_type == "generate_until"]
+    return any(len(lm.tok_encode(prompt)) > lm.context for prompt in asked)
 
 
 def _figures(task: Any, metrics: Sequence[Mapping[str, Any]], filtered: str) -> dict[str, float]:

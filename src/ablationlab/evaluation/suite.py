@@ -29,6 +29,8 @@ VERSION = "1"
 SMALLEST_ROOM = 22
 #: What templates may add to an item.
 TEMPLATE_ROOM = 8
+#: Items that a text must give, at least.
+FEWEST_ITEMS = 10
 EXAMPLES = 64
 #: Characters at the end of the training text that examples are cut from.
 EXAMPLE_TEXT = 60_000
@@ -138,6 +140,38 @@ def room_of(context: int, fewshot: int, *, worded: bool) -> int:
     return room - TEMPLATE_ROOM if worded else room
 
 
+def room_for(what: TaskKind, context: int, fewshot: int) -> int:
+    """The room of an item of that kind; `DataError` if nothing can be built in it."""
+    room = room_of(context, fewshot, worded=len(what.templates) > 1)
+    if room < SMALLEST_ROOM:
+        raise DataError(
+            f"task {what.name!r} with {fewshot} examples: a context of {context} leaves {max(room, 0)} characters an item, "
+            f"and {SMALLEST_ROOM} are needed; ask for fewer examples (evaluation.fewshot, --fewshot) or use a longer "
+            "model.context"
+        )
+    return room
+
+
+def check_items(name: str, train: Passages, held_out: Passages, context: int, fewshot: int) -> None:
+    """`DataError` if `build` would find too few items: they are cut as it cuts them, but no more than are needed."""
+    what = KINDS[name]
+    room = room_for(what, context, fewshot)
+    found: set[Item] = set()
+    for item in what.build(held_out, train, room, _stream(what, "items", fewshot)):
+        found.add(item)
+        if len(found) == FEWEST_ITEMS:
+            return
+    raise _too_few(name, len(found))
+
+
+def _too_few(name: str, items: int) -> DataError:
+    return DataError(f"task {name!r}: the held-out text gives {items} items, which is too few to score")
+
+
+def _stream(what: TaskKind, purpose: str, fewshot: int) -> np.random.Generator:
+    return stream(0, "suite", VERSION, what.name, purpose, fewshot)
+
+
 def build(
     name: str, train: str, held_out: str, context: int, fewshot: int, template: str, limit: int | None = None
 ) -> BuiltTask:
@@ -148,16 +182,11 @@ def build(
         raise DataError(
             f"task {name!r} has no template {template!r}; it has {', '.join(t.name for t in what.templates)}"
         )
-    room = room_of(context, fewshot, worded=len(what.templates) > 1)
-    if room < SMALLEST_ROOM:
-        raise DataError(
-            f"task {name!r} with {fewshot} examples: a context of {context} leaves {max(room, 0)} characters an item, and "
-            f"{SMALLEST_ROOM} are needed; ask for fewer examples (--fewshot) or use a longer model.context"
-        )
+    room = room_for(what, context, fewshot)
     source, known = Passages(held_out), Passages(train)
     items = _shuffled(what, source, known, room, "items", fewshot)
-    if len(items) < 10:
-        raise DataError(f"task {name!r}: the held-out text gives {len(items)} items, which is too few to score")
+    if len(items) < FEWEST_ITEMS:
+        raise _too_few(name, len(items))
     examples = (
         _shuffled(what, Passages(train[-EXAMPLE_TEXT:]), known, room, "examples", fewshot)[:EXAMPLES] if fewshot else ()
     )
@@ -170,7 +199,7 @@ def _shuffled(
     what: TaskKind, source: Passages, known: Passages, room: int, purpose: str, fewshot: int
 ) -> tuple[Item, ...]:
     """Distinct items in a fixed random order, the right choice at a random place."""
-    rng = stream(0, "suite", VERSION, what.name, purpose, fewshot)
+    rng = _stream(what, purpose, fewshot)
     found = list(dict.fromkeys(what.build(source, known, room, rng)))
     assert all(item.longest <= room for item in found), f"an item of {what.name} is too long"
     return tuple(_placed(found[number], rng) for number in rng.permutation(len(found)))

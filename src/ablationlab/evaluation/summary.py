@@ -38,6 +38,8 @@ def metrics_of(found: Evaluation) -> dict[str, float | None]:
     if found.length is not None:
         metrics["loss_near_end"] = found.length.near_end
         metrics["loss_past_end"] = found.length.past_end
+        if found.length.near:  # else an older record, where the two are of different tokens
+            metrics["sliding_cost"] = found.length.past_end - found.length.near_end
     if found.throughput is not None:
         metrics["inference_speed"] = found.throughput.inference_tokens_per_second
         metrics["training_speed"] = found.throughput.training_tokens_per_second

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.errors import DataError, UnknownNameError
 from ablationlab.evaluation import benchmarks, suite
 from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question, alike
@@ -75,9 +77,10 @@ def resolve(question: Question, corpus: TokenizedCorpus, context: int, root: Pat
         else:
             found += _of_harness(name, question, manager)
     names = Counter(task.name for task in found)
-    twice = [name for name, count in names.items() if count > 1]
+    keys = Counter((task.task, task.template, task.fewshot) for task in found)
+    twice = dict.fromkeys([*(name for name in names if names[name] > 1), *(key[0] for key in keys if keys[key] > 1)])
     if twice:
-        raise DataError(f"asked more than once: {', '.join(twice)}")
+        raise DataError(f"asked more than once, so that one score would replace the other: {', '.join(twice)}")
     return Asked(tuple(found), manager)
 
 
@@ -93,7 +96,7 @@ def expanded(names: Sequence[str]) -> list[str]:
             found.append(name)
     unique = list(dict.fromkeys(found))
     known = [*suite.KINDS, *benchmarks.CATALOGUE]
-    strange = [name for name in unique if name not in known and not _is_file(name)]
+    strange = [name for name in unique if name not in known and not is_file(name)]
     for name in strange:
         if name.removeprefix(STOCK) not in _harness_index():
             raise _unknown(name)
@@ -116,8 +119,14 @@ def _unknown(name: str) -> UnknownNameError:
     return UnknownNameError("task", name, allowed, known=known, like=like)
 
 
-def _is_file(name: str) -> bool:
+def is_file(name: str) -> bool:
+    """Whether a name is the path of a YAML file."""
     return name.endswith((".yaml", ".yml")) or "/" in name
+
+
+def missing_file(name: str) -> DataError:
+    """For a path that leads nowhere."""
+    return DataError(f"task file {name}: no such file")
 
 
 @cache
@@ -170,12 +179,7 @@ def _can_word(wording: suite.Template, corpus: TokenizedCorpus) -> bool:
 def _benchmark(
     name: str, question: Question, corpus: TokenizedCorpus, context: int, root: Path, manager: Any
 ) -> list[AskedTask]:
-    if context < benchmarks.SHORTEST_CONTEXT:
-        raise DataError(
-            f"benchmark {name!r} needs a context of at least {benchmarks.SHORTEST_CONTEXT} tokens, and these models have "
-            f"{context}: most prompts would be cut, so that no score would mean what its name says. Use the task suite "
-            f"(--tasks {SUITE_GROUP}), or train with a longer model.context"
-        )
+    benchmarks.check_context(name, context)
     what = benchmarks.CATALOGUE[name]
     wordings = list(what.templates) if question.templates == "all" else list(what.templates)[:1]
     found = []
@@ -194,9 +198,7 @@ def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
     if characters is None:
         return
     known = set(characters)
-    text = "".join(
-        str(value) for doc in list(loaded.eval_docs)[:200] for value in doc.values() if isinstance(value, str)
-    )
+    text = "".join(piece for doc in list(loaded.eval_docs)[:200] for piece in _texts(doc))
     share = float(np.mean([character not in known for character in text])) if text else 0.0
     if share > benchmarks.MOST_UNKNOWN:
         raise DataError(
@@ -205,20 +207,34 @@ def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
         )
 
 
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a document, however deep: choices often stand in lists and tables."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
 def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
     """Any task, tag or group of the harness, from its own sources, or a YAML file."""
     from ablationlab.evaluation.harness import quiet
 
-    source = name if _is_file(name) else name.removeprefix(STOCK)
-    if _is_file(name) and not Path(name).is_file():
-        raise DataError(f"task file {name}: no such file")
+    source = name if is_file(name) else name.removeprefix(STOCK)
+    if is_file(name) and not Path(name).is_file():
+        raise missing_file(name)
     found: list[AskedTask] = []
     for fewshot in question.fewshot:
         try:
             with quiet():
-                loaded = (manager if _is_file(name) else _full_manager()).load([source])["tasks"]
+                loaded = (manager if is_file(name) else _full_manager()).load([source])["tasks"]
         except Exception as error:
-            raise DataError(f"the harness could not load task {name!r}: {type(error).__name__}: {error}") from error
+            raise DataError(
+                f"the harness could not load task {name!r}: {type(error).__name__}: {error}" + _how_to_have(name)
+            ) from error
         for inner, task in loaded.items():
             if task.get_config("num_fewshot") is None or fewshot:
                 task.set_config(key="num_fewshot", value=fewshot)
@@ -230,6 +246,19 @@ def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
             task.config.task = f"{inner}_{shots}shot" if len(question.fewshot) > 1 else inner
             found.append(AskedTask(inner, "stock", shots, str(task.VERSION), digest, "harness", "", task))
     return found
+
+
+def _how_to_have(name: str) -> str:
+    """What to do about data that cannot be fetched."""
+    bare = name.removeprefix(STOCK)
+    if is_file(name):
+        return ". Its dataset_path says where its data come from"
+    text = ". A task of the harness fetches its data from the data sets' hub, unless they are in its cache (HF_HOME)"
+    if os.environ.get(OFFLINE_VARIABLE):
+        text += f"; {OFFLINE_VARIABLE} is set: nothing was downloaded"
+    if bare in benchmarks.CATALOGUE:
+        return f"{text}. The benchmark {bare!r} (without {STOCK!r}) reads local files"
+    return f"{text}. A YAML file that reads local files can be asked in its place"
 
 
 def _documents_hash(task: Any, shots: int) -> str:

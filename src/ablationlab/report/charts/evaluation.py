@@ -347,7 +347,8 @@ def temperature(material: Material) -> tuple[Figure, ...]:
             Figure(
                 key="temperature" + _suffix(material, regime),
                 title="Loss against temperature" + _words(material, regime),
-                caption="One line a run; ticks below: each run's best temperature. At 1 (dashed) the model is as trained.",
+                caption="One line a run; ticks below: each run's best temperature, if the curve holds it. At 1 (dashed) the "
+                "model is as trained.",
                 chart=selectable(alt.layer(*layers), material),
                 data=kept.kept,
                 regime=regime if len(material.regimes) > 1 else "",
