@@ -30,7 +30,7 @@ from ablationlab.evaluation_records import LengthPart
 from ablationlab.model import forward
 from ablationlab.transfer import Mark, to_host
 
-DOCUMENTS = 48
+DOCUMENTS = 32
 #: Pieces of a context, and windows that end in the context after it.
 PIECES = 8
 _WINDOWS_PER_PASS = 64
