@@ -17,6 +17,8 @@ from ablationlab.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
+#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
+Source = Literal["suite", "benchmark", "harness"]
 
 
 class TaskKey(NamedTuple):
@@ -117,6 +119,7 @@ class TaskResult(Part):
     version: str
     task_hash: str  # of the task's definition, its items and its examples: another hash is another evaluation
     items: int
+    whole: bool | None = None  # whether no cap (``items``) left any out; None: recorded before this was kept
     choices: float | None  # mean number; None where nothing is chosen
     chance: float | None
     accuracy: float | None
@@ -190,7 +193,7 @@ class SuiteTask(Part):
     fewshot: int
     version: str
     task_hash: str
-    source: Literal["suite", "benchmark", "harness"]
+    source: Source
     meaning: str
     items: int
     choices: float | None
