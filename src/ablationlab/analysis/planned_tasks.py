@@ -6,6 +6,7 @@ import glob
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NamedTuple
 
 from ablationlab.config import EvaluationConfig
@@ -109,20 +110,26 @@ def _items_on_disk(results: ResultsFolder, result: TaskResult) -> int:
         return 0
     folders = glob.escape(f"{result.task}-{result.template}-{result.fewshot}shot-") + "*"
     files = (results.path / "evaluation" / "tasks").glob(f"{folders}/items.jsonl")
-    return max((sum(1 for _ in path.open("rb")) for path in files), default=0)
+    return max((path.read_bytes().count(b"\n") for path in files), default=0)
 
 
 def unspellable(results: ResultsFolder, tokenizer: str, name: TaskName, wordings: Iterable[str]) -> tuple[str, ...]:
-    """Of *wordings* those that a vocabulary of characters may lack: none of the items has all of their characters."""
-    if name.source != "suite" or tokenizer != "char":
+    """Of *wordings* those that a vocabulary of characters may lack: the items do not have all of their characters."""
+    wordings = tuple(wordings)
+    if name.source != "suite" or tokenizer != "char" or not wordings:
         return ()
-    seen: set[str] = set()
-    for path in (results.path / "evaluation" / "tasks").glob("*/items.jsonl"):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            seen |= set(row["text"]).union(*row["choices"])
+    seen = set().union(*map(_seen, (results.path / "evaluation" / "tasks").glob("*/items.jsonl")))
     known = {one.name: one for one in KINDS[name.name].templates}
     return tuple(one for one in wordings if not _characters(known[one]) <= seen)
+
+
+def _seen(items: Path) -> set[str]:
+    """The characters of a task's items; of a damaged file none."""
+    try:
+        rows = [json.loads(line) for line in items.read_text(encoding="utf-8").splitlines()]
+        return {character for row in rows for text in (row["text"], *row["choices"]) for character in text}
+    except (ValueError, KeyError, TypeError):
+        return set()
 
 
 def _characters(wording: Template) -> set[str]:
