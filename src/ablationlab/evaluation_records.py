@@ -17,8 +17,6 @@ from ablationlab.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
-#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
-Source = Literal["suite", "benchmark", "harness"]
 
 
 class TaskKey(NamedTuple):
@@ -183,6 +181,10 @@ class Evaluation(Record):
     def find(self, key: TaskKey) -> TaskResult | None:
         """The result of that key, if there is one."""
         return next((one for one in self.tasks if one.key == key), None)
+
+
+#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
+Source = Literal["suite", "benchmark", "harness"]
 
 
 class SuiteTask(Part):
