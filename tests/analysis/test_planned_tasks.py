@@ -11,6 +11,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.conclusions import Analysis
 from ablationlab.evaluation_records import Evaluation, evaluation_path
 from ablationlab.folders import ResultsFolder
+from ablationlab.tables_analysis import analysis_view
 from ablationlab.verdict import decide
 
 from .builder import build, study
@@ -111,6 +112,9 @@ def test_what_is_scored_besides_is_exploratory_and_changes_no_planned_number(tmp
     assert one(found, FEW) is None
     assert one(found, "macro_accuracy_fewshot") is None
     assert found.evaluation.notes[0].endswith("; ".join(names))
+    shown = [str(part) for part in analysis_view(found, decide(found))]
+    assert f"\nScores of tasks\n  {found.evaluation.notes[0]}" in shown
+    assert not any("Scores of tasks" in str(part) for part in analysis_view(planned, decide(planned)))
 
 
 def test_tasks_of_a_study_that_names_none_are_exploratory(tmp_path):
