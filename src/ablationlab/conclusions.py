@@ -32,6 +32,8 @@ Outcome = Literal["better", "worse", "different", "not-shown", "not-tested"]
 MACRO = "macro average"
 #: Code of the deviation that says that tasks which the study names were never scored.
 NOT_SCORED = "tasks-not-scored"
+#: Code of the deviation that says that planned tasks were scored with other settings, or some of them not at all.
+SCORED_OTHERWISE = "scored-otherwise"
 
 
 class PairPart(Part):

@@ -132,6 +132,7 @@ class TaskResult(Part):
     version: str
     task_hash: str  # of the task's definition, its items and its examples: another hash is another evaluation
     items: int
+    whole: bool | None = None  # whether no cap (``items``) left any out; None: recorded before this was kept
     choices: float | None  # mean number; None where nothing is chosen
     chance: float | None
     accuracy: float | None
@@ -197,6 +198,10 @@ class Evaluation(Record):
         return next((one for one in self.tasks if one.key == key), None)
 
 
+#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
+Source = Literal["suite", "benchmark", "harness"]
+
+
 class SuiteTask(Part):
     """A task as it was asked: what it is, and what needs no training to answer."""
 
@@ -205,7 +210,7 @@ class SuiteTask(Part):
     fewshot: int
     version: str
     task_hash: str
-    source: Literal["suite", "benchmark", "harness"]
+    source: Source
     meaning: str
     items: int
     choices: float | None

@@ -56,6 +56,8 @@ def analysis_view(
         yield _lines("Mind", notes)
     deviations = [deviation.text for deviation in analysis.deviations]
     yield _lines("Deviations from the registration", deviations or ["none found"])
+    if analysis.evaluation is not None and analysis.evaluation.notes:
+        yield _lines("Scores of tasks", analysis.evaluation.notes)
     if analysis.ledger is not None:
         yield _lines("Ledger", [analysis.ledger.text])
     yield ""

@@ -203,6 +203,23 @@ def test_only_what_is_missing_is_scored_and_another_version_of_a_task_counts_as_
     assert new[names[1]].tasks == old[names[1]].tasks  # the same numbers again
 
 
+def test_settings_besides_the_plan_are_not_registered_and_evaluating_as_planned_restores_it(evaluated, copy, cli):
+    planned = analyze(read_results(evaluated))
+    assert "scored-otherwise" not in [d.code for d in planned.deviations]
+    words = ("--workers", "1", "--device", "cpu", "--no-throughput")
+    assert cli("evaluate", copy, "--items", "20", *words)[0] == 0
+    assert {(task.items, task.whole) for one in evaluations(copy).values() for task in one.tasks} == {(20, False)}
+    other = analyze(read_results(copy))
+    said = next(d.text for d in other.deviations if d.code == "scored-otherwise")
+    assert "spelling; last-word: on 20 items in 6 of 6 runs, where 80 at most were planned" in said
+    assert other.comparison("macro_accuracy", "default", "layernorm", "none") is None
+    assert cli("evaluate", copy, *words)[0] == 0
+    again = analyze(read_results(copy))
+    assert again.comparisons == planned.comparisons
+    assert again.deviations == planned.deviations
+    assert again.evaluation == planned.evaluation
+
+
 def test_a_damaged_checkpoint_is_named_and_the_other_runs_are_scored(copy, cli):
     name = sorted(evaluations(copy))[0]
     for path in copy.glob("runs/*/evaluation.json"):

@@ -1,22 +1,37 @@
 """What the evaluations of a plan's runs say, as they are read.
 
 Scores are compared only where they are scores of the same thing: the same task by its hash, made in the same way (harness,
-precision, device, code). A run that was evaluated otherwise has no value, and the reason is said.
+precision, device, code). A run that was evaluated otherwise has no value, and the reason is said. Means over tasks are over
+those that the plan names, with the plan's settings; what was scored besides is shown by itself, as exploratory.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ablationlab.analysis.comparisons import number_or_why
+from ablationlab.analysis.planned_tasks import PlannedTasks, TaskName, planned_tasks, unspellable
+from ablationlab.config import EvaluationConfig
 from ablationlab.errors import RecordError
-from ablationlab.evaluation_records import Evaluation, HowPart, Suite, TaskResult, Weights, evaluation_path, suite_path
+from ablationlab.evaluation.names import STOCK
+from ablationlab.evaluation_records import (
+    Evaluation,
+    HowPart,
+    Suite,
+    TaskKey,
+    TaskResult,
+    Weights,
+    evaluation_path,
+    suite_path,
+)
 from ablationlab.folders import ResultsFolder
 from ablationlab.records import Plan, PlannedRun
 
+#: At the end of a task's name in comparisons: not asked by the plan, or not so.
+EXPLORATORY = "exploratory"
 #: Per-task metrics: how each is read from a result, and whether guessing has a level in it.
 PER_TASK: dict[str, tuple[Callable[[TaskResult], float | None], bool]] = {
     "task_accuracy": (lambda result: result.accuracy, True),
@@ -25,39 +40,61 @@ PER_TASK: dict[str, tuple[Callable[[TaskResult], float | None], bool]] = {
 }
 
 
+#: Run-level means over the planned tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.
+TASK_MEANS: dict[str, Callable[[TaskResult], float | None]] = {
+    "mean_task_accuracy": lambda result: result.accuracy,
+    "mean_task_accuracy_fewshot": lambda result: result.accuracy,
+    "choice_log_probability": lambda result: result.log_probability,
+    "choice_margin": lambda result: result.margin,
+    "choice_probability": lambda result: result.probability,
+    "task_ece": lambda result: result.calibration.ece_equal_mass_debiased if result.calibration else None,
+    "task_brier": lambda result: result.calibration.brier if result.calibration else None,
+}
+_OF_CALIBRATED = ("task_ece", "task_brier")
+
+
 @dataclass(frozen=True)
 class AskedTask:
-    """A task with a number of examples: the templates it was put in, each with the hash that counts."""
+    """A task with a number of examples: the templates it was put in, each with the hash that counts.
+
+    *label* is its name in comparisons; *planned* says whether the sealed plan asks it so.
+    """
 
     name: str
     fewshot: int
     hashes: dict[str, str]
-
-    @property
-    def label(self) -> str:
-        """As it stands in comparisons."""
-        return self.name if self.fewshot == 0 else f"{self.name}, {self.fewshot}-shot"
+    label: str
+    planned: bool
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Everything that was evaluated, by run."""
+    """Everything that was evaluated, by run. *otherwise*: in words, what was planned and not scored as planned."""
 
     runs: dict[str, Evaluation]
     how: HowPart
     tasks: tuple[AskedTask, ...]
+    most_examples: int  # the largest number of examples that the plan names
     suite: dict[str, dict[str, float]]  # n-gram accuracies by task hash
+    otherwise: tuple[str, ...]
     notes: tuple[str, ...]
+
+    def averaged(self, name: str) -> list[AskedTask]:
+        """The planned tasks that a mean over tasks is of, by the mean's name."""
+        most = self.most_examples if name.endswith("_fewshot") else 0
+        if name.endswith("_fewshot") and not most:
+            return []
+        tasks = [task for task in self.tasks if task.planned and task.fewshot == most]
+        if name in _OF_CALIBRATED:
+            return [task for task in tasks if any_result(self, task).calibration is not None]
+        return tasks
 
     @property
     def metrics(self) -> set[str]:
         """Every metric that some run has a value of."""
-        names = {name for one in self.runs.values() for name in one.metrics}
-        if self.tasks:
-            names |= {*PER_TASK, "macro_accuracy"}
-        if any(task.fewshot for task in self.tasks):
-            names.add("macro_accuracy_fewshot")
-        return names
+        names = {name for one in self.runs.values() for name in one.metrics} - TASK_MEANS.keys()
+        names |= {name for name in (*TASK_MEANS, "macro_accuracy", "macro_accuracy_fewshot") if self.averaged(name)}
+        return names | PER_TASK.keys() if self.tasks else names
 
     def why_not(self, run_id: str) -> str | None:
         """Why a run's evaluation does not count, if so."""
@@ -77,19 +114,12 @@ class Evaluated:
             return why
         found = []
         for template, digest in task.hashes.items():
-            result = next(
-                (
-                    one
-                    for one in self.runs[run_id].tasks
-                    if (one.task, one.template, one.fewshot, one.weights)
-                    == (task.name, template, task.fewshot, weights)
-                ),
-                None,
-            )
+            key = TaskKey(task.name, template, task.fewshot, weights)
+            same = [one for one in self.runs[run_id].tasks if one.key == key]
+            result = next((one for one in same if one.task_hash == digest), None)
             if result is None:
-                return f"not evaluated on {task.label} ({template})"
-            if result.task_hash != digest:
-                return f"evaluated on another version of {task.label} ({template})"
+                what = "evaluated on another version of" if same else "not evaluated on"
+                return f"{what} {task.label} ({template})"
             number = value(result)
             if number is None:
                 return "no value recorded"
@@ -97,8 +127,10 @@ class Evaluated:
         return number_or_why(fmean(found))
 
 
-def read_evaluations(plan: Plan, results: ResultsFolder, finished: Sequence[PlannedRun]) -> Evaluated | None:
-    """Every evaluation.json of the plan's runs; None where there is none."""
+def read_evaluations(
+    plan: Plan, config: EvaluationConfig, results: ResultsFolder, finished: Sequence[PlannedRun]
+) -> Evaluated | None:
+    """Every evaluation.json of the plan's runs; None where there is none. *config*: the sealed study's."""
     runs: dict[str, Evaluation] = {}
     for run in finished:
         path = evaluation_path(results.run(run.id))
@@ -114,8 +146,32 @@ def read_evaluations(plan: Plan, results: ResultsFolder, finished: Sequence[Plan
     suite = Suite.read(suite_path(results)).tasks if suite_path(results).exists() else ()
     odd = [one.id for one in scored if one.how != how]
     notes = [f"evaluated in another way than the others, and not used: {', '.join(odd)}"] if odd else []
-    tasks = _tasks(one for one in scored if one.how == how)
-    return Evaluated(runs, how, tasks, {task.task_hash: task.ngrams for task in suite}, tuple(notes))
+    used = [[task for task in one.tasks if task.weights == "final"] for one in scored if one.how == how]
+    planned = planned_tasks(config, results, suite, (task for tasks in used for task in tasks))
+    left_out: set[tuple[TaskName, str]] = set()
+    for name, wordings in planned.wordings.items():
+        lacking = [
+            w for w in wordings if not any((planned.named(t), t.template) == (name, w) for ts in used for t in ts)
+        ]
+        unspelt = unspellable(results, plan.corpus.tokenizer, name, lacking) if len(lacking) < len(wordings) else ()
+        left_out |= {(name, one) for one in unspelt}
+        if unspelt:
+            notes.append(
+                f"{name.name} was not put as {', '.join(unspelt)}: the vocabulary seems to lack the characters"
+            )
+    tasks = _tasks(planned, [task for tasks in used for task in tasks], left_out)
+    besides = [task.label for task in tasks if not task.planned]
+    if besides:
+        notes.append(f"scored besides what was planned, exploratory, and in no mean over tasks: {'; '.join(besides)}")
+    if planned.beyond and any(planned.named(t).source == "harness" for ts in used for t in ts):
+        named = sorted({t.task for ts in used for t in ts if planned.named(t).source == "harness"})
+        notes.append(
+            f"the plan names {', '.join(planned.beyond)}, which the harness opens by itself: its tasks "
+            f"({', '.join(named)}) are all taken as planned"
+        )
+    ngrams = {task.task_hash: task.ngrams for task in suite}
+    most = max(planned.fewshot, default=0)
+    return Evaluated(runs, how, tasks, most, ngrams, tuple(_otherwise(planned, used, left_out)), tuple(notes))
 
 
 def _commonest(scored: Sequence[Evaluation]) -> HowPart:
@@ -125,18 +181,52 @@ def _commonest(scored: Sequence[Evaluation]) -> HowPart:
     return by_text[counts.most_common(1)[0][0]]
 
 
-def _tasks(evaluations: Iterable[Evaluation]) -> tuple[AskedTask, ...]:
-    """Every task that offers choices; where versions differ between runs, the one that most runs have."""
-    hashes: dict[tuple[str, int], dict[str, Counter[str]]] = {}
-    for one in evaluations:
-        for result in one.tasks:
-            if result.weights == "final" and result.chance is not None:
-                by_template = hashes.setdefault((result.task, result.fewshot), {})
-                by_template.setdefault(result.template, Counter())[result.task_hash] += 1
-    return tuple(
-        AskedTask(name, fewshot, {t: counts.most_common(1)[0][0] for t, counts in sorted(templates.items())})
-        for (name, fewshot), templates in sorted(hashes.items(), key=lambda entry: (entry[0][1], entry[0][0]))
-    )
+def _tasks(
+    planned: PlannedTasks, scored: Iterable[TaskResult], left_out: Container[tuple[TaskName, str]]
+) -> tuple[AskedTask, ...]:
+    """Every task that offers choices, as planned and besides; where versions differ between runs, the one that most have."""
+    groups: dict[tuple[TaskName, int], dict[bool, dict[str, Counter[str]]]] = {}
+    for one in scored:
+        if one.chance is not None:
+            group = groups.setdefault((planned.named(one), one.fewshot), {True: {}, False: {}})
+            group[planned.counts(one)].setdefault(one.template, Counter())[one.task_hash] += 1
+    found = []
+    sources = Counter((name.name, fewshot) for name, fewshot in groups)
+    for (name, fewshot), group in sorted(
+        groups.items(), key=lambda entry: (entry[0][1], entry[0][0].name, entry[0][0])
+    ):
+        wanted = {w for w in planned.wordings.get(name, ()) if (name, w) not in left_out}
+        if wanted - group[True].keys():  # not all of its wordings: not the mean that was planned
+            group[False] |= {t: counts + group[False].get(t, Counter()) for t, counts in group[True].items()}
+            group[True] = {}
+        label = f"{STOCK}{name.name}" if sources[name.name, fewshot] > 1 and name.source == "harness" else name.name
+        label += f", {fewshot}-shot" if fewshot else ""
+        for as_planned, templates in group.items():
+            if templates:
+                hashes = {template: counts.most_common(1)[0][0] for template, counts in sorted(templates.items())}
+                shown = label if as_planned else f"{label}, {EXPLORATORY}"
+                found.append(AskedTask(name.name, fewshot, hashes, shown, as_planned))
+    return tuple(found)
+
+
+def _otherwise(
+    planned: PlannedTasks, used: Sequence[Sequence[TaskResult]], left_out: Container[tuple[TaskName, str]]
+) -> Iterable[str]:
+    """What was planned and scored on another number of items by some run, or by none at all; alike cases in one line."""
+    cap = "all of them" if planned.items is None else f"{planned.items} at most"
+    lines: dict[str, list[str]] = {}
+    for name, wording, fewshot in planned.asked():
+        mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, wording, fewshot)]
+        others = [one.items for one in mine if not planned.counts(one)]
+        several = f" ({wording})" if len(planned.wordings[name]) > 1 else ""
+        what = name.name + (f", {fewshot}-shot" if fewshot else "") + several
+        if others:
+            numbers = " or ".join(map(str, sorted(set(others))))
+            line = f"on {numbers} items in {len(others)} of {len(used)} runs, where {cap} were planned"
+            lines.setdefault(line, []).append(what)
+        elif not mine and (name, wording) not in left_out:
+            lines.setdefault("by no run", []).append(what)
+    return [f"{'; '.join(tasks)}: {line}" for line, tasks in lines.items()]
 
 
 def any_result(evaluated: Evaluated, task: AskedTask) -> TaskResult:

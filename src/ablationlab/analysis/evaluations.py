@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ablationlab.analysis.answers import item_contrasts
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.analysis.evaluated import PER_TASK, Evaluated
+from ablationlab.analysis.evaluated import PER_TASK, TASK_MEANS, Evaluated
 from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sensitive import described, gated, macro_gate, macro_mean
 from ablationlab.conclusions_evaluation import EvaluationPart, TaskSensitivityPart
@@ -17,19 +17,25 @@ from ablationlab.metrics import METRICS
 from ablationlab.records import Plan
 
 Cells = dict[Arm, dict[Seed, float | str]]
-_MACRO = {"macro_accuracy": False, "macro_accuracy_fewshot": True}
+_MACRO = ("macro_accuracy", "macro_accuracy_fewshot")
 Gate = dict[tuple[str, str | None, str], SensitivityPart]
 
 
 def values_of(plan: Plan, evaluated: Evaluated, whys: Mapping[str, str]) -> Cells:
     """Run-level metrics and per-task values of every planned run, or why there is none."""
     values: Cells = {}
-    names = [name for name in METRICS if any(name in one.metrics for one in evaluated.runs.values())]
+    recorded = {name for one in evaluated.runs.values() for name in one.metrics} - TASK_MEANS.keys()
+    averaged = {name: evaluated.averaged(name) for name in TASK_MEANS}
+    names = [name for name in METRICS if name in recorded or averaged.get(name)]
     for run in plan.runs:
         gone = whys.get(run.id) or evaluated.why_not(run.id)
         for name in names:
             cell = values.setdefault(Arm(name, None, run.regime, run.variant), {})
-            cell[run.seed] = gone or number_or_why(evaluated.runs[run.id].metrics.get(name))
+            if name in recorded:
+                cell[run.seed] = gone or number_or_why(evaluated.runs[run.id].metrics.get(name))
+            else:
+                scores = [evaluated.score(run.id, task, TASK_MEANS[name]) for task in averaged[name]]
+                cell[run.seed] = gone or macro_mean(scores)
         for task in evaluated.tasks:
             for name, (value, _) in PER_TASK.items():
                 cell = values.setdefault(Arm(name, task.label, run.regime, run.variant), {})
@@ -50,9 +56,8 @@ def with_evaluation(material: Material, plan: Plan, results: ResultsFolder, eval
             for name, (value, guessable) in PER_TASK.items():
                 gate[name, task.label, regime] = gated(evaluated, baselines, [task], value, guessable=guessable)
             parts.append(described(evaluated, baselines, task, regime, gate["task_accuracy", task.label, regime]))
-        for name, many in _MACRO.items():
-            most = max((task.fewshot for task in evaluated.tasks), default=0)
-            mine = [t for t in evaluated.tasks if t.fewshot == (most if many else 0)] if most or not many else []
+        for name in _MACRO:
+            mine = evaluated.averaged(name)
             if not mine:
                 continue
             good = [task for task in mine if gate["task_accuracy", task.label, regime].sensitive]
@@ -62,11 +67,13 @@ def with_evaluation(material: Material, plan: Plan, results: ResultsFolder, eval
                 values[Arm(name, None, regime, variant)] = {
                     seed: macro_mean([c[seed] for c in cell]) for seed in cell[0]
                 }
+    contrasts, left_out = item_contrasts(material, plan, results, evaluated)
     part = EvaluationPart(
         harness=evaluated.how.harness,
         precision=evaluated.how.precision,
         tasks=tuple(parts),
-        contrasts=tuple(item_contrasts(material, plan, results, evaluated)),
-        notes=evaluated.notes,
+        contrasts=tuple(contrasts),
+        notes=(*evaluated.notes, *left_out),
     )
-    return replace(material, values=values, sensitivity=gate, evaluation=part)
+    besides = frozenset(task.label for task in evaluated.tasks if not task.planned)
+    return replace(material, values=values, sensitivity=gate, evaluation=part, exploratory_tasks=besides)

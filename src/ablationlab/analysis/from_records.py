@@ -12,7 +12,7 @@ from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
-from ablationlab.conclusions import NOT_SCORED, DeviationPart, LedgerPart
+from ablationlab.conclusions import NOT_SCORED, SCORED_OTHERWISE, DeviationPart, LedgerPart
 from ablationlab.conclusions_parts import Seed
 from ablationlab.config import TUNED
 from ablationlab.errors import MismatchError, RecordError, StatisticsError
@@ -51,7 +51,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     stable = [stability_of(run, by_id.get(run.id), study.stability) for run in plan.runs if is_ordinary(study, run)]
     own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if is_ordinary(study, run))})
     finished = [run for run in own.runs if run.id in by_id and by_id[run.id].result.status == "finished"]
-    evaluated = read_evaluations(own, results, finished)
+    evaluated = read_evaluations(own, study.evaluation, results, finished)
     values = _values(plan, done, study, names) | (sweep.values if sweep is not None else {})
     if evaluated:
         values |= values_of(own, evaluated, _whys(own, by_id))
@@ -170,9 +170,13 @@ def _deviations(
     for name in unanswered:
         text = f"{name} is registered, but no run has a value of it: its question is not answered."
         found.append(DeviationPart(code="missing-metric", about=name, text=text))
-    if study.evaluation.tasks and not (evaluated and evaluated.tasks) and "macro_accuracy" not in unanswered:
+    planned = [task for task in evaluated.tasks if task.planned] if evaluated else []
+    if study.evaluation.tasks and not planned and "macro_accuracy" not in unanswered:
         text = f"The study names tasks ({', '.join(study.evaluation.tasks)}), but no run has been scored on them."
         found.append(DeviationPart(code=NOT_SCORED, about="evaluation.tasks", text=text))
+    if evaluated and evaluated.otherwise and any(one.tasks for one in evaluated.runs.values()):
+        text = f"Not scored as planned: {'. '.join(evaluated.otherwise)}. No mean over tasks counts such a score."
+        found.append(DeviationPart(code=SCORED_OTHERWISE, about="evaluation", text=text))
     if not study.criteria:
         text = "The study registers no criteria: every comparison and verdict is exploratory."
         found.append(DeviationPart(code="no-criteria", about="criteria", text=text))

@@ -91,6 +91,8 @@ class Material:
     #: By metric, task and regime: whether it can tell models apart at this scale.
     sensitivity: Mapping[tuple[str, str | None, str], SensitivityPart] = field(default_factory=dict)
     evaluation: EvaluationPart | None = None
+    #: Tasks that the plan does not ask, or not so: nothing about them is registered.
+    exploratory_tasks: frozenset[str] = frozenset()
 
     @property
     def primary(self) -> str | None:

@@ -54,7 +54,7 @@ def questions(material: Material) -> list[Question]:
     for metric, task in dict.fromkeys((arm.metric, arm.task) for arm in material.values):
         for regime in material.asked_regimes():
             for variant, reference in material.pairs():
-                ask, standing = _answering(material, metric, regime, (variant, reference))
+                ask, standing = _answering(material, metric, task, regime, (variant, reference))
                 found.append(
                     Question(material.metrics[metric], task, regime, variant, reference, ask, standing),
                 )
@@ -62,12 +62,12 @@ def questions(material: Material) -> list[Question]:
 
 
 def _answering(
-    material: Material, metric: str, regime: str, pair: tuple[str, str]
+    material: Material, metric: str, task: str | None, regime: str, pair: tuple[str, str]
 ) -> tuple[Ask, Literal["registered", "stated", "exploratory"]]:
     """The question that covers this comparison, the most particular first; else how its metric is tested elsewhere."""
     same = [ask for ask in material.asks if ask.metric == metric]
     covering = [ask for ask in same if ask.regime in (None, regime) and _covers(ask, pair, material.baseline)]
-    if covering:
+    if covering and task not in material.exploratory_tasks:
         best = next((ask for ask in covering if ask.contrast is not None), covering[0])
         return best, "registered" if best.registered else "stated"
     if same:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from statistics import fmean, stdev
 
 from ablationlab.analysis.evaluated import AskedTask, Evaluated, any_result
@@ -75,7 +76,7 @@ def described(
     """A task with its size, its level of chance, what n-grams reach, and the baseline's and the control's accuracies."""
 
     def mean(weights: Weights, hashes: dict[str, str]) -> float | None:
-        one = AskedTask(task.name, task.fewshot, hashes)
+        one = replace(task, hashes=hashes)
         scores = [evaluated.score(run.id, one, lambda result: result.accuracy, weights) for run in baselines]
         numbers = [score for score in scores if not isinstance(score, str)]
         return fmean(numbers) if numbers else None

@@ -137,6 +137,7 @@ def _result(sheet: Sheet, marked: Marked, columns: Columns, weights: Weights) ->
         version=asked.version,
         task_hash=asked.hash,
         items=count,
+        whole=sheet.limit is None or count < sheet.limit,
         choices=choices,
         chance=chance,
         accuracy=accuracy,

@@ -53,7 +53,7 @@ class Sheet:
     """One loaded task and its requests."""
 
     def __init__(self, asked: AskedTask, lm: StackLM, limit: int | None) -> None:
-        self.asked, self.text = asked, lm.text
+        self.asked, self.text, self.limit = asked, lm.text, limit
         task = asked.loaded
         _refuse(asked)
         if task.get_config("num_fewshot") is None:

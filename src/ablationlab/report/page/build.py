@@ -102,6 +102,7 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "sweep_notes": (material.sweep or {}).get("notes") or [],
         "probe_failures": drawn.probe_failures,
         "tasks": task_table(material),
+        "task_notes": (material.evaluation or {}).get("notes") or [],
         "power": findings.power_rows(material, comparisons),
         "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",
         "has_analysis": analysis is not None,

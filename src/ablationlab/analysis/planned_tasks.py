@@ -1,0 +1,136 @@
+"""What the sealed plan says of tasks, and which scores are scores of that: the task, its source, its settings."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from ablationlab.config import EvaluationConfig
+from ablationlab.evaluation.benchmarks import CATALOGUE
+from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP
+from ablationlab.evaluation.suite import KINDS, Template
+from ablationlab.evaluation_records import Source, SuiteTask, TaskResult
+from ablationlab.folders import ResultsFolder
+
+#: The only wording of a task that is the harness's own.
+OWN = "stock"
+
+
+class TaskName(NamedTuple):
+    """A task by its name and where it comes from: the same name from elsewhere is another task."""
+
+    source: Source
+    name: str
+
+
+@dataclass(frozen=True)
+class PlannedTasks:
+    """The plan's ``evaluation``, opened. *beyond*: entries that only the harness can open (files, tags, groups).
+
+    *most*: per task, wording and number of examples the largest number of items that is known to exist.
+    """
+
+    wordings: Mapping[TaskName, tuple[str, ...]]
+    beyond: tuple[str, ...]
+    fewshot: tuple[int, ...]
+    items: int | None
+    sources: Mapping[str, Source]
+    most: Mapping[tuple[TaskName, str, int], int]
+
+    def named(self, result: TaskResult) -> TaskName:
+        """Which task a result is of; suite.json knows the source of every version that was asked last."""
+        return TaskName(self.sources.get(result.task_hash) or _likely_source(result), result.task)
+
+    def asks(self, result: TaskResult) -> bool:
+        """Whether the plan asks this task in this wording with so many examples."""
+        name = self.named(result)
+        wordings = self.wordings.get(name, (OWN,) if self.beyond and name.source == "harness" else ())
+        return result.template in wordings and result.fewshot in self.fewshot
+
+    def counts(self, result: TaskResult) -> bool:
+        """Whether it is a score of what was planned: asked, and on as many items as the plan's cap allows."""
+        return self.asks(result) and self._has_planned_items(result)
+
+    def _has_planned_items(self, result: TaskResult) -> bool:
+        if self.items is not None and result.items >= self.items:
+            return result.items == self.items
+        if result.whole is not None:
+            return result.whole
+        # An older record does not say whether there are more items; larger versions of the task tell it.
+        return result.items >= self.most.get((self.named(result), result.template, result.fewshot), 0)
+
+    def asked(self) -> list[tuple[TaskName, str, int]]:
+        """Everything that the plan asks by name, as (task, wording, number of examples)."""
+        return [(name, w, k) for k in self.fewshot for name, wordings in self.wordings.items() for w in wordings]
+
+
+def planned_tasks(
+    config: EvaluationConfig, results: ResultsFolder, suite: Iterable[SuiteTask], scored: Iterable[TaskResult]
+) -> PlannedTasks:
+    """The plan's tasks beside what is known of those that were scored."""
+    scored = [one for one in scored if one.weights == "final"]
+    wordings: dict[TaskName, tuple[str, ...]] = {}
+    beyond = []
+    for entry in config.tasks:
+        if entry == SUITE_GROUP or entry in KINDS:
+            for kind in [entry] if entry in KINDS else list(KINDS):
+                wordings[TaskName("suite", kind)] = tuple(one.name for one in KINDS[kind].templates)
+        elif entry == BENCHMARK_GROUP or entry in CATALOGUE:
+            for name in [entry] if entry in CATALOGUE else list(CATALOGUE):
+                wordings[TaskName("benchmark", name)] = tuple(CATALOGUE[name].templates)
+        elif any(one.task == entry.removeprefix(STOCK) for one in scored):
+            wordings[TaskName("harness", entry.removeprefix(STOCK))] = (OWN,)
+        else:
+            beyond.append(entry)
+    if config.templates == "one":
+        wordings = {name: these[:1] for name, these in wordings.items()}
+    sources = {task.task_hash: task.source for task in suite}
+    plan = PlannedTasks(wordings, tuple(beyond), tuple(sorted(set(config.fewshot))), config.items, sources, {})
+    most: dict[tuple[TaskName, str, int], int] = {}
+    for one in scored:
+        key = (plan.named(one), one.template, one.fewshot)
+        most[key] = max(most.get(key) or _items_on_disk(results, one), one.items)
+    return replace(plan, most=most)
+
+
+def _likely_source(result: TaskResult) -> Source:
+    """Where a task comes from that suite.json lists no longer."""
+    if result.task in KINDS and any(one.name == result.template for one in KINDS[result.task].templates):
+        return "suite"
+    return "benchmark" if result.task in CATALOGUE else "harness"
+
+
+def _items_on_disk(results: ResultsFolder, result: TaskResult) -> int:
+    """The most items that a version of this task has whose files lie in the results folder."""
+    if result.task not in KINDS:
+        return 0
+    folders = glob.escape(f"{result.task}-{result.template}-{result.fewshot}shot-") + "*"
+    files = (results.path / "evaluation" / "tasks").glob(f"{folders}/items.jsonl")
+    return max((path.read_bytes().count(b"\n") for path in files), default=0)
+
+
+def unspellable(results: ResultsFolder, tokenizer: str, name: TaskName, wordings: Iterable[str]) -> tuple[str, ...]:
+    """Of *wordings* those that a vocabulary of characters may lack: the items do not have all of their characters."""
+    wordings = tuple(wordings)
+    if name.source != "suite" or tokenizer != "char" or not wordings:
+        return ()
+    seen = set().union(*map(_seen, (results.path / "evaluation" / "tasks").glob("*/items.jsonl")))
+    known = {one.name: one for one in KINDS[name.name].templates}
+    return tuple(one for one in wordings if not _characters(known[one]) <= seen)
+
+
+def _seen(items: Path) -> set[str]:
+    """The characters of a task's items; of a damaged file none."""
+    try:
+        rows = [json.loads(line) for line in items.read_text(encoding="utf-8").splitlines()]
+        return {character for row in rows for text in (row["text"], *row["choices"]) for character in text}
+    except (ValueError, KeyError, TypeError):
+        return set()
+
+
+def _characters(wording: Template) -> set[str]:
+    return set(wording.before + wording.after + wording.delimiter + wording.ending)
