@@ -8,7 +8,7 @@ import torch
 
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.calibration import TEMPERATURES
-from ablationlab.evaluation.length import length_parts
+from ablationlab.evaluation.length import DOCUMENTS, length_parts
 from ablationlab.evaluation.perplexity import run_metrics, validation_totals
 from ablationlab.evaluation.text import CLASSES, ScoringTokens, token_classes
 from ablationlab.evaluation.throughput import measure
@@ -93,7 +93,7 @@ def test_tokens_past_the_context_are_read_near_its_end_and_by_a_sliding_window_a
     assert len(part.losses) == len(part.edges) - 1 == 8 + 8
     assert part.history == (21, 18, 15, 12, 9, 6, 3, 0)
     near, sliding, fresh, first, inside = [], [], [], [], []
-    for start in np.unique(np.linspace(0, len(TEXT) - 49, 48).astype(int)):
+    for start in np.unique(np.linspace(0, len(TEXT) - 49, DOCUMENTS).astype(int)):
         inside.append(list(plain_losses(mine, start, start + 24).values()))
         windows = {slid: plain_losses(mine, start + slid, start + slid + 24) for slid in range(3, 25, 3)}
         past = [start + 25 + place for place in range(24)]
