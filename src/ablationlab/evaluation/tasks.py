@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from ablationlab.errors import DataError, UnknownNameError
 from ablationlab.evaluation import benchmarks, suite
 from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question, alike
 from ablationlab.evaluation.taskfiles import harness_name, write_task
+from ablationlab.evaluation_records import Source
 from ablationlab.storage import content_hash
-
-Source = Literal["suite", "benchmark", "harness"]
 
 
 @dataclass(frozen=True, eq=False)
