@@ -16,6 +16,7 @@ from ablationlab.report.charts.words import alike, amount, digits, p_words, shar
 from ablationlab.report.figures import Figures, draw_figures, save_figures
 from ablationlab.report.loading import load_material
 from ablationlab.report.material import Material
+from ablationlab.report.page.build import task_table
 from ablationlab.stats import detectable_effect
 from analysis.builder import build, study
 from report.maker import full, made
@@ -144,6 +145,20 @@ def test_evaluation_averages_templates_and_shows_chance(rich: Material):
     levels = {row["level"] for row in evaluation.reference_rows(rich, "default")}
     assert levels == {"chance", "unigram", "bigram", "trigram"}
     assert len(evaluation.reliability(rich)) == len(evaluation.temperature(rich)) == 2
+
+
+def test_the_gate_reaches_tasks_with_and_without_examples(rich: Material):
+    """On the page's table of tasks, by the names that the analysis gives them."""
+    listed = [
+        {"task": "spelling", "fewshot": 0, "sensitivity": {"sensitive": True}},
+        {"task": "spelling, 2-shot", "fewshot": 2, "sensitivity": {"sensitive": False}},
+    ]
+    scored = {
+        "tasks": [{"task": "spelling", "fewshot": shots, "accuracy": 0.6, "weights": "final"} for shots in (0, 2)]
+    }
+    runs = tuple(dataclasses.replace(run, evaluation=scored) for run in rich.runs)
+    shown = task_table(dataclasses.replace(rich, evaluation={"tasks": listed}, runs=runs, suite=None))
+    assert {row["name"]: row["sensitive"] for row in shown} == {"spelling": True, "spelling, 2-shot": False}
 
 
 def test_what_is_not_there_is_not_drawn(tmp_path: Path):

@@ -226,7 +226,8 @@ def task_table(material: Material) -> list[dict[str, Any]]:
     """Every task that was run: chance, n-grams, templates and their spread, means by variant over all seeds and regimes."""
     known = {task_label(task): task for task in (material.suite or {}).get("tasks") or ()}
     listed = (material.evaluation or {}).get("tasks") or ()
-    sensitive = {task_label(task): (task.get("sensitivity") or {}).get("sensitive") for task in listed}
+    # The analysis has the shots in its names already.
+    sensitive = {str(task["task"]): (task.get("sensitivity") or {}).get("sensitive") for task in listed}
     cells: dict[str, dict[tuple[str, str], list[float]]] = {}
     first: dict[str, Mapping[str, Any]] = {}
     for regime in material.regimes:
