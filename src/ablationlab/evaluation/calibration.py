@@ -175,33 +175,24 @@ def best_temperature(scores_NC: Floats, targets_N: NDArray[np.int64]) -> tuple[f
     """T that minimizes L, the mean of -ln p(target), over all of `CHOICE_TEMPERATURES`, or else where L still falls.
 
     By b = 1 / T, with s the scores: dL/db = mean(E_p s - s_target) and d2L/db2 = mean Var_p s >= 0, so L is convex in b and
-    has one minimum at most: the root of dL/db, by Newton's method kept inside a bracket.
+    has one minimum at most: the root of dL/db.
     """
+    from scipy.optimize import brentq
+
     finite = np.where(np.isfinite(scores_NC), scores_NC, 0.0)  # where it is not, p is 0
     own = finite[np.arange(len(finite)), targets_N]
 
-    def slopes(b: float) -> tuple[float, float]:
-        p = softmax(scores_NC * b)
-        mean = (p * finite).sum(axis=1)
-        spread = (p * (finite - mean[:, None]) ** 2).sum(axis=1)
-        return float((mean - own).mean()), float(spread.mean())
+    def slope(log_t: float) -> float:
+        p = softmax(scores_NC * math.exp(-log_t))
+        return float(((p * finite).sum(axis=1) - own).mean())
 
-    low, high = 1 / CHOICE_TEMPERATURES[1], 1 / CHOICE_TEMPERATURES[0]
-    coldest, hottest = slopes(high)[0], slopes(low)[0]
+    low, high = map(math.log, CHOICE_TEMPERATURES)
+    coldest, hottest = slope(low), slope(high)
     if not coldest > 0:  # also where it is not a number
         return None, "below" if hottest < 0 else "flat"
     if hottest >= 0:
         return None, "above"
-    b = 1.0
-    for _ in range(200):
-        slope, curvature = slopes(b)
-        low, high = (b, high) if slope < 0 else (low, b)
-        step = b - slope / curvature if curvature > 0 else -1.0
-        following = step if low < step < high else math.sqrt(low * high)
-        if abs(following / b - 1) < 1e-9:
-            break
-        b = following
-    return 1 / b, None
+    return math.exp(float(brentq(slope, low, high, xtol=1e-10))), None
 
 
 def softmax(scores: Floats) -> Floats:

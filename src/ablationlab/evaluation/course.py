@@ -94,9 +94,8 @@ class Course:
         for run, work in self._later:
             by_run.setdefault(run, []).append(work)
         self._later.clear()
-        with ThreadPoolExecutor(
-            WRITERS
-        ) as writers:  # most of it is sorting, packing and hashing outside of the interpreter
+        # Most of it is sorting, packing and hashing, outside of the interpreter.
+        with ThreadPoolExecutor(WRITERS) as writers:
             for done in [writers.submit(_in_order, works) for works in by_run.values()]:
                 done.result()
 

@@ -40,7 +40,7 @@ def alike(name: str, names: Sequence[str]) -> list[str]:
     candidates = {*holding, *(one for one in names if one.lower() in spelt)}
 
     def likeness(one: str) -> float:
-        begins = 0.1 if one.lower().startswith(parts[0]) else 0.0
+        begins = 0.1 if parts and one.lower().startswith(parts[0]) else 0.0
         return SequenceMatcher(None, wanted, one.lower()).ratio() + (0.2 + begins if one in held else 0.0)
 
     held = set(holding)
