@@ -17,6 +17,7 @@ from ablationlab.analysis.planned_tasks import PlannedTasks, TaskName, planned_t
 from ablationlab.config import EvaluationConfig
 from ablationlab.errors import RecordError
 from ablationlab.evaluation.names import STOCK
+from ablationlab.evaluation.summary import OF_CALIBRATED, TASK_MEANS
 from ablationlab.evaluation_records import (
     Evaluation,
     HowPart,
@@ -38,19 +39,6 @@ PER_TASK: dict[str, tuple[Callable[[TaskResult], float | None], bool]] = {
     "choice_log_probability": (lambda result: result.log_probability, False),
     "choice_margin": (lambda result: result.margin, False),
 }
-
-
-#: Run-level means over the planned tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.
-TASK_MEANS: dict[str, Callable[[TaskResult], float | None]] = {
-    "mean_task_accuracy": lambda result: result.accuracy,
-    "mean_task_accuracy_fewshot": lambda result: result.accuracy,
-    "choice_log_probability": lambda result: result.log_probability,
-    "choice_margin": lambda result: result.margin,
-    "choice_probability": lambda result: result.probability,
-    "task_ece": lambda result: result.calibration.ece_equal_mass_debiased if result.calibration else None,
-    "task_brier": lambda result: result.calibration.brier if result.calibration else None,
-}
-_OF_CALIBRATED = ("task_ece", "task_brier")
 
 
 @dataclass(frozen=True)
@@ -85,7 +73,7 @@ class Evaluated:
         if name.endswith("_fewshot") and not most:
             return []
         tasks = [task for task in self.tasks if task.planned and task.fewshot == most]
-        if name in _OF_CALIBRATED:
+        if name in OF_CALIBRATED:
             return [task for task in tasks if any_result(self, task).calibration is not None]
         return tasks
 

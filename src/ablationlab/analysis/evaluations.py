@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from ablationlab.analysis.answers import item_contrasts
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.analysis.evaluated import PER_TASK, TASK_MEANS, Evaluated
+from ablationlab.analysis.evaluated import PER_TASK, Evaluated
 from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sensitive import described, gated, macro_gate, macro_mean
 from ablationlab.conclusions_evaluation import EvaluationPart, TaskSensitivityPart
 from ablationlab.conclusions_parts import Seed, SensitivityPart
+from ablationlab.evaluation.summary import TASK_MEANS
 from ablationlab.folders import ResultsFolder
 from ablationlab.metrics import METRICS
 from ablationlab.records import Plan

@@ -7,6 +7,19 @@ from statistics import fmean
 
 from ablationlab.evaluation_records import Evaluation, TaskResult
 
+#: Means over tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.
+TASK_MEANS: dict[str, Callable[[TaskResult], float | None]] = {
+    "mean_task_accuracy": lambda task: task.accuracy,
+    "choice_log_probability": lambda task: task.log_probability,
+    "choice_margin": lambda task: task.margin,
+    "choice_probability": lambda task: task.probability,
+    "task_ece": lambda task: task.calibration.ece_equal_mass_debiased if task.calibration else None,
+    "task_brier": lambda task: task.calibration.brier if task.calibration else None,
+    "mean_task_accuracy_fewshot": lambda task: task.accuracy,
+}
+#: Those of tasks that have a calibration.
+OF_CALIBRATED = ("task_ece", "task_brier")
+
 
 def metrics_of(found: Evaluation) -> dict[str, float | None]:
     """Every metric that the parts give; a part that is missing gives none."""
@@ -15,20 +28,10 @@ def metrics_of(found: Evaluation) -> dict[str, float | None]:
     zero = [task for task in final if task.fewshot == 0]
     most = max((task.fewshot for task in final), default=0)
     few = [task for task in final if task.fewshot == most] if most else []
-    if zero:
-        metrics["mean_task_accuracy"] = over_tasks(zero, lambda task: task.accuracy)
-        metrics["choice_log_probability"] = over_tasks(zero, lambda task: task.log_probability)
-        metrics["choice_margin"] = over_tasks(zero, lambda task: task.margin)
-        metrics["choice_probability"] = over_tasks(zero, lambda task: task.probability)
-        calibrated = [task for task in zero if task.calibration is not None]
-        metrics["task_ece"] = over_tasks(
-            calibrated, lambda task: task.calibration.ece_equal_mass_debiased if task.calibration else None
-        )
-        metrics["task_brier"] = over_tasks(
-            calibrated, lambda task: task.calibration.brier if task.calibration else None
-        )
-    if few:
-        metrics["mean_task_accuracy_fewshot"] = over_tasks(few, lambda task: task.accuracy)
+    for name, value in TASK_MEANS.items():
+        tasks = few if name.endswith("_fewshot") else zero
+        if tasks:
+            metrics[name] = over_tasks([t for t in tasks if t.calibration or name not in OF_CALIBRATED], value)
     if found.tokens is not None:
         metrics["token_ece"] = found.tokens.calibration.ece_equal_mass_debiased
         metrics["token_brier"] = found.tokens.calibration.brier
