@@ -20,10 +20,10 @@ from multiprocessing.connection import Connection
 import numpy as np
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig, validated
-from ablationlab.parameters import matmul_flops_per_token
-from ablationlab.records import Execution
-from ablationlab.training.device import choose_precision, compute_dtype, prepare
+from ablationlab.model.device import choose_precision, compute_dtype, prepare
+from ablationlab.model.parameters import matmul_flops_per_token
+from ablationlab.records.run import Execution
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import Member, Stack
 from plain import trainer
 

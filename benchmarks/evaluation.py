@@ -20,20 +20,20 @@ from typing import Any
 
 import torch
 
-from ablationlab.config import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation.desk import Desk
 from ablationlab.evaluation.harness import StackLM, ask
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.posed import Posed
 from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.text import token_classes
 from ablationlab.evaluation.tokens import token_parts
-from ablationlab.export import gpt2_config, ours_to_gpt2
-from ablationlab.parameters import parameters
-from ablationlab.records import Budget, PlannedRun
+from ablationlab.model.parameters import parameters
+from ablationlab.records.run import Budget, PlannedRun
+from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
+from ablationlab.tasks.names import Question
+from ablationlab.training.export import gpt2_config, ours_to_gpt2
 from ablationlab.training.stack import Member as Trained
 from ablationlab.training.stack import Stack
 

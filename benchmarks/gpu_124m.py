@@ -14,10 +14,10 @@ import statistics
 import numpy as np
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig, validated
-from ablationlab.parameters import matmul_flops_per_token
-from ablationlab.records import Execution
-from ablationlab.training.device import prepare
+from ablationlab.model.device import prepare
+from ablationlab.model.parameters import matmul_flops_per_token
+from ablationlab.records.run import Execution
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import Member, Stack
 from gpu_step import milliseconds, profile, stepper
 from plain import trainer

@@ -25,12 +25,12 @@ import numpy as np
 import torch
 from scipy.optimize import lsq_linear
 
-from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig, validated
-from ablationlab.costing.calibration import CALIBRATION
-from ablationlab.costing.hardware import ACCELERATORS, Accelerator, Precision
-from ablationlab.costing.work import Shape
-from ablationlab.records import Execution
-from ablationlab.training.device import compute_dtype, prepare
+from ablationlab.instrument.costing.calibration import CALIBRATION
+from ablationlab.instrument.costing.hardware import ACCELERATORS, Accelerator, Precision
+from ablationlab.instrument.costing.work import Shape
+from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.records.run import Execution
+from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import FEED, Member, Stack
 
 NANO = {"layers": 6, "width": 384, "heads": 6}

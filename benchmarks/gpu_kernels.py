@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from ablationlab import ops
-from ablationlab.kernels import attention, gelu, norm
+from ablationlab.model import ops
+from ablationlab.model.kernels import attention, gelu, norm
 from gpu_step import milliseconds
 
 RUNS, BATCH, TIME, WIDTH, HEADS = 15, 16, 128, 128, 8

@@ -39,8 +39,8 @@ if sys.platform != "win32" and "cpu" in sys.argv:  # before Triton is imported: 
 
 import numpy as np
 
-from ablationlab.folders import RunFolder
-from ablationlab.probes.records import ProbeLine, read_probes
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.probes import ProbeLine, read_probes
 
 PART_SECONDS = {"cuda": 130.0, "cpu": 900.0}
 # Largest relative difference of a loss that counts as rounding: after the first step, whose weights are the same, and later,
@@ -319,18 +319,19 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     """The kernel against the plain form, in this process."""
     import torch
 
-    import ablationlab.dropout
-    from ablationlab import model as model_module
-    from ablationlab import ops, optim
-    from ablationlab.config import DataConfig, ModelConfig, TrainingConfig, validated
+    import ablationlab.model.dropout
     from ablationlab.data.corpus import load_corpus
-    from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
-    from ablationlab.kernels.dropout import dropped
-    from ablationlab.records import Execution
+    from ablationlab.model import gpt as model_module
+    from ablationlab.model import ops
+    from ablationlab.model import optimizers as optim
+    from ablationlab.model.device import Precision, compute_dtype, prepare
+    from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
+    from ablationlab.model.kernels.dropout import dropped
+    from ablationlab.records.run import Execution
+    from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig, validated
+    from ablationlab.study.variants import VARIANTS
     from ablationlab.training import stack as stack_module
-    from ablationlab.training.device import Precision, compute_dtype, prepare
     from ablationlab.training.stack import Member, Stack
-    from ablationlab.variants import VARIANTS
 
     corpus = load_corpus(DataConfig(corpus=size.corpus))
     vocabulary = corpus.record.vocabulary
@@ -338,12 +339,12 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     device = torch.device(size.device)
     steps = DROPOUT_STEPS if size.device == "cuda" else 2
     seeds = (1, 2) if size.device == "cuda" else (1,)  # an interpreter is slow
-    modules: tuple[Any, ...] = (ablationlab.dropout, ops, model_module, optim, stack_module)
+    modules: tuple[Any, ...] = (ablationlab.model.dropout, ops, model_module, optim, stack_module)
     before = {module: module.fused for module in modules}
     # Without a GPU Triton's interpreter takes this one kernel alone.
     kernels_in = {
         **before,
-        ablationlab.dropout: before[ablationlab.dropout] if size.device == "cuda" else lambda _: True,
+        ablationlab.model.dropout: before[ablationlab.model.dropout] if size.device == "cuda" else lambda _: True,
     }
 
     def masks() -> Check:
@@ -380,7 +381,7 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     def compared(precision: Precision) -> Iterator[Check]:
         ours, weights = course(precision)
         again, weights_again = course(precision)
-        others = {"the dropout kernel beside its plain form": (ablationlab.dropout,)}
+        others = {"the dropout kernel beside its plain form": (ablationlab.model.dropout,)}
         if size.device == "cuda":
             others["all kernels in a graph beside plain torch"] = modules
         for name, plain in others.items():

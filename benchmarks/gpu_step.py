@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.corpus import load_corpus
-from ablationlab.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.plan import make_plan
-from ablationlab.records import Plan
-from ablationlab.study import load_study
-from ablationlab.training.device import compute_dtype, prepare
+from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.study.load import load_study
+from ablationlab.study.plan import make_plan
 from ablationlab.training.stack import FEED, Member, Stack
 from plain import trainer
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 
 class Block(nn.Module):

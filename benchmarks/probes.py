@@ -23,12 +23,12 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig, validated
 from ablationlab.data.corpus import load_corpus
-from ablationlab.plan import make_plan
-from ablationlab.probes.catalog import is_due
-from ablationlab.study import load_study
-from ablationlab.training.device import compute_dtype, prepare
+from ablationlab.model.device import compute_dtype, prepare
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.study.load import load_study
+from ablationlab.study.plan import make_plan
+from ablationlab.study.probes import is_due
 from ablationlab.training.probing import StackProbes
 from ablationlab.training.stack import FEED, Member, Stack
 

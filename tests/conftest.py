@@ -139,7 +139,7 @@ WITH_A_LIMIT = """
 import resource, sys
 limit = int(sys.argv.pop(1))
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-from ablationlab.cli import main
+from ablationlab.cli.app import main
 main()
 """
 
@@ -213,7 +213,7 @@ def cli(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     """The command in this process: (exit code, output, errors). Spares the start."""
-    from ablationlab.cli import main
+    from ablationlab.cli.app import main
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
@@ -228,7 +228,7 @@ def cli(
 
 def run_here(*arguments: str | Path, folder: Path) -> tuple[int, str, str]:
     """The command in this process for fixtures of a module or a session: (exit code, output, errors)."""
-    from ablationlab.cli import main
+    from ablationlab.cli.app import main
 
     with (
         chdir(folder),

@@ -29,14 +29,14 @@ MODULES = (
     "scipy.stats",
     "pandas",
     "pyarrow.parquet",
-    "ablationlab.cli",
-    "ablationlab.executors.local",
+    "ablationlab.cli.app",
+    "ablationlab.training.executors.local",
     "ablationlab.pipeline",
-    "ablationlab.probes.records",
-    "ablationlab.progress",
-    "ablationlab.tables_analysis",
+    "ablationlab.records.probes",
+    "ablationlab.report.progress",
+    "ablationlab.report.terminal.analysis",
     "ablationlab.training.loop",
-    "ablationlab.verbs_analysis",
+    "ablationlab.cli.analysis",
 )
 
 

@@ -7,16 +7,16 @@ import re
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.terminal_theme import MONOKAI
-
-from ablationlab.analysis import analyze, read_results
 from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan
 from ablationlab.status import run_statuses
 from ablationlab.tables import results_table
 from ablationlab.tables_analysis import verdict_view
 from ablationlab.verdict import decide
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.records import Plan
 
 results, target = ResultsFolder(Path(sys.argv[1])), Path(sys.argv[2])
 console = Console(record=True, width=150, file=io.StringIO())

@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from ablationlab.export import GPT, load
     from ablationlab.pipeline import run
-    from ablationlab.results import Results, load_results
-    from ablationlab.study import Study, load_study
+    from ablationlab.report.notebook import Results, load_results
+    from ablationlab.study.load import Study, load_study
+    from ablationlab.training.export import GPT, load
 
 _HOME = {
-    "GPT": "ablationlab.export",
-    "Results": "ablationlab.results",
-    "load": "ablationlab.export",
-    "load_results": "ablationlab.results",
-    "Study": "ablationlab.study",
-    "load_study": "ablationlab.study",
+    "GPT": "ablationlab.training.export",
+    "Results": "ablationlab.report.notebook",
+    "load": "ablationlab.training.export",
+    "load_results": "ablationlab.report.notebook",
+    "Study": "ablationlab.study.load",
+    "load_study": "ablationlab.study.load",
     "run": "ablationlab.pipeline",
 }
 __all__ = ["GPT", "Results", "Study", "__version__", "load", "load_results", "load_study", "run"]

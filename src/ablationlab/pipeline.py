@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablationlab.errors import AblationLabError
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan
-from ablationlab.study import Study, load_study, parse_study
+from ablationlab.core.errors import AblationLabError
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan
+from ablationlab.study.load import Study, load_study, parse_study
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import Analysis
-    from ablationlab.conclusions_verdict import Verdict
-    from ablationlab.config import DataConfig
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation.clerks import Clerks
-    from ablationlab.results import Results
+    from ablationlab.records.analysis import Analysis
+    from ablationlab.records.settings import DataConfig
+    from ablationlab.records.verdict import Verdict
+    from ablationlab.report.notebook import Results
 
 Device = Literal["auto", "cpu", "cuda"]
 Executor = Literal["local", "ray", "torchrun"]
@@ -49,11 +49,11 @@ def run(
     cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
     run over *nproc* processes. With *report*, page, figures, tables and paper are written too, as the command does.
     """
-    from ablationlab.plan import default_folder
-    from ablationlab.progress import display_for
-    from ablationlab.results import load_results
-    from ablationlab.status import check_ledger, run_statuses
-    from ablationlab.terminal import console as make_console
+    from ablationlab.core.terminal import console as make_console
+    from ablationlab.report.notebook import load_results
+    from ablationlab.report.progress import display_for
+    from ablationlab.study.plan import default_folder
+    from ablationlab.study.status import check_ledger, run_statuses
 
     if workers is not None and workers < 1:
         raise AblationLabError(f"workers = {workers}: at least one process is needed")
@@ -104,7 +104,7 @@ def as_study(study: Study | Mapping[str, Any] | str | Path, overrides: Sequence[
 def seal(study: Study, results: ResultsFolder, device: Device, workers: int | None) -> tuple[Plan, TokenizedCorpus]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
-    from ablationlab.plan import make_plan, open_plan, seal_plan
+    from ablationlab.study.plan import make_plan, open_plan, seal_plan
 
     if results.plan.exists():
         plan = open_plan(results, study.hash)
@@ -120,7 +120,7 @@ def sealed_data(study: Study, plan: Plan) -> DataConfig:
 
 def checked_drift(plan: Plan, corpus: TokenizedCorpus, device: Device, *, accept: bool) -> tuple[str, ...]:
     """What changed since the plan was sealed; refused unless accepted, for such runs are no fair comparison."""
-    from ablationlab.plan import plan_drift
+    from ablationlab.study.plan import plan_drift
 
     drift = plan_drift(plan, corpus, device)
     if drift and not accept:
@@ -137,7 +137,7 @@ def crew(plan: Plan, workers: int | None) -> int:
     """How many training processes: as asked, else one a core on a CPU and one on a GPU."""
     if workers is not None:
         return workers
-    from ablationlab.plan import usable_cores
+    from ablationlab.study.plan import usable_cores
 
     return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
 
@@ -156,16 +156,16 @@ def train(
     nproc: int | None = None,
 ) -> bool:
     """Train what is not done; False if the user stopped it."""
-    from ablationlab.executors.job import Job
-    from ablationlab.executors.local import execute
+    from ablationlab.training.executors.job import Job
+    from ablationlab.training.executors.local import execute
 
     job = Job(plan, results.path, sealed_data(study, plan), drift, accept_drift)
     if executor == "ray":
-        from ablationlab.executors import ray_cluster
+        from ablationlab.training.executors import ray_cluster
 
         return ray_cluster.execute(job, address, workers, listen)
     if executor == "torchrun":
-        from ablationlab.executors import torchrun
+        from ablationlab.training.executors import torchrun
 
         assert nproc is not None
         return torchrun.execute(job, nproc, listen)
@@ -182,7 +182,7 @@ def ranks_of(study: Study, executor: Executor, nproc: int | None) -> int | None:
         return None
     import torch
 
-    from ablationlab.executors.torchrun import check
+    from ablationlab.training.executors.torchrun import check
 
     ranks = max(1, torch.cuda.device_count()) if nproc is None else nproc
     check(study, ranks)
@@ -226,7 +226,7 @@ def evaluate(
     if not study.evaluation.tasks:
         return
     from ablationlab.evaluation.evaluate import evaluate as score
-    from ablationlab.plan import usable_cores
+    from ablationlab.study.plan import usable_cores
 
     score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores(), clerks=clerks)
 
@@ -234,7 +234,7 @@ def evaluate(
 def conclude(folder: Path) -> tuple[Analysis, Verdict]:
     """Analyze the records, apply the rules, and write analysis.json and verdict.json."""
     from ablationlab.analysis import analyze, read_results
-    from ablationlab.verdict import decide
+    from ablationlab.analysis.verdict import decide
 
     analysis = analyze(read_results(folder, None))
     verdict = decide(analysis)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ablationlab.corpus_records import Corpus
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import (
+from ablationlab.records.corpus import Corpus
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import (
     METRICS_HEADER,
     Budget,
     Declared,
@@ -25,7 +25,7 @@ from ablationlab.records import (
     StepLine,
     Timing,
 )
-from ablationlab.study import Study, parse_study
+from ablationlab.study.load import Study, parse_study
 
 STEPS = 60
 CORPUS = Corpus(

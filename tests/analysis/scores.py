@@ -12,8 +12,7 @@ import pyarrow as pa
 
 from ablationlab.evaluation.calibration import choice_calibration
 from ablationlab.evaluation.files import SCHEMA, write
-from ablationlab.evaluation.summary import metrics_of
-from ablationlab.evaluation_records import (
+from ablationlab.records.evaluation import (
     Evaluation,
     HowPart,
     Source,
@@ -23,8 +22,9 @@ from ablationlab.evaluation_records import (
     Weights,
     suite_path,
 )
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan, PlannedRun
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.tasks.summary import metrics_of
 
 HOW = HowPart(
     device="cpu",

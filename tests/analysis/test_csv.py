@@ -6,9 +6,9 @@ import pytest
 from scipy import stats as scipy_stats
 
 from ablationlab.analysis import TableOptions, analyze, read_table
-from ablationlab.conclusions import MACRO
-from ablationlab.errors import StatisticsError, TableError
-from ablationlab.verdict import decide
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.errors import StatisticsError, TableError
+from ablationlab.records.analysis import MACRO
 
 HEAD = "variant,seed,metric,value\n"
 NONE = [2.10, 2.15, 2.08, 2.12, 2.11]

@@ -12,7 +12,7 @@ from statsmodels.stats.contingency_tables import mcnemar
 
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.lm_eval import read_pair
-from ablationlab.errors import TableError
+from ablationlab.core.errors import TableError
 from ablationlab.stats import paired_t_test
 
 FIXTURE = Path(__file__).parent / "fixtures" / "lm_eval"

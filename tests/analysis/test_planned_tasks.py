@@ -8,11 +8,11 @@ from statistics import fmean
 import pytest
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.conclusions import Analysis
-from ablationlab.evaluation_records import Evaluation, evaluation_path
-from ablationlab.folders import ResultsFolder
-from ablationlab.tables_analysis import analysis_view
-from ablationlab.verdict import decide
+from ablationlab.analysis.verdict import decide
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.evaluation import Evaluation, evaluation_path
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.report.terminal.analysis import analysis_view
 
 from .builder import build, study
 from .scores import Put, evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablationlab.analysis.planning import power_plans
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import detectable_effect, items_needed, paired_t_power, pairs_needed, tost_pairs_needed
 
 from .builder import CRITERIA, build, study

@@ -11,11 +11,11 @@ from scipy import stats as scipy_stats
 from statsmodels.stats.multitest import multipletests
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.conclusions import Analysis
-from ablationlab.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan
-from ablationlab.verdict import decide
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan
 
 from .builder import CRITERIA, ENVIRONMENT, build, calm, outcome, study, write_run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.errors import StudyError
-from ablationlab.stability import SPIKE_SCORE
+from ablationlab.core.errors import StudyError
+from ablationlab.records.settings import SPIKE_SCORE
 
 from .builder import CRITERIA, study
 

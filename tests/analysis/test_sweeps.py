@@ -9,11 +9,11 @@ import pytest
 from scipy import stats as scipy_stats
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.conclusions import Analysis
-from ablationlab.errors import MismatchError
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import RunRecord
-from ablationlab.verdict import decide
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.errors import MismatchError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import RunRecord
 
 from .builder import CRITERIA, build, calm, study
 

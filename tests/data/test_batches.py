@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablationlab.corpus_records import Component, Corpus
 from ablationlab.data.batches import (
     OrderHash,
     batch_offsets,
@@ -15,6 +14,7 @@ from ablationlab.data.batches import (
     validation_windows,
 )
 from ablationlab.data.tokens import Share
+from ablationlab.records.corpus import Component, Corpus
 
 SHAPE = {"batch": 16, "context": 8, "train_tokens": 1000}
 CORPUS = Corpus(

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablationlab.config import DataConfig
+from ablationlab.core.errors import DataError, UnknownNameError
 from ablationlab.data.corpus import check_length, load_corpus
-from ablationlab.errors import DataError, UnknownNameError
+from ablationlab.records.settings import DataConfig
 
 
 def refusal(corpus: object) -> str:

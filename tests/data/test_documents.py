@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from ablationlab.core.errors import DataError
 from ablationlab.data import documents
 from ablationlab.data.documents import files_of, pieces_of
 from ablationlab.data.tokenizers import TOKENIZERS
-from ablationlab.errors import DataError
 
 
 def texts(path: Path, key: str = "text") -> list[str]:

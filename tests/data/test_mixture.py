@@ -11,20 +11,20 @@ import pytest
 import torch
 
 import ablationlab
-from ablationlab.config import DataConfig, ModelConfig, TrainingConfig
+from ablationlab.core.errors import DataError, StudyError
 from ablationlab.data.batches import batch_offsets, curve_windows, shares_of
 from ablationlab.data.corpus import TokenizedCorpus, check_length, load_corpus
-from ablationlab.data.fed import fed
 from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Settings
 from ablationlab.data.prepare import prepare
+from ablationlab.data.proportions import fed
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.data.tokens import Tokens
-from ablationlab.errors import DataError, StudyError
-from ablationlab.evaluation.perplexity import validation_totals
-from ablationlab.records import Plan, Result, read_metrics
-from ablationlab.study import load_study, parse_study
+from ablationlab.records.run import Plan, Result, read_metrics
+from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
+from ablationlab.study.load import load_study, parse_study
 from ablationlab.training import stack as stack_module
+from ablationlab.training.perplexity import validation_totals
 from ablationlab.training.stack import Member, Stack
 
 CONTEXT = 16

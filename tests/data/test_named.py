@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.core.errors import DataError
 from ablationlab.data import named
 from ablationlab.data.sources import SOURCES, Source, SourceArchive, Wheel, cached_path, fetch, is_cached
-from ablationlab.errors import DataError
 
 
 def test_many_members_become_one_checksummed_list_of_documents(tmp_path):

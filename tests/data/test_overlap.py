@@ -9,20 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ablationlab.config import DataConfig
+from ablationlab.core.errors import DataError, StudyError
 from ablationlab.data import overlap
 from ablationlab.data.components import part_of
 from ablationlab.data.corpus import TokenizedCorpus, check_length, load_corpus
-from ablationlab.data.fed import fed
 from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Settings
+from ablationlab.data.ngrams import runs_of, word_hashes, words_of
 from ablationlab.data.prepare import prepare
-from ablationlab.data.runs import runs_of, word_hashes, words_of
-from ablationlab.errors import DataError, StudyError
+from ablationlab.data.proportions import fed
 from ablationlab.pipeline import sealed_data
-from ablationlab.records import Plan
-from ablationlab.storage import content_hash
-from ablationlab.study import load_study, parse_study
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import DataConfig
+from ablationlab.records.storage import content_hash
+from ablationlab.study.load import load_study, parse_study
 
 RANDOM = np.random.default_rng(5)
 

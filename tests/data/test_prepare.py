@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from ablationlab.core.errors import DataError, UnknownNameError
 from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Manifest, Settings
 from ablationlab.data.prepare import prepare
 from ablationlab.data.prepared import open_prepared
 from ablationlab.data.tokenizers import TOKENIZERS
-from ablationlab.errors import DataError, UnknownNameError
 
 WORDS = ("the", "model", "reads", "one", "small", "text", "and", "learns", "to", "guess", "which", "letter", "né")
 

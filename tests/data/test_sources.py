@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.core.errors import DataError, StorageError
 from ablationlab.data.sources import SOURCES, Source, Wheel, cached_path, fetch, is_cached, looks_like_path
-from ablationlab.errors import DataError, StorageError
 
 TEXT = b"To be, or not to be.\n" * 40
 WRONG = b"To be, or not to bee\n" * 40

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ablationlab.config import ModelConfig
 from ablationlab.evaluation.members import Member, ScoredStack
-from ablationlab.parameters import parameters
-from ablationlab.records import Budget, PlannedRun
-from ablationlab.variants import VARIANTS
+from ablationlab.model.parameters import parameters
+from ablationlab.records.run import Budget, PlannedRun
+from ablationlab.records.settings import ModelConfig
+from ablationlab.study.variants import VARIANTS
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=24, vocabulary=13, token_init_std=0.6, init_std=0.25)
 

@@ -13,7 +13,7 @@ from ablationlab.evaluation.calibration import (
     softmax,
     temperature_part,
 )
-from ablationlab.evaluation_records import TemperaturePart
+from ablationlab.records.evaluation import TemperaturePart
 
 RNG = np.random.default_rng(7)
 

@@ -18,17 +18,17 @@ import pytest
 from rich.table import Table
 
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.verdict import decide
 from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.evaluate import evaluate
-from ablationlab.evaluation.names import Question
-from ablationlab.evaluation.tasks import _documents_hash
 from ablationlab.evaluation.workshop import OpenRun
-from ablationlab.evaluation_records import SAMPLE_COLUMNS, Evaluation, Suite
-from ablationlab.folders import ResultsFolder
 from ablationlab.pipeline import run
-from ablationlab.records import Checkpoint, Result
-from ablationlab.tables_evaluation import evaluation_view
-from ablationlab.verdict import decide
+from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Checkpoint, Result
+from ablationlab.report.terminal.evaluation import evaluation_view
+from ablationlab.tasks.build import _documents_hash
+from ablationlab.tasks.names import Question
 from conftest import run_here, to_toml
 
 from .hub import hub
@@ -285,7 +285,7 @@ HARNESS = ("arc_easy", "hellaswag", "mmlu", "mmlu_prehistory", "mmlu_world_histo
     ],
 )
 def test_bad_input_is_answered_in_one_message(evaluated, cli, words, said, monkeypatch):
-    from ablationlab.evaluation import tasks
+    from ablationlab.tasks import build as tasks
 
     # The harness's own 14,000 names take ten seconds to list; a handful of them does here.
     monkeypatch.setattr(tasks, "_harness_index", lambda: HARNESS)
@@ -303,7 +303,7 @@ def test_a_folder_that_is_none_is_refused(cli, tmp_path):
 
 def test_help_and_training_import_neither_the_harness_nor_pandas():
     script = (
-        "import sys, ablationlab.cli, ablationlab.training.loop, ablationlab.executors.local; "
+        "import sys, ablationlab.cli.app, ablationlab.training.loop, ablationlab.training.executors.local; "
         "sys.exit(any(name in sys.modules for name in ('lm_eval', 'pandas', 'datasets', 'pyarrow', 'transformers')))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
@@ -349,7 +349,7 @@ def test_a_data_set_that_changed_at_its_source_is_another_task():
 
 def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(monkeypatch):
     script = (
-        "import ablationlab.evaluation.names, huggingface_hub.constants as hub, os, sys; "
+        "import ablationlab.tasks.names, huggingface_hub.constants as hub, os, sys; "
         "sys.exit(not (hub.HF_HUB_OFFLINE and os.environ['HF_DATASETS_OFFLINE'] == '1'))"
     )
     env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
@@ -360,8 +360,8 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
         def load(self, _: list[str]) -> None:
             raise ConnectionError("Couldn't reach the hub")
 
-    from ablationlab.errors import DataError
-    from ablationlab.evaluation import tasks
+    from ablationlab.core.errors import DataError
+    from ablationlab.tasks import build as tasks
 
     monkeypatch.setattr(tasks, "_full_manager", Unreachable)
     monkeypatch.setenv("ABLATIONLAB_OFFLINE", "1")

@@ -11,13 +11,13 @@ import pytest
 import safetensors.torch
 import torch
 
-from ablationlab.config import ModelConfig
+from ablationlab.core.errors import DataError
 from ablationlab.data.tokenizers import CharTokenizer
-from ablationlab.errors import DataError
-from ablationlab.evaluation import benchmarks
 from ablationlab.evaluation.scoring import StackScorer
 from ablationlab.evaluation.text import ScoringTokens
-from ablationlab.export import gpt2_config, ours_to_gpt2
+from ablationlab.records.settings import ModelConfig
+from ablationlab.tasks import benchmarks
+from ablationlab.training.export import gpt2_config, ours_to_gpt2
 
 from .models import member, stack
 
@@ -63,7 +63,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         from lm_eval.tasks import TaskManager
 
-        from ablationlab.evaluation.harness import quiet
+        from ablationlab.tasks.harness import quiet
 
         folder: Path = tmp_path_factory.mktemp("tasks")
         try:

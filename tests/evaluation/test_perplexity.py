@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablationlab.config import ModelConfig
-from ablationlab.evaluation import perplexity
-from ablationlab.evaluation.perplexity import run_metrics, validation_totals
-from ablationlab.model import embed, forward
-from ablationlab.parameters import parameters
-from ablationlab.variants import VARIANTS
+from ablationlab.model.gpt import embed, forward
+from ablationlab.model.parameters import parameters
+from ablationlab.records.settings import ModelConfig
+from ablationlab.study.variants import VARIANTS
+from ablationlab.training import perplexity
+from ablationlab.training.perplexity import run_metrics, validation_totals
 
 MODEL = ModelConfig(layers=1, width=16, heads=2, context=8, vocabulary=13, token_init_std=0.5, init_std=0.2)
 TEXT = torch.from_numpy(np.random.default_rng(1).integers(0, 13, 8 * 5 + 4))  # four predicted tokens are left over

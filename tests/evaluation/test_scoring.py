@@ -6,7 +6,7 @@ import torch
 
 from ablationlab.evaluation import scoring
 from ablationlab.evaluation.scoring import Continuation, StackScorer
-from ablationlab.model import forward
+from ablationlab.model.gpt import forward
 
 from .models import MODEL, member, stack
 

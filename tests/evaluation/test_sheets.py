@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablationlab.config import DataConfig, ModelConfig
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.scoring import StackScorer
+from ablationlab.records.settings import DataConfig, ModelConfig
+from ablationlab.tasks.names import Question
 
 from .models import member, stack
 from .play import play
@@ -152,7 +152,7 @@ def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
 
 
 def test_clerks_give_what_a_desk_in_this_process_gives(data, corpus, own_tasks, tmp_path):
-    from ablationlab.errors import DataError
+    from ablationlab.core.errors import DataError
     from ablationlab.evaluation.clerks import Clerks
     from ablationlab.evaluation.desk import Desk
 
@@ -220,7 +220,7 @@ def test_accuracy_norm_is_by_log_probability_per_character_not_per_byte(asked_of
 
 
 def test_two_tasks_that_would_have_the_same_score_are_refused(corpus, tmp_path, own_tasks):
-    from ablationlab.errors import DataError
+    from ablationlab.core.errors import DataError
     from ablationlab.evaluation.desk import Desk
 
     again = tmp_path / "again.yaml"
@@ -232,8 +232,8 @@ def test_two_tasks_that_would_have_the_same_score_are_refused(corpus, tmp_path, 
 def test_characters_that_a_vocabulary_lacks_are_found_in_lists_and_tables_too(corpus):
     from types import SimpleNamespace
 
-    from ablationlab.errors import DataError
-    from ablationlab.evaluation.tasks import _refuse_strange
+    from ablationlab.core.errors import DataError
+    from ablationlab.tasks.build import _refuse_strange
 
     docs = [{"q": "lo mirsa", "choices": {"text": ["\u00e9\u00e9", "den"], "label": ["a", "b"]}, "n": 1}]
     with pytest.raises(DataError, match="of its characters are not among"):

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablationlab.records import Plan, PlannedRun
+from ablationlab.records.run import Plan, PlannedRun
 from ablationlab.report.loading import load_material
 from ablationlab.report.make import with_analysis
 from ablationlab.report.material import Material

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from ablationlab.corpus_records import Component, Shared
 from ablationlab.pipeline import conclude
+from ablationlab.records.corpus import Component, Shared
 from ablationlab.report.loading import load_material
 from ablationlab.report.material import Material
 from ablationlab.report.page.design import strip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.metrics import METRICS
+from ablationlab.records.metrics import METRICS
 from ablationlab.report.charts.words import metric_words
 from ablationlab.report.naming import in_sentence, metric_name
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ablationlab.errors import RecordError, StorageError
+from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
@@ -378,7 +378,7 @@ def test_links_hold_when_the_report_lies_elsewhere(tmp_path: Path):
 
 def test_a_table_of_runs_has_a_page(tmp_path: Path):
     from ablationlab.analysis import TableOptions, analyze, read_table
-    from ablationlab.verdict import decide
+    from ablationlab.analysis.verdict import decide
 
     rows = ["variant,seed,metric,value"]
     rng = np.random.default_rng(0)

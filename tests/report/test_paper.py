@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablationlab.errors import RecordError, StorageError
+from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.report import numbers
 from ablationlab.report.loading import load_material
@@ -28,7 +28,7 @@ from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.setup import formula
 from ablationlab.report.paper.typst import Typst, code, escape, literal, say
 from ablationlab.report.paper.write import compiled, paper_source, references
-from ablationlab.variants import VARIANTS
+from ablationlab.study.variants import VARIANTS
 from analysis.builder import CRITERIA, build, calm, outcome, study
 
 from .maker import write_probes
@@ -367,7 +367,7 @@ def test_a_table_of_values_gives_a_paper_that_claims_no_more(tmp_path):
         f"{v},{s},val_loss,{2 + 0.01 * s + (0.1 + 0.003 * (s % 2)) * (v == 'b')}" for v in "ab" for s in range(1, 6)
     ]
     (tmp_path / "runs.csv").write_text("\n".join(rows))
-    from ablationlab.cli import main
+    from ablationlab.cli.app import main
 
     with pytest.raises(SystemExit):
         main(

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablationlab.errors import RecordError, StorageError
+from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.report import numbers
 from ablationlab.report.loading import load_material

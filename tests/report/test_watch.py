@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from ablationlab.errors import AblationLabError
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import METRICS_HEADER, StepLine
+from ablationlab.core.errors import AblationLabError
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import METRICS_HEADER, StepLine
 from ablationlab.report.watch import Watcher
 from analysis.builder import build, calm, make_plan, outcome, study, write_run
 

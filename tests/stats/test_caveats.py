@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ablationlab.errors import UnknownNameError
+from ablationlab.core.errors import UnknownNameError
 from ablationlab.stats import (
     compare,
     crossed_bootstrap,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from statsmodels.stats.weightstats import ttost_paired
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import paired_deltas, paired_t_interval, paired_tost
 
 from .strategies import paired_samples, quick

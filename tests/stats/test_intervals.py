@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from ablationlab.errors import StatisticsError, UnknownNameError
+from ablationlab.core.errors import StatisticsError, UnknownNameError
 from ablationlab.stats import (
     all_intervals,
     bca_interval,

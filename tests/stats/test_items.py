@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import crossed_bootstrap, item_bootstrap, item_pairs, mcnemar_tests
 
 from .strategies import generator

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from ablationlab.errors import StatisticsError, UnknownNameError
+from ablationlab.core.errors import StatisticsError, UnknownNameError
 from ablationlab.stats import adjust, benjamini_hochberg, bonferroni, holm
 
 from .strategies import quick

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import as_ratio, paired_deltas, ratio_of_geometric_means, summarize
 
 from .strategies import paired_samples, quick

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import sensitivity
 
 TOLD_APART = ([0.40, 0.41, 0.39, 0.42], [0.50, 0.52, 0.50, 0.51])

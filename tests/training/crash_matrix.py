@@ -17,7 +17,8 @@ from pathlib import Path
 
 import torch
 
-from ablationlab import cli, storage
+from ablationlab.cli import app as cli
+from ablationlab.records import storage
 from ablationlab.training import checkpoints
 from ablationlab.training.stack import Stack
 from warm import MODULES

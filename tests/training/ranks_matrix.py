@@ -15,16 +15,16 @@ import numpy as np
 import safetensors.torch
 import torch
 
-from ablationlab.config import ExecutionConfig, ModelConfig, TrainingConfig
-from ablationlab.folders import RunFolder
-from ablationlab.records import Checkpoint, Execution
+from ablationlab.model.device import prepare
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint, Execution
+from ablationlab.records.settings import ExecutionConfig, ModelConfig, TrainingConfig
+from ablationlab.study.variants import VARIANTS
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
-from ablationlab.training.device import prepare
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.distributed.stack import SpreadStack
 from ablationlab.training.stack import Member, Stack
-from ablationlab.variants import VARIANTS
 
 STEPS, HALF = 8, 4
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=16, vocabulary=13)

@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from ranks_matrix import HALF, RESUMED, SCENARIOS, STEPS, TRAINING, VALIDATION, look, record, run_folder, train
 
-from ablationlab.config import TrainingConfig
-from ablationlab.disk import Spread, checkpoint_bytes
-from ablationlab.errors import RecordError
-from ablationlab.parameters import parameter_count, parameters
+from ablationlab.core.errors import RecordError
+from ablationlab.instrument.disk import Spread, checkpoint_bytes
+from ablationlab.model.parameters import parameter_count, parameters
+from ablationlab.records.settings import TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.memory import no_room, out_of_memory

@@ -7,9 +7,9 @@ import torch
 from test_stack import MODEL, member, stack_of
 from torch.utils._python_dispatch import TorchDispatchMode
 
-import ablationlab.model
-import ablationlab.ops
-import ablationlab.optim
+import ablationlab.model.gpt
+import ablationlab.model.ops
+import ablationlab.model.optimizers
 from ablationlab.training.stack import FEED, Stack
 
 
@@ -48,7 +48,7 @@ def kernels(monkeypatch):
     pytest.importorskip("triton", reason="the kernels need Triton, which this platform lacks")
 
     def switch(on: bool) -> None:
-        for module in (ablationlab.ops, ablationlab.model, ablationlab.optim):
+        for module in (ablationlab.model.ops, ablationlab.model.gpt, ablationlab.model.optimizers):
             monkeypatch.setattr(module, "fused", lambda x: on)
 
     return switch

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig
+from ablationlab.records.settings import ModelConfig, TrainingConfig
+from ablationlab.study.variants import VARIANTS
 from ablationlab.training.stack import Member, Stack
-from ablationlab.variants import VARIANTS
 
 GOLDEN = Path(__file__).with_name("golden_losses.json")
 MODEL = ModelConfig(layers=2, width=32, heads=4, context=16, vocabulary=17, dropout=0.1)

@@ -10,9 +10,9 @@ import pytest
 
 import warm
 from ablationlab.data.batches import planned_order
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan, Result, RunRecord, read_metrics
-from ablationlab.status import check_ledger, run_statuses
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.study.status import check_ledger, run_statuses
 
 STUDY = """
 name = "loop"
@@ -123,7 +123,7 @@ def test_status_tells_finished_from_diverged(results, plan):
 def test_a_tampered_record_is_refused_by_the_ledger(results, plan, tmp_path):
     import shutil
 
-    from ablationlab.errors import MismatchError
+    from ablationlab.core.errors import MismatchError
 
     copy = tmp_path / "copy"
     shutil.copytree(results.path, copy)

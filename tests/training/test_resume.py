@@ -16,8 +16,8 @@ import pytest
 from crash_matrix import fingerprint
 
 import warm
-from ablationlab.folders import ResultsFolder, RunFolder
-from ablationlab.records import Result
+from ablationlab.records.folders import ResultsFolder, RunFolder
+from ablationlab.records.run import Result
 from ablationlab.training import checkpoints
 from conftest import run_here
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 import warm
-from ablationlab.config import DataConfig
+from ablationlab.core.errors import PlanError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.environment import current
-from ablationlab.errors import PlanError
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan, Result
+from ablationlab.records.environment import current
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, Result
+from ablationlab.records.settings import DataConfig
 from ablationlab.training.loop import StackTrainer
 from conftest import run_cli
 
@@ -236,8 +236,8 @@ def test_initial_weights_in_the_record_are_those_of_the_stack(study_file, tmp_pa
     """A stack that starts from something else than it should is found out by its own record."""
     import torch
 
-    from ablationlab.parameters import Parameter
-    from ablationlab.records import RunRecord
+    from ablationlab.model.parameters import Parameter
+    from ablationlab.records.run import RunRecord
 
     study = study_file({"seeds": [1]})
     assert said("plan", study, "--out", tmp_path / "out")[0] == 0

@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablationlab.config import ModelConfig, TrainingConfig
-from ablationlab.dropout import Dropout
-from ablationlab.export import GPT
-from ablationlab.parameters import parameters
+from ablationlab.model.dropout import Dropout
+from ablationlab.model.parameters import parameters
+from ablationlab.records.settings import ModelConfig, TrainingConfig
+from ablationlab.study.variants import VARIANTS
+from ablationlab.training.export import GPT
 from ablationlab.training.stack import ALIGNMENT, Layout, Member, Stack
-from ablationlab.variants import VARIANTS
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=16, vocabulary=13)
 TRAINING = TrainingConfig(steps=8, batch=4, lr=1e-2, warmup=2, precision="fp32")
@@ -82,7 +82,7 @@ def test_a_stack_of_one_equals_plain_torch_training():
     optimizer = torch.optim.AdamW(
         [{"params": decayed}, {"params": free, "weight_decay": 0.0}], betas=(0.9, 0.95), weight_decay=0.1
     )
-    from ablationlab.optim import lr_factor
+    from ablationlab.model.optimizers import lr_factor
 
     text = torch.from_numpy(TOKENS)
     for step in range(1, 9):

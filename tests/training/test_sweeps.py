@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.conclusions import Analysis
 from ablationlab.data.corpus import load_corpus
-from ablationlab.environment import current
-from ablationlab.folders import ResultsFolder
-from ablationlab.plan import make_plan, seal_plan
-from ablationlab.records import Plan, Result, RunRecord, read_metrics
-from ablationlab.stability_course import EarlyWarning
-from ablationlab.study import parse_study
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.environment import current
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.stats.trajectory import EarlyWarning
+from ablationlab.study.load import parse_study
+from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.training.loop import Progress, StackTrainer
 
 SWEEP = {"lr": [1e-3, 1e-2, 1e30], "selection_seeds": [8]}

@@ -16,17 +16,17 @@ import pytest
 import safetensors.torch
 import torch
 
-from ablationlab.config import DataConfig, ExecutionConfig
+from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.environment import current
-from ablationlab.errors import PlanError, RecordError
-from ablationlab.executors.torchrun import check
-from ablationlab.executors.torchrun import killed as killed_ranks
-from ablationlab.export import load
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan, Result, RunRecord, read_metrics
-from ablationlab.status import check_ledger
-from ablationlab.study import parse_study
+from ablationlab.records.environment import current
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.records.settings import DataConfig, ExecutionConfig
+from ablationlab.study.load import parse_study
+from ablationlab.study.status import check_ledger
+from ablationlab.training.executors.torchrun import check
+from ablationlab.training.executors.torchrun import killed as killed_ranks
+from ablationlab.training.export import load
 from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_record import layout_drift
 from conftest import run_cli, torch_as_it_was, write_study
@@ -112,7 +112,7 @@ def test_a_killed_rank_fails_the_run_cleanly(killed):
 AGENT = """
 E1115 09:31:12.111000 70001 torch/distributed/elastic/multiprocessing/api.py:988] failed (exitcode: 1) local_rank: 0 (pid: 7)
 ============================================================
-ablationlab.executors.torchrun FAILED
+ablationlab.training.executors.torchrun FAILED
 ------------------------------------------------------------
 Failures:
 [1]:
@@ -141,7 +141,7 @@ def test_the_rank_that_was_killed_is_told_from_those_that_noticed():
 def calm(killed) -> tuple[Path, str]:
     """The same study undisturbed, under a torchrun of the user's own."""
     folder, out = killed[0], killed[0] / "calm"
-    launched = ["--standalone", "--nproc-per-node", "2", "-m", "ablationlab.torchrun", str(folder / "tiny.toml")]
+    launched = ["--standalone", "--nproc-per-node", "2", "-m", "ablationlab.cli.torchrun", str(folder / "tiny.toml")]
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *launched, "--out", str(out), "--device", "cpu"],
         capture_output=True,
@@ -295,7 +295,7 @@ def test_a_rank_without_torchrun_says_how_to_start_it(study_file: Callable[..., 
     study = study_file({"execution.parallel": "ddp"})
     environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
     done = subprocess.run(
-        [sys.executable, "-m", "ablationlab.torchrun", str(study), "--device", "cpu"],
+        [sys.executable, "-m", "ablationlab.cli.torchrun", str(study), "--device", "cpu"],
         capture_output=True,
         text=True,
         env=environment,
@@ -310,7 +310,7 @@ SHORT_OF_MEMORY = """
 import resource, sys
 import scipy.stats, torch  # the linear algebra that scipy brings takes its memory now, and is not what is short of it later
 from ablationlab.training import loop
-from ablationlab.cli import main
+from ablationlab.cli.app import main
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (size + 2**28, size + 2**28))
 main(sys.argv[1:])

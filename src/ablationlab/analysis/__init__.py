@@ -13,9 +13,9 @@ from ablationlab.analysis.interactions import interactions
 from ablationlab.analysis.material import Material
 from ablationlab.analysis.power import power_of
 from ablationlab.analysis.questions import questions
-from ablationlab.conclusions import Analysis, ComparisonPart
-from ablationlab.conclusions_sweeps import SweepPart
-from ablationlab.config import SWEEP, TUNED
+from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.analysis_sweeps import SweepPart
+from ablationlab.records.settings import SWEEP, TUNED
 
 __all__ = ["Material", "TableOptions", "analyze", "read_results", "read_table"]
 

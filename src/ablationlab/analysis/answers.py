@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from ablationlab.analysis.evaluated import AskedTask, Evaluated, any_result
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.material import Material
-from ablationlab.conclusions_evaluation import ItemContrastPart
-from ablationlab.conclusions_parts import Seed
-from ablationlab.errors import RecordError
-from ablationlab.evaluation_records import samples_path
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan
-from ablationlab.storage import content_hash, sha256_file
+from ablationlab.core.errors import RecordError
+from ablationlab.records.analysis_evaluation import ItemContrastPart
+from ablationlab.records.evaluation import samples_path
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.parts import Seed
+from ablationlab.records.run import Plan
+from ablationlab.records.storage import content_hash, sha256_file
 
 
 def item_contrasts(

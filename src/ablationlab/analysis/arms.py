@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.analysis.material import Material
-from ablationlab.conclusions_parts import CaveatPart
-from ablationlab.conclusions_stability import ArmStabilityPart, GainPart, RunStabilityPart, StabilityPart
-from ablationlab.stability import Gain, stability_gain
+from ablationlab.records.analysis_stability import ArmStabilityPart, GainPart, RunStabilityPart, StabilityPart
+from ablationlab.records.parts import CaveatPart
 from ablationlab.stats import item_pairs, mcnemar_tests
+from ablationlab.stats.stability import Gain, stability_gain
 
 
 def stability(material: Material) -> StabilityPart | None:

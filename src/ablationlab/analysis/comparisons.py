@@ -8,8 +8,9 @@ from typing import Any, Final, Literal
 
 from ablationlab.analysis.material import Material
 from ablationlab.analysis.questions import Question
-from ablationlab.conclusions import ComparisonPart, FamilyPart, MissingPart, Outcome, PairPart
-from ablationlab.conclusions_parts import (
+from ablationlab.core.seeding import stream
+from ablationlab.records.analysis import ComparisonPart, FamilyPart, MissingPart, Outcome, PairPart
+from ablationlab.records.parts import (
     CaveatPart,
     EffectPart,
     EquivalencePart,
@@ -18,7 +19,6 @@ from ablationlab.conclusions_parts import (
     RatioPart,
     Seed,
 )
-from ablationlab.seeding import stream
 from ablationlab.stats import Comparison, adjust, compare
 
 RESAMPLES: Final = 10_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ablationlab.conclusions import DeviationPart
-from ablationlab.folders import ResultsFolder
-from ablationlab.ledger import flattened
-from ablationlab.records import Plan, Result, RunRecord
-from ablationlab.study import Study
+from ablationlab.records.analysis import DeviationPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, Result, RunRecord
+from ablationlab.study.ledger import flattened
+from ablationlab.study.load import Study
 
 #: What the registration consists of; anything else in a study file is how the runs are made.
 _REGISTERED = ("baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers")

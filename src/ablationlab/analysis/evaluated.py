@@ -14,11 +14,8 @@ from statistics import fmean
 
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.planned_tasks import PlannedTasks, TaskName, planned_tasks, unspellable
-from ablationlab.config import EvaluationConfig
-from ablationlab.errors import RecordError
-from ablationlab.evaluation.names import STOCK
-from ablationlab.evaluation.summary import OF_CALIBRATED, TASK_MEANS
-from ablationlab.evaluation_records import (
+from ablationlab.core.errors import RecordError
+from ablationlab.records.evaluation import (
     Evaluation,
     HowPart,
     Suite,
@@ -28,8 +25,11 @@ from ablationlab.evaluation_records import (
     evaluation_path,
     suite_path,
 )
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan, PlannedRun
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.records.settings import EvaluationConfig
+from ablationlab.tasks.names import STOCK
+from ablationlab.tasks.summary import OF_CALIBRATED, TASK_MEANS
 
 #: At the end of a task's name in comparisons: not asked by the plan, or not so.
 EXPLORATORY = "exploratory"

@@ -10,12 +10,12 @@ from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.evaluated import PER_TASK, Evaluated
 from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sensitive import described, gated, macro_gate, macro_mean
-from ablationlab.conclusions_evaluation import EvaluationPart, TaskSensitivityPart
-from ablationlab.conclusions_parts import Seed, SensitivityPart
-from ablationlab.evaluation.summary import TASK_MEANS
-from ablationlab.folders import ResultsFolder
-from ablationlab.metrics import METRICS
-from ablationlab.records import Plan
+from ablationlab.records.analysis_evaluation import EvaluationPart, TaskSensitivityPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.parts import Seed, SensitivityPart
+from ablationlab.records.run import Plan
+from ablationlab.tasks.summary import TASK_MEANS
 
 Cells = dict[Arm, dict[Seed, float | str]]
 _MACRO = ("macro_accuracy", "macro_accuracy_fewshot")

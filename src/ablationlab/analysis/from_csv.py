@@ -15,14 +15,13 @@ from typing import Any, Literal
 
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.material import Arm, Ask, Material, with_macro
-from ablationlab.conclusions import DeviationPart
-from ablationlab.conclusions_parts import Seed
-from ablationlab.conclusions_stability import RunStabilityPart
-from ablationlab.config import DEFAULT_REGIME
-from ablationlab.errors import StatisticsError, TableError, nearest
-from ablationlab.metrics import METRICS, Metric
-from ablationlab.stability import SPIKE_SCORE
-from ablationlab.storage import content_hash
+from ablationlab.core.errors import StatisticsError, TableError, nearest
+from ablationlab.records.analysis import DeviationPart
+from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.parts import Seed
+from ablationlab.records.settings import DEFAULT_REGIME, SPIKE_SCORE
+from ablationlab.records.storage import content_hash
 
 NEEDED = ("variant", "seed", "metric", "value")
 OPTIONAL = ("regime", "task")

@@ -12,16 +12,16 @@ from ablationlab.analysis.interactions import crossing_of
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
-from ablationlab.conclusions import NOT_SCORED, SCORED_OTHERWISE, DeviationPart, LedgerPart
-from ablationlab.conclusions_parts import Seed
-from ablationlab.config import TUNED
-from ablationlab.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.folders import ResultsFolder
-from ablationlab.ledger import record_mismatches, refuse
-from ablationlab.metrics import METRICS
-from ablationlab.records import Plan
-from ablationlab.status import check_ledger
-from ablationlab.study import Study, parse_study
+from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
+from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, DeviationPart, LedgerPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.parts import Seed
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import TUNED
+from ablationlab.study.ledger import record_mismatches, refuse
+from ablationlab.study.load import Study, parse_study
+from ablationlab.study.status import check_ledger
 
 
 def read_results(folder: Path, study_file: Study | None = None) -> Material:

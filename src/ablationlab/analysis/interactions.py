@@ -19,17 +19,17 @@ from statistics import fmean
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.material import Arm, Crossing, Material
-from ablationlab.conclusions_parts import Seed
-from ablationlab.conclusions_sweeps import (
+from ablationlab.records.analysis_sweeps import (
     FactorCellPart,
     FactorPart,
     InteractionContrastPart,
     InteractionsPart,
     SeedValuePart,
 )
-from ablationlab.ledger import flattened
+from ablationlab.records.parts import Seed
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
-from ablationlab.study import Study
+from ablationlab.study.ledger import flattened
+from ablationlab.study.load import Study
 
 LEVEL: Final = 0.95
 _TEXT: Final = (

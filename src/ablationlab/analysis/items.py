@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
-from ablationlab.conclusions_evaluation import ItemComparison, ItemTaskPart
-from ablationlab.conclusions_parts import CaveatPart, IntervalPart
-from ablationlab.seeding import stream
+from ablationlab.core.seeding import stream
+from ablationlab.records.analysis_evaluation import ItemComparison, ItemTaskPart
+from ablationlab.records.parts import CaveatPart, IntervalPart
 from ablationlab.stats import (
     Crossed,
     Interval,

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from ablationlab.analysis.items import ItemScores, TaskScores
-from ablationlab.errors import TableError, nearest
-from ablationlab.storage import content_hash, sha256_file
+from ablationlab.core.errors import TableError, nearest
+from ablationlab.records.storage import content_hash, sha256_file
 
 _NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d{2}-\d{2}T[\d.:-]+\.jsonl")
 _HASHES = ("doc_hash", "prompt_hash", "target_hash")

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from ablationlab.conclusions import MACRO, DeviationPart, LedgerPart
-from ablationlab.conclusions_evaluation import EvaluationPart
-from ablationlab.conclusions_parts import Seed, SensitivityPart
-from ablationlab.conclusions_stability import RunStabilityPart
-from ablationlab.conclusions_sweeps import SweepPart
-from ablationlab.config import SWEEP
-from ablationlab.metrics import Metric
-from ablationlab.study import Criterion
+from ablationlab.records.analysis import MACRO, DeviationPart, LedgerPart
+from ablationlab.records.analysis_evaluation import EvaluationPart
+from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.analysis_sweeps import SweepPart
+from ablationlab.records.metrics import Metric
+from ablationlab.records.parts import Seed, SensitivityPart
+from ablationlab.records.settings import SWEEP
+from ablationlab.study.load import Criterion
 
 
 class Arm(NamedTuple):

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from ablationlab.config import EvaluationConfig
-from ablationlab.evaluation.benchmarks import CATALOGUE
-from ablationlab.evaluation.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP
-from ablationlab.evaluation.suite import KINDS, Template
-from ablationlab.evaluation_records import Source, SuiteTask, TaskResult
-from ablationlab.folders import ResultsFolder
+from ablationlab.records.evaluation import Source, SuiteTask, TaskResult
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.settings import EvaluationConfig
+from ablationlab.tasks.benchmarks import CATALOGUE
+from ablationlab.tasks.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP
+from ablationlab.tasks.suite import KINDS, Template
 
 #: The only wording of a task that is the harness's own.
 OWN = "stock"

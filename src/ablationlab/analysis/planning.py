@@ -10,11 +10,11 @@ from typing import Final
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.questions import Question, questions
-from ablationlab.conclusions import Analysis
-from ablationlab.errors import StatisticsError
-from ablationlab.metrics import METRICS
+from ablationlab.core.errors import StatisticsError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.metrics import METRICS
 from ablationlab.stats import PowerPlan, detectable_effect, items_needed, plan, power_curve, tost_pairs_needed
-from ablationlab.study import Study
+from ablationlab.study.load import Study
 
 CURVE: Final = (3, 5, 8, 10, 15, 20, 30, 50)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ablationlab.conclusions import ComparisonPart, PowerPart
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
+from ablationlab.records.analysis import ComparisonPart, PowerPart
 from ablationlab.stats import detectable_effect, pairs_needed, sd_interval, tost_pairs_needed
 
 

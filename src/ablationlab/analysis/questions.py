@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from ablationlab.analysis.material import Arm, Ask, Material
-from ablationlab.conclusions import MACRO, Label
-from ablationlab.metrics import Metric
+from ablationlab.records.analysis import MACRO, Label
+from ablationlab.records.metrics import Metric
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.conclusions_stability import RunStabilityPart
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import PlannedRun, Result, RunRecord, read_metrics
-from ablationlab.stability import Spike, ended_worse, spike_score
-from ablationlab.stability_course import Course, course
-from ablationlab.study import Stability, Study
+from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import PlannedRun, Result, RunRecord, read_metrics
+from ablationlab.stats.stability import Spike, ended_worse, spike_score
+from ablationlab.stats.trajectory import Course, course
+from ablationlab.study.load import Stability, Study
 
 #: Metrics that no result holds: they are made here, from the course of the run.
 COURSE: Final = (

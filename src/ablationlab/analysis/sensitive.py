@@ -7,10 +7,10 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from ablationlab.analysis.evaluated import AskedTask, Evaluated, any_result
-from ablationlab.conclusions_evaluation import TaskSensitivityPart
-from ablationlab.conclusions_parts import SensitivityPart
-from ablationlab.evaluation_records import TaskResult, Weights
-from ablationlab.records import PlannedRun
+from ablationlab.records.analysis_evaluation import TaskSensitivityPart
+from ablationlab.records.evaluation import TaskResult, Weights
+from ablationlab.records.parts import SensitivityPart
+from ablationlab.records.run import PlannedRun
 from ablationlab.stats import sensitivity
 
 

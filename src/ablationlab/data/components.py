@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.config import DataConfig
-from ablationlab.corpus_records import Component
+from ablationlab.core.errors import DataError
 from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Settings
 from ablationlab.data.prepare import SHARD_TOKENS, prepare
@@ -18,7 +17,8 @@ from ablationlab.data.prepared import Prepared, cached_folder, is_prepared, open
 from ablationlab.data.sources import SOURCES, looks_like_path
 from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.data.tokens import Span, Tokens
-from ablationlab.errors import DataError
+from ablationlab.records.corpus import Component
+from ablationlab.records.settings import DataConfig
 
 #: The held-out part is read over and over, so it is kept in memory, and may not be longer than this.
 LONGEST_VALIDATION = 2**26

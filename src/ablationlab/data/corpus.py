@@ -14,16 +14,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.config import MIXTURE, DataConfig
-from ablationlab.corpus_records import Component, Corpus
+from ablationlab.core.errors import DataError
 from ablationlab.data.components import Part, part_of, validation_bytes
 from ablationlab.data.overlap import Side, overlap_of
 from ablationlab.data.prepared import is_prepared
 from ablationlab.data.sources import SOURCES, fetch, looks_like_path
 from ablationlab.data.tokenizers import END_OF_DOCUMENT, TOKENIZERS, Tokenizer
 from ablationlab.data.tokens import Share, Span, Tokens, sample
-from ablationlab.errors import DataError
-from ablationlab.storage import content_hash
+from ablationlab.records.corpus import Component, Corpus
+from ablationlab.records.settings import MIXTURE, DataConfig
+from ablationlab.records.storage import content_hash
 
 #: Tokens of each part that are shown as text, at most, of a corpus that is not held in memory.
 _READABLE = 2**20

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ablationlab.errors import DataError
+from ablationlab.core.errors import DataError
 
 ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
 #: Characters of a text file read at a time; a longer document comes in pieces.

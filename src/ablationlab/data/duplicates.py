@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.errors import DataError
+from ablationlab.core.errors import DataError
 
 PERMUTATIONS = 128
 WORDS = 5

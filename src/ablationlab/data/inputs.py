@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from ablationlab.core.errors import DataError
 from ablationlab.data.documents import Piece, files_of, pieces_of
 from ablationlab.data.sources import SOURCES, Source, fetch, looks_like_path
-from ablationlab.errors import DataError
-from ablationlab.storage import content_hash
+from ablationlab.records.storage import content_hash
 
 
 class Read(NamedTuple):

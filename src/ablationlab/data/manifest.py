@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
-from ablationlab.schema import Part, Record
+from ablationlab.records.schema import Part, Record
 
 MANIFEST = "manifest.json"
 #: In its place while a folder is being prepared.

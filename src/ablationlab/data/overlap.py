@@ -27,17 +27,17 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.corpus_records import Shared
+from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.data.duplicates import PERMUTATIONS, WORDS, Index, digest, minima
 from ablationlab.data.manifest import Manifest
+from ablationlab.data.ngrams import Hashes, runs_of, word_hashes, words_of
 from ablationlab.data.pool import Pool
 from ablationlab.data.prepared import Prepared
-from ablationlab.data.runs import Hashes, runs_of, word_hashes, words_of
 from ablationlab.data.sources import cache_folder
 from ablationlab.data.tokens import Span
-from ablationlab.errors import RecordError, StorageError
-from ablationlab.schema import Record
-from ablationlab.storage import content_hash
+from ablationlab.records.corpus import Shared
+from ablationlab.records.schema import Record
+from ablationlab.records.storage import content_hash
 
 #: The estimated Jaccard similarity from which on two documents are nearly the same.
 NEAR = 0.8

@@ -14,7 +14,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
-from ablationlab.errors import DataError
+from ablationlab.core.errors import DataError
 
 T = TypeVar("T")
 K = TypeVar("K")

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.core.errors import DataError
 from ablationlab.data.documents import Piece
 from ablationlab.data.duplicates import Seen, digest, signature
 from ablationlab.data.inputs import Input, Read
@@ -26,9 +27,8 @@ from ablationlab.data.manifest import PROGRESS, Duplicates, Manifest, Settings, 
 from ablationlab.data.pool import Pool
 from ablationlab.data.shards import ShardWriter
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
-from ablationlab.errors import DataError
-from ablationlab.schema import Part, Record
-from ablationlab.storage import Lock, replace, sha256_file, storage_errors, sweep
+from ablationlab.records.schema import Part, Record
+from ablationlab.records.storage import Lock, replace, sha256_file, storage_errors, sweep
 
 #: Tokens of a shard, about: it ends with the document that fills it.
 SHARD_TOKENS = 2**26

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.manifest import FORMAT, MANIFEST, PROGRESS, Manifest, Settings, Shard, shard_files
 from ablationlab.data.sources import Source, cache_folder
 from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.data.tokens import Tokens
-from ablationlab.errors import DataError, RecordError
-from ablationlab.storage import read_json, replace, sha256_file
+from ablationlab.records.storage import read_json, replace, sha256_file
 
 ALWAYS_VERIFIED = 2**28
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.data.manifest import Shard, shard_files
-from ablationlab.storage import TEMPORARY, replace, storage_errors, sync_folder
+from ablationlab.records.storage import TEMPORARY, replace, storage_errors, sync_folder
 
 
 class ShardWriter:

@@ -27,11 +27,11 @@ from pathlib import Path
 
 import platformdirs
 
+from ablationlab.core.errors import DataError
+from ablationlab.core.registry import Registry
 from ablationlab.data import named
-from ablationlab.errors import DataError
-from ablationlab.registry import Registry
-from ablationlab.storage import replace as write
-from ablationlab.storage import sha256_file
+from ablationlab.records.storage import replace as write
+from ablationlab.records.storage import sha256_file
 
 CACHE_VARIABLE = "ABLATIONLAB_CACHE"
 OFFLINE_VARIABLE = "ABLATIONLAB_OFFLINE"

@@ -9,9 +9,9 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.core.errors import DataError
+from ablationlab.core.registry import Registry
 from ablationlab.data.archives import GPT2_BPE
-from ablationlab.errors import DataError
-from ablationlab.registry import Registry
 
 
 class Tokenizer(Protocol):

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ablationlab.errors import DataError
+from ablationlab.core.errors import DataError
 from ablationlab.evaluation.calibration import choice_calibration, softmax
 from ablationlab.evaluation.files import SCHEMA
 from ablationlab.evaluation.posed import Answers
 from ablationlab.evaluation.sheets import Marked, Sheet
-from ablationlab.evaluation_records import TaskResult, Weights
+from ablationlab.records.evaluation import TaskResult, Weights
 
 #: What counts as right or wrong where a task offers no choices, the first that it reports.
 _RIGHT = ("acc", "exact_match")

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from ablationlab.evaluation_records import Beyond, CalibrationPart, TemperaturePart
+from ablationlab.records.evaluation import Beyond, CalibrationPart, TemperaturePart
 
 Floats = NDArray[np.float64]
 BINS = 15

@@ -18,14 +18,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.config import DataConfig
+from ablationlab.core.errors import PlanError, RunFailure
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
-from ablationlab.errors import PlanError, RunFailure
-from ablationlab.evaluation import benchmarks, suite
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.posed import Answers, Posed
-from ablationlab.evaluation.tasks import expanded
-from ablationlab.evaluation_records import SuiteTask, Weights
+from ablationlab.records.evaluation import SuiteTask, Weights
+from ablationlab.records.settings import DataConfig
+from ablationlab.tasks import benchmarks, suite
+from ablationlab.tasks.build import expanded
+from ablationlab.tasks.names import Question
 
 if TYPE_CHECKING:
     from ablationlab.evaluation.desk import Desk

@@ -11,20 +11,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablationlab.config import validated
+from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
-from ablationlab.errors import PlanError, RecordError
 from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.how import how_part
 from ablationlab.evaluation.members import Member, load_final, load_half
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.unit import evaluate_unit
 from ablationlab.evaluation.workshop import Workshop
-from ablationlab.folders import ResultsFolder
-from ablationlab.plan import stackable
-from ablationlab.records import Execution, Plan, PlannedRun, Result
-from ablationlab.study import Study
-from ablationlab.training.device import choose_device, prepare
+from ablationlab.model.device import choose_device, prepare
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Execution, Plan, PlannedRun, Result
+from ablationlab.records.settings import validated
+from ablationlab.study.load import Study
+from ablationlab.study.plan import stackable
+from ablationlab.tasks.names import Question
 
 #: Sets of weights that are scored together on a GPU. A constant, so that a study that grows keeps its scores; five seeds of
 #: three variants and the baseline's halfway weights fill two such stacks.

@@ -15,13 +15,13 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.tokens import sample
 from ablationlab.evaluation.answers import answers_of
 from ablationlab.evaluation.harness import StackLM
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.ngrams import MOST, NgramScorer
 from ablationlab.evaluation.posed import Answers, Posed
 from ablationlab.evaluation.sheets import Sheet
-from ablationlab.evaluation.tasks import resolve
 from ablationlab.evaluation.text import ScoringTokens
-from ablationlab.evaluation_records import SuiteTask, Weights
+from ablationlab.records.evaluation import SuiteTask, Weights
+from ablationlab.tasks.build import resolve
+from ablationlab.tasks.names import Question
 
 
 class Desk:

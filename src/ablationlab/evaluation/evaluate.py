@@ -10,21 +10,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ablationlab.config import validated
+from ablationlab.core.errors import RecordError, RunFailure
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.errors import RecordError, RunFailure
 from ablationlab.evaluation.course import Course
 from ablationlab.evaluation.crew import Job, attempt, in_processes, load_members, read_plan, units, workshop
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.throughput import measure
 from ablationlab.evaluation.workshop import OpenRun, Workshop, save_record, task_root
-from ablationlab.evaluation_records import Evaluation, Suite, SuiteTask, ThroughputPart, evaluation_path, suite_path
-from ablationlab.folders import ResultsFolder
-from ablationlab.plan import usable_cores
-from ablationlab.records import Plan, PlannedRun, Result
-from ablationlab.storage import Lock
-from ablationlab.study import Study
-from ablationlab.training.device import choose_device
+from ablationlab.model.device import choose_device
+from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, ThroughputPart, evaluation_path, suite_path
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan, PlannedRun, Result
+from ablationlab.records.settings import validated
+from ablationlab.records.storage import Lock
+from ablationlab.study.load import Study
+from ablationlab.study.plan import usable_cores
+from ablationlab.tasks.names import Question
 
 if TYPE_CHECKING:
     from ablationlab.evaluation.clerks import Clerks

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablationlab.errors import RecordError
-from ablationlab.evaluation_records import (
+from ablationlab.core.errors import RecordError
+from ablationlab.records.evaluation import (
     SAMPLE_COLUMNS,
     Evaluation,
     HowPart,
@@ -21,8 +21,8 @@ from ablationlab.evaluation_records import (
     evaluation_path,
     samples_path,
 )
-from ablationlab.folders import RunFolder
-from ablationlab.storage import replace, sha256_file
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.storage import replace, sha256_file
 
 _TYPES = {
     "run": pa.string(),

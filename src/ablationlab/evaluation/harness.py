@@ -7,12 +7,9 @@ which the harness builds once; a test holds the two to the same numbers.
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -25,16 +22,17 @@ import torch
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from lm_eval import evaluator, simple_evaluate
+    from lm_eval import simple_evaluate
     from lm_eval.api.instance import Instance
     from lm_eval.api.model import TemplateLM
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from ablationlab.errors import DataError
+from ablationlab.core.errors import DataError
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.packed import head, packed_hidden
 from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, StackScorer
 from ablationlab.evaluation.text import ScoringTokens
+from ablationlab.tasks.harness import quiet
 
 MAX_GENERATED = 64
 # Texts that are written on in one pass.
@@ -198,22 +196,3 @@ def ask(lm: StackLM, tasks: Sequence[Any], manager: Any, limit: int | None = Non
         )
     assert found is not None
     return dict(found)
-
-
-@contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """The harness's and datasets' own talk is held back; their exceptions are not."""
-    level = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    # It would ask git and the system about themselves on every call, for a second or two; our records say these things.
-    asked = {name: getattr(evaluator, name) for name in ("get_git_commit_hash", "add_env_info")}
-    for name in asked:
-        setattr(evaluator, name, lambda *_: None)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for name, function in asked.items():
-            setattr(evaluator, name, function)
-        logging.disable(level)

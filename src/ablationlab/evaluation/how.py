@@ -10,8 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import ablationlab
-from ablationlab.errors import DataError
-from ablationlab.evaluation_records import HowPart
+from ablationlab.core.errors import DataError
+from ablationlab.records.evaluation import HowPart
 
 NAME = "lm_eval"
 _LIBRARIES = ("torch", "numpy", "lm_eval", "datasets")
@@ -59,7 +59,6 @@ def _code_hash() -> str:
     """Hash of the sources that make scores."""
     package = Path(ablationlab.__file__).parent
     total = hashlib.sha256()
-    folders = [*(package / "evaluation").glob("*.py"), *(package / "kernels").glob("*.py")]
-    for path in sorted([*folders, *(package / f"{name}.py" for name in ("model", "ops", "transfer"))]):
+    for path in sorted(path for name in ("evaluation", "model", "tasks") for path in (package / name).rglob("*.py")):
         total.update(path.relative_to(package).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return total.hexdigest()[:16]

@@ -25,10 +25,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.perplexity import TOKENS_PER_PASS, tokens_per_pass
-from ablationlab.evaluation_records import LengthPart
-from ablationlab.model import forward
-from ablationlab.transfer import Mark, to_host
+from ablationlab.model.gpt import forward
+from ablationlab.model.transfer import Mark, to_host
+from ablationlab.records.evaluation import LengthPart
+from ablationlab.training.perplexity import TOKENS_PER_PASS, tokens_per_pass
 
 DOCUMENTS = 32
 #: Pieces of a context, and windows that end in the context after it.

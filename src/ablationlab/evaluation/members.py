@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ablationlab.config import FrontEnd, ModelConfig, validated
-from ablationlab.errors import RecordError
-from ablationlab.evaluation_records import Weights
-from ablationlab.folders import RunFolder
-from ablationlab.model import Parameters
-from ablationlab.parameters import Parameter, parameters
-from ablationlab.records import Checkpoint, PlannedRun, Result
+from ablationlab.core.errors import RecordError
+from ablationlab.model.gpt import Parameters
+from ablationlab.model.parameters import Parameter, parameters
+from ablationlab.records.evaluation import Weights
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint, PlannedRun, Result
+from ablationlab.records.settings import FrontEnd, ModelConfig, validated
 from ablationlab.training import checkpoints, control
 
 

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablationlab.config import FrontEnd, ModelConfig
-from ablationlab.dropout import Dropout
-from ablationlab.model import Parameters, block, front_ends, layer, linear, look_up, transform
-from ablationlab.ops import packs
+from ablationlab.model.dropout import Dropout
+from ablationlab.model.gpt import Parameters, block, front_ends, layer, linear, look_up, transform
+from ablationlab.model.ops import packs
+from ablationlab.records.settings import FrontEnd, ModelConfig
 
 
 def packed_mask(segments_BT: Tensor) -> Tensor:
@@ -69,7 +69,7 @@ class _Attend:
         kernel = packs(y, size)
         qkv, bias = layer(params, y, f"{name}.attn.qkv", dtype, keep_bias=not kernel)
         if kernel:
-            from ablationlab.kernels.packed_attention import packed_attention
+            from ablationlab.model.kernels.packed_attention import packed_attention
 
             a = packed_attention(qkv, bias, self.segments_BT, model.heads)
         else:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from ablationlab.evaluation.scoring import Packed
-from ablationlab.evaluation_records import SuiteTask, TaskKey, TaskResult, Weights
+from ablationlab.records.evaluation import SuiteTask, TaskKey, TaskResult, Weights
 
 
 @dataclass(frozen=True, eq=False)

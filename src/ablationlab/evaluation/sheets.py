@@ -22,10 +22,11 @@ from lm_eval.api.metrics import mean
 from lm_eval.evaluator_utils import get_sample_size
 from lm_eval.utils import handle_non_serializable, hash_string
 
-from ablationlab.errors import DataError
-from ablationlab.evaluation.harness import FEWSHOT_SEED, NUMPY_SEED, PYTHON_SEED, StackLM, quiet
+from ablationlab.core.errors import DataError
+from ablationlab.evaluation.harness import FEWSHOT_SEED, NUMPY_SEED, PYTHON_SEED, StackLM
 from ablationlab.evaluation.scoring import Continuation, Packed, pack
-from ablationlab.evaluation.tasks import AskedTask, chance_of, choices_of
+from ablationlab.tasks.build import AskedTask, chance_of, choices_of
+from ablationlab.tasks.harness import quiet
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ablationlab.config import ModelConfig
 from ablationlab.evaluation.members import Member, ScoredStack
-from ablationlab.evaluation_records import ThroughputPart
-from ablationlab.model import forward
-from ablationlab.ops import compiling, loss_R
-from ablationlab.storage import content_hash
+from ablationlab.model.gpt import forward
+from ablationlab.model.ops import compiling, loss_R
+from ablationlab.records.evaluation import ThroughputPart
+from ablationlab.records.settings import ModelConfig
+from ablationlab.records.storage import content_hash
 
 CPU_BATCH = 4  # samples
 GPU_TOKENS = 2048

@@ -18,11 +18,11 @@ from torch import Tensor
 from ablationlab.data.batches import validation_windows
 from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_part
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.perplexity import tokens_per_pass
 from ablationlab.evaluation.text import CLASSES
-from ablationlab.evaluation_records import TokensPart
-from ablationlab.model import decode, embed
-from ablationlab.transfer import Mark, to_host
+from ablationlab.model.gpt import decode, embed
+from ablationlab.model.transfer import Mark, to_host
+from ablationlab.records.evaluation import TokensPart
+from ablationlab.training.perplexity import tokens_per_pass
 
 #: Bins of positions, at most.
 POSITION_BINS = 16

@@ -11,7 +11,7 @@ from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer
 from ablationlab.evaluation.tokens import begin_token_parts
 from ablationlab.evaluation.workshop import OpenRun, Workshop, save
-from ablationlab.evaluation_records import LengthPart, TokensPart
+from ablationlab.records.evaluation import LengthPart, TokensPart
 
 Report = Callable[[str], None]
 

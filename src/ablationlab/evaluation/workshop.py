@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.evaluation import files
 from ablationlab.evaluation.members import Member
-from ablationlab.evaluation.names import Question
 from ablationlab.evaluation.posed import Marker, Posed
-from ablationlab.evaluation.summary import metrics_of
 from ablationlab.evaluation.text import ScoringTokens, token_classes
-from ablationlab.evaluation_records import Evaluation, HowPart
-from ablationlab.folders import ResultsFolder
+from ablationlab.records.evaluation import Evaluation, HowPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.tasks.names import Question
+from ablationlab.tasks.summary import metrics_of
 
 
 @dataclass

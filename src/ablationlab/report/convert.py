@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ablationlab.errors import AblationLabError, StorageError
-from ablationlab.storage import replace
+from ablationlab.core.errors import AblationLabError, StorageError
+from ablationlab.records.storage import replace
 
 _CANNOT_WRITE = 3
 

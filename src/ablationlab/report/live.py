@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ablationlab.errors import AblationLabError
+from ablationlab.core.errors import AblationLabError
+from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.charts.curves import curves
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.charts.words import digits
 from ablationlab.report.loading import Cache, load_material
 from ablationlab.report.material import Material, RunMaterial
 from ablationlab.report.page.embed import by_column
-from ablationlab.stability import SPIKE_SCORE, spike_score
+from ablationlab.stats.stability import spike_score
 
 #: Over how many seconds the speed is averaged.
 SPEED_SECONDS = 120.0

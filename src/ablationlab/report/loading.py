@@ -14,15 +14,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ablationlab.conclusions import Analysis
-from ablationlab.conclusions_verdict import Verdict
-from ablationlab.errors import RecordError
-from ablationlab.folders import ResultsFolder
-from ablationlab.records import Plan, PlannedRun, Result, RunRecord
-from ablationlab.replication.records import Replication
+from ablationlab.core.errors import RecordError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.replication import Replication
+from ablationlab.records.run import Plan, PlannedRun, Result, RunRecord
+from ablationlab.records.storage import Lock, read_json
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import EXTRAS, Damage, FloatArray, Material, RunMaterial, State
 from ablationlab.report.staleness import why_stale
-from ablationlab.storage import Lock, read_json
 
 Read = TypeVar("Read")
 #: A published table beside these results, written by `ablationlab replicate`.

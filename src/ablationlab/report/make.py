@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.errors import AblationLabError, StorageError
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.report.loading import load_material
 from ablationlab.report.material import Damage, Material
-from ablationlab.verdict import decide
 
 Part = Literal["page", "figures", "tables", "paper"]
 PARTS: tuple[Part, ...] = ("page", "figures", "tables", "paper")

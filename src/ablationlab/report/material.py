@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.conclusions import Analysis, ComparisonPart
-from ablationlab.conclusions_parts import Seed
-from ablationlab.conclusions_verdict import Verdict
-from ablationlab.records import Plan, PlannedRun, Result, RunRecord
-from ablationlab.replication.records import Replication
+from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.parts import Seed
+from ablationlab.records.replication import Replication
+from ablationlab.records.run import Plan, PlannedRun, Result, RunRecord
+from ablationlab.records.verdict import Verdict
 
 FloatArray = NDArray[np.float64]
 State = Literal["waiting", "started", "running", "finished", "diverged", "damaged"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from ablationlab.conclusions import ComparisonPart
-from ablationlab.metrics import METRICS
+from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.metrics import METRICS
 
 #: Words of metric names that are not spelled small.
 _NAMES = {"ece": "ECE", "brier": "Brier"}

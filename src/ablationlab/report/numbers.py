@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ablationlab.conclusions import ComparisonPart
+from ablationlab.records.analysis import ComparisonPart
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"

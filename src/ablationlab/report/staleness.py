@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 
-from ablationlab.conclusions import Analysis
-from ablationlab.conclusions_parts import Seed
-from ablationlab.conclusions_verdict import Verdict
-from ablationlab.metrics import METRICS
-from ablationlab.records import Plan
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.parts import Seed
+from ablationlab.records.run import Plan
+from ablationlab.records.storage import content_hash
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import RunMaterial
-from ablationlab.storage import content_hash
 
 
 def why_stale(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart
-from ablationlab.conclusions_verdict import Verdict
+from ablationlab.analysis.verdict.words import hypothesis_lines
+from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import Material
 from ablationlab.report.naming import metric_of
 from ablationlab.report.numbers import level, p_clause, setting, shown, with_unit
 from ablationlab.report.tables import comparisons, design, findings
 from ablationlab.report.tables.render import Table, markdown, to_markdown
-from ablationlab.verdict.words import hypothesis_lines
 
 
 def statistics_markdown(material: Material) -> str:

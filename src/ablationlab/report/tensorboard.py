@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ablationlab.errors import AblationLabError
+from ablationlab.core.errors import AblationLabError
+from ablationlab.records.storage import storage_errors
 from ablationlab.report.loading import Cache, load_material
 from ablationlab.report.material import RunMaterial
-from ablationlab.storage import storage_errors
 
 SKIPPED = ("step", "tokens")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ablationlab.errors import AblationLabError
+from ablationlab.core.errors import AblationLabError
 from ablationlab.report.live import Live
 from ablationlab.report.page.build import asset, render
 from ablationlab.report.page.embed import vega_bundle

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]

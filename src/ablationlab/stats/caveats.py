@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablationlab.registry import Registry
+from ablationlab.core.registry import Registry
 from ablationlab.stats._common import Result, count
 from ablationlab.stats._measured import COVERAGE, CROSSED, FALSE_POSITIVES, LEVEL
 from ablationlab.stats.intervals import Interval

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import Result, count, fraction, pair, paired_deltas
 from ablationlab.stats.caveats import Caveat, comparison_caveats
 from ablationlab.stats.effects import EffectSize, cohens_d_z, hedges_g_av

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import Result, Status, canonical, fraction, positive
 from ablationlab.stats.intervals import paired_t_interval
 

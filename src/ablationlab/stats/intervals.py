@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ablationlab.registry import Registry
+from ablationlab.core.registry import Registry
 from ablationlab.stats import _bootstrap
 from ablationlab.stats._common import Canonical, FloatArray, Result, Status, canonical, count, fraction
 

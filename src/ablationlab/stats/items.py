@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import (
     MINIMUM_PAIRS,
     TOO_FEW_PAIRS,

@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
-from ablationlab.errors import StatisticsError
-from ablationlab.registry import Registry
+from ablationlab.core.errors import StatisticsError
+from ablationlab.core.registry import Registry
 from ablationlab.stats._common import FloatArray, Result, fraction
 
 

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from scipy import optimize, special, stats
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, Result, count, fraction, number, positive
 
 #: No plan asks for more seeds than this; beyond it the answer is "no affordable number".

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from ablationlab.errors import StatisticsError
+from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import Result, count, fraction, paired_deltas, sample
 from ablationlab.stats.significance import paired_t_test
 

@@ -7,8 +7,8 @@ import os
 from io import BufferedRandom
 from pathlib import Path
 
-from ablationlab.errors import RecordError
-from ablationlab.storage import storage_errors, sync_folder
+from ablationlab.core.errors import RecordError
+from ablationlab.records.storage import storage_errors, sync_folder
 
 
 class AppendLog:

@@ -14,10 +14,10 @@ from pathlib import Path
 import safetensors.torch
 from torch import Tensor
 
-from ablationlab.errors import RecordError
-from ablationlab.folders import RunFolder
-from ablationlab.records import Checkpoint
-from ablationlab.storage import new_folder, storage_errors, write_bytes
+from ablationlab.core.errors import RecordError
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint
+from ablationlab.records.storage import new_folder, storage_errors, write_bytes
 from ablationlab.training.checkpoints import RECORD, WEIGHTS, verified
 
 FOLDER = "halfway"

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ablationlab.config import ModelConfig, TrainingConfig, validated
+from ablationlab.core.errors import PlanError
 from ablationlab.data.batches import OrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.errors import PlanError
-from ablationlab.folders import ResultsFolder, RunFolder
-from ablationlab.parameters import weight_digest
-from ablationlab.records import Checkpoint, Environment, Plan, PlannedRun, Start
-from ablationlab.study import Study
+from ablationlab.model.device import compute_dtype, observe, prepare
+from ablationlab.model.parameters import weight_digest
+from ablationlab.model.transfer import Fetch
+from ablationlab.records.folders import ResultsFolder, RunFolder
+from ablationlab.records.run import Checkpoint, Environment, Plan, PlannedRun, Start
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.study.load import Study
 from ablationlab.training import checkpoints, control
-from ablationlab.training.device import compute_dtype, observe, prepare
 from ablationlab.training.memory import no_room, out_of_memory
 from ablationlab.training.metrics_log import MetricsLog
 from ablationlab.training.numbers import Chunk, Numbers
@@ -28,7 +29,6 @@ from ablationlab.training.resume import ResumePoint, resume_point
 from ablationlab.training.run_record import ensure_run_record, layout_drift
 from ablationlab.training.run_state import RunState
 from ablationlab.training.stack import Member, Stack
-from ablationlab.transfer import Fetch
 
 if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ablationlab.config import TrainingConfig, divisors_of
-from ablationlab.errors import OutOfMemory
+from ablationlab.core.errors import OutOfMemory
+from ablationlab.records.settings import TrainingConfig, divisors_of
 
 # The words of torch's allocator on the CPU, which raises a plain RuntimeError.
 _CPU_WORDS = "DefaultCPUAllocator"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ablationlab.folders import RunFolder
-from ablationlab.records import METRICS_HEADER, Checkpoint, StepLine
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import METRICS_HEADER, Checkpoint, StepLine
 from ablationlab.training.append_log import AppendLog, pinned_part
 
 

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablationlab.config import TrainingConfig
-from ablationlab.optim import lr_factor
-from ablationlab.records import Divergence, StepLine
-from ablationlab.stability_course import EarlyWarning
+from ablationlab.model.optimizers import lr_factor
+from ablationlab.model.transfer import Fetch
+from ablationlab.records.run import Divergence, StepLine
+from ablationlab.records.settings import TrainingConfig
+from ablationlab.stats.trajectory import EarlyWarning
 from ablationlab.training.probing import StackProbes
 from ablationlab.training.run_state import RunState
-from ablationlab.transfer import Fetch
 
 
 @dataclass(frozen=True)

@@ -17,17 +17,17 @@ from torch import Tensor
 
 from ablationlab.data.batches import batch_offsets, shares_of
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.folders import RunFolder
-from ablationlab.probes.catalog import PROBES, is_due
-from ablationlab.probes.feed import Feed
-from ablationlab.probes.measure import MEASUREMENTS
-from ablationlab.probes.records import HEADER, ProbeLine, failures, parse, row_starts, written_line
-from ablationlab.probes.snapshot import Reading, Snapshot
-from ablationlab.probes.vocabulary import Vocabulary
-from ablationlab.records import Checkpoint
+from ablationlab.model.transfer import Fetch
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.probes import HEADER, ProbeLine, failures, parse, row_starts, written_line
+from ablationlab.records.run import Checkpoint
+from ablationlab.study.probes import PROBES, is_due
 from ablationlab.training.append_log import AppendLog, pinned_part
+from ablationlab.training.probes.feed import Feed
+from ablationlab.training.probes.measure import MEASUREMENTS
+from ablationlab.training.probes.snapshot import Reading, Snapshot
+from ablationlab.training.probes.vocabulary import Vocabulary
 from ablationlab.training.stack import Stack
-from ablationlab.transfer import Fetch
 
 if TYPE_CHECKING:
     from ablationlab.training.distributed.stack import SpreadStack

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablationlab.errors import RecordError
-from ablationlab.folders import RunFolder
-from ablationlab.records import Checkpoint
-from ablationlab.storage import sweep
+from ablationlab.core.errors import RecordError
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint
+from ablationlab.records.storage import sweep
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
 from ablationlab.training.metrics_log import kept_part

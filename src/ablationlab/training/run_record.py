@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from ablationlab.corpus_records import Corpus
+from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.batches import planned_order
-from ablationlab.errors import PlanError, RecordError
-from ablationlab.folders import ResultsFolder, RunFolder
-from ablationlab.parameters import joint_digest
-from ablationlab.records import Environment, Execution, Plan, PlannedRun, RunRecord
-from ablationlab.study import Study
-from ablationlab.variants import VARIANTS
+from ablationlab.model.parameters import joint_digest
+from ablationlab.records.corpus import Corpus
+from ablationlab.records.folders import ResultsFolder, RunFolder
+from ablationlab.records.run import Environment, Execution, Plan, PlannedRun, RunRecord
+from ablationlab.study.load import Study
+from ablationlab.study.variants import VARIANTS
 
 
 def ensure_run_record(

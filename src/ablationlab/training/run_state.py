@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from ablationlab.core.errors import RecordError
 from ablationlab.data.batches import OrderHash
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.data.fed import fed
-from ablationlab.errors import RecordError
-from ablationlab.evaluation.perplexity import Totals, run_metrics
-from ablationlab.folders import RunFolder
-from ablationlab.probes.records import read_probes, to_parquet
-from ablationlab.records import Checkpoint, Divergence, PlannedRun, Result, Start, Timing
-from ablationlab.storage import replace
+from ablationlab.data.proportions import fed
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.probes import read_probes, to_parquet
+from ablationlab.records.run import Checkpoint, Divergence, PlannedRun, Result, Start, Timing
+from ablationlab.records.storage import replace
 from ablationlab.training import checkpoints
 from ablationlab.training.append_log import AppendLog
 from ablationlab.training.metrics_log import MetricsLog
+from ablationlab.training.perplexity import Totals, run_metrics
 
 FINAL_METRICS = (
     "validation_loss",

@@ -18,18 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.config import FrontEnd, ModelConfig, TrainingConfig
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
-from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.evaluation.perplexity import Totals, validation_totals
-from ablationlab.folders import RunFolder
-from ablationlab.model import training_loss_R
-from ablationlab.ops import compiling, fused
-from ablationlab.optim import AdamW, clock, gradient_norm_R, lr_factor
-from ablationlab.parameters import Parameter, parameter_count, parameters
-from ablationlab.records import Checkpoint
+from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
+from ablationlab.model.gpt import training_loss_R
+from ablationlab.model.ops import compiling, fused
+from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, lr_factor
+from ablationlab.model.parameters import Parameter, parameter_count, parameters
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint
+from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig
 from ablationlab.training import checkpoints
+from ablationlab.training.perplexity import Totals, validation_totals
 
 T = TypeVar("T")
 

@@ -360,7 +360,7 @@ def temperature(material: Material) -> tuple[Figure, ...]:
 
 
 def _suffix(material: Material, regime: str) -> str:
-    from ablationlab.folders import slug
+    from ablationlab.records.folders import slug
 
     return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
 

@@ -20,7 +20,7 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.charts.words import alike, axis, metric_words, unit_of
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import ComparisonPart
+    from ablationlab.records.analysis import ComparisonPart
     from ablationlab.report.material import Material
 
 MOST_FIGURES = 8
@@ -214,6 +214,6 @@ def _key(stem: str, material: Material, one: ComparisonPart) -> str:
 
 
 def _slug(text: str) -> str:
-    from ablationlab.folders import slug
+    from ablationlab.records.folders import slug
 
     return slug(text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ablationlab.metrics import METRICS
+from ablationlab.records.metrics import METRICS
 from ablationlab.report.naming import metric_name
 
 MINUS = "\N{MINUS SIGN}"

@@ -9,7 +9,8 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
-from ablationlab.replication import words
+from ablationlab.instrument.replication import words
+from ablationlab.records.storage import replace
 from ablationlab.report.charts.evaluation import evaluated, task_label
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.charts.words import digits, metric_words, p_words, signed
@@ -24,7 +25,6 @@ from ablationlab.report.page.verdicts import (
     overview_of,
     verdict_views,
 )
-from ablationlab.storage import replace
 
 if TYPE_CHECKING:
     import jinja2

@@ -9,8 +9,8 @@ from ablationlab.report.charts.curves import main_runs
 from ablationlab.report.charts.words import amount
 
 if TYPE_CHECKING:
-    from ablationlab.corpus_records import Corpus
-    from ablationlab.records import Plan
+    from ablationlab.records.corpus import Corpus
+    from ablationlab.records.run import Plan
     from ablationlab.report.material import Material, RunMaterial
 
 

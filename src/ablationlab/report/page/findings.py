@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.metrics import METRICS
+from ablationlab.records.metrics import METRICS
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, share, signed, unit_of
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import ComparisonPart
+    from ablationlab.records.analysis import ComparisonPart
     from ablationlab.report.material import Material
 
 TONES = {"better": "good", "worse": "bad", "different": "warn"}

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablationlab.metrics import METRICS
+from ablationlab.analysis.verdict.words import asked, not_asked
+from ablationlab.records.metrics import METRICS
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
 from ablationlab.report.naming import in_sentence
-from ablationlab.verdict.words import asked, not_asked
 
 if TYPE_CHECKING:
-    from ablationlab.conclusions import ComparisonPart
-    from ablationlab.conclusions_verdict import HypothesisVerdict, VariantVerdict
+    from ablationlab.records.analysis import ComparisonPart
+    from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
     from ablationlab.report.material import Material
 
 #: More verdicts than this are first shown as a table.

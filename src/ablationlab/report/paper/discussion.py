@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from ablationlab.conclusions_verdict import CostPart, VariantVerdict
+from ablationlab.analysis.verdict.words import asked, not_asked
+from ablationlab.records.verdict import CostPart, VariantVerdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import count, number, setting, with_unit
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, listed, say, sentences
-from ablationlab.verdict.words import asked, not_asked
 
 #: Variants of one decision that are told one by one; the tables have them all.
 MOST_TOLD = 4

@@ -10,20 +10,20 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
-from ablationlab.conclusions_stability import GainPart
-from ablationlab.conclusions_verdict import Verdict
-from ablationlab.config import ModelConfig, validated
-from ablationlab.corpus_records import Component
 from ablationlab.data.sources import looks_like_path
-from ablationlab.metrics import METRICS
-from ablationlab.records import Plan
+from ablationlab.records.analysis import MACRO, Analysis, ComparisonPart
+from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.corpus import Component
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import ModelConfig, validated
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import Material
 from ablationlab.report.naming import in_sentence, metric_of
 from ablationlab.report.numbers import THIN, counted, level, p_clause, part, percent, setting, shown, signed, with_unit
 from ablationlab.report.paper.typst import Typst, code, say
-from ablationlab.study import Study, parse_study
-from ablationlab.variants import VARIANTS
+from ablationlab.study.load import Study, parse_study
+from ablationlab.study.variants import VARIANTS
 
 #: The words for a correction in front of "adjusted".
 CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "benjamini-hochberg": "Benjamini–Hochberg"}

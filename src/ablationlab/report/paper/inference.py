@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ablationlab.conclusions import ComparisonPart
+from ablationlab.records.analysis import ComparisonPart
 from ablationlab.report.naming import metric_meaning, metric_name
 from ablationlab.report.numbers import setting
 from ablationlab.report.paper.facts import CORRECTIONS, Facts

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions_verdict import VariantVerdict
-from ablationlab.config import FrontEnd
+from ablationlab.analysis.verdict.words import asked
+from ablationlab.records.settings import FrontEnd
+from ablationlab.records.verdict import VariantVerdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import count, counted, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
 from ablationlab.report.tables.findings import DECISIONS
-from ablationlab.verdict.words import asked
 
 #: More results than these are counted in the abstract, not listed.
 MOST_IN_ABSTRACT = 4

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.replication import Replication, words
+from ablationlab.instrument.replication import Replication, words
 from ablationlab.report.paper.render import table_figure
 from ablationlab.report.paper.typst import Typst, say, sentences
 from ablationlab.report.tables import replication as content

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ablationlab.conclusions import ComparisonPart
+from ablationlab.records.analysis import ComparisonPart
 from ablationlab.report.naming import metric_of
 from ablationlab.report.numbers import count, counted, number, percent, setting
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, outcome, unstable_counts

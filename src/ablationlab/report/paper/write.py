@@ -10,7 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.errors import AblationLabError
+from ablationlab.core.errors import AblationLabError
+from ablationlab.records.storage import replace
 from ablationlab.report.material import Material
 from ablationlab.report.numbers import part
 from ablationlab.report.paper import closing, discussion, inference, opening, replication, results, setup
@@ -20,7 +21,6 @@ from ablationlab.report.paper.pictures import Picture, pictures
 from ablationlab.report.paper.render import hash_grid, image_figure, table_figure
 from ablationlab.report.paper.typst import Typst, escape, literal, say
 from ablationlab.report.tables.write import check_conclusions
-from ablationlab.storage import replace
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.conclusions import Analysis, ComparisonPart
+from ablationlab.records.analysis import Analysis, ComparisonPart
 from ablationlab.report.naming import metric_of
 from ablationlab.report.numbers import equivalence_word, mean_sd, number, outcome_word, p_value, shown, unit_of
 from ablationlab.report.tables.render import Cell, Column, Table, Value

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.conclusions import Analysis
-from ablationlab.records import Plan
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.run import Plan
 from ablationlab.report.material import RunMaterial
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import NONE, number, scaled, setting
 from ablationlab.report.tables.render import Cell, Column, Table
-from ablationlab.variants import VARIANTS
+from ablationlab.study.variants import VARIANTS
 
 
 def criteria(analysis: Analysis) -> Table | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ablationlab.conclusions import MACRO, Analysis, ComparisonPart
-from ablationlab.conclusions_verdict import Verdict
+from ablationlab.records.analysis import MACRO, Analysis, ComparisonPart
+from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import NONE, mean_sd, number, percent, setting, unit_of
 from ablationlab.report.tables.render import Cell, Column, Table, Value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.replication import Replication, words
+from ablationlab.instrument.replication import Replication, words
 from ablationlab.report.tables.render import Cell, Column, Table
 
 

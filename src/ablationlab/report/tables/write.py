@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablationlab.errors import RecordError
+from ablationlab.core.errors import RecordError
+from ablationlab.records.storage import replace
 from ablationlab.report.material import Material
 from ablationlab.report.statistics_md import statistics_markdown
 from ablationlab.report.tables import comparisons, design, findings, replication
 from ablationlab.report.tables.render import Table, to_csv, to_latex
-from ablationlab.storage import replace
 
 
 def write_tables(material: Material, folder: Path) -> list[Path]:

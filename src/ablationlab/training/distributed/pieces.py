@@ -23,10 +23,10 @@ import torch.nn as nn
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ablationlab.config import ModelConfig
-from ablationlab.dropout import Dropout
-from ablationlab.model import Parameters, block, decode, embed, norm_after, training_loss_R
-from ablationlab.parameters import Parameter, parameters
+from ablationlab.model.dropout import Dropout
+from ablationlab.model.gpt import Parameters, block, decode, embed, norm_after, training_loss_R
+from ablationlab.model.parameters import Parameter, parameters
+from ablationlab.records.settings import ModelConfig
 
 
 class Piece(nn.Module):

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ablationlab.errors import PlanError
+from ablationlab.core.errors import PlanError
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ class Ranks:
         except (KeyError, ValueError):
             raise PlanError(
                 "this program is one of several processes: start it with torchrun --nproc-per-node N -m "
-                "ablationlab.torchrun STUDY, or use ablationlab run STUDY --executor torchrun --nproc N"
+                "ablationlab.cli.torchrun STUDY, or use ablationlab run STUDY --executor torchrun --nproc N"
             ) from None
         where = torch.device("cpu")
         if device == "cuda":

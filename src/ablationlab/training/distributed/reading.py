@@ -19,7 +19,7 @@ from torch.distributed.checkpoint import state_dict_loader
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 
-from ablationlab.errors import RecordError
+from ablationlab.core.errors import RecordError
 
 PARTS = ("weights", "m", "v")
 

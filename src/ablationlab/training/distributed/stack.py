@@ -19,20 +19,20 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ablationlab.config import ExecutionConfig, TrainingConfig
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
-from ablationlab.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.evaluation.perplexity import Totals, spans, validation_batches
-from ablationlab.folders import RunFolder
-from ablationlab.optim import clock, lr_factor, move
-from ablationlab.parameters import parameter_count, parameters
-from ablationlab.records import Checkpoint
+from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
+from ablationlab.model.optimizers import clock, lr_factor, move
+from ablationlab.model.parameters import parameter_count, parameters
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint
+from ablationlab.records.settings import ExecutionConfig, TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved, path_of
 from ablationlab.training.distributed import reading, writing
 from ablationlab.training.distributed.pieces import Root, lay_out
 from ablationlab.training.distributed.ranks import Ranks
+from ablationlab.training.perplexity import Totals, spans, validation_batches
 from ablationlab.training.stack import Layout, Measured, Member, Watched
 
 T = TypeVar("T")

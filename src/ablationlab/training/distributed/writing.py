@@ -17,9 +17,9 @@ from torch.distributed.checkpoint import state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
 
-from ablationlab.folders import RunFolder
-from ablationlab.records import Checkpoint
-from ablationlab.storage import TEMPORARY, sha256_file, storage_errors, sync_folder, write_bytes
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Checkpoint
+from ablationlab.records.storage import TEMPORARY, sha256_file, storage_errors, sync_folder, write_bytes
 from ablationlab.training.checkpoints import RECORD, make_place, path_of
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.distributed.reading import quiet

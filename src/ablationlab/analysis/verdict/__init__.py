@@ -1,0 +1,33 @@
+"""The decision: the protocol's five rules over an analysis, the hypotheses, a recommendation."""
+
+from __future__ import annotations
+
+import json
+
+from ablationlab.analysis.verdict.hypotheses import hypotheses
+from ablationlab.analysis.verdict.rules import judge
+from ablationlab.analysis.verdict.words import overall
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.storage import content_hash
+from ablationlab.records.verdict import Verdict
+
+__all__ = ["decide", "judge"]
+
+
+def decide(analysis: Analysis) -> Verdict:
+    """The verdict on every variant in every regime; a pure function of the analysis."""
+    verdicts = tuple(
+        judge(analysis, variant, regime)
+        for regime in analysis.regimes
+        for variant in analysis.variants
+        if variant != analysis.baseline
+    )
+    return Verdict(
+        study=analysis.study,
+        source_hash=analysis.source_hash,
+        analysis_hash=content_hash(json.loads(analysis.model_dump_json())),
+        primary=analysis.primary,
+        verdicts=verdicts,
+        hypotheses=hypotheses(analysis),
+        recommendation=overall(analysis, verdicts),
+    )

@@ -1,0 +1,220 @@
+"""The verbs of the second half: analyze, power, compare. Heavy imports happen inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from ablationlab.core.errors import AblationLabError
+from ablationlab.core.terminal import console as make_console
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ablationlab.analysis import Material
+    from ablationlab.records.folders import ResultsFolder
+
+Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
+Effect = Annotated[
+    float | None,
+    Parameter(name="--smallest-effect", help="Smallest difference that matters; on the log scale for --log metrics."),
+]
+
+
+def register(app: App) -> None:
+    """Add these verbs to the command."""
+    for verb in (analyze, power, compare):
+        app.command(verb)
+
+
+def analyze(
+    results: Annotated[Path, Parameter(help="A results folder, or a CSV table of runs.")],
+    *,
+    study: Annotated[
+        Path | None, Parameter(help="The study file as it is now: where it differs from the sealed one is reported.")
+    ] = None,
+    out: Annotated[Path | None, Parameter(help="Where analysis.json and verdict.json go. Default: RESULTS.")] = None,
+    all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
+    baseline: Annotated[str | None, Parameter(help="CSV: the variant that the others are compared with.")] = None,
+    primary: Annotated[str | None, Parameter(help="CSV: the metric that decides.")] = None,
+    lower: Annotated[Names, Parameter(help="CSV: a metric that is better lower; may be repeated.")] = (),
+    higher: Annotated[Names, Parameter(help="CSV: a metric that is better higher; may be repeated.")] = (),
+    log: Annotated[Names, Parameter(help="CSV: a metric to test as its logarithm (a perplexity).")] = (),
+    smallest_effect: Effect = None,
+    margin: Annotated[float | None, Parameter(help="CSV: largest loss that a gain in stability may cost.")] = None,
+    alpha: Annotated[float | None, Parameter(help="CSV: significance level. Default: 0.05.")] = None,
+    test: Annotated[
+        Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None, Parameter(help="CSV. Default: paired-t.")
+    ] = None,
+    correction: Annotated[
+        Literal["holm", "bonferroni", "benjamini-hochberg", "none"] | None, Parameter(help="CSV. Default: holm.")
+    ] = None,
+    tie_breaker: Annotated[Names, Parameter(help="CSV: a metric that breaks a tie; may be repeated, in order.")] = (),
+) -> int:
+    """Compare every variant with the baseline, paired by seed, and give the verdict of the registered rules.
+
+    RESULTS is a study's results folder: arms that differ in anything their variants did not declare are refused, and what was
+    not registered before the runs is labelled exploratory. Or a CSV table with the columns variant, seed, metric, value and,
+    if you like, regime and task, as any tracker exports it: ablationlab analyze runs.csv --baseline none --out DIR.
+    Writes analysis.json and verdict.json.
+    """
+    from ablationlab.analysis import analyze as compute
+    from ablationlab.analysis import read_results
+    from ablationlab.analysis.verdict import decide
+    from ablationlab.report.terminal.analysis import analysis_view
+    from ablationlab.study.load import load_study
+
+    options = {
+        "primary": primary,
+        "lower": lower,
+        "higher": higher,
+        "log": log,
+        "smallest_effect": smallest_effect,
+        "margin": margin,
+        "alpha": alpha,
+        "test": test,
+        "correction": correction,
+        "tie_breakers": tie_breaker,
+    }
+    given = {name: value for name, value in options.items() if value not in (None, ())}
+    if results.is_dir():
+        refused = [f"--{name.replace('_', '-')}" for name in ([*given, "baseline"] if baseline else given)]
+        if refused:
+            text = f"{', '.join(refused)}: a results folder is judged by what its plan registered; these are for CSV tables"
+            raise AblationLabError(text)
+        material = read_results(results, load_study(study) if study is not None else None)
+        target = out or results
+    else:
+        material, target = _table_material(results, baseline, study, out, given)
+    analysis = compute(material)
+    verdict = decide(analysis)
+    analysis.replace(target / "analysis.json")
+    verdict.replace(target / "verdict.json")
+    console = make_console()
+    for part in analysis_view(analysis, verdict, everything=all_, width=console.width):
+        console.print(part, markup=False, highlight=False)
+    console.print(
+        f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}", markup=False, highlight=False
+    )
+    return 0
+
+
+def judge(results: ResultsFolder, console: Console) -> int:
+    """The last step of `run`: analyze, write both files, show the verdict; `analyze` shows everything."""
+    from ablationlab.pipeline import conclude
+    from ablationlab.report.terminal.analysis import verdict_view
+
+    analysis, verdict = conclude(results.path)
+    console.print()
+    for part in verdict_view(analysis, verdict):
+        console.print(part, markup=False, highlight=False)
+    console.print(
+        f"\nEvery run is in {results.runs}; every comparison: ablationlab analyze {results.path}",
+        markup=False,
+        highlight=False,
+    )
+    return 0
+
+
+def _table_material(
+    path: Path, baseline: str | None, study: Path | None, out: Path | None, given: Mapping[str, object]
+) -> tuple[Material, Path]:
+    from ablationlab.analysis import TableOptions, read_table
+    from ablationlab.core.errors import TableError
+
+    if not path.exists():
+        raise TableError(str(path), ["no such file or results folder"])
+    problems = [
+        text
+        for text, missing in (
+            ("--baseline says which variant the others are compared with", baseline is None),
+            ("--out says where analysis.json and verdict.json go", out is None),
+            ("--study belongs to a results folder", study is not None),
+        )
+        if missing
+    ]
+    if problems:
+        raise TableError(str(path), problems)
+    assert baseline is not None
+    assert out is not None
+    return read_table(path, TableOptions.checked(baseline=baseline, **given)), out
+
+
+def power(
+    study: Annotated[Path, Parameter(help="The study file (TOML).")],
+    *,
+    pilot: Annotated[Path | None, Parameter(help="Results folder of a pilot, whose SD of deltas is used.")] = None,
+    sd: Annotated[
+        float | None,
+        Parameter(help="Assumed SD of the deltas, in units of the metric (of its logarithm where so tested)."),
+    ] = None,
+    discordance: Annotated[
+        float | None,
+        Parameter(help="Assumed share of items that just one of two models gets right; gives items for an accuracy."),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, Parameter(name="--set", negative="", help="Override a setting of the study, as key=value.")
+    ] = None,
+) -> int:
+    """Say how many seeds (and items) the registered smallest effects need, and what the planned seeds can see.
+
+    The spread comes from a pilot's results, or from your assumption --sd. At five seeds a pilot's SD is a rough guess
+    itself: the table shows the number at its 80 % upper bound too.
+    """
+    from ablationlab.analysis.planning import power_plans
+    from ablationlab.report.terminal.power import power_view
+    from ablationlab.study.load import load_study
+
+    resolved = load_study(study, set_ or ())
+    console = make_console()
+    for part in power_view(power_plans(resolved, pilot, sd, discordance)):
+        console.print(part, markup=False, highlight=False)
+    return 0
+
+
+def compare(
+    a: Annotated[
+        Path, Parameter(help="Samples of the variant: a folder with samples_*.jsonl, or one subfolder a seed.")
+    ],
+    b: Annotated[Path, Parameter(help="Samples of the reference, alike.")],
+    *,
+    metric: Annotated[
+        str | None, Parameter(help="Which of the samples' metrics. Default: acc, then exact_match.")
+    ] = None,
+    filter_: Annotated[str | None, Parameter(name="--filter", help="Which filter, where samples have several.")] = None,
+    allow_unpaired: Annotated[
+        bool, Parameter(negative="", help="Leave out tasks and items that do not pair, and say how many.")
+    ] = False,
+    smallest_effect: Effect = None,
+    alpha: Annotated[float, Parameter(help="1 - level of the intervals.")] = 0.05,
+    correction: Annotated[
+        Literal["holm", "bonferroni", "benjamini-hochberg"], Parameter(help="Over the tasks.")
+    ] = "holm",
+    out: Annotated[Path | None, Parameter(help="Folder for comparison.json.")] = None,
+) -> int:
+    """Compare two folders of lm-eval --log_samples output, item by item; delta = A - B.
+
+    Items pair on doc_id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
+    for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and a crossed
+    bootstrap over seeds and items; and the macro average over tasks.
+    """
+    from ablationlab.analysis.items import compare_items
+    from ablationlab.analysis.lm_eval import read_pair
+    from ablationlab.report.terminal.analysis import items_view
+
+    if not 0 < alpha < 1:
+        raise AblationLabError(f"--alpha {alpha}: must lie between 0 and 1")
+    scores = read_pair(a, b, metric=metric, filter_name=filter_, allow_unpaired=allow_unpaired)
+    names = (a.name or "A", b.name or "B")
+    names = names if names[0] != names[1] else (f"A ({a.name})", f"B ({b.name})")
+    found = compare_items(scores, *names, alpha=alpha, correction=correction, smallest_effect=smallest_effect)
+    console = make_console()
+    for part in items_view(found):
+        console.print(part, markup=False, highlight=False)
+    if out is not None:
+        found.replace(out / "comparison.json")
+        console.print(f"\nWritten to {out / 'comparison.json'}", markup=False, highlight=False)
+    return 0

@@ -1,0 +1,1 @@
+"""What everything else stands on: errors, registries, random streams, worker processes, number formats."""

@@ -1,0 +1,136 @@
+"""From pydantic's validation errors to our `Problem`s: key, value, what is allowed, the nearest match."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from ablationlab.core.errors import Problem, UnknownNameError, nearest
+
+_LONGEST_VALUE = 80
+
+
+def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[Problem]:
+    """One problem per thing wrong; the branches of a union that all failed count as one thing."""
+    found: dict[str, Problem] = {}
+    for detail in error.errors(include_url=False):
+        if detail["type"] == "too_short" and detail["input"]:
+            continue  # its elements are wrong, and are reported themselves
+        location = _location(detail["loc"], data)
+        problem = _problem(detail, location, model)
+        if detail["type"] in ("literal_error", "float_type", "int_type", "greater_than") and problem.key in found:
+            earlier = found[problem.key]
+            allowed = " or ".join(dict.fromkeys(filter(None, (earlier.allowed, problem.allowed))))
+            problem = Problem(problem.key, earlier.message, problem.value, allowed, earlier.nearest or problem.nearest)
+        found[problem.key if detail["type"] != "value_error" else f"{problem.key}:{problem.message}"] = problem
+    return list(found.values())
+
+
+def _location(loc: Sequence[str | int], data: Any) -> tuple[str | int, ...]:
+    """The part of pydantic's location that is in the user's file: names of union branches are dropped."""
+    kept: list[str | int] = []
+    here: Any = data
+    for position, part in enumerate(loc):
+        if isinstance(here, Mapping) and (part in here or position == len(loc) - 1):
+            kept.append(part)
+            here = here.get(part)
+        elif isinstance(here, Sequence) and not isinstance(here, str) and isinstance(part, int):
+            kept.append(part)
+            here = here[part] if part < len(here) else None
+        elif isinstance(here, Mapping):
+            kept.append(part)
+            here = None
+    return tuple(kept)
+
+
+def _key(location: Sequence[str | int]) -> str:
+    text = ""
+    for part in location:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return text
+
+
+def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel]) -> Problem:
+    key, kind, context = _key(location), detail["type"], detail.get("ctx", {})
+    value = _shown(detail.get("input"))
+    if kind == "extra_forbidden":
+        allowed = _fields(model, location[:-1])
+        return Problem(key, "unknown key", None, ", ".join(allowed), nearest(str(location[-1]), allowed))
+    if kind == "missing":
+        return Problem(key, "is missing")
+    if kind == "literal_error":
+        choices = _choices(context["expected"])
+        guess = nearest(str(detail["input"]), choices) if isinstance(detail["input"], str) else None
+        return Problem(key, "is not an allowed value", value, ", ".join(choices), guess)
+    if kind == "value_error":
+        cause = context.get("error")
+        if isinstance(cause, UnknownNameError):
+            return Problem.unknown(key, cause.kind, cause.name, cause.allowed)
+        return Problem(key, str(cause))
+    if kind.endswith(("_type", "_parsing")):
+        wanted = _WANTED.get(kind, detail["msg"].removeprefix("Input should be "))
+        return Problem(key, "has the wrong type", value, wanted)
+    if kind in _BOUNDS:
+        return Problem(key, "is out of range", value, f"{_BOUNDS[kind][0]} {context[_BOUNDS[kind][1]]}")
+    if kind == "finite_number":
+        return Problem(key, "is not a finite number", value)
+    if kind in ("too_short", "string_too_short"):
+        return Problem(key, "must not be empty")
+    return Problem(key, detail["msg"].removeprefix("Input should be ").removeprefix("Value error, "), value)
+
+
+_WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "string_type": "a text in quotes",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "model_type": "a table",
+    "model_attributes_type": "a table",
+    "int_from_float": "a whole number",
+}
+_BOUNDS = {
+    "greater_than": ("above", "gt"),
+    "greater_than_equal": ("at least", "ge"),
+    "less_than": ("below", "lt"),
+    "less_than_equal": ("at most", "le"),
+}
+
+
+def _choices(expected: str) -> list[str]:
+    return [part.strip().strip("'\"") for part in expected.replace(" or ", ", ").split(",") if part.strip()]
+
+
+def _shown(value: Any) -> str | None:
+    if isinstance(value, BaseModel):
+        return None
+    try:
+        text = json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        text = repr(value)
+    return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 1] + "…"
+
+
+def _fields(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
+    """Field names of the table at *location*, by walking the annotations."""
+    here: Any = model
+    for part in location:
+        if isinstance(part, int) or not (isinstance(here, type) and issubclass(here, BaseModel)):
+            continue
+        field = here.model_fields.get(str(part))
+        here = _table_in(field.annotation) if field is not None else here
+    return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
+
+
+def _table_in(annotation: Any) -> Any:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for inner in get_args(annotation):
+        found = _table_in(inner)
+        if found is not None:
+            return found
+    return None

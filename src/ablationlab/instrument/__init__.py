@@ -1,0 +1,1 @@
+"""The instrument examined: replication of published results, error rates, cost on other hardware."""

@@ -1,0 +1,211 @@
+"""A study on named hardware: GPU-hours, wall time, memory by layout, disk and money. Prints nothing, seals nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+from typing import cast
+
+from ablationlab.instrument.costing.calibration import START_SECONDS
+from ablationlab.instrument.costing.declared import Declared, declared_corpus
+from ablationlab.instrument.costing.hardware import Hardware, Precision
+from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
+from ablationlab.instrument.disk import Spread, study_bytes
+from ablationlab.model.parameters import parameter_count
+from ablationlab.records.run import PlannedRun
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.study.batch_split import probes_refusal, refusal_of
+from ablationlab.study.load import Study
+from ablationlab.study.plan import stackable, study_cells, width_on_gpu
+
+#: Two layouts' times are told apart if they differ by more than this share; the network's part is assumed.
+TELLING = 0.05
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one shape, which cost the same: a regime's, say."""
+
+    runs: tuple[PlannedRun, ...]
+    model: ModelConfig
+    training: TrainingConfig
+    micro_batch: int | None
+
+    @property
+    def steps(self) -> int:
+        """Of one run."""
+        return self.runs[0].budget.steps
+
+
+@dataclass(frozen=True)
+class Row:
+    """The whole study in one layout: where its largest group lies, and what all groups cost."""
+
+    placed: Placed
+    tokens_per_second: float  # of one GPU, over its runs
+    gpu_hours: float
+    seed_hours: float  # GPU-hours of one more seed of every arm, without the sweep
+    wall_hours: float
+    peak_disk: float  # with the checkpoints of all runs that are in training at a time
+    change: str  # settings of the study that this layout asks for and the study has not; empty where it has them
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A number of GPUs that a run cannot be spread over so: in the words of the executor that would refuse it."""
+
+    gpus: int
+    why: str
+    kinds: str = "ddp, fsdp"
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """All of it."""
+
+    study: Study
+    hardware: Hardware
+    corpus: Declared
+    cells: tuple[PlannedRun, ...]
+    groups: tuple[Group, ...]
+    rows: tuple[Row, ...]
+    impossible: tuple[Impossible, ...]
+    validation_share: float  # of the time of training
+    disk: float
+    data_bytes: float
+
+    @property
+    def written(self) -> Row | None:
+        """The study as it is written: spread as ``execution.parallel`` says, where it says so and that fits, else on one GPU.
+
+        How many GPUs share a run is not the study's to say: of those numbers, the one that ends first.
+        """
+        fitting = [row for row in self.rows if row.placed.fits and not row.change]
+        spread = [row for row in fitting if row.placed.layout.kind != "stack"]
+        return _first(spread or fitting)
+
+    @property
+    def sooner(self) -> Row | None:
+        """Another layout that fits and ends earlier, by more than `TELLING`; one that fits at all, if the study does not."""
+        fitting = _first([row for row in self.rows if row.placed.fits])
+        written = self.written
+        if written is None or fitting is None:
+            return fitting
+        return fitting if fitting.wall_hours < (1 - TELLING) * written.wall_hours else None
+
+
+def _first(rows: list[Row]) -> Row | None:
+    """The one that ends first; of those that cannot be told from it, the one that changes least, and then the cheapest."""
+    soonest = min((row.wall_hours for row in rows), default=0.0)
+    near = [row for row in rows if row.wall_hours * (1 - TELLING) <= soonest]
+    return min(near, key=lambda row: (row.change.count("="), row.gpu_hours), default=None)
+
+
+def outlook(study: Study, hardware: Hardware) -> Outlook:
+    """Resolve the study as a plan would, with every check between its arms, and lay it out."""
+    corpus = declared_corpus(study)
+    precisions = {name: _precision(study.in_regime(name)[1].precision) for name in study.regime_names()}
+    cells, swept = study_cells(study, corpus, precisions)
+    every = [*cells, *swept]
+    groups = _groups(every)
+    largest = max(groups, key=lambda group: parameter_count(group.model))
+    width = width_on_gpu(study, cells, swept)
+    looked_at = layouts(hardware, width)
+    numbers = dict.fromkeys(layout.gpus for layout in looked_at)
+    refused = {gpus: refusal_of(study, gpus) for gpus in numbers}
+    impossible = [Impossible(gpus, why) for gpus, why in refused.items() if why is not None]
+    unseen = probes_refusal(study, "fsdp")
+    if unseen is not None:
+        impossible += [Impossible(gpus, unseen, "fsdp") for gpus in numbers if gpus > 1 and refused[gpus] is None]
+    rows = [
+        _row(layout, study, groups, largest, hardware, corpus, every, _change(layout, study, width))
+        for layout in looked_at
+        if refused[layout.gpus] is None and not (layout.kind == "fsdp" and unseen is not None)
+    ]
+    size = 2 if corpus.record.vocabulary <= 65536 else 4
+    return Outlook(
+        study=study,
+        hardware=hardware,
+        corpus=corpus,
+        cells=tuple(every),
+        groups=groups,
+        rows=tuple(rows),
+        impossible=tuple(impossible),
+        validation_share=_validation(study, largest, corpus),
+        disk=study_bytes(study, every, 1).end,
+        data_bytes=float(size) * (corpus.record.train_tokens + corpus.record.validation_tokens),
+    )
+
+
+def _change(layout: Layout, study: Study, width: int) -> str:
+    """What the study would have to say for its runs to lie so. Local processes and Ray train a stack a GPU in any case."""
+    execution = study.execution
+    if layout.kind == "stack":
+        return "" if layout.runs == width else f"execution.stack_width = {layout.runs}"
+    found = [] if execution.parallel == layout.kind else [f"execution.parallel = '{layout.kind}'"]
+    if execution.activation_checkpointing != layout.checkpointing:
+        found.append(f"execution.activation_checkpointing = {str(layout.checkpointing).lower()}")
+    if execution.stack_width not in ("auto", 1):
+        found.append("execution.stack_width = 1")
+    return ", ".join(found)
+
+
+def _precision(asked: str) -> Precision:
+    """All of the named hardware has bf16."""
+    return cast("Precision", "bf16" if asked == "auto" else asked)
+
+
+def _groups(runs: list[PlannedRun]) -> tuple[Group, ...]:
+    found: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        found.setdefault(stackable(run), []).append(run)
+    return tuple(
+        Group(
+            tuple(members),
+            validated(ModelConfig, members[0].model),
+            validated(TrainingConfig, members[0].training),
+            members[0].training.get("micro_batch"),
+        )
+        for members in found.values()
+    )
+
+
+def _validation(study: Study, group: Group, corpus: Declared) -> float:
+    """Tokens of validation in units of training tokens: forward alone is a third of a step."""
+    context, held_out = group.model.context, corpus.record.validation_tokens
+    tokens = float(held_out)
+    if study.evaluation.curve_every:
+        tokens += group.steps / study.evaluation.curve_every * min(study.evaluation.curve_windows * context, held_out)
+    return tokens / 3 / group.runs[0].budget.tokens
+
+
+def _row(
+    layout: Layout,
+    study: Study,
+    groups: tuple[Group, ...],
+    largest: Group,
+    hardware: Hardware,
+    corpus: Declared,
+    runs: list[PlannedRun],
+    change: str,
+) -> Row:
+    shown: Placed | None = None
+    gpu_seconds = seed_seconds = wall = 0.0
+    for group in groups:
+        precision = _precision(str(group.training.precision))
+        batch = group.training.batch
+        at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=group.micro_batch)
+        if group is largest:
+            shown = at
+        seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
+        stacks = ceil(len(group.runs) / layout.runs)
+        gpu_seconds += seconds * layout.gpus * stacks
+        own = sum(study.owns(run) for run in group.runs) / len(study.seeds)
+        seed_seconds += seconds * layout.gpus * own / layout.runs
+        wall += seconds * ceil(stacks / max(1, hardware.count // layout.gpus))
+    assert shown is not None
+    tokens = layout.runs * largest.training.batch * largest.model.context / layout.gpus / shown.seconds
+    spread = Spread("none" if layout.kind == "stack" else layout.kind, layout.gpus)
+    at_once = max(1, hardware.count // layout.gpus) * layout.runs
+    most = study_bytes(study, runs, at_once, spread).most
+    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)

@@ -1,0 +1,187 @@
+"""What a training step does, counted from the code: FLOPs, bytes moved, kernels launched, bytes held. No torch.
+
+The counts follow `model.py`, `ops.py` and `training/stack.py` on a GPU: residual stream and norms in fp32, products in the
+registered precision of ``s`` bytes, logits in pieces, weights as one fp32 buffer and a copy of the blocks' matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ablationlab.instrument.costing.calibration import Calibration
+from ablationlab.instrument.costing.hardware import Accelerator, Precision
+from ablationlab.model.parameters import parameters
+from ablationlab.records.settings import ModelConfig
+
+#: Elements of one piece of the logits, as in `ops.py`.
+LOGITS_PER_PIECE = 1 << 30
+#: A vocabulary up to this is read once by the loss, a larger one twice (`kernels/cross_entropy.py`).
+ONE_TILE = 8192
+#: Passes over one parameter in a step, in bytes: AdamW 28, the norm 4, the copy in bf16 6, the gradient's way from the
+#: products into one fp32 buffer 18.
+BYTES_PER_UPDATE = 56
+#: Of these, what a GPU with a shard of the parameters does to its shard alone: AdamW and the norm.
+BYTES_PER_SHARD = 32
+#: What libraries keep for themselves.
+WORKSPACE_BYTES = 7e7
+KERNELS_PER_LAYER, KERNELS_PER_STEP = 30, 40
+SHORT_HEAD = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One step: *runs* models at once, each on *samples* contexts."""
+
+    model: ModelConfig
+    samples: int
+    runs: int = 1
+    precision: Precision = "bf16"
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, over all runs."""
+        return self.runs * self.samples * self.model.context
+
+    @property
+    def size(self) -> int:
+        """Bytes of one number in a product."""
+        return 2 if self.precision == "bf16" else 4
+
+    @cached_property
+    def counts(self) -> tuple[int, int, int]:
+        """Parameters of one run: all, those of the blocks' matrices, those of the largest block."""
+        found = parameters(self.model)
+        block = [p.size for p in found if p.name.startswith("blocks.0.")]
+        return sum(p.size for p in found), sum(p.size for p in found if p.in_products), sum(block)
+
+    @cached_property
+    def embedding_count(self) -> int:
+        """Parameters of the embeddings and the front end: the last whose gradients a backward pass finishes."""
+        return sum(p.size for p in parameters(self.model) if p.name.startswith(("tok.", "pos.", "front.")))
+
+    @property
+    def vocabulary(self) -> int:
+        """Of the model; it is resolved by now."""
+        assert self.model.vocabulary is not None
+        return self.model.vocabulary
+
+    # Time ------------------------------------------------------------------------------------------------------------
+
+    @property
+    def linear_flops(self) -> float:
+        """Forward and backward, all linear layers and the head."""
+        m = self.model
+        return 6.0 * self.tokens * (m.layers * (4 + 2 * m.mlp_ratio) * m.width**2 + self.vocabulary * m.width)
+
+    @property
+    def attention_flops(self) -> float:
+        """Forward and backward; the causal half is not discounted."""
+        return 12.0 * self.tokens * self.model.layers * self.model.context * self.model.width
+
+    @property
+    def block_bytes(self) -> float:
+        """What a block's products, norms and activations read and write: 25 tensors of one width in the products' precision
+        and 8 of the residual stream, written once and read once."""
+        m = self.model
+        return 2.0 * self.tokens * m.layers * m.width * ((9 + 4 * m.mlp_ratio) * self.size + 8 * 4)
+
+    @property
+    def head_bytes(self) -> float:
+        """Logits: written, read by the loss, written over by their gradient, read by two products."""
+        return float(self.tokens) * self.vocabulary * self.size * (5 if self.vocabulary <= ONE_TILE else 6)
+
+    @property
+    def update_bytes(self) -> float:
+        """The optimizer's passes."""
+        return float(self.runs) * self.counts[0] * BYTES_PER_UPDATE
+
+    @property
+    def gathering_bytes(self) -> float:
+        """What a pass over shards moves beside its arithmetic: what was gathered is copied into place (the blocks' matrices
+        forward and backward, the rest once), and gradients into one buffer of fp32 each time they are summed."""
+        every, matrices, _ = self.counts
+        return matrices * (2 * 2.0 * self.size + self.size + 4) + (every - matrices) * (2 * 4.0 + 2 * 4)
+
+    @property
+    def kernels(self) -> int:
+        """Launches of a step; a graph saves the host's work, not the device's."""
+        return KERNELS_PER_LAYER * self.model.layers + KERNELS_PER_STEP
+
+    def terms(self, gpu: Accelerator) -> tuple[float, float, float, float]:
+        """Seconds of a step's three parts at the data sheet's rates, and its kernels: what calibration weighs."""
+        moved = self.block_bytes + self.head_bytes + self.update_bytes
+        head = min(1.0, self.model.width / self.model.heads / SHORT_HEAD)
+        peak = gpu.peak(self.precision)
+        return (
+            self.linear_flops / peak,
+            self.attention_flops / (peak * head),
+            moved / gpu.bandwidth,
+            float(self.kernels),
+        )
+
+    def seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
+        """One step on one GPU."""
+        linear, attention, moved, kernels = self.terms(gpu)
+        return (
+            linear / calibration.linear
+            + attention / calibration.attention
+            + moved / calibration.bytes
+            + kernels * calibration.launch
+        )
+
+    def update_seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
+        """The part of a step that is the optimizer's."""
+        return self.update_bytes / gpu.bandwidth / calibration.bytes
+
+    # Memory ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def layer_activations(self) -> float:
+        """Bytes that one block keeps for its backward pass, over all tokens.
+
+        Two sums of the residual stream in fp32; in the products' precision both norms' outputs, queries, keys, values and
+        attention's output, and the MLP's two inner tensors; per token two means and deviations and a log-sum per head.
+        """
+        m = self.model
+        per_token = m.width * (2 * 4 + self.size * (2 + 4 + 2 * m.mlp_ratio)) + 16 + 4 * m.heads
+        return float(self.tokens) * per_token
+
+    @property
+    def outer_activations(self) -> float:
+        """Bytes kept outside the blocks: tokens, the embedding and its norm, the last norm's output and its gradient."""
+        return float(self.tokens) * (2 * 8 + self.model.width * (2 * 4 + 4 + 2 * self.size))
+
+    @property
+    def head_workspace(self) -> float:
+        """Bytes that the head takes while the loss is made: a piece of the logits beside the one before it, the head in the
+        products' precision, padded, and its gradient, one piece's and their sum."""
+        matrix = float(self.runs) * self.vocabulary * self.model.width
+        piece = min(self.tokens * self.vocabulary, 2 * LOGITS_PER_PIECE) * self.size
+        return piece + matrix * (3 * self.size + 2 * 4)
+
+    @property
+    def layer_workspace(self) -> float:
+        """Bytes in flight while one block goes backward: gradients of the MLP's inner tensors and of the stream."""
+        m = self.model
+        return float(self.tokens) * m.width * (2 * m.mlp_ratio * self.size + 2 * 4 + 2 * self.size)
+
+    @property
+    def copies(self) -> float:
+        """Bytes of the blocks' matrices in the products' precision; none where that is fp32."""
+        return 0.0 if self.size == 4 else float(self.runs) * self.counts[1] * self.size
+
+    @property
+    def gradient_tail(self) -> float:
+        """Bytes of gradients at the end of the backward pass, when the pieces become one buffer."""
+        every, matrices, _ = self.counts
+        return float(self.runs) * (matrices * (2 * self.size + (4 if self.size == 2 else 0)) + 4 * every)
+
+    def stack_memory(self) -> float:
+        """Peak bytes of a `Stack` on one GPU: weights and moments, their copies while the graph is recorded, and the largest
+        of three moments: the loss, the first block backward, the gradient at the end."""
+        state = 12.0 * self.runs * self.counts[0]
+        kept = self.model.layers * self.layer_activations + self.outer_activations
+        head = float(self.runs) * self.vocabulary * self.model.width * (4 + self.size)
+        moments = (self.head_workspace + kept, kept + head + self.layer_workspace, self.gradient_tail)
+        return 2 * state + self.copies + max(moments) + WORKSPACE_BYTES

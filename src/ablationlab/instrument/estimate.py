@@ -1,0 +1,121 @@
+"""What a plan will roughly cost in time and disk, before anything is trained."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ablationlab.instrument.disk import study_bytes
+from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.study.load import Study
+
+if TYPE_CHECKING:
+    import torch
+
+# Share of a device's matrix rate that training reaches; used only where a step is too long to be timed.
+EFFICIENCY = {"cpu": 0.55, "cuda": 0.30}
+# A step predicted to be shorter than this is timed instead of predicted.
+LONGEST_TIMED_STEP = 4.0
+START_SECONDS = 4.0
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds for the whole plan with that many workers, how they were found, and bytes at the end and at most."""
+
+    seconds: float
+    basis: str
+    disk_bytes: int
+    peak_disk_bytes: int
+
+
+def estimate(plan: Plan, workers: int) -> Estimate:
+    """Time a few real steps where they are short, else a matrix product of the model's own shape, and scale."""
+    from ablationlab.model.device import prepare
+
+    device = prepare(plan.execution)
+    rate = _matmul_rate(plan, device)
+    first = plan.runs[0]
+    predicted = _step_flops(plan, first) / (rate * EFFICIENCY[device.type])
+    if predicted <= LONGEST_TIMED_STEP:
+        measured = _step_seconds(plan, device)
+        factor = measured / predicted
+        basis = f"from a training step timed here: {measured:.3g} s"
+    else:
+        factor = 1.0
+        basis = f"from a matrix product timed here: {rate / 1e9:.3g} GFLOP/s, of which training reaches about half"
+    seconds = 0.0
+    for stack in plan.stacks:
+        run = plan.run(stack[0])
+        steps = run.budget.steps + _validation_steps(plan, run)
+        seconds += steps * factor * _step_flops(plan, run) / (rate * EFFICIENCY[device.type])
+    parallel = min(workers, len(plan.stacks)) if device.type == "cpu" else 1
+    disk = study_bytes(validated(Study, plan.study), plan.runs, parallel * plan.execution.stack_width)
+    return Estimate(START_SECONDS + seconds / parallel, basis, disk.end, disk.most)
+
+
+def _step_flops(plan: Plan, run: PlannedRun) -> float:
+    return run.budget.matmul_flops / run.budget.steps * plan.execution.stack_width
+
+
+def _validation_steps(plan: Plan, run: PlannedRun) -> float:
+    """Validation passes in units of training steps: forward alone is a third of a step."""
+    per_step = run.budget.tokens / run.budget.steps
+    curve = plan.study["evaluation"]["curve_every"]
+    tokens = float(plan.corpus.validation_tokens)
+    if curve:
+        windows = plan.study["evaluation"]["curve_windows"] * int(run.model["context"])
+        tokens += run.budget.steps / curve * min(windows, plan.corpus.validation_tokens)
+    return tokens / per_step / 3
+
+
+def _step_seconds(plan: Plan, device: torch.device) -> float:
+    """Best of three steps of the first stack, on random tokens."""
+    import numpy as np
+
+    from ablationlab.model.device import compute_dtype
+    from ablationlab.training.stack import Member, Stack
+
+    runs = [plan.run(run_id) for run_id in plan.stacks[0]]
+    tokens = np.random.default_rng(0).integers(0, plan.corpus.vocabulary, 10 * int(runs[0].model["context"]) + 1000)
+    stack = Stack(
+        [Member(run.id, run.seed, run.lr, validated(ModelConfig, run.model)) for run in runs],
+        plan.execution.stack_width,
+        validated(TrainingConfig, runs[0].training),
+        runs[0].budget.steps,
+        tokens,
+        device,
+        compute_dtype(plan.execution_of(runs[0]).precision),
+    )
+    stack.train_step(1, stack.offsets(1))
+    return min(_timed(lambda: stack.train_step(1, stack.offsets(1)), device) for _ in range(3))
+
+
+def _matmul_rate(plan: Plan, device: torch.device) -> float:
+    """FLOP/s of one process at the sealed thread count, on the widest product of the model, best of several."""
+    import torch
+
+    from ablationlab.model.device import compute_dtype
+
+    run, width = plan.runs[0], plan.execution.stack_width
+    rows = min(int(run.training["batch"]) * int(run.model["context"]), 8192)
+    inputs, outputs = int(run.model["width"]), int(run.model["width"]) * int(run.model["mlp_ratio"])
+    x = torch.ones(width, rows, inputs, device=device, dtype=compute_dtype(plan.execution.precision))
+    w = torch.ones(width, inputs, outputs, device=device, dtype=x.dtype)
+    best, began = float("inf"), time.perf_counter()
+    while time.perf_counter() - began < 0.25:
+        best = min(best, _timed(lambda: torch.bmm(x, w), device))
+    return 2 * width * rows * inputs * outputs / best
+
+
+def _timed(work: Callable[[], object], device: torch.device) -> float:
+    import torch
+
+    began = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - began

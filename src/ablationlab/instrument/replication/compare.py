@@ -1,0 +1,236 @@
+"""A published table against a results folder: every figure with the interval of the difference, every direction with ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.runs import DoneRun, read_run, value_of
+from ablationlab.core.errors import RecordError
+from ablationlab.instrument.replication.conclude import conclusions
+from ablationlab.instrument.replication.schema import Direction, Figure, PublishedTable, Take, Value
+from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.replication import (
+    DirectionOutcome,
+    DirectionPart,
+    FigureOutcome,
+    FigurePart,
+    Replication,
+    RunValue,
+)
+from ablationlab.records.run import Plan, PlannedRun, read_metrics
+from ablationlab.records.settings import DEFAULT_REGIME
+from ablationlab.records.storage import content_hash
+from ablationlab.stats import difference_of_means
+from ablationlab.study.ledger import flattened
+from ablationlab.study.load import Study, parse_study
+
+LEVEL = 0.95
+_WHY = {
+    "welch": "Welch's interval for the difference of two means",
+    "prediction": "no spread is published: the interval is what our runs predict for the mean of as many further ones",
+}
+
+
+def replicate(
+    table: PublishedTable, folder: Path, *, study: Study | None = None, analysis: Analysis | None = None
+) -> Replication:
+    """Compare *table* with what lies in *folder*; nothing is trained and nothing written.
+
+    *study* is the table's own, to say where the runs in the folder were made with other settings; *analysis* that of the
+    folder, made anew unless given.
+    """
+    results = ResultsFolder(folder)
+    if not results.plan.exists():
+        raise RecordError(f"{folder} is no results folder of a study: it has no {results.plan.name}")
+    plan, _ = Plan.read_with_seal(results.plan)
+    sealed = parse_study(plan.study, f"{results.plan}, study")
+    found = analysis if analysis is not None else analyze(read_results(folder, None))
+    runs = _Runs(plan, results, sealed)
+    figures = [
+        _figure(figure, variant, value, regime, runs)
+        for figure, regime in _places(table)
+        for variant, value in figure.values.items()
+    ]
+    directions = [
+        _direction(direction, regime, found)
+        for direction in table.directions
+        for regime in (direction.regime, *(table.beside if direction.regime == DEFAULT_REGIME else ()))
+    ]
+    return Replication(
+        table=table.name,
+        title=table.title,
+        about=table.about,
+        citation=table.source.citation,
+        date=table.source.date,
+        url=table.source.url,
+        table_hash=content_hash(table.model_dump(mode="json")),
+        study=sealed.name,
+        source_hash=plan.plan_hash,
+        runs_ended=sum(results.run(run.id).done for run in plan.runs),
+        runs_planned=len(plan.runs),
+        changed=() if study is None else tuple(_changed(study, sealed, table.beside, own=True)),
+        changed_beside=() if study is None else tuple(_changed(study, sealed, table.beside, own=False)),
+        level=LEVEL,
+        figures=tuple(figures),
+        directions=tuple(directions),
+        conclusions=tuple(conclusions(figures, directions, LEVEL)),
+    )
+
+
+def _places(table: PublishedTable) -> list[tuple[Figure, str]]:
+    """Every figure in its own regime, then, for contrast, those of the default regime in the regimes beside it."""
+    own = [(figure, figure.regime) for figure in table.figures]
+    return own + [(figure, regime) for regime in table.beside for figure, where in own if where == DEFAULT_REGIME]
+
+
+class _Runs:
+    """The study's own cells of a results folder, read when first asked for."""
+
+    def __init__(self, plan: Plan, results: ResultsFolder, study: Study) -> None:
+        self.results, self.study = results, study
+        self.planned = [run for run in plan.runs if study.owns(run)]
+        self._read: dict[str, DoneRun | None] = {}
+
+    def of(self, regime: str, variant: str) -> list[PlannedRun]:
+        return [run for run in self.planned if (run.regime, run.variant) == (regime, variant)]
+
+    def value(self, run: PlannedRun, metric: str, take: Take | None) -> float | str:
+        """A number of that run, or in words why there is none."""
+        if run.id not in self._read:
+            done = self.results.run(run.id).done
+            self._read[run.id] = read_run(self.results, run, self.study.stability) if done else None
+        found = self._read[run.id]
+        if take is None or found is None or found.result.status == "diverged":
+            return value_of(found, metric)
+        lines = read_metrics(self.results.run(run.id).metrics)
+        return _taken([getattr(line, metric, None) for line in lines], take, metric)
+
+
+def _taken(values: Iterable[float | None], take: Take, metric: str) -> float | str:
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    if not numbers:
+        return f"has no {metric}"
+    return {"minimum": min(numbers), "maximum": max(numbers), "last": numbers[-1]}[take]
+
+
+def _figure(figure: Figure, variant: str, published: Value, regime: str, runs: _Runs) -> FigurePart:
+    values: list[RunValue] = []
+    missing: list[str] = []
+    for run in runs.of(regime, variant):
+        found = runs.value(run, figure.metric, figure.take)
+        if isinstance(found, str):
+            missing.append(f"{run.id}: {found}")
+        else:
+            values.append(RunValue(run=run.id, seed=run.seed, value=found))
+    numbers = np.array([one.value for one in values])
+    mean = sd = difference = low = high = None
+    outcome: FigureOutcome = "not-measured"
+    method, why = "", "; ".join(missing[:3]) or f"no run of {variant!r} in regime {regime!r}"
+    if values:
+        made = difference_of_means(
+            numbers, published.mean, n=published.n, sd=published.sd, rounding=figure.rounding, level=LEVEL
+        )
+        mean, difference = float(numbers.mean()), made.estimate
+        sd = float(numbers.std(ddof=1)) if numbers.size > 1 else None
+        low, high, method = made.low, made.high, made.method
+        outcome = "no-interval" if made.holds_zero is None else "within" if made.holds_zero else "outside"
+        why = made.note or _WHY[made.method]
+    return FigurePart(
+        metric=figure.metric,
+        take=figure.take,
+        published_as=figure.published_as,
+        definition=figure.definition,
+        same_definition=figure.same_definition,
+        note=figure.note,
+        regime=regime,
+        beside=regime != figure.regime,
+        variant=variant,
+        published=published.mean,
+        published_sd=published.sd,
+        published_n=published.n,
+        digits=figure.digits,
+        values=tuple(values),
+        missing=tuple(missing),
+        mean=mean,
+        sd=sd,
+        difference=difference,
+        low=low,
+        high=high,
+        level=LEVEL,
+        method=method,
+        outcome=outcome,
+        why=why,
+    )
+
+
+def _direction(direction: Direction, regime: str, analysis: Analysis) -> DirectionPart:
+    one = analysis.comparison(direction.metric, regime, direction.variant, direction.reference)
+    outcome, why = _judged(direction, one)
+    interval = None if one is None else one.main_interval
+    stable = _unstable_words(direction, regime, analysis) if METRICS[direction.metric].family == "stability" else ""
+    return DirectionPart(
+        metric=direction.metric,
+        published_as=direction.published_as,
+        note=direction.note,
+        regime=regime,
+        beside=regime != direction.regime,
+        variant=direction.variant,
+        reference=direction.reference,
+        sign=direction.sign,
+        pairs=len(direction.pairs),
+        contrary=direction.contrary,
+        comparison=None if one is None else one.id,
+        label=None if one is None else one.label,
+        n=0 if one is None else one.n,
+        delta=None if one is None else one.delta,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        transform=METRICS[direction.metric].transform if one is None else one.transform,
+        unit=METRICS[direction.metric].unit if one is None else one.unit,
+        p_adjusted=None if one is None else one.p_adjusted,
+        outcome=outcome,
+        why="; ".join(filter(None, (why, stable))),
+    )
+
+
+def _judged(direction: Direction, one: ComparisonPart | None) -> tuple[DirectionOutcome, str]:
+    """By the corrected test of the analysis; an effect shown to be smaller than the smallest that matters is absent."""
+    if one is None or one.delta is None:
+        return "not-measured", "the records hold no such comparison"
+    if one.sensitivity is not None and not one.sensitivity.sensitive:
+        return "undecided", "not sensitive at this scale: " + "; ".join(one.sensitivity.reasons)
+    shown = one.outcome in ("better", "worse", "different")
+    survivors = "surviving pairs only" if any(c.code == "survivors-only" for c in one.caveats) else ""
+    if shown:
+        same = (one.delta < 0) == (direction.sign == "lower")
+        return ("transfers" if same else "reversed"), survivors
+    if one.equivalence is not None and one.equivalence.equivalent:
+        return "absent", "; ".join(filter(None, (f"equivalent within {one.smallest_effect:g}", survivors)))
+    return "undecided", "; ".join(filter(None, ("no difference is shown", survivors)))
+
+
+def _unstable_words(direction: Direction, regime: str, analysis: Analysis) -> str:
+    part = analysis.stability
+    arms = [None if part is None else part.arm(name, regime) for name in (direction.reference, direction.variant)]
+    counts = [f"{arm.unstable_runs} of {arm.runs} {arm.variant} runs" for arm in arms if arm is not None]
+    return f"unstable: {', '.join(counts)}" if counts else ""
+
+
+def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) -> Iterator[str]:
+    """Settings of the runs that are not those of the table's study. Which seeds and variants were run, how bits are made and
+    what is judged do not count: they make no other model of the one that was published.
+    """
+    keep = ("model", "training", "data", "regimes", "sweep", "evaluation")
+    a, b = (flattened({key: one.model_dump(mode="json")[key] for key in keep}) for one in (wanted, sealed))
+    for key in dict.fromkeys([*a, *b]):
+        is_beside = any(key.startswith(f"regimes.{name}.") for name in beside)
+        if a.get(key) != b.get(key) and is_beside != own and not key.endswith(".meaning"):
+            before = f"instead of {a[key]!r}" if key in a else "instead of the study's own"
+            yield f"{key} = {b.get(key)!r} {before}"

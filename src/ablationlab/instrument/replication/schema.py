@@ -1,0 +1,228 @@
+"""A published table: who published what, how each figure is defined there, and which number of ours stands beside it.
+
+One TOML file a table. `figures` are values to be compared with ours; `directions` are signs of an effect, for results
+whose scale is another than ours, so that values cannot be compared. docs/replication.md shows how to write one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, Field, field_validator, model_validator
+
+from ablationlab.core.errors import Problem
+from ablationlab.records.folders import slug
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative
+from ablationlab.study.variants import VARIANTS
+
+
+def _printable(text: str) -> str:
+    # These texts reach terminals and pages; an escape sequence has no place in any of them.
+    if any(not (char.isprintable() or char in "\n\t") for char in text):
+        raise ValueError("holds characters that cannot be printed")
+    return " ".join(text.split())
+
+
+Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_printable)]
+Note = Annotated[str, Field(max_length=2000), AfterValidator(_printable)]
+Take = Literal["minimum", "maximum", "last"]
+Sign = Literal["lower", "higher"]
+
+
+class Source(Frozen):
+    """Where the figures stand."""
+
+    citation: Text
+    date: Text
+    url: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _is_an_address(cls, url: str | None) -> str | None:
+        if url is not None and not re.fullmatch(r"https?://[^\s<>\"']{3,500}", url):
+            raise ValueError("an address starts with https:// or http:// and holds no spaces, quotes or angle brackets")
+        return url
+
+
+class Value(Frozen):
+    """A published mean of *n* runs, and their standard deviation where it was published."""
+
+    mean: float
+    n: Count
+    sd: NonNegative | None = None
+
+    @model_validator(mode="after")
+    def _spread_needs_two(self) -> Self:
+        if self.sd is not None and self.n < 2:
+            raise ValueError(f"sd = {self.sd:g} of n = {self.n}: a standard deviation needs two runs or more")
+        return self
+
+
+class Figure(Frozen):
+    """One published metric of one or more variants.
+
+    ``metric`` is ours (`ablationlab metrics`); a metric that has a number per step needs ``take``. ``definition`` is the
+    publication's own; where it is known to be another than ours, ``same_definition`` is false and ``note`` says how.
+    """
+
+    metric: str
+    published_as: Text
+    definition: Text
+    values: Annotated[dict[str, Value], Field(min_length=1)]
+    regime: str = DEFAULT_REGIME
+    take: Take | None = None
+    digits: Annotated[int, Field(ge=0, le=12)] | None = None
+    same_definition: bool = True
+    note: Note = ""
+
+    @field_validator("metric")
+    @classmethod
+    def _metric_exists(cls, name: str) -> str:
+        if METRICS[name].level not in ("run", "step"):
+            raise ValueError(f"{name!r} is no number of a run; a figure needs one per run or per step")
+        return name
+
+    @model_validator(mode="after")
+    def _take_fits(self) -> Self:
+        per_step = self.metric in METRICS and METRICS[self.metric].level == "step"
+        if per_step and self.take is None:
+            raise ValueError(
+                f"{self.metric!r} is a number per step: take = 'minimum', 'maximum' or 'last' says which one"
+            )
+        if not per_step and self.take is not None:
+            raise ValueError(f"take belongs to a metric per step; {self.metric!r} is one number a run")
+        return self
+
+    @property
+    def rounding(self) -> float:
+        """Half a unit of the last published digit."""
+        return 0.0 if self.digits is None else 0.5 * 10.0**-self.digits
+
+
+class PublishedPair(Frozen):
+    """One published comparison behind a direction: what it was measured on, and both values."""
+
+    what: Text
+    variant: float
+    reference: float
+
+
+class Direction(Frozen):
+    """A published sign: ``metric`` of ``variant`` is lower, or higher, than that of ``reference``.
+
+    ``pairs`` are the published numbers behind it, where there are any; one that points the other way is counted and shown.
+    """
+
+    metric: str
+    variant: str
+    sign: Sign
+    published_as: Text
+    reference: str = "none"
+    regime: str = DEFAULT_REGIME
+    pairs: tuple[PublishedPair, ...] = ()
+    note: Note = ""
+
+    @field_validator("metric")
+    @classmethod
+    def _metric_exists(cls, name: str) -> str:
+        if METRICS[name].level == "step":
+            raise ValueError(f"{name!r} is a number per step; a direction needs one per run or per sweep")
+        return name
+
+    @model_validator(mode="after")
+    def _sweep_metrics(self) -> Self:
+        over_sweep = self.metric in METRICS and METRICS[self.metric].level == "sweep"
+        if over_sweep != (self.regime == SWEEP):
+            wanted = f"regime = {SWEEP!r}" if over_sweep else f"another regime than {SWEEP!r}"
+            raise ValueError(f"{self.metric!r} needs {wanted}")
+        return self
+
+    @property
+    def contrary(self) -> int:
+        """Published pairs that do not have the sign."""
+        return sum((pair.variant < pair.reference) != (self.sign == "lower") for pair in self.pairs)
+
+
+class PublishedTable(Frozen):
+    """A whole table.
+
+    ``study`` is the study file to run, beside the table's own file or in a folder ``studies``. ``beside`` names regimes
+    of that study in which every figure and direction of the default regime is shown too, for contrast: the publication says
+    nothing about them. ``quick`` are overrides, as ``--set`` takes them, that make the study small enough for two cores.
+    """
+
+    schema_version: Literal[1]
+    name: Annotated[str, Field(min_length=1, max_length=60)]
+    title: Text
+    about: Text
+    source: Source
+    study: Annotated[str, Field(min_length=1, max_length=300)]
+    figures: tuple[Figure, ...] = ()
+    directions: tuple[Direction, ...] = ()
+    beside: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+
+    @field_validator("name")
+    @classmethod
+    def _is_a_slug(cls, name: str) -> str:
+        if slug(name) != name:
+            raise ValueError(f"use lower-case letters, digits and dashes, such as {slug(name) or 'pilot'!r}")
+        return name
+
+    @field_validator("study")
+    @classmethod
+    def _is_a_file_name(cls, study: str) -> str:
+        if not study.endswith(".toml") or "\0" in study:
+            raise ValueError("names a study file, which ends in .toml")
+        return study
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.figures and not self.directions:
+            raise ValueError("holds neither figures nor directions: give at least one [[figures]] or [[directions]]")
+        return self
+
+
+def variant_problems(data: Any) -> Iterator[Problem]:
+    """Variants that no registry knows, by the plain tables, so that one mistake does not hide another."""
+    for i, figure in enumerate(_tables(data, "figures")):
+        values = figure.get("values")
+        for name in values if isinstance(values, dict) else ():
+            if name not in VARIANTS:
+                yield Problem.unknown(f"figures[{i}].values.{name}", "variant", name, VARIANTS)
+    for i, direction in enumerate(_tables(data, "directions")):
+        names = [direction.get(key) for key in ("variant", "reference")]
+        for key, name in zip(("variant", "reference"), names, strict=True):
+            if isinstance(name, str) and name not in VARIANTS:
+                yield Problem.unknown(f"directions[{i}].{key}", "variant", name, VARIANTS)
+        if isinstance(names[0], str) and names[0] == (names[1] or "none"):
+            yield Problem(f"directions[{i}]", "compares a variant with itself", repr(names[0]))
+
+
+def study_problems(table: PublishedTable, variants: tuple[str, ...], regimes: tuple[str, ...]) -> Iterator[Problem]:
+    """What the table asks for and its study does not have."""
+    known = [*regimes, SWEEP, TUNED]
+    for i, figure in enumerate(table.figures):
+        if figure.regime not in known:
+            yield Problem.unknown(f"figures[{i}].regime", "regime of the study", figure.regime, known)
+        for name in figure.values:
+            if name not in variants:
+                yield Problem.unknown(f"figures[{i}].values.{name}", "variant of the study", name, variants)
+    for i, one in enumerate(table.directions):
+        if one.regime not in known:
+            yield Problem.unknown(f"directions[{i}].regime", "regime of the study", one.regime, known)
+        for key, name in (("variant", one.variant), ("reference", one.reference)):
+            if name not in variants:
+                yield Problem.unknown(f"directions[{i}].{key}", "variant of the study", name, variants)
+    for i, regime in enumerate(table.beside):
+        if regime not in regimes or regime == DEFAULT_REGIME:
+            others = [name for name in regimes if name != DEFAULT_REGIME]
+            yield Problem.unknown(f"beside[{i}]", "regime of the study", regime, others)
+
+
+def _tables(data: Any, key: str) -> list[dict[str, Any]]:
+    found = data.get(key) if isinstance(data, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

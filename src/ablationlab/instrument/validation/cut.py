@@ -1,0 +1,250 @@
+"""One results folder, cut into disjoint studies of a few pairs, each as material for the ordinary analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from ablationlab.analysis import read_results
+from ablationlab.analysis.material import Arm, Material
+from ablationlab.analysis.sweeps import METRIC
+from ablationlab.core.errors import StatisticsError
+from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.analysis_sweeps import SweepPart, SweepPointPart
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.parts import Seed
+from ablationlab.records.run import Plan, RunRecord
+from ablationlab.records.settings import DEFAULT_REGIME
+from ablationlab.study.ledger import record_mismatches, refuse
+from ablationlab.study.load import Study, parse_study
+from ablationlab.study.variants import VARIANTS
+
+FEWEST_STUDIES: Final = 10
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The studies of a folder: the whole material, and the seeds of each study, in the order of the study file."""
+
+    material: Material
+    groups: tuple[tuple[Seed, ...], ...]
+    incomplete: int
+    left_over: int
+
+    def studies(self) -> list[Material]:
+        """Each study by itself."""
+        values = _by_seed(self.material.values)
+        runs = _runs_by_seed(self.material.runs)
+        return [study_of(self.material, group, number, values, runs) for number, group in enumerate(self.groups)]
+
+
+def read_exchangeable(folder: Path) -> tuple[Material, Study, Plan]:
+    """The material of a folder whose arms are exchangeable by construction; any other is refused."""
+    results = ResultsFolder(folder)
+    material = read_results(folder)
+    plan, _ = Plan.read_with_seal(results.plan)
+    study = parse_study(plan.study, f"{results.plan}, study")
+    refuse_other_arms(study, folder)
+    return material, study, plan
+
+
+def refuse_other_arms(study: Study, folder: Path) -> None:
+    """Only redraws of the baseline are exchangeable with it; with any other arm the truth is not known."""
+    if study.regimes:
+        raise StatisticsError(f"{folder}: validation knows the default regime alone, not {', '.join(study.regimes)}")
+    base = VARIANTS[study.baseline].apply(study.model).changed(redraw=0)
+    other = [name for name in study.variants if VARIANTS[name].apply(study.model).changed(redraw=0) != base]
+    if other:
+        raise StatisticsError(
+            f"{folder}: {', '.join(other)} and {study.baseline} are not exchangeable, so nobody knows what a right answer "
+            "would be. Arms that can be validated are redraws of the baseline: redrawn, redrawn-2 "
+            "(studies/validation-aa.toml)"
+        )
+    if len(study.variants) < 2:
+        raise StatisticsError(f"{folder}: a single arm compares with nothing")
+    if not any(criterion.role == "primary" for criterion in study.criteria):
+        raise StatisticsError(f"{folder}: no primary criterion is registered, so there is no decision to validate")
+
+
+def cut(material: Material, pairs: int) -> Cut:
+    """Consecutive seeds, *pairs* at a time; a study with an unfinished run is set aside and counted.
+
+    A diverged run is an outcome: its study stays, and the registered rule for diverged runs judges it.
+    """
+    if pairs < 3:
+        raise StatisticsError(f"--pairs {pairs}: fewer than 3 pairs give no interval")
+    material = _deciding(material)
+    whole = [material.seeds[i : i + pairs] for i in range(0, len(material.seeds) - pairs + 1, pairs)]
+    missing = {run.seed for run in material.runs if run.state == "missing"}
+    groups = tuple(tuple(group) for group in whole if not missing.intersection(group))
+    if len(groups) < FEWEST_STUDIES:
+        raise StatisticsError(
+            f"{len(groups)} complete studies of {pairs} pairs in {len(material.seeds)} seeds"
+            f"{f' ({len(whole) - len(groups)} have unfinished runs)' if len(whole) > len(groups) else ''}: a rate needs at "
+            f"least {FEWEST_STUDIES} studies, better hundreds"
+        )
+    return Cut(material, groups, len(whole) - len(groups), len(material.seeds) - pairs * len(whole))
+
+
+def _deciding(material: Material) -> Material:
+    """The default regime and the metrics that a decision can depend on: those asked about, and the tie-breakers."""
+    asked = {ask.metric for ask in material.asks}
+    ties = {name for name, one in METRICS.items() if {name, one.family} & set(material.tie_breakers)}
+    values = {
+        arm: by_seed
+        for arm, by_seed in material.values.items()
+        if arm.regime == DEFAULT_REGIME and arm.metric in asked | ties
+    }
+    return replace(
+        material,
+        regimes=(DEFAULT_REGIME,),
+        asks=tuple(ask for ask in material.asks if ask.regime in (None, DEFAULT_REGIME)),
+        values=values,
+        runs=tuple(run for run in material.runs if run.regime == DEFAULT_REGIME),
+        own_seeds={},
+        sweep=None,
+        crossing=None,
+        ledger=None,
+        deviations=(),
+    )
+
+
+def study_of(
+    material: Material,
+    seeds: Sequence[Seed],
+    number: int,
+    values: Mapping[Seed, Mapping[Arm, float | str]],
+    runs: Mapping[Seed, Sequence[RunStabilityPart]],
+) -> Material:
+    """One small study of the big one, as if these seeds were all that there is."""
+    return replace(
+        material,
+        source_hash=f"{material.source_hash}/{number}",
+        seeds=tuple(seeds),
+        values={arm: {seed: values[seed][arm] for seed in seeds if arm in values[seed]} for arm in material.values},
+        runs=tuple(run for seed in seeds for run in runs.get(seed, ())),
+    )
+
+
+def _by_seed(values: Mapping[Arm, Mapping[Seed, float | str]]) -> dict[Seed, dict[Arm, float | str]]:
+    found: dict[Seed, dict[Arm, float | str]] = {}
+    for arm, by_seed in values.items():
+        for seed, value in by_seed.items():
+            found.setdefault(seed, {})[arm] = value
+    return found
+
+
+def _runs_by_seed(runs: Sequence[RunStabilityPart]) -> dict[Seed, list[RunStabilityPart]]:
+    found: dict[Seed, list[RunStabilityPart]] = {}
+    for run in runs:
+        found.setdefault(run.seed, []).append(run)
+    return found
+
+
+@dataclass(frozen=True)
+class Dose:
+    """A variant at one rate of the sweep against the baseline at the study's own: values of both arms by seed."""
+
+    variant: str
+    lr: float
+    material: Material
+    calibration: tuple[tuple[float, float], ...]
+    lost: int
+
+
+def doses(material: Material, study: Study, plan: Plan, folder: Path) -> tuple[float, list[Dose]]:
+    """The study's own rate, and every variant at every rate of its sweep; empty without a sweep."""
+    sweep, base = material.sweep, study.training.lr
+    if sweep is None:
+        return base, []
+    if not sweep.selection_seeds:
+        raise StatisticsError(f"{folder}: the sweep has no selection_seeds, which calibrate the injected effects")
+    if base not in sweep.rates:
+        raise StatisticsError(
+            f"{folder}: the study's own rate {base:g} must be one of the sweep's, to be compared with"
+        )
+    if material.primary != METRIC:
+        raise StatisticsError(
+            f"{folder}: injected effects are judged on {METRIC}, but the primary metric is {material.primary}"
+        )
+    points = {(point.variant, point.lr, point.seed): point for point in sweep.points}
+    found = [
+        _dose(material, study, points, name, lr)
+        for name in study.variants
+        if name != study.baseline
+        for lr in sorted(sweep.rates, reverse=True)
+    ]
+    _check(study, plan, ResultsFolder(folder), sweep)
+    return base, found
+
+
+def _dose(
+    material: Material,
+    study: Study,
+    points: Mapping[tuple[str, float, int], SweepPointPart],
+    variant: str,
+    lr: float,
+) -> Dose:
+    base = study.training.lr
+    assert study.sweep is not None
+    both = [(points[variant, lr, seed], points[study.baseline, base, seed]) for seed in study.sweep.selection_seeds]
+    pairs = tuple((a.loss, b.loss) for a, b in both if a.loss is not None and b.loss is not None)
+    seeds = study.judging_seeds()
+    arms: dict[Arm, dict[Seed, float | str]] = {
+        Arm(METRIC, None, DEFAULT_REGIME, name): {seed: _value(points[name, rate, seed]) for seed in seeds}
+        for name, rate in ((variant, lr), (study.baseline, base))
+    }
+    runs = [_run(points[name, rate, seed]) for name, rate in ((study.baseline, base), (variant, lr)) for seed in seeds]
+    dosed = replace(
+        material,
+        variants=(study.baseline, variant),
+        seeds=seeds,
+        contrasts=(),
+        asks=tuple(ask for ask in material.asks if ask.metric == METRIC and ask.contrast is None),
+        values=arms,
+        runs=tuple(runs),
+    )
+    return Dose(variant, lr, dosed, pairs, len(both) - len(pairs))
+
+
+def _value(point: SweepPointPart) -> float | str:
+    return point.loss if point.loss is not None else point.why
+
+
+def _run(point: SweepPointPart) -> RunStabilityPart:
+    return RunStabilityPart(
+        run=point.run,
+        variant=point.variant,
+        regime=DEFAULT_REGIME,
+        seed=point.seed,
+        state=point.state,
+        spike_score=point.spike_score,
+        spike_step=None,
+        unstable=point.unstable,
+        why=point.why,
+        lr=point.lr,
+        worse_than_start=point.state == "finished" and point.clipped and bool(point.unstable),
+        diverged_at=point.diverged_at,
+        cause=point.cause,
+    )
+
+
+def _check(study: Study, plan: Plan, results: ResultsFolder, sweep: SweepPart) -> None:
+    """The baseline at every rate against itself at the study's own: nothing but the rate may differ.
+
+    Variant and baseline at one rate were compared when the folder was read, so the rate is all that a dose adds.
+    """
+    planned = {(run.lr, run.seed): run for run in plan.runs if run.variant == study.baseline}
+    for seed in (*sweep.selection_seeds, *sweep.seeds):
+        own = results.run(planned[study.training.lr, seed].id)
+        if not own.done:
+            continue
+        reference = RunRecord.read(own.record)
+        for lr in sweep.rates:
+            other = results.run(planned[lr, seed].id)
+            if lr != study.training.lr and other.done:
+                record = RunRecord.read(other.record)
+                refuse(record.id, reference.id, record_mismatches(record, reference, tuned=True))

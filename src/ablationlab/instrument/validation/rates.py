@@ -1,0 +1,252 @@
+"""Rates with their binomial intervals, and what a list of analysed studies adds up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+from scipy import stats
+
+from ablationlab.core.seeding import stream
+from ablationlab.instrument.validation.records import (
+    ComparisonRates,
+    CompatibilityPart,
+    DecisionRates,
+    DeltasPart,
+    GainRates,
+    MethodPart,
+    RatePart,
+)
+from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.verdict import Verdict
+from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
+from ablationlab.stats._common import FloatArray
+from ablationlab.stats.simulation import simulate, t_bounds
+
+LEVEL: Final = 0.95
+#: The alpha that benchmarks/coverage.py simulated.
+SIMULATED_ALPHA: Final = 0.05
+DISTRIBUTIONS: Final = ("normal", "skewed", "heavy-tailed")
+#: The simulation whose differences have the shape of the very ones that were judged.
+OWN: Final = "as these"
+SIMULATIONS: Final = 10_000
+SIGNIFICANT: Final = ("better", "worse", "different")
+DECISIONS: Final = ("adopt-in-regime", "trade-off", "keep-baseline", "adopt", "tie", "inconclusive")
+
+
+def rate(hits: int, n: int, *, level: float = LEVEL) -> RatePart:
+    """hits / n with the exact interval of Clopper and Pearson (1934): both tails of the binomial at most (1 - level) / 2."""
+    if n == 0:
+        return RatePart(hits=0, n=0, rate=None, low=None, high=None)
+    tail = (1 - level) / 2
+    low = 0.0 if hits == 0 else float(stats.beta.ppf(tail, hits, n - hits + 1))
+    high = 1.0 if hits == n else float(stats.beta.ppf(1 - tail, hits + 1, n - hits))
+    return RatePart(hits=hits, n=n, rate=hits / n, low=low, high=high)
+
+
+def counted(flags: Iterable[bool]) -> RatePart:
+    """The rate of a list of flags."""
+    found = list(flags)
+    return rate(sum(found), len(found))
+
+
+def holds(found: RatePart, value: float) -> bool:
+    """Whether the interval of a rate holds *value*."""
+    return found.low is not None and found.high is not None and found.low <= value <= found.high
+
+
+def method_rates(found: Sequence[ComparisonPart], pairs: int, *, null: bool = True) -> tuple[MethodPart, ...]:
+    """Every shipped test at alpha and every shipped interval at 1 - alpha, over the studies of one comparison.
+
+    Under a *null* that is true, each beside the rates to expect.
+    """
+    alpha = found[0].alpha
+    own = as_these(found, pairs) if null and np.isclose(alpha, SIMULATED_ALPHA) else {}
+    tests = list(dict.fromkeys(name for one in found for name in one.tests))
+    intervals = list(dict.fromkeys(name for one in found for name in one.intervals))
+    parts = []
+    for name in tests:
+        p_values = [one.tests[name].p if name in one.tests else None for one in found]
+        parts.append(
+            MethodPart(
+                kind="test",
+                method=name,
+                rate=counted(p is not None and p <= alpha for p in p_values),
+                unavailable=sum(p is None for p in p_values),
+                simulated=_simulated("test", name, pairs, alpha) | own.get(("test", name), {}) if null else {},
+            )
+        )
+    for name in intervals:
+        bounds = [one.intervals.get(name) for one in found]
+        given = [(one.low, one.high) for one in bounds if one is not None]
+        known = [(low, high) for low, high in given if low is not None and high is not None]
+        parts.append(
+            MethodPart(
+                kind="interval",
+                method=name,
+                rate=rate(sum(low > 0 or high < 0 for low, high in known), len(found)),
+                unavailable=len(found) - len(known),
+                simulated=_simulated("interval", name, pairs, alpha) | own.get(("interval", name), {}) if null else {},
+            )
+        )
+    return tuple(parts)
+
+
+def _simulated(kind: str, method: str, pairs: int, alpha: float) -> dict[str, float | None]:
+    """The rate under a true null that benchmarks/coverage.py found."""
+    if not np.isclose(alpha, SIMULATED_ALPHA):
+        return {}
+    found: dict[str, float | None] = {}
+    for name in DISTRIBUTIONS:
+        if kind == "test":
+            found[name] = expected_false_positives(method, pairs, distribution=name)
+        else:
+            covers = expected_coverage(method, pairs, distribution=name)
+            found[name] = None if covers is None else round(1 - covers, 12)
+    return found
+
+
+def as_these(found: Sequence[ComparisonPart], pairs: int) -> dict[tuple[str, str], dict[str, float | None]]:
+    """The rates to expect for differences of this very shape, by kind and method.
+
+    Exchangeable arms have differences that are symmetric about zero: |delta| of a pair drawn from all of them, with a tossed
+    sign, is a draw from their distribution under the null.
+    """
+    sizes = np.abs([pair.delta for one in found for pair in one.pairs])
+    if sizes.size < 10 * pairs or not sizes.any():
+        return {}
+
+    def draw(rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
+        return np.asarray(rng.choice(sizes, size=shape) * rng.choice([-1.0, 1.0], size=shape))
+
+    intervals, tests = simulate(draw, pairs, SIMULATIONS, stream(0, "analysis", "validation", found[0].id))
+    rates: dict[tuple[str, str], dict[str, float | None]] = {}
+    for name, cell in tests.items():
+        rates["test", name] = {OWN: cell.rate}
+    for name, cell in intervals.items():
+        rates["interval", name] = {OWN: None if cell.rate is None else round(1 - cell.rate, 12)}
+    return rates
+
+
+def found_in(deltas: FloatArray, pairs: int, alpha: float, name: str) -> float:
+    """Share of studies that a paired t-test finds significant, if their differences are drawn from *deltas*."""
+    rng = stream(0, "analysis", "validation", name)
+    drawn = rng.choice(deltas, size=(SIMULATIONS, pairs))
+    low, high = t_bounds(drawn, 1 - alpha)
+    return float(((low > 0) | (high < 0)).mean())
+
+
+def deltas_of(found: Sequence[ComparisonPart]) -> DeltasPart:
+    """The paired differences of all studies of one comparison, on the tested scale."""
+    pairs = [pair for one in found for pair in one.pairs]
+    deltas = np.array([pair.delta for pair in pairs])
+    if deltas.size < 3 or not deltas.std():
+        return DeltasPart(
+            n=deltas.size,
+            mean=float(deltas.mean()) if deltas.size else None,
+            low=None,
+            high=None,
+            sd=None,
+            skewness=None,
+            excess_kurtosis=None,
+            correlation=None,
+        )
+    interval = paired_t_interval(deltas, level=LEVEL)
+    arms = np.array([(pair.variant, pair.reference) for pair in pairs]).T
+    return DeltasPart(
+        n=deltas.size,
+        mean=float(deltas.mean()),
+        low=interval.low,
+        high=interval.high,
+        sd=float(deltas.std(ddof=1)),
+        skewness=float(stats.skew(deltas)),
+        excess_kurtosis=float(stats.kurtosis(deltas)),
+        correlation=float(np.corrcoef(arms)[0, 1]) if arms.std(axis=1).all() else None,
+    )
+
+
+def comparison_rates(found: Sequence[ComparisonPart], pairs: int) -> ComparisonRates:
+    """One registered comparison over all studies."""
+    first, deltas = found[0], deltas_of(found)
+    bound, equivalent, planned = first.smallest_effect, None, None
+    if bound is not None:
+        equivalent = counted(bool(one.equivalence and one.equivalence.equivalent) for one in found)
+        if deltas.sd:
+            planned = tost_power(bound / deltas.sd, pairs, alpha=first.alpha)
+    return ComparisonRates(
+        id=first.id,
+        metric=first.metric,
+        variant=first.variant,
+        reference=first.reference,
+        role=first.role,
+        test=first.test,
+        alpha=first.alpha,
+        deltas=deltas,
+        significant=counted(one.outcome in SIGNIFICANT for one in found),
+        methods=method_rates(found, pairs),
+        smallest_effect=bound,
+        equivalent=equivalent,
+        equivalent_planned=planned,
+    )
+
+
+def compatibility(one: ComparisonRates) -> CompatibilityPart:
+    """Whether the registered test of a comparison keeps its alpha under a null that is true by construction."""
+    found = next(m.rate for m in one.methods if (m.kind, m.method) == ("test", one.test))
+    p = float(stats.binomtest(found.hits, found.n, one.alpha).pvalue)
+    fits = holds(found, one.alpha)
+    word = "compatible" if fits else "not compatible"
+    text = (
+        f"{one.id}: {one.test} rejected the true null in {in_words(found)} of the studies; that is {word} with alpha "
+        f"{one.alpha:g} (exact binomial p = {p:.2g})."
+    )
+    expected = next(m.simulated for m in one.methods if (m.kind, m.method) == ("test", one.test)).get(OWN)
+    as_expected = None if expected is None else holds(found, expected)
+    if expected is not None:
+        word = "compatible" if as_expected else "not compatible"
+        text += f" For differences of this very shape {100 * expected:.1f} % are to be expected: {word}."
+    return CompatibilityPart(
+        comparison=one.id,
+        test=one.test,
+        alpha=one.alpha,
+        rate=found,
+        p=p,
+        compatible=fits,
+        expected=expected,
+        as_expected=as_expected,
+        text=text,
+    )
+
+
+def in_words(found: RatePart) -> str:
+    """7.0 % (4.7 to 10.0 %), 28 of 400."""
+    if found.rate is None or found.low is None or found.high is None:
+        return "no study"
+    bounds = f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
+    return f"{100 * found.rate:.1f} % ({bounds}; {found.hits} of {found.n})"
+
+
+def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, RatePart]:
+    """Every decision there is, with how often it was given; those never given have a rate of 0."""
+    given = [one.decision for verdict in verdicts for one in verdict.verdicts if one.variant == variant]
+    return {name: rate(given.count(name), len(given)) for name in DECISIONS}
+
+
+def decision_rates(verdicts: Sequence[Verdict], variants: Iterable[str]) -> tuple[DecisionRates, ...]:
+    """Per variant."""
+    return tuple(DecisionRates(variant=name, decisions=decision_counts(verdicts, name)) for name in variants)
+
+
+def gain_rates(gains: Sequence[GainPart]) -> GainRates:
+    """One contrast's stability gain over all studies."""
+    return GainRates(
+        variant=gains[0].variant,
+        reference=gains[0].reference,
+        excludes_zero=counted(
+            one.low is not None and one.high is not None and (one.low > 0 or one.high < 0) for one in gains
+        ),
+        unstable_runs=sum(one.variant_unstable + one.reference_unstable for one in gains),
+        runs=2 * sum(one.n for one in gains),
+    )

@@ -1,0 +1,226 @@
+"""Every study through the shipped analysis and rules, and what they said, counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ablationlab.analysis import analyze
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.errors import StatisticsError
+from ablationlab.instrument.validation.cut import Cut, Dose, cut, doses, read_exchangeable
+from ablationlab.instrument.validation.rates import (
+    SIGNIFICANT,
+    comparison_rates,
+    compatibility,
+    counted,
+    decision_counts,
+    decision_rates,
+    found_in,
+    gain_rates,
+    in_words,
+    method_rates,
+)
+from ablationlab.instrument.validation.records import (
+    CalibrationPart,
+    DosePart,
+    FamilyRates,
+    GainRates,
+    RatePart,
+    Validation,
+)
+from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.verdict import Verdict
+from ablationlab.stats import cohens_d_z, paired_t_power, plan
+
+
+def validate(folder: Path, pairs: int = 5) -> Validation:
+    """Cut *folder* into studies of *pairs* pairs, analyse and judge each, and count."""
+    whole, study, sealed = read_exchangeable(folder)
+    made = cut(whole, pairs)
+    analyses, verdicts = concluded(made)
+    changes = tuple(name for name in study.variants if name != study.baseline)
+    compared = [
+        comparison_rates(found, pairs)
+        for found in _each_comparison(analyses)
+        if found[0].label == "registered" or found[0].role is not None
+    ]
+    base, injected = doses(whole, study, sealed, folder)
+    diverged = [run for run in made.material.runs if run.state == "diverged"]
+    hit = {run.seed for run in diverged}
+    return Validation(
+        study=study.name,
+        source_hash=sealed.plan_hash,
+        baseline=study.baseline,
+        variants=study.variants,
+        pairs=pairs,
+        seeds=len(made.material.seeds),
+        studies=len(made.groups),
+        incomplete=made.incomplete,
+        left_over=made.left_over,
+        diverged_runs=len(diverged),
+        diverged_studies=sum(bool(hit.intersection(group)) for group in made.groups),
+        comparisons=tuple(compared),
+        compatibility=tuple(compatibility(one) for one in compared),
+        families=_families(analyses),
+        decisions=decision_rates(verdicts, changes),
+        gains=_gains(analyses),
+        doses=tuple(_dose(one, base, pairs) for one in injected),
+        notes=_notes(made, len(diverged), [run.text for run in whole.deviations]),
+    )
+
+
+def concluded(made: Cut) -> tuple[list[Analysis], list[Verdict]]:
+    """The shipped analysis and the shipped rules on every study."""
+    analyses = [analyze(material) for material in made.studies()]
+    return analyses, [decide(analysis) for analysis in analyses]
+
+
+def _each_comparison(analyses: Sequence[Analysis]) -> list[list[ComparisonPart]]:
+    by_id: dict[str, list[ComparisonPart]] = {}
+    for analysis in analyses:
+        for one in analysis.comparisons:
+            by_id.setdefault(one.id, []).append(one)
+    return list(by_id.values())
+
+
+def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
+    found = []
+    for family in analyses[0].families:
+        if not family.id.startswith("registered/"):
+            continue
+        flags, alphas = [], set()
+        for analysis in analyses:
+            members = [one for one in analysis.comparisons if one.family == family.id]
+            flags.append(any(one.outcome in SIGNIFICANT for one in members))
+            alphas |= {one.alpha for one in members}
+        share, alpha = counted(flags), max(alphas)
+        found.append(
+            FamilyRates(
+                id=family.id,
+                correction=family.correction,
+                members=family.members,
+                alpha=alpha,
+                any=share,
+                compatible=share.low is not None and share.low <= alpha,
+            )
+        )
+    return tuple(found)
+
+
+def _gains(analyses: Sequence[Analysis]) -> tuple[GainRates, ...]:
+    by_id: dict[str, list[GainPart]] = {}
+    for analysis in analyses:
+        for gain in analysis.stability.gains if analysis.stability is not None else ():
+            by_id.setdefault(gain.id, []).append(gain)
+    return tuple(gain_rates(gains) for gains in by_id.values())
+
+
+def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
+    calibration = _calibrated(dose)
+    made = cut(dose.material, pairs)
+    analyses, verdicts = concluded(made)
+    found = _each_comparison(analyses)[0]
+    # What Holm asks of the smallest p of a family, as `ablationlab power` does.
+    alpha = found[0].alpha / max(found[0].family_size, 1) if found[0].correction != "none" else found[0].alpha
+    injected = dose.lr != base
+    planned, low, high = alpha, alpha, alpha
+    if injected:
+        asked = plan(
+            abs(calibration.mean), calibration.sd, pilot_pairs=calibration.n, planned=pairs, alpha=alpha
+        ).planned_power
+        assert asked is not None
+        planned = asked
+        low, high = _ends(calibration, pairs, alpha)
+    detected = counted(one.outcome in SIGNIFICANT for one in found)
+    expected = "worse" if (calibration.mean > 0) == (found[0].direction == "lower") else "better"
+    expects = None
+    if injected and found[0].test == "paired-t":
+        expects = found_in(np.array([a - b for a, b in dose.calibration]), pairs, alpha, dose.material.source_hash)
+    wrong = counted(one.outcome in SIGNIFICANT and one.outcome != expected for one in found)
+    fits = detected.low is not None and detected.high is not None and detected.low <= high and detected.high >= low
+    deltas = [pair.delta for one in found for pair in one.pairs]
+    return DosePart(
+        variant=dose.variant,
+        lr=dose.lr,
+        base_lr=base,
+        calibration=calibration,
+        judged_d=cohens_d_z(deltas).estimate if len(deltas) >= 3 else None,
+        planned=planned,
+        planned_low=low,
+        planned_high=high,
+        expected=expects,
+        detected=detected,
+        wrong_way=wrong,
+        methods=method_rates(found, pairs, null=False),
+        decisions=decision_counts(verdicts, dose.variant),
+        compatible=fits,
+        text=_dose_text(dose, base, calibration, detected, (planned, low, high), expects, fits),
+    )
+
+
+def _calibrated(dose: Dose) -> CalibrationPart:
+    """The size of the effect on the selection seeds."""
+    deltas = np.array([a - b for a, b in dose.calibration])
+    size = cohens_d_z(deltas) if deltas.size >= 3 else None
+    if size is None or size.estimate is None or size.low is None or size.high is None:
+        raise StatisticsError(
+            f"{dose.variant} at {dose.lr:g}: {deltas.size} finished pairs of selection seeds do not calibrate an effect"
+        )
+    return CalibrationPart(
+        n=deltas.size,
+        lost=dose.lost,
+        mean=float(deltas.mean()),
+        sd=float(deltas.std(ddof=1)),
+        d=size.estimate,
+        d_low=size.low,
+        d_high=size.high,
+    )
+
+
+def _ends(calibration: CalibrationPart, pairs: int, alpha: float) -> tuple[float, float]:
+    """Power over the interval of d: two-sided, so it grows with |d| and is alpha at 0."""
+    ends = sorted(abs(d) for d in (calibration.d_low, calibration.d_high))
+    smallest = 0.0 if calibration.d_low <= 0 <= calibration.d_high else ends[0]
+    low, high = (alpha if d == 0 else paired_t_power(d, pairs, alpha=alpha) for d in (smallest, ends[1]))
+    return low, high
+
+
+def _dose_text(
+    dose: Dose,
+    base: float,
+    calibration: CalibrationPart,
+    detected: RatePart,
+    planned: tuple[float, float, float],
+    expected: float | None,
+    fits: bool,
+) -> str:
+    word = "compatible" if fits else "not compatible"
+    if dose.lr == base:
+        return f"{dose.variant} at {dose.lr:g}: no effect, found in {in_words(detected)}; {word} with alpha {planned[0]:g}."
+    power = f"{100 * planned[0]:.0f} % ({100 * planned[1]:.0f} to {100 * planned[2]:.0f} %)"
+    also = (
+        ""
+        if expected is None
+        else f" Differences of the calibrated shape are found {100 * expected:.1f} % of the time."
+    )
+    return (
+        f"{dose.variant} at {dose.lr:g} instead of {base:g}: d = {calibration.d:.2f} ({calibration.d_low:.2f} to "
+        f"{calibration.d_high:.2f}); planned power {power}, found in {in_words(detected)}; {word}.{also}"
+    )
+
+
+def _notes(made: Cut, diverged: int, deviations: Sequence[str]) -> tuple[str, ...]:
+    notes = list(deviations)
+    if made.incomplete:
+        notes.append(f"{made.incomplete} studies have a run that is not finished and were set aside.")
+    if made.left_over:
+        notes.append(f"{made.left_over} seeds are left over after the last whole study and were not used.")
+    if diverged:
+        rule = made.material.diverged
+        how = "survivors are compared" if rule == "survivors" else "such a comparison is not made"
+        notes.append(f"{diverged} runs diverged. Their studies count, judged by the registered rule: {how}.")
+    return tuple(notes)

@@ -1,0 +1,1 @@
+"""The GPT for many runs at once: parameters, forward pass, kernels, optimizers."""

@@ -1,0 +1,80 @@
+"""Per row: -log softmax(logits)[target], and in the same pass its gradient, written over the logits."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ablationlab.model.kernels.launch import launch
+
+BLOCK = 8192  # of the vocabulary at once
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _cross_entropy_tile(
+    logits_ptr, targets_ptr, nll_ptr, rows, vocabulary, stride, scale,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The whole vocabulary in one tile."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, BLOCK)
+    mask = (row < rows)[:, None] & (column < vocabulary)[None, :]
+    at = row.to(tl.int64)[:, None] * stride + column[None, :]
+    z = tl.load(logits_ptr + at, mask=mask, other=float("-inf")).to(tl.float32)
+    z = tl.where((row < rows)[:, None], z, 0.0)
+    target = tl.load(targets_ptr + row, mask=row < rows, other=0)
+    top = tl.max(z, axis=1)
+    e = tl.exp(z - top[:, None])
+    total = tl.sum(e, axis=1)
+    hit = column[None, :] == target[:, None]
+    chosen = tl.sum(tl.where(hit, z, 0.0), axis=1)
+    tl.store(nll_ptr + row, top + tl.log(total) - chosen, mask=row < rows)
+    gradient = (e / total[:, None] - tl.where(hit, 1.0, 0.0)) * scale
+    padded = (row < rows)[:, None] & (column < stride)[None, :]
+    tl.store(logits_ptr + at, tl.where(mask, gradient, 0.0).to(logits_ptr.dtype.element_ty), mask=padded)
+
+
+@triton.jit
+def _cross_entropy_row(logits_ptr, targets_ptr, nll_ptr, vocabulary, stride, scale, BLOCK: tl.constexpr):
+    """A vocabulary too large for one tile: one row, twice over."""
+    row = tl.program_id(0).to(tl.int64)
+    target = tl.load(targets_ptr + row)
+    start = logits_ptr + row * stride
+    top = -float("inf")
+    total = 0.0
+    for first in range(0, vocabulary, BLOCK):
+        column = first + tl.arange(0, BLOCK)
+        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
+        higher = tl.maximum(top, tl.max(z, axis=0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(z - higher), axis=0)
+        top = higher
+    chosen = tl.load(start + target).to(tl.float32)
+    lse = top + tl.log(total)
+    tl.store(nll_ptr + row, lse - chosen)
+    for first in range(0, stride, BLOCK):
+        column = first + tl.arange(0, BLOCK)
+        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
+        gradient = (tl.exp(z - lse) - tl.where(column == target, 1.0, 0.0)) * scale
+        gradient = tl.where(column < vocabulary, gradient, 0.0)
+        tl.store(start + column, gradient.to(logits_ptr.dtype.element_ty), mask=column < stride)
+
+
+def nll_and_gradient_(logits_NV: Tensor, targets_N: Tensor, vocabulary: int, scale: float) -> Tensor:
+    """nll_N; the logits become scale · d nll / d logits. Columns from *vocabulary* on are padding and become 0."""
+    assert logits_NV.stride(1) == 1
+    rows, padded = logits_NV.shape
+    nll = torch.empty(rows, device=logits_NV.device)
+    if padded <= BLOCK:
+        block = triton.next_power_of_2(padded)
+        tile = max(1, 2048 // block)
+        launch(
+            _cross_entropy_tile, (triton.cdiv(rows, tile),),
+            logits_NV, targets_N, nll, rows, vocabulary, padded, scale, ROWS=tile, BLOCK=block,
+        )  # fmt: skip
+    else:
+        launch(
+            _cross_entropy_row, (rows,), logits_NV, targets_N, nll, vocabulary, padded, scale, BLOCK=BLOCK, num_warps=8
+        )
+    return nll

@@ -1,0 +1,138 @@
+"""AdamW and learning-rate schedules, for many runs at once.
+
+State is flat: row r of ``x_RP`` holds all parameters of run r, so that one element-wise pass updates the whole stack,
+and norm, clipping and learning rate are per row.
+
+    m = β₁m + (1-β₁)g;  v = β₂v + (1-β₂)g²;  θ = θ(1 - ηλ) - η · (m / (1-β₁ᵏ)) / (sqrt(v / (1-β₂ᵏ)) + ε)
+
+Loshchilov & Hutter 2019, in the order of operations of torch.optim.AdamW.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ablationlab.model.ops import fused
+from ablationlab.records.settings import TrainingConfig
+
+
+def lr_factor(training: TrainingConfig, step: int, steps: int) -> float:
+    """The schedule's factor at *step* (1 .. steps), to be multiplied with each run's learning rate.
+
+    warmup-cosine: k / warmup up to warmup, then from 1 down to ``final_lr`` along half a cosine, reached at the last step.
+    """
+    if training.schedule == "constant":
+        return 1.0
+    if step <= training.warmup:
+        return step / training.warmup
+    progress = (step - training.warmup) / max(1, steps - training.warmup)
+    return training.final_lr + (1 - training.final_lr) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def clock(training: TrainingConfig, step: int) -> tuple[float, float, float]:
+    """What AdamW must know of the step k: k itself, 1 - β₁ᵏ and sqrt(1 - β₂ᵏ)."""
+    beta1, beta2 = training.betas
+    return float(step), 1 - beta1**step, math.sqrt(1 - beta2**step)
+
+
+@dataclass
+class AdamW:
+    """First and second moments of a stack, and the rule that moves it."""
+
+    training: TrainingConfig
+    decaying: int  # weight decay applies to that many first columns
+    m_RP: Tensor
+    v_RP: Tensor
+
+    @classmethod
+    def start(cls, training: TrainingConfig, weights_RP: Tensor, decaying: int) -> AdamW:
+        """Zero moments."""
+        return cls(training, decaying, torch.zeros_like(weights_RP), torch.zeros_like(weights_RP))
+
+    def update(
+        self,
+        weights_RP: Tensor,
+        gradient_RP: Tensor,
+        norm_R: Tensor,
+        lr_R: Tensor,
+        clock_3: Tensor,
+        alive_R: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """Clip, and move the weights of the runs that are alive, in place; frozen rows keep every bit.
+
+        The gradient itself stays as it is. *clock_3* is the step's `clock`. Returns the sum and the maximum of the
+        second moment, per run.
+        """
+        clip = None if self.training.clip == "off" else self.training.clip
+        if fused(weights_RP):
+            from ablationlab.model.kernels.adamw import update_
+
+            return update_(
+                weights_RP,
+                gradient_RP,
+                self.m_RP,
+                self.v_RP,
+                self.decaying,
+                norm_R,
+                lr_R,
+                clock_3,
+                alive_R,
+                betas=self.training.betas,
+                eps=self.training.eps,
+                weight_decay=self.training.weight_decay,
+                clip=clip,
+            )
+        for run, alive in enumerate(alive_R.tolist()):
+            if alive:  # nothing at all is done to a frozen run
+                gradient = gradient_RP[run]
+                if clip is not None:
+                    # As torch.nn.utils.clip_grad_norm_ does: a norm above the limit is scaled down to it.
+                    gradient = gradient * (clip / (norm_R[run] + 1e-6)).clamp(max=1.0)
+                self._move(weights_RP[run], gradient, self.m_RP[run], self.v_RP[run], float(lr_R[run]), clock_3[0])
+        return self.v_RP.sum(dim=1), self.v_RP.amax(dim=1)
+
+    def _move(self, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, step: Tensor) -> None:
+        """torch's own fused AdamW on one row: first the part that decays, then the rest."""
+        parts = ((slice(None, self.decaying), self.training.weight_decay), (slice(self.decaying, None), 0.0))
+        for part, decay in parts:
+            move([w[part]], [g[part]], [m[part]], [v[part]], self.training, lr=lr, step=step, decay=decay)
+
+
+def move(
+    weights: list[Tensor],
+    gradients: list[Tensor],
+    m: list[Tensor],
+    v: list[Tensor],
+    training: TrainingConfig,
+    *,
+    lr: float,
+    step: Tensor,
+    decay: float,
+) -> None:
+    """torch's own fused AdamW, in place, on tensors that share a rate and a decay; *step* counts from 1."""
+    beta1, beta2 = training.betas
+    torch._fused_adamw_(
+        weights,
+        gradients,
+        m,
+        v,
+        [],
+        [step] * len(weights),
+        lr=lr,
+        beta1=beta1,
+        beta2=beta2,
+        weight_decay=decay,
+        eps=training.eps,
+        amsgrad=False,
+        maximize=False,
+    )
+
+
+def gradient_norm_R(gradient_RP: Tensor) -> Tensor:
+    """L2 norm over all parameters, per run, before clipping."""
+    norm: Tensor = torch.linalg.vector_norm(gradient_RP, dim=1)
+    return norm

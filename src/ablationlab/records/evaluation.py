@@ -1,0 +1,267 @@
+"""evaluation.json, suite.json and samples.parquet: what the evaluation of trained runs leaves on disk.
+
+docs/evaluation.md describes them field by field. evaluation.json stands in a run's folder, samples.parquet beside it;
+suite.json stands in ``evaluation/`` of the results folder, beside the tasks themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from pydantic import Field, field_validator
+
+from ablationlab.records.folders import ResultsFolder, RunFolder
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.schema import Part, Record
+
+#: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
+Weights = Literal["final", "half"]
+#: Where the loss still falls at the end of the temperatures that were searched; flat: nowhere.
+Beyond = Literal["below", "above", "flat"]
+
+
+class TaskKey(NamedTuple):
+    """What makes a score a score of one thing; scores of different keys never mix."""
+
+    task: str
+    template: str
+    fewshot: int
+    weights: Weights
+
+
+class CalibrationPart(Part):
+    """How far stated probabilities can be trusted; top-label probability against whether the top label was right.
+
+    ``brier`` is over all labels; ``brier_top`` is the top label's own, and equals reliability - resolution + uncertainty +
+    within_bin. Reliability curve: per equal-mass bin the mean confidence, the share that was right, and the count.
+    """
+
+    count: int
+    ece_equal_width: float
+    ece_equal_mass: float
+    ece_equal_width_debiased: float
+    ece_equal_mass_debiased: float
+    brier: float
+    brier_top: float
+    reliability: float
+    resolution: float
+    uncertainty: float
+    within_bin: float
+    curve_confidence: tuple[float, ...]
+    curve_accuracy: tuple[float, ...]
+    curve_count: tuple[int, ...]
+
+
+class TemperaturePart(Part):
+    """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones.
+
+    It is null where no temperature in the range ``searched`` is the best: ``beyond`` then says on which side the loss still
+    falls (there may be no optimum there either), or that all temperatures give the same loss (flat). A record without
+    ``searched`` is older: its ``best`` may be no more than an end of its curve.
+    """
+
+    temperatures: tuple[float, ...]
+    losses: tuple[float, ...]
+    searched: tuple[float, float] | None = None
+    best: float | None
+    beyond: Beyond | None = None
+    held_out_loss_at_1: float
+    held_out_loss_at_best: float | None
+    sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
+
+
+class TokensPart(Part):
+    """One pass over the validation split, windows of one context, stride one context."""
+
+    tokens: int
+    stride: int
+    loss: float
+    bits_per_byte: float
+    perplexity: float
+    accuracy: float
+    position_edges: tuple[int, ...]
+    loss_by_position: tuple[float, ...]
+    loss_by_class: dict[str, float | None]
+    tokens_by_class: dict[str, int]
+    calibration: CalibrationPart
+    temperature: TemperaturePart
+    logit_scale: float
+
+
+class LengthPart(Part):
+    """Loss by distance from the start of a document of twice the context; past the context by a sliding window.
+
+    Positions are learned, so none exists past ``context``: the window moves on by ``stride`` and its positions start again.
+    ``near_end`` and ``past_end`` are of the same tokens, all those past the context: read near the end of a full context, and
+    read by the sliding window. Records without ``near`` are older: there near_end is of other tokens than past_end.
+    """
+
+    context: int
+    stride: int
+    documents: int
+    edges: tuple[int, ...]
+    losses: tuple[float, ...]
+    near_end: float
+    past_end: float
+    near: tuple[float, ...] = ()  # the bins past the context, read near the end of a full context
+    fresh: tuple[float, ...] = ()  # the same bins in one window that begins where the context ends
+    history: tuple[int, ...] = ()  # tokens before the first bin past the context, in the windows that read it
+    loss_by_history: tuple[float, ...] = ()  # its loss in each of them
+
+
+class ThroughputPart(Part):
+    """Medians over rounds that go through all runs in turn, in one process; only ratios between runs mean something."""
+
+    batch: int
+    rounds: int
+    inference_tokens_per_second: float
+    training_tokens_per_second: float
+    inference_bytes: int
+    training_bytes: int
+    together: str  # hash over the runs that were timed in the same process: compare within it only
+
+
+class TaskResult(Part):
+    """One task under one template and number of examples, for one set of weights."""
+
+    task: str
+    template: str
+    fewshot: int
+    weights: Weights
+    version: str
+    task_hash: str  # of the task's definition, its items and its examples: another hash is another evaluation
+    items: int
+    whole: bool | None = None  # whether no cap (``items``) left any out; None: recorded before this was kept
+    choices: float | None  # mean number; None where nothing is chosen
+    chance: float | None
+    accuracy: float | None
+    accuracy_se: float | None
+    accuracy_norm: float | None  # by log-probability per character of the choice, where the task defines it
+    log_probability: float | None  # of the right choice, mean over items, nats
+    margin: float | None  # over the best wrong choice, nats
+    probability: float | None  # of the right choice among the choices
+    truncated: int  # items cut on the left to fit the context
+    unknown_characters: int
+    harness: dict[str, float] = Field(default_factory=dict)  # the harness's own figures, by its own names
+    calibration: CalibrationPart | None = None
+    temperature: TemperaturePart | None = None
+
+    @property
+    def key(self) -> TaskKey:
+        """What this is a score of."""
+        return TaskKey(self.task, self.template, self.fewshot, self.weights)
+
+
+class HowPart(Part):
+    """How the scores were made: the same for every run that is compared."""
+
+    device: str
+    device_name: str
+    precision: Literal["fp32"]
+    stack_width: int
+    harness: str
+    harness_sha256: str
+    versions: dict[str, str]
+
+
+class Evaluation(Record):
+    """evaluation.json: everything that was measured on one trained run."""
+
+    KIND: ClassVar[str] = "evaluation"
+    id: str
+    plan_hash: str
+    status: Literal["evaluated", "not-evaluable"]
+    why: str = ""
+    checkpoint: str
+    weights_sha256: str
+    half_checkpoint: str | None = None
+    half_weights_sha256: str | None = None
+    how: HowPart | None = None
+    metrics: dict[str, float | None] = Field(default_factory=dict)
+    tokens: TokensPart | None = None
+    length: LengthPart | None = None
+    throughput: ThroughputPart | None = None
+    tasks: tuple[TaskResult, ...] = ()
+    samples_sha256: str | None = None
+
+    @field_validator("metrics")
+    @classmethod
+    def _known_metrics(cls, metrics: dict[str, float | None]) -> dict[str, float | None]:
+        for name in metrics:
+            if name not in METRICS or METRICS[name].level != "run":
+                raise ValueError(f"{name!r} is no run-level metric of the registry")
+        return metrics
+
+    def find(self, key: TaskKey) -> TaskResult | None:
+        """The result of that key, if there is one."""
+        return next((one for one in self.tasks if one.key == key), None)
+
+
+#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
+Source = Literal["suite", "benchmark", "harness"]
+
+
+class SuiteTask(Part):
+    """A task as it was asked: what it is, and what needs no training to answer."""
+
+    task: str
+    template: str
+    fewshot: int
+    version: str
+    task_hash: str
+    source: Source
+    meaning: str
+    items: int
+    choices: float | None
+    chance: float | None
+    # Accuracy of unigram, bigram and trigram models of the training text.
+    ngrams: dict[str, float] = Field(default_factory=dict)
+
+
+class Suite(Record):
+    """evaluation/suite.json: every task that was asked of the runs of a study."""
+
+    KIND: ClassVar[str] = "evaluation-suite"
+    plan_hash: str
+    tasks: tuple[SuiteTask, ...]
+
+
+#: Columns of samples.parquet, in their order; one row per item, key and run.
+SAMPLE_COLUMNS = (
+    "run",
+    "task",
+    "template",
+    "fewshot",
+    "weights",
+    "task_hash",
+    "item",
+    "doc_hash",
+    "prompt_hash",
+    "target_hash",
+    "target",
+    "choice_scores",
+    "choice_bytes",
+    "chosen",
+    "correct",
+    "correct_norm",
+    "log_probability",
+    "margin",
+    "probability",
+    "truncated",
+)
+
+
+def evaluation_path(run: RunFolder) -> Path:
+    """Where a run's evaluation.json stands."""
+    return run.path / "evaluation.json"
+
+
+def samples_path(run: RunFolder) -> Path:
+    """Where a run's samples.parquet stands."""
+    return run.path / "samples.parquet"
+
+
+def suite_path(results: ResultsFolder) -> Path:
+    """Where suite.json stands."""
+    return results.path / "evaluation" / "suite.json"

@@ -1,0 +1,100 @@
+"""replication.json: published figures and directions beside ours. docs/replication.md describes it field by field."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from ablationlab.records.schema import Part, Record
+
+FigureOutcome = Literal["within", "outside", "no-interval", "not-measured"]
+DirectionOutcome = Literal["transfers", "reversed", "absent", "undecided", "not-measured"]
+
+
+class RunValue(Part):
+    """The value of one of our runs."""
+
+    run: str
+    seed: int
+    value: float
+
+
+class FigurePart(Part):
+    """One published number and ours; *difference* is ours − published, with its interval.
+
+    *beside*: in a regime that the publication does not speak of, for contrast.
+    """
+
+    metric: str
+    take: str | None
+    published_as: str
+    definition: str
+    same_definition: bool
+    note: str
+    regime: str
+    beside: bool
+    variant: str
+    published: float
+    published_sd: float | None
+    published_n: int
+    digits: int | None
+    values: tuple[RunValue, ...]
+    missing: tuple[str, ...]
+    mean: float | None
+    sd: float | None
+    difference: float | None
+    low: float | None
+    high: float | None
+    level: float
+    method: str
+    outcome: FigureOutcome
+    why: str
+
+
+class DirectionPart(Part):
+    """One published sign and our comparison; *low* and *high* are of the interval that its criterion names."""
+
+    metric: str
+    published_as: str
+    note: str
+    regime: str
+    beside: bool
+    variant: str
+    reference: str
+    sign: Literal["lower", "higher"]
+    pairs: int
+    contrary: int
+    comparison: str | None
+    label: str | None
+    n: int
+    delta: float | None
+    low: float | None
+    high: float | None
+    transform: str
+    unit: str
+    p_adjusted: float | None
+    outcome: DirectionOutcome
+    why: str
+
+
+class Replication(Record):
+    """replication.json."""
+
+    KIND: ClassVar[str] = "replication"
+    table: str
+    title: str
+    about: str
+    citation: str
+    date: str
+    url: str | None
+    table_hash: str
+    study: str
+    source_hash: str
+    runs_ended: int
+    runs_planned: int
+    # Settings in which the runs differ from the table's study: then it is no replication. Apart: those of regimes beside.
+    changed: tuple[str, ...]
+    changed_beside: tuple[str, ...]
+    level: float
+    figures: tuple[FigurePart, ...]
+    directions: tuple[DirectionPart, ...]
+    conclusions: tuple[str, ...]

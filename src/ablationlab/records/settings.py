@@ -1,0 +1,326 @@
+"""Frozen, typed, validated settings: the model, the training, the data.
+
+Everything here is plain values. Nothing mutates a config; a change is a new one (`changed`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from ablationlab.core.registry import Registry
+
+M = TypeVar("M", bound=BaseModel)
+#: Seeds of a study, at most, that are given as a range.
+MOST_SEEDS = 100_000
+#: The regime without overrides; every study has it.
+DEFAULT_REGIME = "default"
+#: Names that comparisons made from a sweep stand under, in the place of a regime's: over all of its rates, and each variant
+#: at its own best one.
+SWEEP, TUNED = "sweep", "tuned"
+#: A run spikes when its spike score is above this.
+SPIKE_SCORE = 7.0
+#: A run whose final loss exceeds this many times that of its start has failed.
+WORSE_THAN_START = 1.1
+#: The corpus of a study that draws from several.
+MIXTURE = "mixture"
+Count = Annotated[int, Field(ge=1)]
+Natural = Annotated[int, Field(ge=0)]
+Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Frozen(BaseModel):
+    """A settings table: no unknown keys, no coercion, no mutation, no NaN."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    def changed(self, **fields: Any) -> Self:
+        """A validated copy with *fields* replaced."""
+        return type(self).model_validate({**dict(self), **fields})
+
+
+class FrontEnd(Frozen):
+    """What happens between the embedding tables and block 1: ``scale · norm(x)``.
+
+    ``x`` is ``E_tok + E_pos`` (place = "sum") or ``E_tok`` alone, with ``E_pos`` added after (place = "token").
+    """
+
+    norm: Literal["none", "layernorm", "rmsnorm", "center"] = "none"
+    gain: bool = False
+    bias: bool = False
+    eps: Positive = 1e-5
+    place: Literal["sum", "token"] = "sum"
+    scale: Positive | Literal["sqrt-width"] = 1.0
+    # Share of the gradient that reaches the token embedding through the input (GLM-130B uses 0.1); values are untouched.
+    gradient: Annotated[float, Field(gt=0, le=1)] = 1.0
+
+    @model_validator(mode="after")
+    def _affine_belongs_to_a_norm(self) -> Self:
+        if self.gain and self.norm not in ("layernorm", "rmsnorm"):
+            raise ValueError(f"gain needs norm = 'layernorm' or 'rmsnorm', not {self.norm!r}")
+        if self.bias and (self.norm != "layernorm" or not self.gain):
+            raise ValueError(f"bias needs norm = 'layernorm' with gain = true, not {self.norm!r}")
+        return self
+
+
+class ModelConfig(Frozen):
+    """A decoder-only Pre-LN GPT. ``preset`` fills what is not given; ``vocabulary`` is left to the tokenizer if unset."""
+
+    preset: str | None = None
+    layers: Natural
+    width: Count
+    heads: Count
+    context: Count
+    vocabulary: Count | None = None
+    mlp_ratio: Count = 4
+    biases: bool = True
+    tied: bool = True
+    final_norm: bool = True
+    head_bias: bool = False
+    norm_eps: Positive = 1e-5
+    token_init_std: NonNegative = 0.02
+    position_init_std: NonNegative = 0.02
+    init_std: NonNegative = 0.02
+    scaled_residual_init: bool = True
+    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own.
+    # Set by variants whose arms are exchangeable (docs/validation.md).
+    redraw: Natural = 0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    front: FrontEnd = FrontEnd()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_from_preset(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("preset"), str) and data["preset"] in PRESETS:
+            return {**PRESETS[data["preset"]].shape, **data}
+        return data
+
+    @model_serializer(mode="wrap")
+    def _without_an_ordinary_draw(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out where it changes nothing, so that plans, and the ids of runs, are what they were before it existed.
+        return {key: value for key, value in dump(self).items() if key != "redraw" or value}
+
+    @model_validator(mode="after")
+    def _something_to_redraw(self) -> Self:
+        if self.redraw and not self.layers:
+            raise ValueError("redraw needs a block, whose MLP it redraws; this model has layers = 0")
+        return self
+
+    @field_validator("preset")
+    @classmethod
+    def _preset_exists(cls, name: str | None) -> str | None:
+        if name is not None:
+            PRESETS[name]
+        return name
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        width = info.data.get("width")  # absent when width itself is wrong
+        if width is not None and heads >= 1 and width % heads:
+            below = next(h for h in range(min(heads, width), 0, -1) if width % h == 0)
+            above = next((h for h in range(heads, min(width, heads + 10_000) + 1) if width % h == 0), width)
+            raise ValueError(f"{heads} does not divide width = {width}; the nearest that do: {below} and {above}")
+        return heads
+
+
+class TrainingConfig(Frozen):
+    """Budget, optimizer and schedule of one run. Exactly one of ``steps`` and ``tokens`` is given."""
+
+    steps: Count | None = None
+    tokens: Count | None = None
+    batch: Count = 16
+    # Sequences of one forward pass on a device; a step sums the gradients of as many passes as the batch needs. None: all
+    # of them at once. It decides over the order of sums, so it is a setting like any other: sealed, equal for all arms.
+    micro_batch: Count | None = None
+    lr: Positive = 3e-4
+    schedule: Literal["warmup-cosine", "constant"] = "warmup-cosine"
+    warmup: Natural = 30
+    final_lr: Annotated[float, Field(ge=0, le=1)] = 0.1
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
+    eps: Positive = 1e-8
+    weight_decay: NonNegative = 0.1
+    decay: Literal["matrices", "all"] = "matrices"
+    clip: Positive | Literal["off"] = 1.0
+    precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> Self:
+        if (self.steps is None) == (self.tokens is None):
+            given = "both are given" if self.steps is not None else "neither is given"
+            raise ValueError(f"give exactly one of steps and tokens; {given}")
+        return self
+
+    @field_validator("micro_batch")
+    @classmethod
+    def _whole_passes(cls, micro_batch: int | None, info: ValidationInfo) -> int | None:
+        batch = info.data.get("batch")  # absent when batch itself is wrong
+        if micro_batch is not None and batch is not None and batch % micro_batch:
+            divisors = ", ".join(map(str, divisors_of(batch)))
+            raise ValueError(f"{micro_batch} does not divide batch = {batch}; allowed: {divisors}")
+        return micro_batch
+
+
+class DataConfig(Frozen):
+    """Which text, how it becomes tokens, and the share of its end that is held out.
+
+    ``corpus = "mixture"`` draws samples from several prepared corpora (names or folders), by the weights of ``mixture``;
+    ``overlap`` says what becomes of training text that they have in common, or that stands in what is held out.
+    """
+
+    corpus: str = "tiny-shakespeare"
+    tokenizer: str = "char"
+    validation: Fraction = 0.1
+    mixture: Annotated[dict[str, Positive], Field(min_length=1)] | None = None
+    overlap: Literal["remove-from-training", "keep"] = "remove-from-training"
+
+    @model_validator(mode="after")
+    def _mixture_is_named(self) -> Self:
+        if (self.corpus == MIXTURE) != (self.mixture is not None):
+            raise ValueError(f"corpus = {MIXTURE!r} and a [data.mixture] table of weights go together; one is missing")
+        if self.mixture is None and self.overlap == "keep":
+            raise ValueError("overlap = 'keep' is about the corpora of a mixture, and there is no [data.mixture]")
+        return self
+
+
+class EvaluationConfig(Frozen):
+    """What is scored. The final validation pass over the whole split is always made and needs no setting."""
+
+    curve_every: Count | None = None
+    curve_windows: Count = 64
+    tasks: tuple[str, ...] = ()
+    fewshot: tuple[Natural, ...] = (0,)
+    templates: Literal["one", "all"] = "one"
+    # Items a task, at most; None: all. The first ones of an order that was shuffled once, when the task was built.
+    items: Annotated[int, Field(ge=10)] | None = None
+    # Keep the baseline's weights at half of its steps: what every task must be able to tell from the final ones.
+    positive_control: bool = False
+
+
+class ExecutionConfig(Frozen):
+    """How the bits are made. Sealed in the plan, equal for every arm, recorded in every run."""
+
+    stack_width: Count | Literal["auto"] = "auto"
+    threads: Count | Literal["auto"] = "auto"
+    checkpoint_every: Count | Literal["auto"] = "auto"  # steps; auto: when enough time has passed
+    # How torchrun spreads one run over devices: whole copies (ddp) or shards (fsdp). Runs are then not stacked.
+    parallel: Literal["ddp", "fsdp"] | None = None
+    # Under torchrun: forget what is inside a block after the forward pass and compute it again in the backward one.
+    activation_checkpointing: bool = False
+
+    @model_validator(mode="after")
+    def _parallel_runs_stand_alone(self) -> Self:
+        if self.parallel is not None and self.stack_width not in ("auto", 1):
+            raise ValueError(f"parallel = {self.parallel!r} needs stack_width = 1, not {self.stack_width}")
+        if self.activation_checkpointing and self.parallel is None:
+            raise ValueError("activation_checkpointing needs parallel = 'ddp' or 'fsdp'")
+        return self
+
+
+class Preset(BaseModel):
+    """A named model shape."""
+
+    model_config = ConfigDict(frozen=True)
+
+    meaning: str
+    shape: dict[str, int]
+
+
+PRESETS: Registry[Preset] = Registry("preset")
+PRESETS.add(
+    "char-mini",
+    Preset(
+        meaning="the default study's model, for a laptop; the vocabulary comes from the text",
+        shape={"layers": 8, "width": 128, "heads": 8, "context": 128},
+    ),
+)
+PRESETS.add(
+    "gpt2-small",
+    Preset(
+        meaning="GPT-2 124 M",
+        shape={"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257},
+    ),
+)
+PRESETS.add(
+    "gpt2-medium",
+    Preset(
+        meaning="GPT-2 350 M",
+        shape={"layers": 24, "width": 1024, "heads": 16, "context": 1024, "vocabulary": 50257},
+    ),
+)
+PRESETS.add(
+    "gpt3-xl",
+    Preset(
+        meaning="1.3 B, the scale of Le Scao et al. 2022",
+        shape={"layers": 24, "width": 2048, "heads": 16, "context": 2048, "vocabulary": 50257},
+    ),
+)
+
+
+def seed_list(seeds: Any) -> Any:
+    """Seeds as a study file may give them: a list, or {first = 1, count = 1000} for many in a row; else as it stands."""
+    if not isinstance(seeds, Mapping) or seeds.keys() != {"first", "count"}:
+        return seeds
+    first, count = seeds["first"], seeds["count"]
+    if not all(type(one) is int for one in (first, count)) or not 1 <= count <= MOST_SEEDS:
+        return seeds
+    return list(range(first, first + count))
+
+
+def divisors_of(number: int) -> list[int]:
+    """Every whole number that divides it, ascending."""
+    low = [n for n in range(1, int(number**0.5) + 1) if number % n == 0]
+    return [*low, *(number // n for n in reversed(low) if n * n != number)]
+
+
+def validated(kind: type[M], data: Any) -> M:
+    """Read a settings table from plain values, by the rules of a study file."""
+    # Through JSON, so that a TOML file and a plan.lock are read by the same strict rules (a list may be a tuple).
+    return kind.model_validate_json(json.dumps(data, default=_no_json))
+
+
+def _no_json(value: Any) -> Any:
+    # TOML's dates and times: no setting is one, so they arrive as a table, which no setting takes for a text.
+    return {type(value).__name__: str(value)}
+
+
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables, the second laid over the first."""
+    both = dict(base)
+    for key, value in over.items():
+        inner = both.get(key)
+        both[key] = merged(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return both
+
+
+def merged_model(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A regime's model over the study's; one that names a preset replaces it, for half a shape is nobody's wish."""
+    return dict(over) if "preset" in over else merged(base, over)
+
+
+def merged_training(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """A regime's training over the study's; tokens take the place of steps, and the other way round."""
+    kept = {k: v for k, v in base.items() if not (k in ("steps", "tokens") and {"steps", "tokens"} & over.keys())}
+    return merged(kept, over)
+
+
+def steps_of(model: ModelConfig, training: TrainingConfig) -> int:
+    """Number of steps of a run, from its steps or its tokens."""
+    if training.steps is not None:
+        return training.steps
+    assert training.tokens is not None
+    return training.tokens // (training.batch * model.context)

@@ -1,0 +1,198 @@
+"""How anything of ours reaches the disk: atomically, durably, checksummed, and never by overwriting.
+
+A file appears under its name only when it is whole: it is written beside its place, flushed to the device, then renamed
+or linked. Errors of the disk become one `StorageError` that says nothing was lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ablationlab.core.errors import RecordError, StorageError
+
+TEMPORARY = ".tmp-"
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turn what the operating system says while writing *path* into a `StorageError`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            why = "the disk (or a quota on it) is full; free some space"
+        elif error.errno in _NO_PLACE:
+            why = f"{error.strerror}: the folder cannot be written; choose another with --out"
+            raise StorageError(f"cannot write {path}: {why}") from error
+        else:
+            why = error.strerror or str(error)
+        raise StorageError(
+            f"cannot write {path}: {why}. What was finished before is intact; run the same command again."
+        ) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames inside *folder* durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_bytes(path: Path, data: bytes, *, of: Path | None = None) -> None:
+    """Write and flush to the device; not atomic by itself. Errors speak of the file *of* that it becomes."""
+    with storage_errors(of or path), path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def create(path: Path, data: bytes) -> None:
+    """Create *path* whole and durably; `FileExistsError` if it is there already, which also settles races."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        write_bytes(temporary, data, of=path)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            raise
+        except OSError as error:
+            with storage_errors(path):
+                raise error
+        sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Write *path* whole and durably, taking the place of an older version (for derived files only)."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    with storage_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            write_bytes(temporary, data, of=path)
+            temporary.replace(path)
+            sync_folder(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder that appears under *path* with everything written into it, or not at all."""
+    temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
+    with storage_errors(path):
+        temporary.mkdir(parents=True)
+    try:
+        yield temporary
+        with storage_errors(path):
+            sync_folder(temporary)
+            temporary.rename(path)
+            sync_folder(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed writer left behind in *folder*; call it only while holding that folder's lock."""
+    for leftover in folder.glob(f"{TEMPORARY}*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover, ignore_errors=True)
+        else:
+            leftover.unlink(missing_ok=True)
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def canonical_json(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces: the form that is hashed."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def content_hash(value: Any) -> str:
+    """SHA-256 of a JSON-able value in its canonical form."""
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
+class Lock:
+    """An exclusive lock between processes, released by the kernel when its holder dies, however it dies."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._handle: int | None = None
+
+    def acquire(self) -> bool:
+        """Take the lock if it is free; never waits."""
+        with storage_errors(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return False
+        try:
+            with storage_errors(self.path):
+                os.ftruncate(handle, 0)
+                os.write(handle, f"{os.getpid()}\n".encode())
+        except StorageError:
+            os.close(handle)
+            raise
+        self._handle = handle
+        return True
+
+    def held_elsewhere(self) -> bool:
+        """Whether another process holds it; takes nothing and writes nothing."""
+        try:
+            handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
+    def release(self) -> None:
+        """Give the lock back; the file stays, so that two processes never lock different files of one name."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+    def holder(self) -> str:
+        """The process id that wrote itself into the lock file last, for messages."""
+        try:
+            return self.path.read_text().strip() or "unknown"
+        except OSError:
+            return "unknown"
+
+
+def read_json(path: Path) -> Any:
+    """Parse a JSON file of ours; a damaged one is named."""
+    try:
+        return json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise RecordError(f"{path} does not exist") from None
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read as JSON: {error}") from error

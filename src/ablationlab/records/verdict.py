@@ -1,0 +1,100 @@
+"""verdict.json: what follows from analysis.json, rule by rule. docs/analysis.md describes it field by field."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from ablationlab.records.analysis import Label
+from ablationlab.records.schema import Part, Record
+
+Decision = Literal["adopt", "adopt-in-regime", "trade-off", "keep-baseline", "tie", "inconclusive"]
+
+
+class RuleCheck(Part):
+    """One of the five rules, asked in its turn."""
+
+    rule: int
+    applies: bool
+    why: str
+
+
+class CostPart(Part):
+    """What a variant may cost on one metric (positive is worse): the estimate, its upper bound, the margin it must keep."""
+
+    metric: str
+    comparison: str | None
+    estimate: float | None
+    low: float | None
+    high: float | None
+    margin: float | None
+    within: bool | None
+    why: str
+
+
+class TradeOffPart(Part):
+    """Stability against accuracy, both sides with their bounds."""
+
+    gain: float | None
+    gain_low: float | None
+    gain_high: float | None
+    costs: tuple[CostPart, ...]
+    text: str
+
+
+class TieBreakPart(Part):
+    """What the registered tie-breakers said, in their order, until one of them decided."""
+
+    asked: tuple[str, ...]
+    metric: str | None
+    favours: str | None
+    text: str
+
+
+class NeedsPart(Part):
+    """What it would take to decide; a number is null where none could be computed."""
+
+    seeds_for_difference: int | None = None
+    seeds_for_equivalence: int | None = None
+    seeds_at_observed_effect: int | None = None
+    power: float = 0.8
+    text: str
+
+
+class VariantVerdict(Part):
+    """The first rule that applied to one variant in one regime."""
+
+    variant: str
+    reference: str
+    regime: str
+    decision: Decision
+    rule: int
+    label: Label
+    why: str
+    evidence: tuple[str, ...]
+    checks: tuple[RuleCheck, ...]
+    trade_off: TradeOffPart | None = None
+    tie_break: TieBreakPart | None = None
+    needs: NeedsPart | None = None
+    recommendation: str
+
+
+class HypothesisVerdict(Part):
+    """One of the hypotheses that were fixed before any run; "not-asked" where the study does not put its question."""
+
+    statement: str
+    status: Literal["supported", "rejected", "undecided", "not-asked"]
+    why: str
+    evidence: tuple[str, ...]
+
+
+class Verdict(Record):
+    """verdict.json."""
+
+    KIND: ClassVar[str] = "verdict"
+    study: str
+    source_hash: str
+    analysis_hash: str
+    primary: str | None
+    verdicts: tuple[VariantVerdict, ...]
+    hypotheses: dict[str, HypothesisVerdict]
+    recommendation: str

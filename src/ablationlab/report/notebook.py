@@ -1,0 +1,280 @@
+"""The results of a study for notebooks: pandas frames, charts, and a display of what was found. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.core.errors import RecordError, UnknownNameError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.verdict import Verdict
+from ablationlab.report.loading import load_material
+from ablationlab.report.material import Material, RunMaterial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ablationlab.report.charts.theme import Figure
+    from ablationlab.report.figures import Figures
+
+_STYLE = (
+    "border-collapse:collapse;font-variant-numeric:tabular-nums",
+    "text-align:left;padding:2px 10px;border-bottom:1px solid #999",
+    "text-align:left;padding:2px 10px",
+)
+
+
+def load_results(path: str | Path) -> Results:
+    """The results in a folder, finished or not. Damaged files are named in ``problems``."""
+    return Results(load_material(Path(path)))
+
+
+class Results:
+    """A results folder as tables and charts.
+
+    Frames are made when first asked for: ``runs`` (one row a run, with its metrics), ``curves`` (one a run and step),
+    ``comparisons``, ``pairs``, ``verdicts``, ``stability``, ``items`` (evaluation, one a run and item) and ``probes``. A
+    frame without data is empty. In Jupyter the object shows the verdict and what the criteria asked.
+    """
+
+    def __init__(self, material: Material) -> None:
+        self.material = material
+
+    @property
+    def folder(self) -> Path:
+        """Where it was read from."""
+        return self.material.folder
+
+    @property
+    def analysis(self) -> Analysis:
+        """analysis.json."""
+        if self.material.analysis is None:
+            raise RecordError(self._without("analysis.json"))
+        return self.material.analysis
+
+    @property
+    def verdict(self) -> Verdict:
+        """verdict.json."""
+        if self.material.verdict is None:
+            raise RecordError(self._without("verdict.json"))
+        return self.material.verdict
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Files that are damaged, and why the analysis is not of these records, if so."""
+        return (*(f"{found.file}: {found.text}" for found in self.material.problems), *self.material.stale)
+
+    def _without(self, name: str) -> str:
+        damaged = [f"{found.file}: {found.text}" for found in self.material.problems if found.file == name]
+        why = damaged[0] if damaged else f"no {name}"
+        return f"{self.folder}: {why}; make it with: ablationlab analyze {self.folder}"
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """One row a planned run: variant, regime, seed, learning rate, state, budget, metrics."""
+        rows = []
+        for run in self.material.runs:
+            row: dict[str, Any] = {**_cell(run), "lr": run.lr, "state": run.state, "step": run.step, "steps": run.steps}
+            if run.planned is not None:
+                row |= {"parameters": run.planned.budget.parameters, "tokens": run.planned.budget.tokens}
+            if run.result is not None:
+                row |= {"train_seconds": run.result.timing.train_seconds, **run.result.metrics}
+            rows.append(row)
+        return _frame(rows, ["run", "variant", "regime", "seed", "lr", "state", "step", "steps"])
+
+    @cached_property
+    def curves(self) -> pd.DataFrame:
+        """One row a run and step: loss, learning rate, gradient norm, tokens, validation loss where it was taken."""
+        import pandas as pd
+
+        parts = []
+        for run in self.material.runs:
+            if run.curves:
+                part = pd.DataFrame(dict(run.curves))
+                for place, (name, value) in enumerate(_cell(run).items()):
+                    part.insert(place, name, value)
+                parts.append(part)
+        if not parts:
+            return _frame([], ["run", "variant", "regime", "seed", "step", "loss"])
+        found = pd.concat(parts, ignore_index=True)
+        return found.astype({"step": "int64"})
+
+    @cached_property
+    def comparisons(self) -> pd.DataFrame:
+        """One row a comparison, registered ones first; *low* and *high* are of the interval that decides."""
+        rows = []
+        for one in sorted(self.analysis.comparisons, key=lambda one: one.label != "registered"):
+            interval = one.main_interval
+            rows.append(
+                {
+                    **{name: getattr(one, name) for name in _COMPARISON},
+                    "low": None if interval is None else interval.low,
+                    "high": None if interval is None else interval.high,
+                    "equivalent": None if one.equivalence is None else one.equivalence.equivalent,
+                }
+            )
+        return _frame(rows, [*_COMPARISON, "low", "high", "equivalent"])
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """One row a comparison and seed: both values as recorded, the difference on the tested scale."""
+        rows = [
+            {
+                "comparison": one.id,
+                "metric": one.metric,
+                "task": one.task,
+                "regime": one.regime,
+                "variant": one.variant,
+                "reference": one.reference,
+                "seed": pair.seed,
+                "variant_value": pair.variant,
+                "reference_value": pair.reference,
+                "delta": pair.delta,
+            }
+            for one in self.analysis.comparisons
+            for pair in one.pairs
+        ]
+        return _frame(rows, ["comparison", "metric", "seed", "variant_value", "reference_value", "delta"])
+
+    @cached_property
+    def verdicts(self) -> pd.DataFrame:
+        """One row a variant and regime: decision, rule, standing, why, recommendation."""
+        names = ["variant", "reference", "regime", "decision", "rule", "label", "why", "recommendation"]
+        rows = [{name: getattr(one, name) for name in names} for one in self.verdict.verdicts]
+        return _frame(rows, names)
+
+    @cached_property
+    def stability(self) -> pd.DataFrame:
+        """One row a run: how it ended, its largest spike, whether it counts as unstable."""
+        part = self.analysis.stability
+        names = ["run", "variant", "regime", "seed", "state", "spike_score", "spike_step", "unstable", "why"]
+        return _frame([{name: getattr(run, name) for name in names} for run in (part.runs if part else ())], names)
+
+    @cached_property
+    def items(self) -> pd.DataFrame:
+        """Evaluation, one row a run, task and item; empty where nothing was evaluated."""
+        return self._parquet("samples")
+
+    @cached_property
+    def probes(self) -> pd.DataFrame:
+        """Diagnostics, one row a run, step, probe and measure; empty where nothing was probed."""
+        return self._parquet("probes")
+
+    def _parquet(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        parts = []
+        for run in self.material.runs:
+            path = run.path(name)
+            if path is None:
+                continue
+            try:
+                part = pd.read_parquet(path)
+            except (OSError, ValueError) as error:
+                raise RecordError(f"{path} cannot be read as Parquet: {error}") from error
+            for place, (key, value) in enumerate(_cell(run).items()):
+                if key not in part.columns:
+                    part.insert(place, key, value)
+            parts.append(part)
+        return pd.concat(parts, ignore_index=True) if parts else _frame([], ["run", "variant", "regime", "seed"])
+
+    @cached_property
+    def figures(self) -> Figures:
+        """Every chart of the page; each shows itself in Jupyter and has an altair chart as ``.chart``."""
+        from ablationlab.report.figures import draw_figures
+
+        return draw_figures(self.material)
+
+    def figure(self, key: str) -> Figure:
+        """One chart by its key, ``paired-validation-loss`` say."""
+        found = self.figures.get(key)
+        if found is None:
+            raise UnknownNameError("figure", key, [figure.key for figure in self.figures.every()])
+        return found
+
+    def __repr__(self) -> str:
+        """The study, how far it is, and its decisions in one line each."""
+        lines = [f"Results of {self.material.name!r}: {self.material.ended} of {len(self.material.runs)} runs ended"]
+        lines += [f"{one.variant} ({one.regime}): {one.decision}. {one.why}" for one in self._verdicts()]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        return "".join(self._html())
+
+    def _verdicts(self) -> tuple[Any, ...]:
+        return self.material.verdict.verdicts if self.material.verdict is not None else ()
+
+    def _html(self) -> Iterator[str]:
+        from ablationlab.report.tables import comparisons, findings
+
+        material = self.material
+        yield f"<h3>{escape(material.name)}</h3>"
+        if material.question:
+            yield f"<p>{escape(material.question)}</p>"
+        if material.interim:
+            yield f"<p><b>Interim: {material.ended} of {len(material.runs)} runs have ended. This is not inference.</b></p>"
+        for problem in self.problems:
+            yield f"<p>Mind: {escape(problem)}</p>"
+        for one in self._verdicts():
+            where = f" ({escape(one.regime)})" if len(material.regimes) > 1 else ""
+            decision = escape(findings.DECISIONS[one.decision])
+            yield f"<p><b><code>{escape(one.variant)}</code>{where}: {decision}.</b> {escape(one.recommendation)}</p>"
+        if material.analysis is None:
+            yield f"<p>{escape(self._without('analysis.json'))}</p>"
+            return
+        asked, others = comparisons.split(material.analysis)
+        found = asked or others
+        if found:
+            title = "Registered comparisons" if found[0].label == "registered" else "Comparisons (exploratory)"
+            table = comparisons.table("comparisons", title, found, len(material.analysis.regimes))
+            heads = [column.title for column in table.columns]
+            yield f"<p>{title}; difference = variant − reference.</p>"
+            yield _html_table(heads, ([cell.text for cell in row] for row in table.rows))
+
+
+_COMPARISON = [
+    "id",
+    "metric",
+    "task",
+    "regime",
+    "variant",
+    "reference",
+    "label",
+    "role",
+    "n",
+    "reference_mean",
+    "reference_sd",
+    "variant_mean",
+    "variant_sd",
+    "delta",
+    "delta_sd",
+    "p",
+    "p_adjusted",
+    "outcome",
+    "unit",
+    "transform",
+    "smallest_effect",
+]
+
+
+def _cell(run: RunMaterial) -> dict[str, Any]:
+    return {"run": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed}
+
+
+def _frame(rows: list[Mapping[str, Any]] | list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+    """A frame of these rows; without any it still has its columns."""
+    import pandas as pd
+
+    return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
+
+
+def _html_table(heads: Iterable[str], rows: Iterable[list[str]]) -> str:
+    table, head, cell = _STYLE
+    top = "".join(f'<th style="{head}">{escape(text)}</th>' for text in heads)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="{cell}">{escape(text)}</td>' for text in row) + "</tr>" for row in rows
+    )
+    return f'<table style="{table}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'

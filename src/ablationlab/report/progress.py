@@ -1,0 +1,192 @@
+"""What a user sees while runs are trained: a live display in a terminal, plain and rare lines elsewhere."""
+
+from __future__ import annotations
+
+import math
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from ablationlab.records.run import Plan
+
+if TYPE_CHECKING:
+    from ablationlab.training.executors.job import Event
+
+PLAIN_SECONDS = 15.0
+
+
+class Display(Protocol):
+    """A context that hears events."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def hear(self, event: Event) -> None:
+        """Show one event."""
+
+
+def display_for(console: Console, plan: Plan, done_steps: int) -> Display:
+    """The display that fits where the output goes."""
+    kind = LiveDisplay if console.is_terminal else PlainDisplay
+    return kind(console, plan, done_steps)
+
+
+def _total_steps(plan: Plan) -> int:
+    return sum(run.budget.steps for run in plan.runs)
+
+
+def _label(plan: Plan, stack: int) -> str:
+    members = plan.stacks[stack]
+    first = members[0].rsplit("-", 1)[0]
+    return first if len(members) == 1 else f"{first} and {len(members) - 1} more"
+
+
+def _numbers(event: Event) -> str:
+    now = event.payload
+    if math.isnan(now.loss):
+        return str(now.note)
+    text = f"loss {now.loss:.4f}  |g| {now.gradient_norm:.3f}  {now.tokens_per_second:,.0f} tok/s"
+    if now.note.startswith("early warning"):  # it has a line of its own
+        return text + (f"  {now.diverged} diverged" if now.diverged else "")
+    return text + (f"  {now.diverged} diverged" if now.diverged else "") + (f"  {now.note}" if now.note else "")
+
+
+class _Counter:
+    """Run-steps done, over all stacks. Steps that were on disk before count as done and not as speed."""
+
+    def __init__(self, plan: Plan, done_steps: int) -> None:
+        self.plan, self.before = plan, done_steps
+        self.first: dict[int, int] = {}
+        self.at: dict[int, int] = {}
+
+    def hear(self, event: Event) -> None:
+        if event.kind == "progress":
+            self.first[event.stack] = event.payload.start
+            self.at[event.stack] = event.payload.step
+        elif event.kind in ("done", "elsewhere"):
+            steps = self.plan.run(self.plan.stacks[event.stack][0]).budget.steps
+            self.first.setdefault(event.stack, steps)
+            self.at[event.stack] = steps
+
+    @property
+    def fresh(self) -> int:
+        return sum((self.at[s] - self.first[s]) * len(self.plan.stacks[s]) for s in self.at)
+
+    @property
+    def done(self) -> int:
+        return self.before + sum(step * len(self.plan.stacks[s]) for s, step in self.at.items())
+
+
+class LiveDisplay:
+    """An overall bar with the time left, and one line per stack in training."""
+
+    def __init__(self, console: Console, plan: Plan, done_steps: int) -> None:
+        self.plan, self.counter = plan, _Counter(plan, done_steps)
+        self.total = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("steps, left"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self.stacks = Progress(
+            TextColumn("{task.description}", markup=False),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}", markup=False),
+            console=console,
+        )
+        self.live = Live(Group(self.total, self.stacks), console=console, refresh_per_second=4)
+        self.overall = self.total.add_task("all runs", total=_total_steps(plan), completed=done_steps)
+        self.lines: dict[int, TaskID] = {}
+
+    def __enter__(self) -> Self:
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def hear(self, event: Event) -> None:
+        """Move the bars."""
+        self.counter.hear(event)
+        self.total.update(self.overall, completed=self.counter.done)
+        if event.kind == "progress":
+            if event.stack not in self.lines:
+                label = _label(self.plan, event.stack)
+                self.lines[event.stack] = self.stacks.add_task(label, total=event.payload.steps, numbers="")
+            self.stacks.update(self.lines[event.stack], completed=event.payload.step, numbers=_numbers(event))
+        elif event.kind in ("done", "elsewhere", "failed", "stopped") and event.stack in self.lines:
+            self.stacks.remove_task(self.lines.pop(event.stack))
+        note = _sentence(self.plan, event)
+        if note:
+            self.live.console.print(note, markup=False, highlight=False)
+
+
+class PlainDisplay:
+    """One line per finished stack, and at most one every few seconds in between."""
+
+    def __init__(self, console: Console, plan: Plan, done_steps: int) -> None:
+        self.console, self.plan, self.counter = console, plan, _Counter(plan, done_steps)
+        self.began = time.monotonic()
+        self.spoken = -math.inf
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def hear(self, event: Event) -> None:
+        """Print a line where one is due."""
+        self.counter.hear(event)
+        note = _sentence(self.plan, event)
+        now = time.monotonic()
+        if note:
+            self.console.print(note, markup=False, highlight=False, soft_wrap=True)
+        if event.kind == "progress" and now - self.spoken >= PLAIN_SECONDS and not math.isnan(event.payload.loss):
+            self.spoken = now
+            at = f"step {event.payload.step}/{event.payload.steps}"
+            line = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def _overall(self, now: float) -> str:
+        total, done, fresh = _total_steps(self.plan), self.counter.done, self.counter.fresh
+        left = f"{(now - self.began) * (total - done) / fresh:.0f} s left" if fresh else "time left unknown"
+        return f"[{done / total:4.0%}, {left}]"
+
+
+def _sentence(plan: Plan, event: Event) -> str:
+    """What deserves a line of its own."""
+    if event.kind == "waiting":
+        return f"All that is left is being trained by another process ({event.payload}); waiting for it."
+    if event.kind == "resources":
+        return f"The cluster has no room for a stack just now ({event.payload} on one node); waiting for it."
+    if event.kind == "stopping":
+        return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
+    label = _label(plan, event.stack)
+    if event.kind == "progress" and event.payload.note.startswith("early warning"):
+        return str(event.payload.note)  # it names its runs
+    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on", "probe ")):
+        return f"{label}: {event.payload.note}"
+    if event.kind == "done":
+        return f"{label}: done"
+    if event.kind == "elsewhere":
+        return f"{label}: trained by another process"
+    if event.kind == "retry":
+        return f"{label}: {event.payload}; going on from its checkpoint on another worker"
+    if event.kind == "failed":
+        return f"{label}: not trained: {str(event.payload).strip().splitlines()[-1]}"
+    return ""

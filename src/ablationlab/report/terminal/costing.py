@@ -1,0 +1,252 @@
+"""A study on named hardware, for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ablationlab.analysis.planning import power_plans
+from ablationlab.instrument.costing.calibration import CALIBRATION
+from ablationlab.instrument.costing.hardware import PRICES_OF
+from ablationlab.instrument.costing.outlook import Outlook, Row
+from ablationlab.report.terminal.base import big, table
+from ablationlab.stats import detectable_effect
+
+SEEDS = (3, 5, 8, 10, 20)
+
+
+@dataclass(frozen=True)
+class Money:
+    """Price of a GPU-hour, and what may be spent: GPU-hours, or None."""
+
+    price: float
+    asked: bool  # the price is the user's
+    budget_hours: float | None = None
+
+
+def costing_view(found: Outlook, money: Money, sd: float | None) -> Iterator[RenderableType]:
+    """Arms, layouts, cost, seeds, and everything that was assumed."""
+    yield _arms(found)
+    yield Text(_corpus(found))
+    yield _layouts(found, money)
+    yield from map(Text, _remarks(found))
+    told = found.written or found.sooner
+    if told is None:
+        yield Text(_nothing_fits(found))
+    else:
+        yield Text(_cost(found, told, money))
+        yield from _seeds(found, told, money, sd)
+    yield Text(_assumed(found))
+
+
+def _arms(found: Outlook) -> RenderableType:
+    arms: dict[tuple[str, str], list[int]] = {}
+    for position, run in enumerate(found.cells):
+        arms.setdefault((run.regime, run.variant), []).append(position)
+    rows = []
+    for (regime, variant), members in arms.items():
+        budget = found.cells[members[0]].budget
+        cells = (f"{budget.parameters:,}", f"{budget.steps:,}", big(budget.tokens), f"{budget.matmul_flops:.3g}")
+        rows.append((regime, variant, len(members), *cells))
+    columns = ["regime", "variant", "runs", "parameters", "steps", "tokens a run", "FLOPs a run"]
+    return table(f"{found.study.name} on {found.hardware}: arms", columns, rows, columns[2:])
+
+
+def _corpus(found: Outlook) -> str:
+    record = found.corpus.record
+    flops = sum(run.budget.matmul_flops for run in found.cells)
+    tokens = sum(run.budget.tokens for run in found.cells)
+    return (
+        f"{len(found.cells)} runs, {big(tokens)} tokens, {flops:.3g} FLOPs of matrix products in all.\n"
+        f"Corpus {record.name}: {found.corpus.basis}; vocabulary {record.vocabulary:,}.\n"
+    )
+
+
+def _layouts(found: Outlook, money: Money) -> RenderableType:
+    columns = [
+        "layout of a run",
+        "micro-batch",
+        "GB a GPU",
+        "tokens/s a GPU",
+        "of peak",
+        "network",
+        "GPU-hours",
+        "wall time",
+    ]
+    rows = []
+    for row in found.rows:
+        at = row.placed
+        cells: list[str] = [str(at.layout), str(at.micro_batch), f"{at.memory / 1e9:.1f}"]
+        if at.fits:
+            cells += [f"{row.tokens_per_second:,.0f}", f"{at.utilization:.0%}", f"{at.waiting / at.seconds:.1%}"]
+            cells += [_hours(row.gpu_hours), hours(row.wall_hours)]
+        else:
+            cells += ["does not fit", "", "", "", ""]
+        rows.append(cells)
+    for one in found.impossible:
+        rows.append([f"{one.kinds} over {one.gpus}", "", "", "not possible", "", "", "", ""])
+    return table("Layouts", columns, rows, columns[1:])
+
+
+def _remarks(found: Outlook) -> Iterator[str]:
+    """Why a layout is not possible, and which micro-batch would make one fit."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in found.impossible:
+        reasons.setdefault((one.kinds, one.why), []).append(str(one.gpus))
+    for (kinds, why), numbers in reasons.items():
+        yield f"{f'{kinds} over' if kinds == 'fsdp' else 'Over'} {' or '.join(numbers)} GPUs: {why}."
+    tight: dict[int, list[str]] = {}
+    for row in found.rows:
+        if row.placed.would_fit is not None:
+            tight.setdefault(row.placed.would_fit, []).append(str(row.placed.layout))
+    for size, names in sorted(tight.items(), reverse=True):
+        yield f"With training.micro_batch = {size} would fit: {'; '.join(names)}."
+
+
+def _nothing_fits(found: Outlook) -> str:
+    gpu = found.hardware.kind
+    text = f"As the study stands, nothing fits on {gpu.title} with its {gpu.memory / 1e9:.0f} GB"
+    if any(row.placed.would_fit for row in found.rows):
+        return f"{text}: set training.micro_batch as above (--set training.micro_batch=...)."
+    return f"{text}, even one sequence at a time: more GPUs a run (fsdp), or others."
+
+
+def _hours(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def hours(value: float) -> str:
+    """A time in the unit a person would use."""
+    if value < 1.5 / 60:
+        return f"{value * 3600:.0f} s"
+    if value < 1.5:
+        return f"{value * 60:.0f} min"
+    return f"{value:.1f} h" if value < 48 else f"{value / 24:.1f} days"
+
+
+def _cost(found: Outlook, told: Row, money: Money) -> str:
+    """The study as written; then, if another layout ends earlier, what that is and what of the study it would change."""
+    whose = "as given" if money.asked else f"a typical on-demand price of {PRICES_OF}; prices vary by a factor of three"
+    first = (
+        f"As written ({_executor(found, told)})"
+        if not told.change
+        else f"As written the study does not fit. What would, with {told.change}, which is a change of the study"
+    )
+    text = (
+        f"\n{first}: {told.placed.layout}: {_hours(told.gpu_hours)} GPU-hours, {hours(told.wall_hours)} on "
+        f"{found.hardware}, about ${told.gpu_hours * money.price:,.0f} at ${money.price:g} a GPU-hour ({whose}).\n"
+    )
+    other = found.sooner
+    if other is not None and other is not told:
+        what = (
+            f"it would be a change of the study ({other.change}) and another plan"
+            if other.change
+            else f"the study stays as it is ({_executor(found, other)})"
+        )
+        text += (
+            f"Sooner by this estimate: {other.placed.layout}: {hours(other.wall_hours)}, {_hours(other.gpu_hours)} "
+            f"GPU-hours; {what}.\n"
+        )
+    return text + (
+        f"Disk: {big(found.disk, 'B')} of records at the end, {big(told.peak_disk, 'B')} at most with checkpoints; the text "
+        f"as tokens {big(found.data_bytes, 'B')}.\n"
+    )
+
+
+def _executor(found: Outlook, row: Row) -> str:
+    """Who lays runs out so."""
+    if row.placed.layout.kind != "stack":
+        return f"execution.parallel = '{row.placed.layout.kind}', --executor torchrun"
+    return "--executor ray" if found.hardware.count > 1 else "--executor local"
+
+
+def _seeds(found: Outlook, best: Row, money: Money, sd: float | None) -> Iterator[RenderableType]:
+    """What seeds cost and see; and how many a budget buys."""
+    fixed = best.gpu_hours - best.seed_hours * len(found.study.seeds)
+    counts = sorted({*SEEDS, len(found.study.seeds)})
+    bought = None
+    if money.budget_hours is not None:
+        bought = int((money.budget_hours - fixed) / best.seed_hours + 1e-9)
+        counts = sorted({*counts, bought}) if bought >= 2 else counts
+    alpha, tests = _deciding(found)
+    seen = {"seen with 80 %": (0.8, alpha), "with 90 %": (0.9, alpha)}
+    if tests > 1:
+        seen["80 %, one test"] = (0.8, alpha * tests)
+    columns = ["seeds", "GPU-hours", "cost", *seen]
+    powers = _powers(found, counts, sd)
+    columns += [f"power: {name}" for name in powers]
+    rows = []
+    for count in counts:
+        if count < 2:
+            continue
+        cost = fixed + best.seed_hours * count
+        marks = (" planned" if count == len(found.study.seeds) else "") + (" budget" if count == bought else "")
+        cells = [f"{count}{marks}", _hours(cost), f"${cost * money.price:,.0f}"]
+        cells += [f"{detectable_effect(count, power=power, alpha=at):.2f} SD" for power, at in seen.values()]
+        rows.append([*cells, *(f"{values[count]:.0%}" for values in powers.values())])
+    yield table("What seeds cost and what they see", columns, rows, columns)
+    which = (
+        f"alpha {alpha * tests:g} over the {tests} registered tests of the primary metric's family, so {alpha:.2g} for the "
+        "smallest p; the last column is for one test alone"
+        if tests > 1
+        else f"alpha {alpha:g}, one test"
+    )
+    told = f"SD: standard deviations of the difference between two arms of one seed (paired t-test, {which})."
+    if money.budget_hours is not None and bought is not None:
+        told += (
+            f"\nA budget of {_hours(money.budget_hours)} GPU-hours buys {max(0, bought)} seeds of all "
+            f"{len(found.study.variants)} arms" + (", too few for any inference." if bought < 3 else ".")
+        )
+    if sd is None:
+        told += (
+            "\nFor the power at the registered smallest effect, give the SD: --sd here, or ablationlab power --pilot."
+        )
+    yield Text(told)
+
+
+def _deciding(found: Outlook) -> tuple[float, int]:
+    """Alpha of the primary comparison with the largest family, after its correction, and how many tests that is over."""
+    rows = power_plans(found.study).rows
+    primary = [row for row in rows if row.question.ask.role == "primary"] or list(rows)
+    if not primary:
+        return 0.05, 1
+    row = min(primary, key=lambda row: row.alpha)
+    return row.alpha, round(row.question.ask.alpha / row.alpha)
+
+
+def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str, dict[int, float]]:
+    """Power of the primary comparisons by number of seeds, at the assumed SD, after the correction of their family."""
+    if sd is None:
+        return {}
+    from ablationlab.stats import paired_t_power
+
+    rows = power_plans(found.study, sd=sd).rows
+    primary = [row for row in rows if row.question.ask.role == "primary" and row.effect is not None and row.sd]
+    return {
+        f"{row.effect:g} on {row.question.metric.name}": {
+            count: paired_t_power((row.effect or 0.0) / sd, count, alpha=row.alpha) for count in counts if count >= 2
+        }
+        for row in primary
+    }
+
+
+def _assumed(found: Outlook) -> str:
+    gpu, c = found.hardware.kind, CALIBRATION
+    sheet = f"{gpu.bf16 / 1e12:g} TFLOP/s in bf16, {gpu.memory / 1e9:g} GB at {gpu.bandwidth / 1e12:g} TB/s"
+    reached = (
+        f"{c.linear:.0%} of the peak in linear layers and {c.attention:.0%} in attention, {c.bytes:.0%} of bandwidth"
+    )
+    return (
+        f"\nAssumed: {gpu.title}, {sheet}, {gpu.interconnect} (data sheets). Training reaches {reached}, and "
+        f"{c.launch * 1e6:.1f} µs a kernel: fitted to {c.source}; other hardware is assumed to reach the same shares. "
+        f"The network reaches {c.collective:.0%} of its rate and takes {c.latency * 1e6:.0f} µs a collective; "
+        f"{c.overlap:.0%} of the computing that there is to hide behind hides it. With ddp that is the last backward pass, "
+        "but the embedding's gradient is waited for; with fsdp both passes, but the embedding and the first block are waited "
+        "for in each. What is left stands under network. All of that is assumed: nothing over more than one GPU was "
+        "measured. Of memory, 92 % less 1 GB is filled at most. Validation adds "
+        f"{found.validation_share:.1%} and is counted; probes, benchmark tasks and failures are not.\n"
+        "Nothing was sealed: `ablationlab plan` without --hardware seals a plan on the machine that will train."
+    )

@@ -1,0 +1,253 @@
+"""Checks on a study file that look across its tables, and names that must be in a registry.
+
+They read the plain tables, not the validated study, so that one mistake in one table does not hide those in another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from ablationlab.core.errors import Problem
+from ablationlab.core.problems import problems_of
+from ablationlab.data.sources import SOURCES, looks_like_path
+from ablationlab.data.tokenizers import TOKENIZERS
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import (
+    DEFAULT_REGIME,
+    MIXTURE,
+    SWEEP,
+    TUNED,
+    FrontEnd,
+    ModelConfig,
+    TrainingConfig,
+    merged_model,
+    merged_training,
+    seed_list,
+    steps_of,
+    validated,
+)
+from ablationlab.study.probes import ALL, PROBES
+from ablationlab.study.variants import VARIANTS
+
+
+def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
+    """Every problem of that kind."""
+    found = [
+        *_unknown_variants(data),
+        *_unknown_data(data),
+        *_front_problems(data),
+        *_regime_problems(data),
+        *_budget_problems(data),
+    ]
+    found += [*_reference_problems(data), *_repeated_criteria(data), *_sweep_problems(data)]
+    return [*found, *_probe_problems(data)]
+
+
+def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
+    names = data.get("variants")
+    if not isinstance(names, Sequence) or isinstance(names, str):
+        return []
+    return [
+        Problem.unknown(f"variants[{position}]", "variant", name, VARIANTS)
+        for position, name in enumerate(names)
+        if isinstance(name, str) and name not in VARIANTS
+    ]
+
+
+def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """What variants change (front end, redraw): were a study to set it, an arm's name would no longer say what it is."""
+    tables = {"model": _table(data, "model")}
+    for name, regime in _table(data, "regimes").items():
+        tables[f"regimes.{name}.model"] = _table(regime, "model")
+    for key, model in tables.items():
+        if model.get("redraw"):
+            text = "is set by variants, never by a study; choose a variant (ablationlab variants)"
+            yield Problem(f"{key}.redraw", text, repr(model["redraw"]))
+        for setting, value in _table(model, "front").items():
+            field = FrontEnd.model_fields.get(setting)
+            if field is not None and setting != "place" and value != field.default:
+                text = "is set by variants, never by a study; choose a variant (ablationlab variants)"
+                yield Problem(
+                    f"{key}.front.{setting}", text, None, "place, which every variant keeps unless it names one"
+                )
+
+
+def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:
+    table = data.get("data")
+    corpus, tokenizer = (table.get("corpus"), table.get("tokenizer")) if isinstance(table, dict) else (None, None)
+    found = []
+    known = [*SOURCES, MIXTURE, "path/to/file.txt or folder/"]
+    if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in known:
+        found.append(Problem.unknown("data.corpus", "corpus", corpus, known))
+    for name in _table(table, "mixture") if isinstance(table, dict) else ():
+        if not looks_like_path(name) and name not in SOURCES:
+            allowed = [*SOURCES, "path/to/prepared/folder"]
+            found.append(Problem.unknown("data.mixture", "corpus", name, allowed))
+    if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
+        found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
+    return found
+
+
+def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
+    """Validate each regime's overrides where they stand, so that the message names the regime's own key."""
+    regimes = data.get("regimes")
+    if not isinstance(regimes, dict):
+        return []
+    found: list[Problem] = []
+    for name, regime in regimes.items():
+        if not isinstance(regime, dict):
+            continue
+        for part, kind, merge in (
+            ("model", ModelConfig, merged_model),
+            ("training", TrainingConfig, merged_training),
+        ):
+            base, over = data.get(part), regime.get(part)
+            if not isinstance(base, dict) or not isinstance(over, dict) or not over:
+                continue
+            before = set(map(str, _problems(kind, base, part)))
+            merged = _problems(kind, merge(base, over), part)
+            found += [problem.under(f"regimes.{name}") for problem in merged if str(problem) not in before]
+    return found
+
+
+def _problems(kind: type[BaseModel], data: Mapping[str, Any], key: str) -> list[Problem]:
+    try:
+        validated(kind, data)
+    except ValidationError as error:
+        return [problem.under(key) for problem in problems_of(error, kind, data)]
+    return []
+
+
+def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Token budgets that are no whole steps, and warmups longer than the run, in every regime that is right by itself."""
+    model, training = _table(data, "model"), _table(data, "training")
+    regimes = {DEFAULT_REGIME: {}, **_table(data, "regimes")}
+    for name, regime in regimes.items():
+        key = "training" if name == DEFAULT_REGIME else f"regimes.{name}.training"
+        try:
+            here = validated(ModelConfig, merged_model(model, _table(regime, "model")))
+            plan = validated(TrainingConfig, merged_training(training, _table(regime, "training")))
+        except ValidationError:
+            continue  # reported where it stands
+        per_step = plan.batch * here.context
+        if plan.tokens is not None and plan.tokens % per_step:
+            low = max(plan.tokens // per_step * per_step, per_step)
+            allowed = f"multiples of batch x context = {per_step}, such as {low} or {low + per_step}"
+            yield Problem(f"{key}.tokens", "is no whole number of steps", str(plan.tokens), allowed)
+        elif plan.schedule == "warmup-cosine" and plan.warmup >= steps_of(here, plan):
+            allowed = f"below {steps_of(here, plan)}"
+            yield Problem(f"{key}.warmup", "must be shorter than the run", str(plan.warmup), allowed)
+
+
+def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Contrasts and criteria that speak of arms or regimes that the study does not have."""
+    variants = [name for name in _list(data, "variants") if isinstance(name, str)]
+    regimes = [*dict.fromkeys([DEFAULT_REGIME, *_table(data, "regimes")]), *_sweep_regimes(data)]
+    pairs = [(f"contrasts[{i}]", pair) for i, pair in enumerate(_list(data, "contrasts"))]
+    for i, criterion in enumerate(_list(data, "criteria")):
+        if not isinstance(criterion, Mapping):
+            continue
+        regime = criterion.get("regime", DEFAULT_REGIME)
+        if isinstance(regime, str) and regime not in regimes:
+            if regime in (SWEEP, TUNED):
+                needs = "[sweep]" if regime == SWEEP else "[sweep] with selection_seeds"
+                yield Problem(f"criteria[{i}].regime", f"needs {needs} in this study", repr(regime))
+            else:
+                yield Problem.unknown(f"criteria[{i}].regime", "regime", regime, regimes)
+        metric = criterion.get("metric")
+        if metric == "steps_to_loss" and "loss_threshold" not in _table(data, "stability"):
+            yield Problem(f"criteria[{i}].metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
+        if isinstance(metric, str) and metric in METRICS and isinstance(regime, str):
+            over_sweep = METRICS[metric].level == "sweep"
+            if over_sweep and regime != SWEEP:
+                text = "is a number over all rates of a sweep, so its criterion says regime = 'sweep'"
+                yield Problem(f"criteria[{i}].metric", text, repr(metric))
+            elif regime == SWEEP and not over_sweep:
+                allowed = ", ".join(name for name, one in METRICS.items() if one.level == "sweep")
+                yield Problem(f"criteria[{i}].metric", "is no number over a sweep", repr(metric), allowed)
+        pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
+    for key, pair in pairs:
+        names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []
+        for name in names:
+            if variants and name not in variants:
+                yield Problem.unknown(key, "variant of this study", name, variants)
+        if len(names) == 2 and names[0] == names[1]:
+            yield Problem(key, "compares a variant with itself", names[0])
+
+
+def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
+    asked: list[tuple[int, tuple[str, str, frozenset[str]]]] = []
+    for i, criterion in enumerate(_list(data, "criteria")):
+        if not isinstance(criterion, Mapping):
+            continue
+        contrast = criterion.get("contrast")
+        arms = frozenset(map(str, contrast)) if isinstance(contrast, list | tuple) else frozenset()
+        question = (str(criterion.get("metric")), str(criterion.get("regime", DEFAULT_REGIME)), arms)
+        first = next((number for number, other in asked if other == question), None)
+        if first is not None:
+            yield Problem(f"criteria[{i}]", f"asks again what criteria[{first}] asks", question[0])
+        asked.append((i, question))
+
+
+def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
+    """The names that this study's sweep gives to comparisons."""
+    table = _table(data, "sweep")
+    return ([SWEEP] if table else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
+
+
+def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """What makes a sweep say nothing, or says it on the seeds that it was chosen on."""
+    table = _table(data, "sweep")
+    if len(_list(table, "lr")) == 1:
+        yield Problem("sweep.lr", "one rate is no sweep", str(table["lr"][0]), "two rates or more")
+    chosen = {seed for seed in _seeds(table, "selection_seeds") if isinstance(seed, int)}
+    own = "seeds" in table
+    judging = [seed for seed in _seeds(table if own else data, "seeds") if isinstance(seed, int)]
+    shared = sorted(chosen & set(judging))
+    if shared:
+        text = "a rate must be chosen on other seeds than those it is judged on"
+        yield Problem("sweep.selection_seeds", text, ", ".join(map(str, shared)))
+    left = [seed for seed in judging if seed not in chosen]
+    if chosen and len(left) == 1:
+        key = "sweep.seeds" if own else "seeds"
+        text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
+        yield Problem(key, text, str(left[0]), "two or more beside the selection seeds, five to show much")
+
+
+def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Probes that do not exist, and probes that no model of the study has anything to show to."""
+    chosen = _table(data, "probes")
+    names = [name for name in _list(data, "variants") if isinstance(name, str) and name in VARIANTS]
+    models = []
+    for regime in ({}, *_table(data, "regimes").values()):
+        try:
+            model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
+            models += [VARIANTS[name].apply(model) for name in names]
+        except ValidationError:
+            continue  # reported where it stands
+    for name in chosen:
+        if name == ALL:
+            continue
+        if name not in PROBES:
+            yield Problem.unknown(f"probes.{name}", "probe", name, [*PROBES, ALL])
+        elif models and all(PROBES[name].need(model) is not None for model in models):
+            usable = [one for one, probe in PROBES.items() if any(probe.need(model) is None for model in models)]
+            yield Problem(f"probes.{name}", str(PROBES[name].need(models[0])), None, ", ".join([*usable, ALL]))
+
+
+def _table(data: Any, key: str) -> dict[str, Any]:
+    inner = data.get(key) if isinstance(data, Mapping) else None
+    return dict(inner) if isinstance(inner, Mapping) else {}
+
+
+def _seeds(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    seeds = seed_list(data.get(key))
+    return seeds if isinstance(seeds, list | tuple) else ()
+
+
+def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+    inner = data.get(key)
+    return inner if isinstance(inner, list | tuple) else ()

@@ -1,0 +1,129 @@
+"""The budget ledger: whether two arms differ in nothing but what their variants declare. No torch.
+
+Used before the first step (on the planned runs) and after the last (on the records), and by the analysis: a comparison
+of arms that differ in anything else is refused, with the name of the thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ablationlab.core.errors import MismatchError
+from ablationlab.records.run import Declared, PlannedRun, Result, RunRecord
+
+# Settings of a run that describe the run itself, not the way it was made.
+_NEVER_COMPARED = frozenset({"preset"})
+
+
+def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+    flat_a, flat_b = flattened(a), flattened(b)
+    for key in sorted(flat_a.keys() | flat_b.keys()):
+        if flat_a.get(key) != flat_b.get(key) and key not in _NEVER_COMPARED:
+            yield key, f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
+
+
+def setting_mismatches(
+    a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declared], *, tuned: bool = False
+) -> list[str]:
+    """Differences in model, training and budget that no variant declared; *tuned* arms may differ in their rate."""
+    allowed = list(declared)
+    found = [
+        text
+        for key, text in _differences(a.model, b.model, "model.")
+        if not any(one.covers_setting(key) for one in allowed)
+    ]
+    found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr" or a.lr == b.lr]
+    for name in ("seed", "regime", *(() if tuned else ("lr",))):
+        if getattr(a, name) != getattr(b, name):
+            found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
+    for name in ("steps", "tokens", "matmul_flops"):
+        if getattr(a.budget, name) != getattr(b.budget, name):
+            found.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
+    return found
+
+
+def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> list[str]:
+    """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms."""
+    found = setting_mismatches(a, b, (a.declares, b.declares), tuned=tuned)
+    for name in sorted(a.initial_weights.keys() | b.initial_weights.keys()):
+        free = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
+        if not free and a.initial_weights.get(name) != b.initial_weights.get(name):
+            found.append(f"initial value of {name} differs")
+    for field in ("data_order_hash", "shared_init_hash", "corpus", "plan_hash"):
+        if getattr(a, field) != getattr(b, field):
+            found.append(f"{field} differs")
+    # Accepted drift may be another number of ranks; the rest of an execution must be equal whatever was accepted.
+    ours = a.execution.over(b.execution.layout()) if a.drift or b.drift else a.execution
+    if ours != b.execution:
+        found.append("execution differs")
+    made = [(one.environment.versions, one.environment.code_hash) for one in (a, b)]
+    if made[0] != made[1] and not (a.drift or b.drift):
+        found.append("library or code versions differ")
+    return found
+
+
+def environment_mismatches(a: Result, b: Result) -> list[str]:
+    """Whether two runs were made in different environments that nobody accepted.
+
+    Drift that was accepted on the command line is in the history; the analysis lists it as a deviation.
+    """
+    if any(start.drift for start in (*a.history, *b.history)):
+        return []
+    made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in one.history} for one in (a, b)]
+    where = [{(start.device_name, start.threads) for start in one.history} for one in (a, b)]
+    spread = [{(start.parallel, start.ranks) for start in one.history} for one in (a, b)]
+    again = {start.activation_checkpointing for one in (a, b) for start in one.history} - {None}
+    found = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
+    found += ["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else []
+    unlike = spread[0] != spread[1] or len(spread[0]) > 1 or len(again) > 1
+    return found + (["ranks or their parallel layout differ"] if unlike else [])
+
+
+def layout_words(record: RunRecord, result: Result) -> list[str]:
+    """How one run lay on its devices, in every start that its weights go back to, and the sequences of one pass there."""
+    batch, micro_batch = int(record.training["batch"]), record.training.get("micro_batch")
+    spread: list[tuple[str, int, bool]] = [
+        (start.parallel, start.ranks, bool(start.activation_checkpointing)) for start in result.history
+    ]
+    found = []
+    for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
+        where = "whole runs in one process" if parallel == "none" else f"{parallel} over {_several(ranks, 'process')}"
+        one_pass = _several(micro_batch or batch // ranks, "sequence")
+        found.append(f"{where}, {one_pass} a pass" + (", activations computed again" if again else ""))
+    return found
+
+
+def _several(count: int, one: str) -> str:
+    return f"{count} {one}" if count == 1 else f"{count} {one}{'es' if one.endswith('s') else 's'}"
+
+
+def result_mismatches(record: RunRecord, result: Result) -> list[str]:
+    """Whether a run did what its record promised; a diverged run may end early, a finished one may not."""
+    if result.status == "diverged":
+        return []
+    found = []
+    for name in ("steps", "tokens", "matmul_flops"):
+        if getattr(result, name) != getattr(record.budget, name):
+            found.append(f"{name}: {getattr(result, name):,} of {getattr(record.budget, name):,}")
+    if result.data_order_hash != record.data_order_hash:
+        found.append("the data fed differs from the data planned")
+    return found
+
+
+def refuse(a: str, b: str, mismatches: list[str]) -> None:
+    """Raise `MismatchError` if there is anything to refuse."""
+    if mismatches:
+        lines = "\n".join(f"  - {mismatch}" for mismatch in mismatches)
+        raise MismatchError(f"{a} and {b} cannot be compared; they differ in what no variant declared:\n{lines}")

@@ -1,0 +1,308 @@
+"""From a study to its runs, sealed: which runs, what each costs, how the bits are made. plan.lock is written once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from pydantic import ValidationError
+
+from ablationlab.core.errors import PlanError
+from ablationlab.data.corpus import TokenizedCorpus, check_length
+from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
+from ablationlab.records.corpus import Corpus
+from ablationlab.records.environment import current, drift
+from ablationlab.records.folders import ResultsFolder, slug
+from ablationlab.records.run import Budget, Declared, Execution, Plan, PlannedRun
+from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, steps_of, validated
+from ablationlab.records.storage import content_hash
+from ablationlab.study.batch_split import probes_refusal
+from ablationlab.study.ledger import refuse, setting_mismatches
+from ablationlab.study.load import Study
+from ablationlab.study.variants import VARIANTS
+
+# Runs of one GPU stack, at most; more members gain little and cost memory.
+WIDEST_STACK = 16
+
+
+def usable_cores() -> int:
+    """Cores that this process may use: an affinity mask, as containers and taskset set it, counts."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_folder(study: Study) -> Path:
+    """Where a study's results go unless --out says otherwise."""
+    return Path("results") / slug(study.name)
+
+
+class Recorded(Protocol):
+    """A text, here or only declared, of which the record is enough to plan."""
+
+    @property
+    def record(self) -> Corpus:
+        """What identifies it."""
+        ...
+
+
+def study_cells(
+    study: Study, corpus: Recorded, precisions: Mapping[str, str]
+) -> tuple[list[PlannedRun], list[PlannedRun]]:
+    """The runs of a study by the precision of each regime, and those that only its sweep asks for."""
+    refused = probes_refusal(study)
+    if refused is not None:
+        raise PlanError(refused)
+    cells = [
+        _cell(study, corpus, regime, seed, name, precisions[regime])
+        for regime in study.regime_names()
+        for seed in study.seeds
+        for name in study.variants
+    ]
+    if study.evaluation.tasks:
+        from ablationlab.tasks.check import check_tasks
+
+        check_tasks(study.evaluation, _contexts(cells))
+    swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
+    _check_arms(study, [*cells, *swept])
+    return cells, swept
+
+
+def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
+    return sorted({int(cell.model["context"]) for cell in cells})
+
+
+def width_on_gpu(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun]) -> int:
+    """Runs of one stack, were the study planned on a GPU."""
+    return _stack_width(study, cells, swept, "cuda")
+
+
+def make_plan(
+    study: Study,
+    corpus: TokenizedCorpus,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    workers: int | None = None,
+) -> Plan:
+    """Resolve a study completely. Nothing is written."""
+    from ablationlab.model.device import choose_device, choose_precision
+
+    device_kind, device_name = choose_device(device)
+    # Sealed with each run: equal for all arms of a regime, and, being part of what stacks share, for a whole stack.
+    precisions = {
+        name: choose_precision(study.in_regime(name)[1].precision, device_kind) for name in study.regime_names()
+    }
+    cells, swept = study_cells(study, corpus, precisions)
+    if study.evaluation.tasks:
+        from ablationlab.tasks.check import check_text
+
+        check_text(study.evaluation, _contexts(cells), corpus)
+    width = _stack_width(study, cells, swept, device_kind)
+    stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
+    cores = usable_cores()
+    wanted = study.execution.threads
+    # Runs that torchrun spreads are trained one after another, by all processes together.
+    busy = min(workers or cores, len(stacks)) if study.execution.parallel is None else workers or 1
+    threads = wanted if wanted != "auto" else max(1, cores // busy) if device_kind == "cpu" else 1
+    runs = tuple(
+        cell.model_copy(update={"stack": number, "slot": slot})
+        for number, stack in enumerate(stacks)
+        for slot, cell in enumerate(stack)
+    )
+    plan = Plan(
+        study=study.model_dump(mode="json"),
+        study_hash=study.hash,
+        criteria_hash=study.criteria_hash,
+        corpus=corpus.record,
+        execution=Execution(
+            device=device_kind,
+            device_name=device_name,
+            precision=precisions[DEFAULT_REGIME],
+            stack_width=width,
+            threads=threads,
+        ),
+        runs=runs,
+        stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
+        environment=current(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan_hash="",
+    )
+    return plan.sealed()
+
+
+def _sweep_cells(study: Study, corpus: Recorded, precision: str, planned: Collection[str]) -> list[PlannedRun]:
+    """Every rate x seed of every variant, a variant's together; a run that the study has anyway is not made twice."""
+    cells = [
+        _cell(study, corpus, DEFAULT_REGIME, seed, name, precision, lr)
+        for name in study.variants
+        for seed in study.sweep_seeds()
+        for lr in (study.sweep.lr if study.sweep is not None else ())
+    ]
+    return [cell for cell in cells if cell.id not in planned]
+
+
+def _cell(
+    study: Study, corpus: Recorded, regime: str, seed: int, name: str, precision: str, lr: float | None = None
+) -> PlannedRun:
+    """One run; *lr* is given for those of a sweep."""
+    model, training = study.in_regime(regime)
+    swept = lr is not None and not (lr == training.lr and seed in study.seeds)
+    training = training if lr is None else training.changed(lr=lr)
+    try:
+        model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
+    except ValidationError as error:
+        why = error.errors()[0]
+        raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why['msg']}") from error
+    check_length(corpus.record, model.context)
+    steps = steps_of(model, training)
+    tokens = steps * training.batch * model.context
+    resolved = training.changed(steps=steps, tokens=None, precision=precision)
+    what: dict[str, Any] = {
+        "model": model.model_dump(mode="json"),
+        # A setting that is off is left out, so that runs keep the ids they had before it existed.
+        "training": resolved.model_dump(mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None),
+        "seed": seed,
+    }
+    parts = [*([] if regime == DEFAULT_REGIME else [regime]), name, *([f"lr{lr:g}"] if swept else []), f"s{seed}"]
+    digest = content_hash({**what, "corpus": corpus.record.tokens_sha256, "validation": study.data.validation})
+    return PlannedRun(
+        id="-".join([*parts, digest[:8]]),
+        variant=name,
+        regime=regime,
+        lr=training.lr,
+        stack=0,
+        slot=0,
+        budget=Budget(
+            steps=steps,
+            tokens=tokens,
+            matmul_flops=tokens * matmul_flops_per_token(model),
+            parameters=parameter_count(model),
+        ),
+        **what,
+    )
+
+
+def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
+    needed = corpus.record.vocabulary
+    if model.vocabulary is not None and model.vocabulary < needed:
+        raise PlanError(
+            f"model.vocabulary = {model.vocabulary}, but the {corpus.record.tokenizer} tokenizer "
+            f"of {corpus.record.name!r} has {needed} tokens; leave it out to have it follow the tokenizer"
+        )
+    return model if model.vocabulary is not None else model.changed(vocabulary=needed)
+
+
+def stackable(cell: PlannedRun) -> str:
+    """Runs with the same key may train in one stack: they differ in seed, learning rate, start and front end alone."""
+    free = ("front", "token_init_std", "redraw", "preset")
+    model = {key: value for key, value in cell.model.items() if key not in free}
+    training = {key: value for key, value in cell.training.items() if key != "lr"}
+    return content_hash({"model": model, "training": training})
+
+
+def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+    groups: dict[str, list[PlannedRun]] = {}
+    for cell in cells:
+        groups.setdefault(stackable(cell), []).append(cell)
+    return list(groups.values())
+
+
+def _stack_width(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun], device: str) -> int:
+    """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
+    wanted = study.execution.stack_width
+    if study.execution.parallel is not None:
+        return 1
+    if wanted != "auto":
+        return wanted
+    return 1 if device == "cpu" else min(WIDEST_STACK, max(map(len, [*_grouped(cells), *_grouped(swept)])))
+
+
+def _stacks(study: Study, cells: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
+    """Cut each group into stacks; inside one, runs of a variant stand together, so that their front end is one piece."""
+    order = {name: position for position, name in enumerate(study.variants)}
+    return [
+        sorted(group[start : start + width], key=lambda cell: order[cell.variant])
+        for group in _grouped(cells)
+        for start in range(0, len(group), width)
+    ]
+
+
+def _sweep_stacks(swept: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
+    """All rates x seeds of a variant in one stack where the width allows; where it does not, stacks are simply filled."""
+    stacks: list[list[PlannedRun]] = []
+    for group in _grouped(swept):
+        blocks = [[cell for cell in group if cell.variant == name] for name in dict.fromkeys(c.variant for c in group)]
+        if max(map(len, blocks)) > width:
+            stacks += [group[start : start + width] for start in range(0, len(group), width)]
+            continue
+        here: list[list[PlannedRun]] = [[]]
+        for block in blocks:
+            if len(here[-1]) + len(block) > width:
+                here.append([])
+            here[-1] += block
+        stacks += here
+    return stacks
+
+
+def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
+    """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
+    by_cell = {(run.regime, run.seed, run.lr, run.variant): run for run in runs}
+    for run in runs:
+        base = by_cell[run.regime, run.seed, run.lr, study.baseline]
+        declared = [VARIANTS[run.variant].declares, VARIANTS[study.baseline].declares]
+        if run.variant != study.baseline and run.model == base.model:
+            raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
+        found = setting_mismatches(run, base, declared) + _parameter_mismatches(run, base, declared)
+        refuse(run.id, base.id, found)
+
+
+def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[Declared]) -> list[str]:
+    """Parameters that differ in shape or start, or that only one arm has, although no variant declared them."""
+    ours, theirs = ({p.name: p for p in parameters(validated(ModelConfig, one.model))} for one in (run, base))
+    return [
+        f"parameter {name}: {_words(ours.get(name))} against {_words(theirs.get(name))}"
+        for name in sorted(ours.keys() | theirs.keys())
+        if ours.get(name) != theirs.get(name) and not any(one.covers_parameter(name) for one in declared)
+    ]
+
+
+def _words(parameter: Parameter | None) -> str:
+    if parameter is None:
+        return "absent"
+    start = f"{parameter.fill}" if parameter.std is None else f"N(0, {parameter.std:g}²)"
+    return f"shape {parameter.shape}, start {start}" + (f", redraw {parameter.redraw}" if parameter.redraw else "")
+
+
+def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
+    """Write plan.lock, or return the one that is there if it is of this very study; another study's is refused."""
+    try:
+        plan.create(results.plan)
+    except FileExistsError:
+        return open_plan(results, plan.study_hash)
+    return plan
+
+
+def open_plan(results: ResultsFolder, study_hash: str) -> Plan:
+    """The sealed plan of a folder, which must be of the study asked for."""
+    sealed = Plan.read(results.plan)
+    if sealed.study_hash != study_hash:
+        raise PlanError(
+            f"{results.path} holds another study, or this one with other settings: {sealed.study['name']!r}, "
+            f"sealed {sealed.created}, hash {sealed.study_hash[:12]} instead of {study_hash[:12]}. "
+            "A sealed plan is never changed; choose another folder with --out"
+        )
+    return sealed
+
+
+def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu", "cuda"]) -> tuple[str, ...]:
+    """What changed since the plan was sealed; changed data, or another device asked for by name, is refused outright."""
+    if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
+        raise PlanError(
+            f"corpus {plan.corpus.name!r} has changed since the plan was sealed "
+            f"(sha256 {plan.corpus.sha256[:12]} -> {corpus.record.sha256[:12]}); restore it, or plan anew with --out"
+        )
+    if device not in ("auto", plan.execution.device):
+        raise PlanError(f"the plan was sealed for {plan.execution.device}; plan anew with --out to use {device}")
+    return drift(plan.environment, current())

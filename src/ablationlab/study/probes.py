@@ -1,0 +1,197 @@
+"""Every probe, declared once: what it means, what it writes, what it needs. No torch: studies are checked against this.
+
+To add one, declare it here and write a function of a snapshot with its name beside the others (`measure.py` lists them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from ablationlab.core.registry import Registry
+from ablationlab.records.settings import ModelConfig
+
+#: In a study: every probe that the study's models have anything to show to.
+ALL = "all"
+# Length of the n-grams that are counted as duplicates; 13 tokens is what contamination checks have used since GPT-3.
+NGRAM = 13
+
+Need = Callable[[ModelConfig], str | None]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One series of a probe: its name in the records, its meaning, and what ``group`` and ``at`` stand for."""
+
+    name: str
+    meaning: str
+    group: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One diagnostic. ``need`` says what a model lacks for it, if anything; ``forward``: it reads the tapped pass."""
+
+    name: str
+    meaning: str
+    measures: tuple[Measure, ...]
+    need: Need
+    forward: bool = False
+    backward: bool = False  # the tapped pass is differentiated with respect to the residual stream
+
+
+def _nothing(model: ModelConfig) -> str | None:
+    return None
+
+
+def _blocks(model: ModelConfig) -> str | None:
+    return None if model.layers else "needs a model with blocks (layers = 0 here)"
+
+
+def _gain(model: ModelConfig) -> str | None:
+    return None if model.front.gain else "needs an embedding norm with a learned gain, which no variant here has"
+
+
+def _ngram(model: ModelConfig) -> str | None:
+    return None if model.context + 1 >= NGRAM else f"needs a context of at least {NGRAM - 1} tokens"
+
+
+PROBES: Registry[Probe] = Registry("probe")
+
+
+def _declare(
+    name: str, meaning: str, *measures: Measure, need: Need = _nothing, forward: bool = False, backward: bool = False
+) -> None:
+    PROBES.add(name, Probe(name, meaning, measures, need, forward or backward, backward))
+
+
+_PARAMETERS = "total, embedding, position, front, attention, mlp, norms, head; block-n"
+_STREAM = "input (what enters block 1), block-n (after block n)"
+_LEVEL = "quantile level"
+_SUBLAYERS = "block-n.attention, block-n.mlp"
+
+_declare(
+    "gradient-norm",
+    "L2 norm of the gradient before clipping, per group of parameters",
+    Measure("norm", "square root of the sum of squares over the group", _PARAMETERS),
+)
+_declare(
+    "update-ratio",
+    "size of one update against the weights it moves",
+    Measure("ratio", "‖θ after - θ before‖ / ‖θ before‖", _PARAMETERS),
+)
+_declare(
+    "second-moment",
+    "Adam's second moment v̂ = v / (1 - β₂ᵏ)",
+    Measure("mean", "mean of v̂", _PARAMETERS),
+    Measure("max", "largest v̂", _PARAMETERS),
+    Measure(
+        "near_eps", "share of weights where eps is a tenth of the denominator or more: sqrt(v̂) <= 9 eps", _PARAMETERS
+    ),
+)
+_declare(
+    "embedding-norm",
+    "L2 norms of the rows of the token embedding, by token class",
+    Measure("mean", "mean over the rows", "all, or a token class"),
+    Measure("quantile", "quantiles over the rows", "all, or a token class", _LEVEL),
+)
+_declare(
+    "token-frequency",
+    "frequency of a token in the training text against the norm of its embedding row",
+    Measure("frequency", "share of the training text (mean over the tokens of a point)", "the token's text", "rank"),
+    Measure("norm", "L2 norm of the row (mean over the tokens of a point)", "the token's text", "rank"),
+    Measure("correlation", "Spearman's rank correlation of the two over tokens that occur"),
+)
+_declare(
+    "cosine",
+    "mean pairwise cosine similarity: 1 when everything has collapsed to one direction (over-smoothing)",
+    Measure("mean", "mean of cos(x_i, x_j) over all pairs i ≠ j", f"tokens (rows of the embedding), {_STREAM}"),
+    forward=True,
+)
+_declare(
+    "effective-rank",
+    "how many directions the token embedding uses",
+    Measure("entropy", "exp of the entropy of the singular values, scaled to sum 1 (Roy & Vetterli 2007)"),
+    Measure("participation", "(Σσ²)² / Σσ⁴"),
+)
+_declare(
+    "residual",
+    "size of the residual stream",
+    Measure("norm", "mean L2 norm over tokens", _STREAM),
+    Measure("variance", "mean over tokens of the variance over features", _STREAM),
+    Measure("quantile", "quantiles of the L2 norm over tokens", _STREAM, _LEVEL),
+    forward=True,
+)
+_declare(
+    "embedding-gain",
+    "learned gain and bias of the embedding norm",
+    Measure("mean", "mean over dimensions", "gain, bias"),
+    Measure("std", "standard deviation over dimensions", "gain, bias"),
+    Measure("value", "the vector itself", "gain, bias", "dimension"),
+    need=_gain,
+)
+_declare(
+    "attention",
+    "how large attention logits are, and how spread attention is",
+    Measure("logit_max", "largest logit q·k / sqrt(d_head) of any head, query and visible key", "block-n"),
+    Measure("entropy", "mean entropy of a query's attention, in nats", "block-n"),
+    Measure("entropy_share", "mean of entropy / log t over queries that see t >= 2 keys; 1 is uniform", "block-n"),
+    Measure("head_entropy", "mean entropy, per head", "block-n", "head"),
+    need=_blocks,
+    forward=True,
+)
+_declare(
+    "output",
+    "scale of the output logits",
+    Measure("logit_std", "mean over tokens of the standard deviation over the vocabulary"),
+    Measure("logit_max", "largest absolute logit"),
+    Measure("log_partition", "mean over tokens of log Σ exp(logit)"),
+    Measure("log_partition_std", "standard deviation of the same over tokens"),
+    forward=True,
+)
+_declare(
+    "centering",
+    "how much LayerNorm's centering removes of a vector: d · mean(x)² / ‖x‖², which RMSNorm keeps; 1/d for white noise",
+    Measure("share", "mean over vectors", "rows (token embedding), sum (E_tok + E_pos), input (entering block 1)"),
+    forward=True,
+)
+_declare(
+    "gradient-bound",
+    "growth of the gradient through blocks, as Takase et al. 2023 bound it from the scale of the stream, and as measured",
+    Measure("input_std", "mean over tokens of the SD of what enters the sub-layer", _SUBLAYERS),
+    Measure("predicted", "1 + (norms of the sub-layer's matrices, from their SDs) / input_std", _SUBLAYERS),
+    Measure("bound", "product of both factors of a block, and of all blocks", "block-n, all"),
+    Measure("growth", "measured: ‖dL/dx‖ entering the block / ‖dL/dx‖ leaving it", "block-n, all"),
+    Measure("jacobian", "measured: spectral norm of block 1's MLP sub-layer, largest of a few tokens", "block-1.mlp"),
+    Measure("gradient", "measured: ‖dL/dx‖ over the sampled sequences", _STREAM),
+    need=_blocks,
+    backward=True,
+)
+_declare(
+    "data-mixture",
+    "what was really fed, from the first step on",
+    Measure("share", "share of the tokens", "source:NAME (a file of the corpus), class:NAME (a token class)"),
+)
+_declare(
+    "duplicate-ngrams",
+    f"repetition in what was really fed, from the first step on: n-grams of n = {NGRAM} tokens",
+    Measure("rate", "share of the n-grams that had been fed before, in this step or an earlier one"),
+    need=_ngram,
+)
+
+
+def expanded(chosen: Mapping[str, int], models: Iterable[ModelConfig]) -> dict[str, int]:
+    """Interval by probe, in the order of the catalog; ``all`` stands for those that at least one of the models feeds."""
+    found = dict(chosen)
+    every = found.pop(ALL, None)
+    if every is not None:
+        arms = tuple(models)
+        usable = [name for name, probe in PROBES.items() if any(probe.need(model) is None for model in arms)]
+        found = dict.fromkeys(usable, every) | found
+    return {name: found[name] for name in PROBES if name in found}
+
+
+def is_due(step: int, every: int, steps: int) -> bool:
+    """Probes look after the first step, after every multiple of their interval, and after the last."""
+    return step == 1 or step == steps or step % every == 0

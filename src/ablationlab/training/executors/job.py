@@ -1,0 +1,215 @@
+"""What every executor needs: the job, the events it tells, and how one stack is trained wherever it is.
+
+A stack is guarded by a lock that the kernel releases when its holder dies, so no run is ever trained twice at once, whoever
+started it and with which executor.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import DataConfig
+from ablationlab.records.storage import Lock
+
+# Between two looks at stacks that another command holds.
+WAIT_SECONDS = 1.0
+#: Signals that come within it are one request to stop.
+SAME_MOMENT_SECONDS = 1.0
+DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
+
+
+@dataclass(frozen=True)
+class Event:
+    """A message from a worker: ``kind`` is progress, done, elsewhere (done by another process), busy (another
+    process is at it), retry (its worker died), waiting, failed or stopped."""
+
+    kind: str
+    stack: int
+    payload: Any = None
+    fatal: bool = False  # no other stack can do better: the disk is full, say
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs; it travels to spawned processes."""
+
+    plan: Plan
+    folder: Path
+    data: DataConfig
+    drift: tuple[str, ...] = ()
+    accept_drift: bool = False
+
+
+def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
+    """Stacks that still have a run without a result."""
+    return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+
+
+def check_layout(job: Job, layout: tuple[str, int, bool] = ("none", 1, False)) -> None:
+    """Refuse, before any process is started and once for all runs, what each of them would refuse: a study whose runs began
+    on another number of processes, or in another layout."""
+    from ablationlab.training.run_record import layout_drift
+
+    results = ResultsFolder(job.folder)
+    for stack in open_stacks(job.plan, results):
+        folders = [results.run(run_id) for run_id in job.plan.stacks[stack]]
+        layout_drift(job.plan, results, folders, job.plan.execution.over(layout), accept=job.accept_drift)
+
+
+class Others:
+    """Other commands at work on the same study: a stack that one of them holds is left to it, and waited for."""
+
+    def __init__(self, results: ResultsFolder, listen: Listener) -> None:
+        self.results, self.listen = results, listen
+        self._waiting_for: list[str] = []
+
+    def leave_free(self, left: Sequence[int]) -> list[int]:
+        """Those of *left* that nobody else holds; where there is none, says whom we wait for, once."""
+        locks = {stack: Lock(self.results.stack_lock(stack)) for stack in left}
+        free = [stack for stack in left if not locks[stack].held_elsewhere()]
+        if left and not free:
+            holders = sorted({lock.holder() for lock in locks.values()})
+            if holders != self._waiting_for:
+                self._waiting_for = holders
+                self.listen(Event("waiting", left[0], ", ".join(holders)))
+        return free
+
+
+def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
+    """Raise `RunFailure` with every stack that was not trained, if there is one."""
+    if failures:
+        runs: dict[str, list[str]] = {}  # what happened to several in the same words is said once
+        for stack, text in failures.items():
+            runs.setdefault(text, []).extend(plan.stacks[stack])
+        lines = [f"{', '.join(members)}: {text}" for text, members in runs.items()]
+        raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
+
+
+class Interrupts:
+    """While it lasts, Ctrl-C and SIGTERM ask for a stop; a second Ctrl-C gives up at once.
+
+    Two in the same moment are one: `timeout` and some schedulers signal a process and then its whole group.
+    """
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._asked_at = 0.0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interrupts:
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._ask)
+        except ValueError:  # not the main thread (a notebook's executor, say): its owner handles signals
+            self._before = {}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if not self.stopping:
+            self.stopping, self._asked_at = True, now  # nothing more inside a handler: the loops look at it
+        elif number == signal.SIGINT and now - self._asked_at > SAME_MOMENT_SECONDS:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def ignored(self) -> Iterator[None]:
+        """Children started in here are born deaf to both signals, until they say otherwise."""
+        for number in self._before:
+            signal.signal(number, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            for number in self._before:
+                signal.signal(number, self._ask)
+
+
+def announcing(interrupts: Interrupts, listen: Listener) -> Callable[[], bool]:
+    """Whether to stop; says so the first time."""
+    said: list[bool] = []
+
+    def stopping() -> bool:
+        if interrupts.stopping and not said:
+            said.append(True)
+            listen(Event("stopping", -1))
+        return interrupts.stopping
+
+    return stopping
+
+
+@contextmanager
+def _stack_lock(results: ResultsFolder, stack: int) -> Iterator[Lock | None]:
+    lock = Lock(results.stack_lock(stack))
+    held = lock.acquire()
+    try:
+        yield lock if held else None
+    finally:
+        lock.release()
+
+
+def _train(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> str:
+    """Train one stack under its lock; returns how it ended."""
+    from ablationlab.records.environment import current
+    from ablationlab.training.loop import StackTrainer, Stopped
+
+    results = ResultsFolder(job.folder)
+    with _stack_lock(results, stack) as lock:
+        if lock is None:
+            return "busy"
+        if stack not in open_stacks(job.plan, results):
+            return "elsewhere"
+        try:
+            StackTrainer(
+                job.plan,
+                stack,
+                results,
+                corpus,
+                executor=executor,
+                environment=current(),
+                drift=job.drift,
+                accept_drift=job.accept_drift,
+                report=lambda progress: send(Event("progress", stack, progress)),
+                should_stop=should_stop,
+            ).train()
+        except Stopped:
+            return "stopped"
+    return "done"
+
+
+def corpus_of(job: Job) -> Any:
+    """The text, as the study wants it."""
+    from ablationlab.data.corpus import load_corpus
+
+    return load_corpus(job.data)
+
+
+def attempt(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> Event:
+    """Train one stack; whatever goes wrong with it is told, and does not reach the other stacks."""
+    try:
+        return Event(_train(job, stack, corpus, executor, send, should_stop), stack)
+    except AblationLabError as error:
+        return Event("failed", stack, str(error), fatal=isinstance(error, StorageError | OutOfMemory))
+    except (BrokenPipeError, EOFError):
+        raise  # the parent is gone
+    except Exception as error:
+        if os.environ.get(DEBUG_VARIABLE):
+            return Event("failed", stack, traceback.format_exc())
+        return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")

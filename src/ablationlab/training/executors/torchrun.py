@@ -1,0 +1,365 @@
+"""One run at a time, over several processes: torchrun starts them, DDP or FSDP2 trains, the records are those of any run.
+
+Two sides stand here. `execute` launches torchrun's elastic agent as a child and hears what the ranks say; `work` is what each
+rank does. Between them lie a few small files in a folder of their own: a lock that the launcher holds while it lives, a
+word to stop, and a log of events a rank. The agent does not restart anything: what a run lost is on disk, and the same
+command goes on from there.
+
+    torchrun --standalone --nproc-per-node N -m ablationlab.training.executors.torchrun JOB.json  (what `execute` launches)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import IO, Any
+
+from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import DataConfig, validated
+from ablationlab.records.storage import Lock
+from ablationlab.study.batch_split import probes_refusal, refusal_of
+from ablationlab.study.load import Study
+from ablationlab.training.executors.job import (
+    DEBUG_VARIABLE,
+    WAIT_SECONDS,
+    Event,
+    Interrupts,
+    Job,
+    Listener,
+    Others,
+    check_layout,
+    open_stacks,
+    refuse_failures,
+)
+
+NAME = "torchrun"
+POLL_SECONDS = 0.1
+# After this long without a rank that answers to a stop, the agent is told to end them.
+PATIENCE_SECONDS = 600.0
+# Two lines of the table that the agent prints at the end, one of it for every rank that failed.
+_EXIT_CODE = re.compile(r"^\s*rank\s+: (\d+) [^\n]*\n\s*exitcode\s+: (-?\d+)", re.MULTILINE)
+
+
+def check(study: Study, processes: int) -> None:
+    """Whether torchrun can train this study with that many processes; `PlanError` says what to change."""
+    if processes < 1:
+        raise PlanError(f"--nproc {processes}: at least one process is needed")
+    if study.execution.parallel is None:
+        raise PlanError(
+            "--executor torchrun: the study does not say how one run is spread over processes; set execution.parallel = "
+            "'ddp' (a whole copy each) or 'fsdp' (a shard each); that is another plan, so give it a folder: "
+            "--set execution.parallel=ddp --out FOLDER"
+        )
+    # No plan is sealed with such probes, but older versions did.
+    text = probes_refusal(study) or refusal_of(study, processes)
+    if text is not None:
+        raise PlanError(text)
+
+
+def execute(job: Job, processes: int, listen: Listener) -> bool:
+    """Train everything that is not done, one run after another; False if it was stopped by the user."""
+    study = validated(Study, job.plan.study)
+    check(study, processes)
+    results = ResultsFolder(job.folder)
+    check_layout(job, (str(study.execution.parallel), processes, study.execution.activation_checkpointing))
+    failures: dict[int, str] = {}
+    others = Others(results, listen)
+    with Interrupts() as interrupts:
+        while not interrupts.stopping:
+            left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
+            if not left:
+                break
+            todo = others.leave_free(left)
+            if not todo:  # looking costs nothing here; ranks are started when there is something for them to do
+                time.sleep(WAIT_SECONDS)
+                continue
+            ends = _launch(job, todo, processes, listen, lambda: interrupts.stopping)
+            for event in ends:
+                if event.kind == "failed":
+                    listen(event)
+            failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
+            if any(event.fatal for event in ends):
+                break
+    refuse_failures(job.plan, failures)
+    return not interrupts.stopping
+
+
+def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopping: Callable[[], bool]) -> list[Event]:
+    """One life of the elastic agent; how every stack that it came to has ended."""
+    with tempfile.TemporaryDirectory(prefix="ablationlab-torchrun-") as name:
+        place = Path(name)
+        (place / "job.json").write_text(
+            json.dumps(
+                {
+                    "folder": str(job.folder.resolve()),
+                    "data": job.data.model_dump(mode="json"),
+                    "stacks": stacks,
+                    "drift": job.drift,
+                    "accept_drift": job.accept_drift,
+                }
+            )
+        )
+        lock = Lock(place / "launcher")
+        lock.acquire()
+        words = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", "0", "--module"]
+        with (place / "output").open("wb") as output:
+            # In a session of its own: a terminal's Ctrl-C is ours to hear, and to pass on as a word to stop.
+            agent = subprocess.Popen(
+                [sys.executable, "-m", "torch.distributed.run", *words, __name__, str(place / "job.json")],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, "OMP_NUM_THREADS": str(job.plan.execution.threads)},
+            )
+            try:
+                ends = _attend(agent, place, processes, listen, stopping)
+            finally:
+                if agent.poll() is None:  # an error of ours, or a second Ctrl-C
+                    _end(agent)
+                lock.release()
+        return ends if agent.returncode == 0 else [*ends, _failure(place, processes, stacks, ends)]
+
+
+def _attend(
+    agent: subprocess.Popen[bytes], place: Path, processes: int, listen: Listener, stopping: Callable[[], bool]
+) -> list[Event]:
+    """Hear the leader until the agent has gone home."""
+    ends: list[Event] = []
+    asked: float | None = None
+    with _Tail(place / "events-0") as tail:
+        while True:
+            gone = agent.poll() is not None  # asked before reading, so that nothing said last is missed
+            for event in tail.read():
+                if event.kind == "failed":  # told when the agent, which knows of every rank, has ended
+                    continue
+                listen(event)
+                if event.kind in ("done", "elsewhere", "busy", "stopped"):
+                    ends.append(event)
+            if gone:
+                return ends
+            if stopping() and asked is None:
+                asked = time.monotonic()
+                (place / "stop").touch()
+                listen(Event("stopping", -1))
+            if asked is not None and time.monotonic() - asked > PATIENCE_SECONDS:
+                _end(agent)
+            time.sleep(POLL_SECONDS)
+
+
+def _end(agent: subprocess.Popen[bytes]) -> None:
+    """End the agent, which ends its ranks; and the whole session, should it not."""
+    agent.terminate()
+    try:
+        agent.wait(timeout=40)
+    except subprocess.TimeoutExpired:
+        os.killpg(agent.pid, signal.SIGKILL)
+        agent.wait()
+
+
+def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) -> Event:
+    """Why the ranks did not come to their end: a signal, else the error of ours that one of them met, else any error."""
+    left_behind = {event.stack for event in ends if event.kind in ("done", "elsewhere", "busy")}
+    stack = next((stack for stack in stacks if stack not in left_behind), stacks[-1])
+    output = (place / "output").read_text(errors="replace")
+    signals = killed(output)
+    said = [event for rank in range(processes) for event in _failures(place / f"events-{rank}")]
+    if signals:
+        rank, number = signals[0]
+        text = f"rank {rank} was killed by signal {number} (out of memory, or by hand?); the others were stopped"
+        return Event("failed", stack, text)
+    for event in sorted(said, key=lambda event: not event.payload["ours"]):
+        if event.payload["refused"]:
+            raise PlanError(event.payload["text"])
+        return Event("failed", stack, event.payload["text"], fatal=event.fatal)
+    last = [line for line in output.splitlines() if line.strip()][-8:]
+    return Event("failed", stack, "torchrun failed before any rank could say why:\n    " + "\n    ".join(last))
+
+
+def killed(output: str) -> list[tuple[int, int]]:
+    """Ranks and the signals that ended them, from the agent's output; SIGTERM is the agent's own doing."""
+    ends = [(int(rank), -int(code)) for rank, code in _EXIT_CODE.findall(output)]
+    return [(rank, number) for rank, number in ends if number > 0 and number != signal.SIGTERM]
+
+
+def _failures(path: Path) -> list[Event]:
+    with _Tail(path) as tail:
+        return [event for event in tail.read() if event.kind == "failed"]
+
+
+class _Tail:
+    """Reads events from a file that another process appends to; a line that is not yet whole waits."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: IO[bytes] | None = None
+        self._rest = b""
+
+    def __enter__(self) -> _Tail:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def read(self) -> Iterator[Event]:
+        from ablationlab.training.progress import Progress
+
+        if self._file is None:
+            if not self.path.exists():
+                return
+            self._file = self.path.open("rb")
+        *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
+        for line in lines:
+            told = json.loads(line)
+            payload = Progress(**told["payload"]) if told["kind"] == "progress" else told["payload"]
+            yield Event(told["kind"], told["stack"], payload, told["fatal"])
+
+
+# ---- in a rank ----------------------------------------------------------------------------------------------------------
+
+
+def work(
+    job: Job,
+    choose: Callable[[], list[int] | None],
+    ranks: Any,
+    send: Listener,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """What one rank does: train the stacks that the leader chooses, in step with the others; False if it was stopped.
+
+    *choose* is asked until it names none; None means that there are some, and others are at them: it is asked again.
+    """
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.records.environment import current
+    from ablationlab.training.loop import StackTrainer, Stopped
+
+    results = ResultsFolder(job.folder)
+    if ranks.leads:
+        load_corpus(job.data)  # whoever comes second finds it in the cache
+    ranks.agree(True)
+    corpus = load_corpus(job.data)
+    for stack in _chosen(choose, ranks, should_stop):
+        if stack is None:
+            send(Event("stopped", -1))
+            return False
+        lock = Lock(results.stack_lock(stack))
+        try:
+            state = ranks.share(lambda stack=stack, lock=lock: _take(job, stack, lock, results))
+            if state == "mine":
+                StackTrainer(
+                    job.plan,
+                    stack,
+                    results,
+                    corpus,
+                    executor=NAME,
+                    environment=current(),
+                    drift=job.drift,
+                    accept_drift=job.accept_drift,
+                    ranks=ranks,
+                    report=lambda progress, stack=stack: send(Event("progress", stack, progress)),  # type: ignore[misc]
+                    should_stop=should_stop,
+                ).train()
+                state = "done"
+        except Stopped:
+            send(Event("stopped", stack))
+            return False
+        finally:
+            lock.release()
+        send(Event(state, stack))
+    return True
+
+
+def _chosen(
+    choose: Callable[[], list[int] | None], ranks: Any, should_stop: Callable[[], bool]
+) -> Iterator[int | None]:
+    """Stacks to train, the same in all ranks; None when it is time to stop."""
+    while True:
+        todo = ranks.share(choose)
+        if todo is None:
+            if ranks.leads:  # the others wait for the leader's next word
+                time.sleep(WAIT_SECONDS)
+        elif not todo:
+            return
+        for stack in todo or [None]:
+            (stop,) = ranks.agree(should_stop())
+            if stop:
+                yield None
+            elif stack is not None:
+                yield stack
+
+
+def _take(job: Job, stack: int, lock: Lock, results: ResultsFolder) -> str:
+    """The leader holds the stack's lock for all."""
+    if not lock.acquire():
+        return "busy"
+    return "mine" if stack in open_stacks(job.plan, results) else "elsewhere"
+
+
+@contextmanager
+def told_as_failure(send: Listener, stack: int = -1) -> Iterator[None]:
+    """Whatever ends a rank is told first; then the process goes at once, without waiting for ranks that wait for it."""
+    try:
+        yield
+    except BaseException as error:
+        ours = isinstance(error, AblationLabError)
+        text = str(error) if ours else f"{type(error).__name__}: {error}"
+        if os.environ.get(DEBUG_VARIABLE):
+            text = traceback.format_exc()
+        refused = isinstance(error, PlanError)
+        fatal = refused or isinstance(error, StorageError | OutOfMemory)
+        send(Event("failed", stack, {"text": text, "ours": ours, "refused": refused}, fatal=fatal))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
+
+
+def _rank(path: Path) -> None:
+    """A rank that `execute` launched."""
+    place = path.parent
+    with (place / f"events-{os.environ['RANK']}").open("a", buffering=1) as log:
+
+        def send(event: Event) -> None:
+            payload = asdict(event.payload) if event.kind == "progress" else event.payload
+            told = {"kind": event.kind, "stack": event.stack, "payload": payload, "fatal": event.fatal}
+            log.write(json.dumps(told) + "\n")
+
+        with told_as_failure(send):
+            told = json.loads(path.read_text())
+            plan = Plan.read(ResultsFolder(Path(told["folder"])).plan)
+            job = Job(
+                plan,
+                Path(told["folder"]),
+                validated(DataConfig, told["data"]),
+                tuple(told["drift"]),
+                told["accept_drift"],
+            )
+            from ablationlab.training.distributed.ranks import Ranks
+
+            ranks = Ranks.join(plan.execution.device)
+            launcher = Lock(place / "launcher")
+
+            def should_stop() -> bool:
+                # A launcher that was killed holds its lock no more: nobody hears us, so this is a step boundary to stop at.
+                return (place / "stop").exists() or not launcher.held_elsewhere()
+
+            chosen = iter([told["stacks"]])  # once: what turns out to be another's is waited for by the launcher
+            work(job, lambda: next(chosen, []), ranks, send if ranks.leads else lambda _: None, should_stop)
+            ranks.leave()
+
+
+if __name__ == "__main__":
+    _rank(Path(sys.argv[1]))

@@ -1,0 +1,158 @@
+"""A trained run as a module for notebooks, and as a folder that transformers can load."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import safetensors.torch
+from torch import Tensor, nn
+
+from ablationlab.core.errors import ExportError, RecordError
+from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
+from ablationlab.model.gpt import forward
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import Result, RunRecord
+from ablationlab.records.settings import FrontEnd, ModelConfig, validated
+from ablationlab.records.storage import new_folder, write_bytes
+from ablationlab.training import checkpoints
+
+
+class GPT(nn.Module):
+    """One run as an ordinary module: ``logits_BTV = model(tokens_BT)``. Parameter names are those of the records."""
+
+    def __init__(self, config: ModelConfig, weights: dict[str, Tensor], record: RunRecord) -> None:
+        super().__init__()
+        self.config, self.record = config, record
+        for name, value in weights.items():
+            _attach(self, name, nn.Parameter(value.clone()))
+
+    def forward(self, tokens_BT: Tensor) -> Tensor:
+        """Logits in fp32, without dropout."""
+        if tokens_BT.shape[-1] > self.config.context:
+            raise ValueError(f"{tokens_BT.shape[-1]} tokens do not fit the context of {self.config.context}")
+        params = {name: value[None] for name, value in self.named_parameters()}
+        return forward(params, tokens_BT[None], self.config, [self.config.front])[0]
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer this run was trained with, from its record."""
+        if self.record.corpus.tokenizer != "char":
+            return TOKENIZERS[self.record.corpus.tokenizer].of("")
+        if self.record.corpus.characters is None:
+            raise RecordError(f"the record of {self.record.id} holds no characters for its tokenizer")
+        return CharTokenizer(self.record.corpus.characters)
+
+
+def _attach(root: nn.Module, name: str, value: nn.Parameter) -> None:
+    *path, leaf = name.split(".")
+    for part in path:
+        if not hasattr(root, part):
+            root.add_module(part, nn.Module())
+        root = root.get_submodule(part)
+    root.register_parameter(leaf, value)
+
+
+def load(run: str | Path) -> GPT:
+    """A finished run's folder -> its model, on the CPU, in evaluation mode. Checksums are verified."""
+    folder = RunFolder(Path(run))
+    if not folder.path.is_dir():
+        raise RecordError(f"{folder.path}: no such run folder")
+    record = RunRecord.read(folder.record)
+    if not folder.done:
+        raise RecordError(f"{folder.path} has no result yet; finish the study first (ablationlab run)")
+    result = Result.read(folder.result)
+    step = int(result.checkpoint.removeprefix("step-"))
+    weights = checkpoints.load(folder, step).state["weights"]
+    return GPT(validated(ModelConfig, record.model), weights, record).eval()
+
+
+def export(run: str | Path, target: Path) -> None:
+    """Write ``config.json`` and ``model.safetensors`` in GPT-2's format, and ``characters.json`` beside them."""
+    model = load(run)
+    config = gpt2_config(model.config)
+    if target.exists():
+        raise ExportError(f"{target} exists already; an export never overwrites")
+    tensors = {
+        f"transformer.{ours_to_gpt2(n)}": v.detach().contiguous()
+        for n, v in model.named_parameters()
+        if n != "head.weight"
+    }
+    if not model.config.tied:
+        tensors["lm_head.weight"] = model.get_parameter("head.weight").detach().contiguous()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(target) as folder:
+        write_bytes(folder / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
+        write_bytes(folder / "config.json", (json.dumps(config, indent=1) + "\n").encode())
+        characters = model.tokenizer().characters
+        if characters is not None:
+            text = json.dumps(list(characters), ensure_ascii=False) + "\n"
+            write_bytes(folder / "characters.json", text.encode())
+
+
+def gpt2_config(model: ModelConfig) -> dict[str, object]:
+    """transformers' GPT2Config of a model; `ExportError` names everything that the format cannot express."""
+    cannot = [
+        text
+        for wrong, text in (
+            (
+                model.front.norm != "none" or model.front.scale != 1.0,
+                f"the front end ({_front_words(model.front)})",
+            ),
+            (not model.biases, "linear layers and norms without biases"),
+            (not model.final_norm, "a model without the final norm"),
+            (model.head_bias, "an output head with a bias"),
+        )
+        if wrong
+    ]
+    if cannot:
+        raise ExportError(
+            "GPT-2's format has no place for "
+            + "; ".join(cannot)
+            + ". ablationlab.load(run) gives the model as a module"
+        )
+    return {
+        "model_type": "gpt2",
+        "architectures": ["GPT2LMHeadModel"],
+        "n_layer": model.layers,
+        "n_embd": model.width,
+        "n_head": model.heads,
+        "n_positions": model.context,
+        "n_inner": model.mlp_ratio * model.width,
+        "vocab_size": model.vocabulary,
+        "activation_function": "gelu_new",
+        "layer_norm_epsilon": model.norm_eps,
+        "tie_word_embeddings": model.tied,
+        "attn_pdrop": model.dropout,
+        "embd_pdrop": model.dropout,
+        "resid_pdrop": model.dropout,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "dtype": "float32",
+    }
+
+
+def _front_words(front: FrontEnd) -> str:
+    changed = {k: v for k, v in front.model_dump().items() if v != getattr(FrontEnd(), k)}
+    return ", ".join(f"{key} = {value}" for key, value in changed.items())
+
+
+def ours_to_gpt2(name: str) -> str:
+    """GPT-2's name of a parameter; its Conv1D stores weights as (inputs, outputs), as we do."""
+    for ours, theirs in _NAMES:
+        name = name.replace(ours, theirs)
+    return name
+
+
+_NAMES = (
+    ("tok.weight", "wte.weight"),
+    ("pos.weight", "wpe.weight"),
+    ("final_norm.", "ln_f."),
+    ("blocks.", "h."),
+    ("norm1.", "ln_1."),
+    ("norm2.", "ln_2."),
+    ("attn.qkv.", "attn.c_attn."),
+    ("attn.out.", "attn.c_proj."),
+    ("mlp.up.", "mlp.c_fc."),
+    ("mlp.down.", "mlp.c_proj."),
+    (".gain", ".weight"),
+)

@@ -1,0 +1,167 @@
+"""Analyses by hand: the few numbers that the rules look at, everything else plain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablationlab.records.analysis import Analysis, ComparisonPart, MissingPart
+from ablationlab.records.analysis_stability import ArmStabilityPart, GainPart, StabilityPart
+from ablationlab.records.parts import EquivalencePart, IntervalPart, SensitivityPart
+from ablationlab.stats.stability import stability_gain
+
+VARIANT, BASELINE = "layernorm", "none"
+
+
+def comparison(
+    metric: str = "validation_loss",
+    outcome: str = "not-shown",
+    *,
+    delta: float | None = 0.0,
+    low: float | None = -0.1,
+    high: float | None = 0.1,
+    equivalent: bool | None = False,
+    direction: str | None = "lower",
+    regime: str = "default",
+    role: str | None = "primary",
+    n: int = 5,
+    sd: float | None = 0.05,
+    smallest_effect: float | None = 0.02,
+    margin: float | None = None,
+    label: str = "registered",
+    missing: tuple[MissingPart, ...] = (),
+    sensitive: bool | None = None,
+    variant: str = VARIANT,
+    **more: Any,
+) -> ComparisonPart:
+    """One comparison of *variant* with the baseline."""
+    interval = None
+    if delta is not None:
+        interval = IntervalPart(method="paired-t", level=0.95, estimate=delta, low=low, high=high, n=n, exact=True)
+    tost = None
+    if smallest_effect is not None:
+        bounds = (-smallest_effect, smallest_effect)
+        tost = EquivalencePart(
+            bounds=bounds, alpha=0.05, p=0.5, p_low=0.5, p_high=0.5, low=low, high=high, equivalent=equivalent, n=n
+        )
+    gate = None
+    if sensitive is not None:
+        gate = SensitivityPart(
+            sensitive=sensitive,
+            beats_chance=sensitive,
+            chance_p=0.5,
+            control_told_apart=sensitive,
+            control_p=0.5,
+            reasons=("because I say so",),
+        )
+    values: dict[str, Any] = {
+        "id": f"{metric}/{regime}/{variant}:{BASELINE}",
+        "metric": metric,
+        "task": None,
+        "regime": regime,
+        "variant": variant,
+        "reference": BASELINE,
+        "direction": direction,
+        "unit": "1",
+        "transform": "identity",
+        "label": label,
+        "role": role,
+        "n": n,
+        "planned_pairs": 5,
+        "pairs": (),
+        "missing": missing,
+        "variant_mean": 1.0,
+        "variant_sd": 0.1,
+        "reference_mean": 1.0,
+        "reference_sd": 0.1,
+        "delta": delta,
+        "delta_sd": sd,
+        "correlation": None,
+        "variance_reduction": None,
+        "interval": "paired-t",
+        "test": "paired-t",
+        "alpha": 0.05,
+        "intervals": {} if interval is None else {"paired-t": interval},
+        "tests": {},
+        "effects": {},
+        "ratios": {},
+        "p": 0.5,
+        "p_adjusted": 0.5,
+        "correction": "holm",
+        "family": "f",
+        "family_size": 2,
+        "outcome": outcome,
+        "smallest_effect": smallest_effect,
+        "margin": margin,
+        "equivalence": tost,
+        "sensitivity": gate,
+        "caveats": (),
+    }
+    return ComparisonPart.model_validate({**values, **more})
+
+
+def stability(
+    unstable_baseline: int = 0, unstable_variant: int = 0, n: int = 5, diverged: bool = True
+) -> StabilityPart:
+    """The first so many runs of each arm are unstable, in the default regime."""
+    flags = {
+        BASELINE: [i < unstable_baseline for i in range(n)],
+        VARIANT: [i < unstable_variant for i in range(n)],
+    }
+    gain = stability_gain(flags[VARIANT], flags[BASELINE])
+    arms = [
+        ArmStabilityPart(
+            variant=name,
+            regime="default",
+            runs=n,
+            diverged=sum(bad) if diverged else 0,
+            spiked=0 if diverged else sum(bad),
+            unstable_runs=sum(bad),
+            unstable=any(bad),
+            largest_spike_score=1.0,
+        )
+        for name, bad in flags.items()
+    ]
+    part = GainPart(
+        id="stability/default/layernorm:none",
+        variant=VARIANT,
+        reference=BASELINE,
+        regime="default",
+        n=n,
+        planned_pairs=n,
+        reference_unstable=gain.reference_unstable,
+        variant_unstable=gain.variant_unstable,
+        rescued=gain.rescued,
+        broken=gain.broken,
+        estimate=gain.estimate,
+        low=gain.low,
+        high=gain.high,
+        level=0.95,
+        mcnemar_p=None,
+    )
+    return StabilityPart(threshold=7.0, runs=(), arms=tuple(arms), gains=(part,))
+
+
+def analysis(*found: ComparisonPart, stable: StabilityPart | None = None, **changes: Any) -> Analysis:
+    """An analysis of these comparisons; stable arms unless told otherwise."""
+    values: dict[str, Any] = {
+        "study": "made",
+        "question": "",
+        "source": "records",
+        "source_hash": "0",
+        "criteria_hash": None,
+        "baseline": BASELINE,
+        "variants": (BASELINE, VARIANT),
+        "regimes": ("default",),
+        "seeds": (1, 2, 3, 4, 5),
+        "criteria": (),
+        "primary": "validation_loss",
+        "tie_breakers": ("calibration", "throughput"),
+        "resamples": 10_000,
+        "comparisons": found,
+        "families": (),
+        "stability": stability() if stable is None else stable,
+        "power": (),
+        "ledger": None,
+        "deviations": (),
+    }
+    return Analysis.model_validate({**values, **changes})

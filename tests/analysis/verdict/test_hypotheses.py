@@ -1,0 +1,227 @@
+"""H0 and H1a are judged on sensitive macro accuracy alone; H1b where the baseline is unstable."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablationlab.analysis.verdict.hypotheses import hypotheses
+from ablationlab.analysis.verdict.words import hypothesis_lines
+from ablationlab.records.analysis import NOT_SCORED, DeviationPart
+from ablationlab.records.analysis_evaluation import EvaluationPart, TaskSensitivityPart
+from ablationlab.records.parts import SensitivityPart
+
+from .maker import analysis, comparison, stability
+
+
+def accuracy(outcome="not-shown", **more):
+    given = {"direction": "higher", "role": "secondary", "sensitive": True, **more}
+    return comparison("macro_accuracy", outcome, **given)
+
+
+SMOOTHER = comparison("spike_score", "better", role=None)
+
+
+@pytest.mark.parametrize(
+    ("found", "stable", "h0", "h1a"),
+    [
+        ([], stability(), "not-asked", "not-asked"),
+        ([accuracy("worse", sensitive=False)], stability(), "undecided", "undecided"),
+        ([accuracy(equivalent=True, sensitive=False)], stability(), "undecided", "undecided"),
+        ([accuracy("worse", sensitive=None)], stability(), "undecided", "undecided"),
+        ([accuracy("worse", label="exploratory")], stability(), "undecided", "undecided"),
+        ([accuracy(equivalent=True)], stability(), "supported", "rejected"),
+        ([accuracy("better")], stability(), "rejected", "rejected"),
+        ([accuracy("worse")], stability(), "rejected", "undecided"),
+        ([accuracy("worse"), SMOOTHER], stability(), "rejected", "supported"),
+        ([accuracy("worse")], stability(5, 0), "undecided", "supported"),
+        ([accuracy()], stability(), "undecided", "undecided"),
+        ([accuracy(equivalent=True)], stability(1, 0), "undecided", "rejected"),
+    ],
+)
+def test_h0_and_h1a(found, stable, h0, h1a):
+    verdicts = hypotheses(analysis(comparison(), *found, stable=stable))
+    assert (verdicts["H0"].status, verdicts["H1a"].status) == (h0, h1a)
+    if h0 == "supported":
+        assert verdicts["H0"].evidence == ("macro_accuracy/default/layernorm:none",)
+
+
+def test_without_macro_accuracy_the_reason_is_said_and_no_other_metric_steps_in():
+    made = analysis(
+        comparison("next_token_accuracy", "worse", direction="higher"), criteria=({"metric": "macro_accuracy"},)
+    )
+    verdicts = hypotheses(made)
+    assert verdicts["H0"].status == "undecided"
+    assert verdicts["H0"].why == "zero-/few-shot macro accuracy is not in the records"
+    assert verdicts["H0"].evidence == ()
+
+
+def test_at_chance_is_never_evidence():
+    why = hypotheses(analysis(accuracy(equivalent=True, sensitive=False)))["H0"].why
+    assert "not shown to be sensitive" in why
+    assert "because I say so" in why
+
+
+@pytest.mark.parametrize(
+    ("stable", "status"),
+    [
+        (stability(0, 0), "not-asked"),
+        (stability(5, 0), "supported"),
+        (stability(2, 0), "undecided"),
+        (stability(5, 5), "undecided"),
+        (stability(10, 2, n=10), "supported"),
+    ],
+)
+def test_h1b(stable, status):
+    verdict = hypotheses(analysis(comparison(), stable=stable))["H1b"]
+    assert verdict.status == status
+    assert bool(verdict.evidence) == (stable.arms[0].unstable_runs > 0)
+
+
+def test_h1b_is_rejected_where_the_variant_is_shown_to_be_less_stable():
+    made = stability(1, 10, n=10)
+    assert hypotheses(analysis(comparison(), stable=made))["H1b"].status == "rejected"
+
+
+def test_h1b_is_undecided_without_curves():
+    made = analysis(comparison()).model_copy(update={"stability": None})
+    assert hypotheses(made)["H1b"].why == "nothing is known of the runs' stability"
+
+
+def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registered", reference_mean=0.3, **more):
+    """The share of the sweep's rates at which runs are unstable, against the baseline's."""
+    return comparison(
+        "unstable_share",
+        outcome,
+        regime="sweep",
+        role="secondary",
+        delta=delta,
+        low=low,
+        high=high,
+        label=label,
+        reference_mean=reference_mean,
+        **{"p": 0.001 if outcome == "better" else 0.5, **more},
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "stable", "status"),
+    [
+        (swept("better", high=-0.05), stability(), "supported"),
+        (swept(), stability(), "undecided"),
+        (swept("worse", delta=0.3, low=0.1, high=0.5), stability(), "rejected"),
+        (swept("better", high=-0.05, label="exploratory"), stability(), "undecided"),
+        (swept("better", high=-0.05, reference_mean=0.0), stability(), "undecided"),
+        (swept("better", high=-0.05), stability(5, 5), "supported"),
+        (swept("better", high=-0.05, p=0.04), stability(5, 5), "undecided"),  # 0.04 is not significant in two places
+        (swept(), stability(5, 0), "undecided"),  # two places: 5 to 0 shows it at 95 %, not at 97.5 %
+        (swept(), stability(8, 0, n=8), "supported"),
+        (swept("worse", delta=0.3, low=0.1, high=0.5), stability(2, 0), "undecided"),
+        (swept(delta=0.0, low=None, high=None), stability(), "undecided"),
+    ],
+)
+def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status):
+    verdict = hypotheses(analysis(comparison(), found, stable=stable))["H1b"]
+    assert verdict.status == status
+    counts = found.label == "registered" and bool(found.reference_mean)
+    if not stable.arms[0].unstable_runs:
+        assert bool(verdict.evidence) == counts
+
+
+def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
+    verdict = hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8)))["H1b"]
+    assert verdict.why.endswith(
+        "(shown in 1 of the 2 places where the baseline is unstable, corrected for their number)"
+    )
+    assert verdict.evidence == ("stability/default/layernorm:none",)
+
+
+def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
+    made = stability(5, 0)
+    tuned = made.model_copy(
+        update={
+            "arms": tuple(arm.model_copy(update={"regime": "tuned"}) for arm in made.arms),
+            "gains": tuple(gain.model_copy(update={"regime": "tuned"}) for gain in made.gains),
+        }
+    )
+    verdict = hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
+    assert (verdict.status, verdict.evidence) == ("undecided", ())
+
+
+SCORED = EvaluationPart(
+    harness="h",
+    precision="fp32",
+    tasks=(
+        TaskSensitivityPart(
+            task="t",
+            name="t",
+            fewshot=0,
+            regime="default",
+            templates=("plain",),
+            items=10,
+            chance=0.5,
+            ngrams={},
+            baseline_accuracy=0.5,
+            control_accuracy=None,
+            template_spread=None,
+            sensitivity=SensitivityPart(
+                sensitive=False,
+                beats_chance=None,
+                chance_p=None,
+                control_told_apart=False,
+                control_p=None,
+                reasons=(),
+            ),
+        ),
+    ),
+    contrasts=(),
+    notes=(),
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "status"),
+    [
+        ({}, "not-asked"),
+        ({"criteria": ({"metric": "validation_loss"},)}, "not-asked"),
+        ({"criteria": ({"metric": "macro_accuracy"},)}, "undecided"),
+        ({"criteria": ({"metric": "macro_accuracy_fewshot"},)}, "undecided"),
+        ({"evaluation": SCORED}, "undecided"),
+        ({"evaluation": SCORED.model_copy(update={"tasks": ()})}, "not-asked"),
+        ({"deviations": (DeviationPart(code=NOT_SCORED, about="", text=""),)}, "undecided"),
+    ],
+)
+def test_h0_and_h1a_are_not_asked_by_a_study_without_tasks(changes, status):
+    found = hypotheses(analysis(comparison(), **changes))
+    assert (found["H0"].status, found["H1a"].status) == (status, status)
+    assert (found["H0"].why == "no tasks in this study") == (status == "not-asked")
+
+
+@pytest.mark.parametrize(
+    ("stable", "changes", "status"),
+    [
+        (stability(), {}, "not-asked"),
+        (stability(), {"regimes": ("default", "hot")}, "undecided"),
+        (stability(), {"criteria": ({"metric": "spike_score"},)}, "undecided"),
+        (stability(1, 0), {}, "undecided"),  # nobody asked, but the baseline broke
+        (stability(0, 1), {}, "not-asked"),  # that the variant breaks is another matter
+    ],
+)
+def test_h1b_is_not_asked_where_nothing_is_there_to_break_a_baseline_that_is_stable(stable, changes, status):
+    found = hypotheses(analysis(comparison(), stable=stable, **changes))["H1b"]
+    assert found.status == status
+    if status == "not-asked":
+        assert found.why == "no stress regime and no sweep in this study, and its baseline is stable"
+
+
+def test_what_was_not_asked_is_said_in_one_line():
+    found = hypotheses(analysis(comparison()))
+    assert hypothesis_lines(found) == [
+        "Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime and no sweep in this study, and its "
+        "baseline is stable)."
+    ]
+    found = hypotheses(analysis(comparison(), stable=stability(5, 0)))
+    lines = hypothesis_lines(found)
+    assert [line.split(" ", 2)[:2] for line in lines] == [["H1b", "supported."], ["Not", "asked"]]
+    assert lines[1] == "Not asked here: H0 and H1a (no tasks in this study)."
+    found = hypotheses(analysis(comparison(), accuracy(), stable=stability(5, 0)))
+    assert not any("Not asked" in line for line in hypothesis_lines(found))

@@ -1,0 +1,185 @@
+"""analyze, power and compare as a user meets them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.analysis_evaluation import ItemComparison
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.verdict import Verdict
+from analysis.builder import build, outcome, study
+
+FIXTURE = Path(__file__).parents[1] / "analysis" / "fixtures" / "lm_eval"
+STUDY = Path(__file__).parents[2] / "studies" / "quick.toml"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """The command in this process, without torch: (exit code, output, errors)."""
+    from ablationlab.cli.app import main
+
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
+    build(tmp_path / "r")
+    code, printed, _ = command("analyze", "r")
+    assert code == 0
+    for words in ("Registered comparisons", "layernorm - none", "adjusted p", "Stability", "ADOPT", "Adopt layernorm"):
+        assert words in printed
+    assert "Deviations from the registration\n  none found" in printed
+    assert "cannot go below p = 0.0625" in printed
+    assert (
+        "Hypotheses\n  Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime and no sweep"
+        in printed
+    )
+    assert "undecided" not in printed
+    analysis, verdict = Analysis.read(tmp_path / "r/analysis.json"), Verdict.read(tmp_path / "r/verdict.json")
+    assert verdict.source_hash == analysis.source_hash
+    before = (tmp_path / "r/analysis.json").read_bytes()
+    assert command("analyze", "r", "--all")[0] == 0
+    assert (tmp_path / "r/analysis.json").read_bytes() == before
+
+
+def test_analyze_takes_another_folder_and_a_study_file(command, tmp_path):
+    build(tmp_path / "r")
+    code, printed, _ = command("analyze", "r", "--out", "elsewhere", "--study", STUDY)
+    assert code == 0
+    assert "differs from what was registered" in printed
+    assert (tmp_path / "elsewhere/verdict.json").exists()
+    assert not (tmp_path / "r/verdict.json").exists()
+
+
+def test_analyze_shows_diverged_and_missing_runs(command, tmp_path):
+    build(
+        tmp_path / "r",
+        outcomes=lambda v, r, s: None if (v, s) == ("none", 2) else outcome(v, r, s),
+        only=lambda run: run.seed != 5,
+    )
+    code, printed, _ = command("analyze", "r")
+    assert code == 0
+    assert "3 of 5" in printed
+    assert "1 runs diverged: default-none-s2" in printed
+    assert "2 of 10 planned runs have no result" in printed
+    assert "unstable" in printed
+
+
+def test_analyze_of_a_tampered_plan_is_labelled_everywhere(command, tmp_path):
+    build(tmp_path / "r")
+    path = ResultsFolder(tmp_path / "r").plan
+    data = json.loads(path.read_text())
+    data["study"]["criteria"][0]["margin"] = 99.0
+    path.write_text(json.dumps(data))
+    code, printed, _ = command("analyze", "r")
+    assert code == 0
+    assert "Registered comparisons" not in printed
+    assert "plan.lock was changed after it was sealed" in printed
+    assert {v.label for v in Verdict.read(tmp_path / "r/verdict.json").verdicts} == {"exploratory"}
+
+
+def test_text_from_records_is_never_markup(command, tmp_path):
+    build(tmp_path / "r", study(name="[bold]x[/nope]"))
+    code, _, errors = command("analyze", "r")
+    assert (code, errors) == (0, "")
+
+
+def test_analyze_a_csv(command, tmp_path):
+    lines = [
+        f"{v},{s},loss,{2 + s / 10 + d + 0.01 * (s % 2) * d}" for v, d in (("none", 0), ("ln", -1)) for s in range(5)
+    ]
+    (tmp_path / "runs.csv").write_text("variant,seed,metric,value\n" + "\n".join(lines))
+    code, printed, _ = command("analyze", "runs.csv", "--baseline", "none", "--lower", "loss", "--out", "o")
+    assert code == 0
+    assert "exploratory: nothing was registered" in printed
+    assert "ADOPT" in printed
+    assert Verdict.read(tmp_path / "o/verdict.json").verdicts[0].decision == "adopt"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nope.csv", "--baseline", "none", "--out", "o"], "no such file or results folder"),
+        (["runs.csv"], "--baseline says which variant"),
+        (["runs.csv", "--baseline", "none"], "--out says where"),
+        (["runs.csv", "--baseline", "none", "--out", "o", "--alpha", "2"], "--alpha 2.0: must lie between"),
+        (["r", "--baseline", "none"], "--baseline: a results folder is judged by what its plan registered"),
+        (["r", "--alpha", "0.2", "--primary", "x"], "--primary, --alpha: a results folder"),
+        (["empty"], "is no results folder of a study"),
+    ],
+)
+def test_analyze_answers_mistakes_without_writing(command, tmp_path, arguments, says):
+    (tmp_path / "runs.csv").write_text("variant,seed,metric,value\nnone,1,loss,2\n")
+    (tmp_path / "empty").mkdir()
+    build(tmp_path / "r", study(seeds=[1]))
+    code, printed, errors = command("analyze", *arguments)
+    assert code == 2
+    assert says in errors
+    assert printed == ""
+    assert not list(tmp_path.rglob("analysis.json"))
+
+
+def test_power_prints_a_table_and_a_curve(command, tmp_path):
+    code, printed, _ = command("power", STUDY, "--sd", "0.02")
+    assert code == 0
+    for words in ("Seeds needed (quick: 3 planned)", "assumed", "<- planned", "█"):
+        assert words in printed
+    build(tmp_path / "pilot", study(variants=["none", "layernorm", "rmsnorm"]))
+    code, printed, _ = command("power", STUDY, "--pilot", "pilot")
+    assert code == 0
+    assert "pilot, 5 pairs" in printed
+    code, printed, _ = command("power", STUDY)
+    assert code == 0
+    assert "3 pairs detect 3.26 with 80 %" in printed
+    assert command("power", STUDY, "--sd", "1", "--pilot", "pilot")[0] == 2
+
+
+def test_compare_reads_real_lm_eval_samples(command, tmp_path):
+    code, printed, _ = command("compare", FIXTURE / "layernorm", FIXTURE / "none", "--out", "o")
+    assert code == 0
+    for words in ("layernorm - none, 3 seed(s)", "tiny_colours (acc)", "macro average", "McNemar p", "crossed"):
+        assert words in printed
+    assert ItemComparison.read(tmp_path / "o/comparison.json").variant == "layernorm"
+    code, printed, _ = command("compare", FIXTURE / "layernorm/seed-1", FIXTURE / "none/seed-1")
+    assert code == 0
+    assert "not about training them again" in printed
+
+
+def test_compare_answers_mistakes(command, tmp_path):
+    code, _, errors = command("compare", tmp_path, FIXTURE / "none")
+    assert code == 2
+    assert "--log_samples" in errors
+    assert command("compare", FIXTURE / "none", FIXTURE / "none", "--alpha", "7")[0] == 2
+
+
+def test_the_command_line_starts_without_the_statistics():
+    import subprocess
+    import sys
+
+    script = (
+        "import sys, ablationlab.cli.app; sys.exit(any(m in sys.modules for m in ('scipy', 'statsmodels', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_many_exploratory_comparisons_are_counted_and_listed_on_request(monkeypatch, cli, tmp_path):
+    from analysis.builder import build
+
+    build(tmp_path / "made")
+    listed = cli("analyze", tmp_path / "made")[1]
+    assert "more exploratory comparisons" not in listed
+    monkeypatch.setattr("ablationlab.report.terminal.analysis.MOST_EXPLORATORY", 1)
+    folded, unfolded = cli("analyze", tmp_path / "made")[1], cli("analyze", tmp_path / "made", "--all")[1]
+    assert "more exploratory comparisons: --all shows them" in folded
+    assert "perplexity" not in folded
+    assert "perplexity" in unfolded

@@ -1,0 +1,66 @@
+"""analysis.json and verdict.json as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from verdict.maker import analysis, comparison
+
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.errors import RecordError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.schema import SCHEMA_VERSION
+from ablationlab.records.verdict import Verdict
+
+
+@pytest.mark.parametrize("kind", [Analysis, Verdict])
+def test_a_file_carries_its_kind_and_version_and_reads_back(tmp_path, kind):
+    made = analysis(comparison(delta=None, low=None, high=None, sd=None, n=0))
+    record = made if kind is Analysis else decide(made)
+    path = tmp_path / "file.json"
+    record.replace(path)
+    data = json.loads(path.read_text())
+    assert (data["kind"], data["schema_version"]) == (kind.KIND, SCHEMA_VERSION)
+    assert kind.read(path) == record
+
+
+def test_a_foreign_or_damaged_file_is_named(tmp_path):
+    path = tmp_path / "analysis.json"
+    decide(analysis(comparison())).replace(path)
+    with pytest.raises(RecordError, match="is not a analysis record"):
+        Analysis.read(path)
+    analysis(comparison()).replace(path)
+    data = json.loads(path.read_text())
+    data["comparisons"][0]["unknown"] = 1
+    path.write_text(json.dumps(data))
+    with pytest.raises(RecordError, match=r"comparisons\.0\.unknown"):
+        Analysis.read(path)
+
+
+def test_verdicts_from_before_hypotheses_could_be_not_asked_still_load(tmp_path):
+    path = tmp_path / "verdict.json"
+    made = decide(analysis(comparison()))
+    assert {one.status for one in made.hypotheses.values()} == {"not-asked"}
+    made.replace(path)
+    path.write_text(path.read_text().replace('"not-asked"', '"undecided"'))
+    assert {one.status for one in Verdict.read(path).hypotheses.values()} == {"undecided"}
+    shipped = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*/verdict.json"))
+    assert shipped
+    for file in shipped:
+        assert set(Verdict.read(file).hypotheses) == {"H0", "H1a", "H1b"}
+
+
+def test_a_file_holds_no_clock_time_and_no_path():
+    text = analysis(comparison()).to_bytes().decode()
+    assert "created" not in text
+    assert "/tmp" not in text
+
+
+def test_the_cost_turns_with_the_direction():
+    lower = comparison(delta=0.1, low=0.0, high=0.3)
+    higher = comparison(delta=0.1, low=0.0, high=0.3, direction="higher")
+    assert lower.loss() == (0.1, 0.0, 0.3)
+    assert higher.loss() == (-0.1, -0.3, 0.0)
+    assert comparison(direction=None).loss() == (None, None, None)

@@ -1,0 +1,127 @@
+"""The notebook runs as it stands; `run` and `load_results` give what the command line gives."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+import ablationlab
+from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
+from conftest import corpus_text, torch_as_it_was
+
+NOTEBOOK = Path(__file__).parents[2] / "examples" / "embedding_norm.ipynb"
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text(corpus_text())
+    monkeypatch.setenv("ABLATIONLAB_STEPS", "12")
+    monkeypatch.setenv("ABLATIONLAB_TEXT", str(tmp_path / "text.txt"))
+    monkeypatch.setenv("ABLATIONLAB_OUT", str(tmp_path / "out"))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    client = NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
+    assert not [output for output in outputs if output.output_type == "error"]
+    shown = [output.data for output in outputs if output.output_type == "execute_result"]
+    assert any("Registered comparisons" in data.get("text/html", "") for data in shown)
+    assert sum("application/vnd.vegalite.v6+json" in data for data in shown) == 2
+    assert (tmp_path / "out" / "verdict.json").exists()
+
+
+def test_the_notebook_is_committed_without_outputs_and_knows_no_machine():
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert not [path for path in ("/home/", "/work", "/root", "/tmp") if path in NOTEBOOK.read_text()]
+
+
+def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
+    with torch_as_it_was():
+        results = ablationlab.run(trained.study, out=tmp_path / "python", device="cpu", workers=1)
+    for name in ("analysis.json", "verdict.json"):
+        assert (tmp_path / "python" / name).read_bytes() == (trained.results / name).read_bytes()
+    for run in (trained.results / "runs").iterdir():
+        other = tmp_path / "python" / "runs" / run.name
+        assert (other / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
+    assert results.material.ended == len(results.material.runs) == 6
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "python" / "runs").rglob("*.json")}
+    with torch_as_it_was():
+        ablationlab.run(trained.study, out=tmp_path / "python", device="cpu", workers=1)  # nothing is left to do
+    assert before == {path: path.stat().st_mtime_ns for path in (tmp_path / "python" / "runs").rglob("*.json")}
+
+
+def test_frames_hold_the_records(trained):
+    results = ablationlab.load_results(trained.results)
+    runs = results.runs.set_index("run")
+    for folder in (trained.results / "runs").iterdir():
+        record = json.loads((folder / "result.json").read_text())
+        assert runs.loc[folder.name, "validation_loss"] == record["metrics"]["validation_loss"]
+        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()[1:]]
+        curve = results.curves[results.curves["run"] == folder.name]
+        assert list(curve["loss"]) == [line["loss"] for line in lines]
+        assert list(curve["step"]) == [line["step"] for line in lines]
+    analysis = json.loads((trained.results / "analysis.json").read_text())
+    deltas = {one["id"]: one["delta"] for one in analysis["comparisons"]}
+    assert dict(zip(results.comparisons["id"], results.comparisons["delta"], strict=True)) == deltas
+    assert len(results.pairs) == sum(len(one["pairs"]) for one in analysis["comparisons"])
+    assert set(results.verdicts["variant"]) == {"layernorm", "rmsnorm"}
+    assert results.items.empty
+    assert results.probes.empty
+
+
+def test_the_display_escapes_what_files_hold(trained, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(trained.results, tmp_path / "copy")
+    analysis = json.loads((folder / "analysis.json").read_text())
+    verdict = json.loads((folder / "verdict.json").read_text())
+    analysis["comparisons"][0]["metric"] = verdict["verdicts"][0]["recommendation"] = "<script>alert(1)</script>"
+    (folder / "analysis.json").write_text(json.dumps(analysis))
+    (folder / "verdict.json").write_text(json.dumps(verdict))
+    html = ablationlab.load_results(folder)._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "another analysis" in html  # and that the verdict is not of this analysis is said
+
+
+def test_results_without_an_analysis_say_how_to_make_one(trained, tmp_path):
+    import shutil
+
+    folder = shutil.copytree(trained.results, tmp_path / "copy")
+    (folder / "analysis.json").unlink()
+    results = ablationlab.load_results(folder)
+    assert len(results.runs) == 6
+    assert "ablationlab analyze" in results._repr_html_()
+    with pytest.raises(RecordError, match="ablationlab analyze"):
+        results.comparisons  # noqa: B018
+    with pytest.raises(RecordError, match="no results folder"):
+        ablationlab.load_results(tmp_path / "nowhere")
+
+
+def test_mistakes_are_told(trained, tmp_path):
+    with pytest.raises(UnknownNameError, match="did you mean"):
+        ablationlab.load_results(trained.results).figure("curve-lost")
+    with pytest.raises(StudyError):
+        ablationlab.run({"name": "x"}, out=tmp_path)
+    with pytest.raises(AblationLabError, match="at least one process"):
+        ablationlab.run(trained.study, out=tmp_path, workers=0)
+    with pytest.raises(AblationLabError, match="overrides"):
+        ablationlab.run({"name": "x"}, out=tmp_path, overrides=["seeds=[1]"])
+
+
+def test_importing_ablationlab_imports_neither_torch_nor_pandas():
+    script = (
+        "import sys, ablationlab; from ablationlab import Study, run, load_results; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'pandas', 'altair', 'typst', 'jinja2')))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,0 +1,108 @@
+"""What a user sees while runs are trained, in a terminal and in a file."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from ablationlab.data.corpus import load_corpus
+from ablationlab.report.progress import LiveDisplay, PlainDisplay, display_for
+from ablationlab.study.load import parse_study
+from ablationlab.study.plan import make_plan
+from ablationlab.training.executors.job import Event
+from ablationlab.training.loop import Progress
+
+
+@pytest.fixture
+def plan(study_table):
+    study = parse_study(study_table({"seeds": [1]}))
+    return make_plan(study, load_corpus(study.data), "cpu")
+
+
+def progress(stack=0, step=6, start=0, **changes) -> Event:
+    numbers = {"runs": 1, "diverged": 0, "loss": 3.25, "gradient_norm": 0.5, "tokens_per_second": 1234.5, "note": ""}
+    return Event("progress", stack, Progress(stack=stack, start=start, step=step, steps=12, **{**numbers, **changes}))
+
+
+def console(width: int = 80, terminal: bool = False) -> Console:
+    return Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+
+
+def test_a_file_gets_plain_lines_and_not_one_per_event(plan):
+    out = console(200)
+    with display_for(out, plan, 0) as display:
+        assert isinstance(display, PlainDisplay)
+        for step in range(1, 12):
+            display.hear(progress(step=step))
+        display.hear(Event("done", 0))
+    lines = out.file.getvalue().splitlines()
+    assert len(lines) == 2
+    assert re.fullmatch(r"\[ +3%, \d+ s left\]  none-s1 step 1/12  loss 3\.2500  \|g\| 0\.500  1,234 tok/s", lines[0])
+    assert lines[1] == "none-s1: done"
+
+
+def test_a_terminal_of_80_columns_shows_all_numbers_of_a_run_and_the_time_left(plan):
+    out = console(80, terminal=True)
+    with display_for(out, plan, 0) as display:
+        assert isinstance(display, LiveDisplay)
+        display.hear(progress(step=6))
+        display.live.refresh()
+        text = out.file.getvalue()
+    assert "6/36" in text
+    assert "steps, left" in text
+    line = next(line for line in text.splitlines() if "none-s1" in line)
+    for part in ("6/12", "loss 3.2500", "|g| 0.500", "1,234 tok/s"):
+        assert part in line
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_an_early_warning_gets_a_line_of_its_own_and_does_not_cost_the_numbers_theirs(plan, terminal):
+    note = "early warning: none-s1-ab, step 47: loss rising, 2.6 -> 8.3 (31 noise SDs)"
+    out = console(160, terminal=terminal)
+    with display_for(out, plan, 0) as display:
+        display.hear(progress(step=6, note=note))
+        if isinstance(display, LiveDisplay):
+            display.live.refresh()
+    text = out.file.getvalue()
+    assert text.count("early warning") == 1
+    assert note in text
+    assert any("loss 3.2500" in line and "warning" not in line for line in text.splitlines())
+
+
+def test_a_resumed_run_counts_what_was_there_before_and_not_as_speed(plan):
+    display = PlainDisplay(console(200), plan, 0)
+    display.hear(progress(step=8, start=6))
+    assert display.counter.done == 8
+    assert display.counter.fresh == 2
+
+
+def test_runs_trained_elsewhere_fill_the_bar_too(plan):
+    display = PlainDisplay(console(200), plan, 0)
+    for stack in range(3):
+        display.hear(Event("elsewhere", stack))
+    assert display.counter.done == 36
+    assert "trained by another process" in display.console.file.getvalue()
+
+
+def test_waiting_stopping_failing_and_diverging_are_said(plan):
+    display = PlainDisplay(console(200), plan, 0)
+    display.hear(Event("waiting", 0, "4711"))
+    display.hear(Event("stopping", -1))
+    display.hear(Event("failed", 1, "first line\nlast line"))
+    display.hear(progress(diverged=1))
+    text = display.console.file.getvalue()
+    assert "being trained by another process (4711)" in text
+    assert "Stopping at the next step boundary" in text
+    assert "layernorm-s1: not trained: last line" in text
+    assert "1 diverged" in text
+
+
+def test_a_run_named_like_markup_is_shown_as_text(plan):
+    strange = plan.model_copy(update={"stacks": (("[bold]x[/bold]-s1-00000000",), *plan.stacks[1:])})
+    display = PlainDisplay(console(200), strange, 0)
+    display.hear(Event("busy", 0))
+    display.hear(Event("failed", 0, "[red]why[/red]"))
+    assert "[bold]x[/bold]-s1: not trained: [red]why[/red]" in display.console.file.getvalue()

@@ -1,0 +1,471 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ablationlab.core.errors import DataError, MismatchError, PlanError, RecordError
+from ablationlab.data.corpus import load_corpus
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import ModelConfig
+from ablationlab.study.load import load_study, parse_study
+from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
+from ablationlab.study.variants import VARIANTS, Variant
+
+
+@pytest.fixture
+def plan_of(study_table) -> Callable[..., Plan]:
+    """A function making the plan of the tiny study, with dotted keys changed."""
+
+    def make(changes: dict | None = None, workers: int | None = None) -> Plan:
+        study = parse_study(study_table(changes))
+        return make_plan(study, load_corpus(study.data), "cpu", workers)
+
+    return make
+
+
+@contextmanager
+def temporary_variant(change, changes=(), parameters=()) -> Iterator[str]:
+    """A variant that exists for one test."""
+    VARIANTS.add("temporary", Variant("temporary", "f(x)", "a test", change, changes, parameters))
+    try:
+        yield "temporary"
+    finally:
+        del VARIANTS._things["temporary"]
+
+
+def ids(plan: Plan) -> set[str]:
+    return {run.id for run in plan.runs}
+
+
+# --- which runs -------------------------------------------------------------------------------------------
+
+
+def test_a_plan_has_every_variant_at_every_seed_and_regime_once(plan_of):
+    plan = plan_of({"regimes": {"hot": {"training": {"lr": 0.01}}}})
+    cells = [(run.regime, run.seed, run.variant) for run in plan.runs]
+    assert len(cells) == len(set(cells)) == 2 * 2 * 3
+    assert set(cells) == {
+        (regime, seed, variant)
+        for regime in ("default", "hot")
+        for seed in (1, 2)
+        for variant in ("none", "layernorm", "rmsnorm")
+    }
+    assert {run.lr for run in plan.runs if run.regime == "hot"} == {0.01}
+    assert {run.lr for run in plan.runs if run.regime == "default"} == {1e-3}
+    assert sorted(run_id for stack in plan.stacks for run_id in stack) == sorted(ids(plan))
+    assert all(plan.stacks[run.stack][run.slot] == run.id for run in plan.runs)
+
+
+def test_an_id_is_readable_and_unique(plan_of):
+    plan = plan_of({"regimes": {"hot": {"training": {"lr": 0.01}}}})
+    assert len(ids(plan)) == len(plan.runs)
+    assert any(re.fullmatch(r"layernorm-s2-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+    assert any(re.fullmatch(r"hot-none-s1-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+    assert plan.run(plan.runs[3].id) is plan.runs[3]
+
+
+def test_two_plans_of_one_study_are_the_same_plan(plan_of):
+    first, second = plan_of(), plan_of()
+    assert first.plan_hash == second.plan_hash == first.sealed().plan_hash
+    assert first.runs == second.runs
+    assert first.stacks == second.stacks
+
+
+def test_adding_a_seed_a_variant_or_a_regime_changes_no_other_run(plan_of):
+    before = {run.id: run for run in plan_of().runs}
+    for changes in (
+        {"seeds": [7, 1, 2]},
+        {"variants": ["none", "center-only", "layernorm", "rmsnorm"]},
+        {"regimes": {"hot": {"training": {"lr": 0.01}}}},
+        {"question": "Something else?", "execution.checkpoint_every": 3},
+    ):
+        after = {run.id: run for run in plan_of(changes).runs}
+        assert before.keys() <= after.keys()
+        for run_id, run in before.items():
+            assert run.model_copy(update={"stack": 0}) == after[run_id].model_copy(update={"stack": 0})
+
+
+def test_a_setting_that_makes_other_numbers_makes_other_runs(plan_of, corpus_file):
+    before = ids(plan_of())
+    for changes in (
+        {"training.lr": 2e-3},
+        {"training.steps": 13},
+        {"model.dropout": 0.1},
+        {"data.validation": 0.2},
+        {"seeds": [3, 4]},
+    ):
+        assert not before & ids(plan_of(changes)), changes
+    corpus_file.write_text(corpus_file.read_text() + "One more line.\n")
+    assert not before & ids(plan_of())
+
+
+def test_a_token_budget_makes_the_runs_that_its_steps_would_make(plan_of):
+    by_tokens = plan_of({"training.steps": ..., "training.tokens": 12 * 4 * 16})
+    assert ids(by_tokens) == ids(plan_of())
+
+
+# --- what they cost ---------------------------------------------------------------------------------------
+
+
+def test_the_budget_is_what_the_arithmetic_says(plan_of):
+    plan = plan_of()
+    vocabulary, width, context = plan.corpus.vocabulary, 16, 16
+    block = 4 * width + 4 * width * width + 4 * width + 8 * width * width + 5 * width  # norms, attention, MLP
+    parameters = vocabulary * width + context * width + block + 2 * width
+    linear = 12 * width * width + vocabulary * width
+    forward = 2 * linear + 4 * context * width
+    for run in plan.runs:
+        extra = {"none": 0, "layernorm": 2 * width, "rmsnorm": width}[run.variant]
+        assert run.budget.parameters == parameters + extra
+        assert run.budget.steps == 12
+        assert run.budget.tokens == 12 * 4 * 16
+        assert run.budget.matmul_flops == run.budget.tokens * 3 * forward
+
+
+def test_the_vocabulary_follows_the_text_unless_it_is_given(plan_of):
+    assert {run.model["vocabulary"] for run in plan_of().runs} == {plan_of().corpus.vocabulary}
+    assert {run.model["vocabulary"] for run in plan_of({"model.vocabulary": 64}).runs} == {64}
+    with pytest.raises(PlanError) as caught:
+        plan_of({"model.vocabulary": 3})
+    assert "model.vocabulary = 3, but the char tokenizer" in str(caught.value)
+    assert f"has {plan_of().corpus.vocabulary} tokens; leave it out" in str(caught.value)
+
+
+def test_a_context_longer_than_the_held_out_text_is_refused(plan_of):
+    with pytest.raises(DataError, match=r"its validation part has \d+ tokens, but one context needs 5000 \+ 1"):
+        plan_of({"model.context": 5000})
+
+
+# --- how they are stacked ---------------------------------------------------------------------------------
+
+
+def test_on_a_cpu_every_run_is_a_stack_of_its_own(plan_of):
+    plan = plan_of()
+    assert plan.execution.stack_width == 1
+    assert [len(stack) for stack in plan.stacks] == [1] * 6
+    assert (plan.execution.device, plan.execution.precision, plan.execution.threads) == ("cpu", "fp32", 1)
+
+
+def test_a_stack_holds_runs_of_one_shape_with_those_of_a_variant_side_by_side(plan_of):
+    plan = plan_of(
+        {
+            "execution.stack_width": 4,
+            "variants": ["none", "layernorm", "untied"],
+            "regimes": {"hot": {"training": {"lr": 0.01}}, "long": {"training": {"steps": 20}}},
+        }
+    )
+    assert plan.execution.stack_width == 4
+    assert sum(map(len, plan.stacks)) == len(plan.runs) == 18
+    for stack in plan.stacks:
+        members = [plan.run(run_id) for run_id in stack]
+        assert len(members) <= 4
+        assert len({(run.model["tied"], run.budget.steps) for run in members}) == 1
+        variants = [run.variant for run in members]
+        assert variants == sorted(variants, key=["none", "layernorm", "untied"].index)
+
+
+def test_threads_are_shared_out_among_the_workers_asked_for(plan_of, monkeypatch):
+    monkeypatch.setattr("ablationlab.study.plan.usable_cores", lambda: 8)
+    assert plan_of({"execution.threads": "auto"}, workers=2).execution.threads == 4
+    assert plan_of({"execution.threads": "auto"}, workers=8).execution.threads == 1, "6 stacks keep 6 busy"
+    assert plan_of({"execution.threads": 3}, workers=2).execution.threads == 3
+
+
+def test_a_regime_may_have_a_precision_of_its_own_and_its_arms_and_stacks_share_it(plan_of):
+    plan = plan_of({"regimes": {"low": {"training": {"precision": "bf16"}}}, "execution.stack_width": 4})
+    assert plan.execution.precision == "fp32"
+    for run in plan.runs:
+        wanted = "bf16" if run.regime == "low" else "fp32"
+        assert plan.execution_of(run).precision == run.training["precision"] == wanted
+        assert plan.execution_of(run).model_copy(update={"precision": "fp32"}) == plan.execution
+    for stack in plan.stacks:
+        assert len({plan.run(run_id).training["precision"] for run_id in stack}) == 1
+
+
+def test_a_precision_that_the_device_lacks_is_refused_in_a_regime_too(plan_of):
+    with pytest.raises(PlanError, match="tf32"):
+        plan_of({"regimes": {"low": {"training": {"precision": "tf32"}}}})
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------
+
+SWEEP = {"lr": [1e-3, 1e-2, 1e-1], "selection_seeds": [8, 9]}
+
+
+def test_a_sweep_trains_every_variant_at_every_rate_on_every_seed_once(plan_of):
+    plan = plan_of({"sweep": SWEEP})
+    cells = [(run.variant, run.lr, run.seed) for run in plan.runs]
+    assert len(cells) == len(set(cells)) == 3 * 3 * 4
+    assert {run.regime for run in plan.runs} == {"default"}
+    assert all(run.training["lr"] == run.lr for run in plan.runs)
+
+
+def test_the_study_s_own_runs_are_part_of_the_sweep_and_keep_their_names(plan_of):
+    alone, plan = plan_of(), plan_of({"sweep": SWEEP})
+    assert ids(alone) < ids(plan), "lr = 1e-3 on seeds 1 and 2 is the study itself: trained once"
+    assert any(re.fullmatch(r"layernorm-lr0\.01-s2-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+    assert any(re.fullmatch(r"none-lr0\.001-s9-[0-9a-f]{8}", run_id) for run_id in ids(plan))
+
+
+def test_a_sweep_may_have_seeds_of_its_own(plan_of):
+    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}})
+    assert {run.seed for run in plan.runs if run.lr != 1e-3} == {5, 6, 7}
+    assert {run.seed for run in plan.runs if run.lr == 1e-3} == {1, 2}
+
+
+@pytest.mark.parametrize(("width", "stacks"), [(6, 3), (12, 2), (13, 2), (18, 1)])
+def test_all_rates_and_seeds_of_a_variant_share_a_stack_where_the_width_allows(plan_of, width, stacks):
+    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}, "execution.stack_width": width})
+    swept = [stack for stack in plan.stacks if plan.run(stack[0]).lr != 1e-3]
+    assert len(swept) == stacks
+    for variant in ("none", "layernorm", "rmsnorm"):
+        homes = [stack for stack in swept if any(plan.run(run_id).variant == variant for run_id in stack)]
+        assert len(homes) == 1
+        assert sum(plan.run(run_id).variant == variant for run_id in homes[0]) == 6
+    for stack in plan.stacks:
+        variants = [plan.run(run_id).variant for run_id in stack]
+        assert len([v for v, before in zip(variants, [None, *variants], strict=False) if v != before]) == len(
+            set(variants)
+        ), "runs of one variant stand together"
+
+
+def test_a_sweep_wider_than_a_stack_fills_stacks_without_padding(plan_of):
+    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}, "execution.stack_width": 4})
+    swept = [stack for stack in plan.stacks if plan.run(stack[0]).lr != 1e-3]
+    assert [len(stack) for stack in swept] == [4, 4, 4, 4, 2]
+
+
+# --- arms that differ in something undeclared -------------------------------------------------------------
+
+
+def test_a_variant_that_changes_what_it_did_not_declare_is_refused(plan_of):
+    with (
+        temporary_variant(lambda model: model.changed(dropout=0.1), changes=("front",)) as name,
+        pytest.raises(MismatchError) as caught,
+    ):
+        plan_of({"variants": ["none", name]})
+    text = str(caught.value)
+    assert re.match(r"temporary-s1-\w{8} and none-s1-\w{8} cannot be compared", text)
+    assert "model.dropout: 0.1 against 0.0" in text
+    assert "temporary" not in VARIANTS
+
+
+def test_a_declared_setting_may_differ(plan_of):
+    with temporary_variant(lambda model: model.changed(dropout=0.1), changes=("dropout",)) as name:
+        assert len(plan_of({"variants": ["none", name]}).runs) == 4
+
+
+def test_a_variant_that_costs_more_is_refused_even_if_it_says_so(plan_of):
+    with (
+        temporary_variant(lambda model: model.changed(layers=2), changes=("layers",)) as name,
+        pytest.raises(MismatchError, match=r"budget\.matmul_flops: [\d,]+ against [\d,]+"),
+    ):
+        plan_of({"variants": ["none", name]})
+
+
+def test_a_variant_with_a_parameter_that_it_did_not_declare_is_refused(plan_of):
+    with (
+        temporary_variant(lambda model: model.changed(head_bias=True), changes=("head_bias",)) as name,
+        pytest.raises(MismatchError, match=r"head\.bias"),
+    ):
+        plan_of({"variants": ["none", name]})
+
+
+def test_a_variant_that_starts_shared_parameters_elsewhere_is_refused(plan_of):
+    with (
+        temporary_variant(lambda model: model.changed(init_std=1.0), changes=("init_std",)) as name,
+        pytest.raises(MismatchError, match=r"blocks\.0\.attn\.qkv\.weight"),
+    ):
+        plan_of({"variants": ["none", name]})
+
+
+def test_a_variant_that_makes_an_impossible_model_is_one_of_our_errors(plan_of):
+    def three_heads(model: ModelConfig) -> ModelConfig:
+        return model.changed(heads=3)
+
+    with temporary_variant(three_heads, changes=("heads",)) as name, pytest.raises(PlanError, match="temporary"):
+        plan_of({"variants": ["none", name]})
+
+
+# --- the seal ---------------------------------------------------------------------------------------------
+
+
+def test_a_sealed_plan_is_read_back_as_it_was_made(plan_of, tmp_path):
+    plan = plan_of()
+    results = ResultsFolder(tmp_path / "out")
+    assert seal_plan(plan, results) is plan
+    assert Plan.read(results.plan) == plan
+    assert open_plan(results, plan.study_hash) == plan
+
+
+TOUCHED = [
+    ("study.training.lr", 0.5),
+    ("study.criteria", [{"metric": "perplexity"}]),
+    ("study_hash", "00"),
+    ("criteria_hash", "00"),
+    ("corpus.tokens_sha256", "00"),
+    ("execution.threads", 7),
+    ("runs.0.seed", 9),
+    ("runs.0.budget.tokens", 1),
+    ("stacks.0", []),
+    ("environment.versions.torch", "1.0"),
+    ("plan_hash", "00"),
+]
+
+
+def touch(path: Path, key: str, value: object) -> None:
+    data = json.loads(path.read_text())
+    here = data
+    *parents, leaf = (int(part) if part.isdigit() else part for part in key.split("."))
+    for part in parents:
+        here = here[part]
+    assert here[leaf] != value
+    here[leaf] = value
+    path.write_text(json.dumps(data))
+
+
+@pytest.mark.parametrize(("key", "value"), TOUCHED, ids=[key for key, _ in TOUCHED])
+def test_a_plan_that_was_changed_after_sealing_is_refused(plan_of, tmp_path, key, value):
+    results = ResultsFolder(tmp_path / "out")
+    plan = seal_plan(plan_of(), results)
+    touch(results.plan, key, value)
+    with pytest.raises(RecordError) as caught:
+        open_plan(results, plan.study_hash)
+    text = "was changed after it was sealed: its content does not match plan_hash"
+    assert str(caught.value) == f"{results.plan} {text}"
+
+
+def test_the_seal_does_not_know_the_clock_or_the_checkout(plan_of, tmp_path):
+    results = ResultsFolder(tmp_path / "out")
+    plan = seal_plan(plan_of(), results)
+    touch(results.plan, "created", "2001-01-01T00:00:00+00:00")
+    touch(results.plan, "environment.git.commit", "0123")
+    assert open_plan(results, plan.study_hash).plan_hash == plan.plan_hash
+
+
+def test_sealing_twice_keeps_the_first_plan(plan_of, tmp_path):
+    results = ResultsFolder(tmp_path / "out")
+    first = seal_plan(plan_of(), results)
+    content = results.plan.read_bytes()
+    again = seal_plan(plan_of().model_copy(update={"created": "2999"}), results)
+    assert again == first
+    assert results.plan.read_bytes() == content
+
+
+def test_a_folder_of_another_study_is_refused_and_left_alone(plan_of, tmp_path):
+    results = ResultsFolder(tmp_path / "out")
+    first = seal_plan(plan_of({"name": "first"}), results)
+    content = results.plan.read_bytes()
+    other = plan_of({"name": "second"})
+    with pytest.raises(PlanError) as caught:
+        seal_plan(other, results)
+    text = str(caught.value)
+    assert text.startswith(f"{results.path} holds another study, or this one with other settings: 'first'")
+    assert f"hash {first.study_hash[:12]} instead of {other.study_hash[:12]}" in text
+    assert "choose another folder with --out" in text
+    assert results.plan.read_bytes() == content
+
+
+def test_results_go_to_a_folder_of_the_study_name(study_file):
+    assert default_folder(load_study(study_file({"name": "My Study, v2!"}))) == Path("results/my-study-v2")
+
+
+# --- what changed since -----------------------------------------------------------------------------------
+
+
+def test_nothing_has_drifted_in_the_same_process(plan_of, study_table):
+    plan = plan_of()
+    corpus = load_corpus(parse_study(study_table()).data)
+    assert plan_drift(plan, corpus, "auto") == plan_drift(plan, corpus, "cpu") == ()
+
+
+def test_another_device_or_other_data_is_refused(plan_of, study_table, corpus_file):
+    plan = plan_of()
+    data = parse_study(study_table()).data
+    with pytest.raises(PlanError, match="sealed for cpu; plan anew with --out to use cuda"):
+        plan_drift(plan, load_corpus(data), "cuda")
+    corpus_file.write_text(corpus_file.read_text().replace("model", "motel"))
+    with pytest.raises(PlanError, match=r"corpus '.*corpus\.txt' has changed since the plan was sealed"):
+        plan_drift(plan, load_corpus(data), "auto")
+
+
+def test_other_versions_code_or_processor_are_told(plan_of, study_table):
+    plan = plan_of()
+    corpus = load_corpus(parse_study(study_table()).data)
+    sealed = plan.environment.model_copy(
+        update={
+            "versions": {**plan.environment.versions, "torch": "1.0", "gone": "3"},
+            "code_hash": "0" * 64,
+            "processor": "abacus",
+        }
+    )
+    lines = plan_drift(plan.model_copy(update={"environment": sealed}), corpus, "auto")
+    now = plan.environment
+    assert lines == (
+        "gone 3 -> absent",
+        f"torch 1.0 -> {now.versions['torch']}",
+        f"ablationlab's source 000000000000 -> {now.code_hash[:12]}",
+        f"processor abacus -> {now.processor}",
+    )
+
+
+# --- which tasks ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"evaluation.tasks": ["speling"]}, "unknown task 'speling'; known: suite (last-word, next-line,"),
+        ({"evaluation.tasks": ["spelling", "speling"]}, "did you mean 'spelling'?"),
+        ({"evaluation.tasks": ["hellaswga"]}, "did you mean 'hellaswag'?"),
+        ({"evaluation.tasks": ["hellaswag"]}, "needs a context of at least 512 tokens, and these models have 128"),
+        ({"evaluation.tasks": ["benchmarks"]}, "needs a context of at least 512 tokens, and these models have 128"),
+        (
+            {"evaluation.tasks": ["suite"], "evaluation.fewshot": [0, 5]},
+            "with 5 examples: a context of 128 leaves 12 characters an item, and 22 are needed",
+        ),
+        (
+            {"evaluation.tasks": ["spelling"], "regimes": {"short": {"model": {"context": 16}}}},
+            "a context of 16 leaves 14 characters an item",
+        ),
+        ({"evaluation.tasks": ["./nowhere.yaml"]}, "task file ./nowhere.yaml: no such file"),
+        (
+            {"evaluation.tasks": ["who-speaks-next"]},
+            "task 'who-speaks-next': the held-out text gives 0 items, which is too few to score",
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_asked_is_refused_before_anything_is_sealed(plan_of, changes, said, monkeypatch):
+    from ablationlab.tasks import build as tasks
+
+    monkeypatch.setattr(tasks, "_harness_index", lambda: ("hellaswag", "arc_easy"))  # all of them take ten seconds
+    with pytest.raises(PlanError, match=re.escape(said)):
+        plan_of({"model.context": 128, **changes})
+
+
+def test_tasks_that_can_be_asked_are_planned_without_the_harness(plan_of, monkeypatch):
+    from ablationlab.tasks import build as tasks
+
+    def heavy() -> None:
+        raise AssertionError("the harness was asked for names that are known")
+
+    monkeypatch.setattr(tasks, "_harness_index", heavy)
+    known = ["spelling", "word-order"]
+    plan = plan_of({"model.context": 128, "evaluation.tasks": known, "evaluation.fewshot": [0, 2]})
+    assert plan.study["evaluation"]["tasks"] == known
+    plan_of({"model.context": 512, "evaluation.tasks": ["benchmarks"]})
+
+
+def test_a_plan_sealed_with_tasks_that_would_now_be_refused_still_opens(plan_of, tmp_path):
+    plan = plan_of()
+    study = {**plan.study, "evaluation": {**plan.study["evaluation"], "tasks": ["speling"]}}
+    old = plan.model_copy(update={"study": study}).sealed()
+    folder = ResultsFolder(tmp_path / "old")
+    old.create(folder.plan)
+    assert open_plan(folder, plan.study_hash).study["evaluation"]["tasks"] == ["speling"]

@@ -1,0 +1,54 @@
+"""Names that may be meant by one that nobody knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from ablationlab.core.errors import UnknownNameError
+from ablationlab.tasks.names import MOST_ALIKE, alike
+
+NAMES = [
+    "spelling",
+    "hellaswag",
+    "arc_easy",
+    "egymmlu_history",
+    "mmlu",
+    "mmlu_prehistory",
+    "m_mmlu_hi",
+    "wikitext",
+    "qa",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("speling", "spelling"),
+        ("helaswag", "hellaswag"),
+        ("ARC-Easy", "arc_easy"),
+        ("wiki", "wikitext"),
+        ("mmlu_hist", "mmlu_prehistory"),  # both parts are in it, and it begins with the first
+    ],
+)
+def test_the_likeliest_stands_first(name, meant):
+    assert alike(name, NAMES)[0] == meant
+
+
+def test_what_is_like_nothing_has_no_likeness():
+    assert alike("zzzz", NAMES) == []
+    assert alike("__", NAMES) == []
+    assert alike("", NAMES) == []
+
+
+def test_of_many_only_a_few_are_told_and_of_equals_the_first():
+    many = [f"task_{number:04d}" for number in range(5000)]
+    found = alike("task", many)
+    assert found == many[:MOST_ALIKE]
+
+
+def test_an_error_over_many_names_tells_what_they_are_and_a_few():
+    error = UnknownNameError("task", "x", ["a", "b"], known="two letters", like=["a", "b"])
+    assert str(error) == "unknown task 'x'; known: two letters; did you mean 'a'? Or: b"
+    assert (error.nearest, error.allowed) == ("a", ("a", "b"))
+    assert str(UnknownNameError("task", "x", ["a", "b"])) == "unknown task 'x'; known: a, b"
+    assert str(UnknownNameError("task", "ab", ["abc", "b"])) == "unknown task 'ab'; known: abc, b; did you mean 'abc'?"

@@ -1,0 +1,258 @@
+"""A real Ray cluster of two nodes on this machine: what dies in mid-run goes on elsewhere, and ends with the same bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ablationlab.core.errors import AblationLabError, PlanError
+from ablationlab.pipeline import seal
+from ablationlab.records.environment import current
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.run import RunRecord
+from ablationlab.records.storage import Lock
+from ablationlab.study.load import load_study
+from ablationlab.training.executors import local, ray_cluster, ray_connection, ray_nodes, ray_worker
+from ablationlab.training.executors.job import Event, Job
+from conftest import torch_as_it_was, write_study
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of which there are many
+
+
+@dataclass
+class Ear:
+    """Hears everything, and does one thing at the first event that *when* is true of."""
+
+    when: object
+    act: object
+    heard: list[Event] = field(default_factory=list)
+    acted: bool = False
+
+    def __call__(self, event: Event) -> None:
+        self.heard.append(event)
+        if not self.acted and self.when(event):
+            self.acted = True
+            self.act(event)
+
+    def kinds(self) -> list[str]:
+        return [event.kind for event in self.heard if event.kind != "progress"]
+
+    def starts(self) -> set[int]:
+        return {event.payload.start for event in self.heard if event.kind == "progress"}
+
+
+def nothing(_: Event) -> bool:
+    return False
+
+
+def in_the_middle(event: Event) -> bool:
+    return event.kind == "progress" and 20 <= event.payload.step < event.payload.steps
+
+
+@pytest.fixture(scope="module")
+def nodes():
+    """Two nodes with one core each; the second can be taken away."""
+    for name, value in ray_connection.QUIET.items():
+        os.environ.setdefault(name, value)
+    from ray.cluster_utils import Cluster
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        size = {"num_cpus": 1, "object_store_memory": ray_connection.OBJECT_STORE_BYTES}
+        made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+        second = made.add_node(**size)
+        ray.init(address=made.address, log_to_driver=False, logging_level="error")
+    yield made, second
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Two runs of some seconds."""
+    changes = {"variants": ["none", "layernorm"], "seeds": [1], "training.steps": 240, "execution.checkpoint_every": 10}
+    return load_study(write_study(tmp_path_factory.mktemp("study"), changes))
+
+
+def job_in(study, folder: Path) -> Job:
+    plan, _ = seal(study, ResultsFolder(folder), "cpu", 1)
+    return Job(plan, folder, study.data)
+
+
+@pytest.fixture
+def job(study, tmp_path, monkeypatch) -> Job:
+    monkeypatch.setattr(ray_cluster, "REPORT_SECONDS", 0.02)  # travels with the task
+    return job_in(study, tmp_path / "ray")
+
+
+def bytes_of(job: Job) -> dict[str, tuple[bytes, bytes]]:
+    """Weights and metrics of every run."""
+    found = {}
+    for run in job.plan.runs:
+        folder = ResultsFolder(job.folder).run(run.id)
+        (weights,) = folder.path.glob("checkpoints/*/weights.safetensors")
+        found[run.id] = weights.read_bytes(), folder.metrics.read_bytes()
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(study, tmp_path_factory):
+    """What the local executor makes of the same study."""
+    job = job_in(study, tmp_path_factory.mktemp("local"))
+    with torch_as_it_was():
+        assert local.execute(job, 1, lambda event: None)
+    return bytes_of(job)
+
+
+def test_a_killed_worker_is_replaced_and_the_bits_are_those_of_an_undisturbed_run(nodes, job, undisturbed):
+    def kill(event: Event) -> None:
+        os.kill(int(Lock(ResultsFolder(job.folder).stack_lock(event.stack)).holder()), signal.SIGKILL)
+
+    ear = Ear(in_the_middle, kill)
+    assert ray_cluster.execute(job, None, None, ear)
+    assert ear.acted
+    assert sorted(ear.kinds()) == ["done", "done", "retry"]
+    assert max(ear.starts()) >= 10  # it went on, it did not begin again
+    assert bytes_of(job) == undisturbed
+    assert RunRecord.read(ResultsFolder(job.folder).run(job.plan.runs[0].id).record).executor == "ray"
+
+
+def test_ctrl_c_stops_at_a_step_boundary_and_the_same_command_goes_on(nodes, job, undisturbed):
+    ear = Ear(in_the_middle, lambda _: os.kill(os.getpid(), signal.SIGINT))
+    assert not ray_cluster.execute(job, None, None, ear)
+    assert "stopping" in ear.kinds()
+    assert "stopped" in ear.kinds()
+    assert list(job.folder.glob("runs/*/checkpoints/*/optimizer.safetensors"))
+    again = Ear(nothing, None)
+    assert ray_cluster.execute(job, None, None, again)
+    assert max(again.starts()) > 0
+    assert bytes_of(job) == undisturbed
+
+
+def test_a_worker_of_another_version_is_refused_before_training(nodes, job):
+    other = current().model_copy(update={"code_hash": "0" * 64})
+    plan = job.plan.model_copy(update={"environment": other}).sealed()
+    ResultsFolder(job.folder).plan.unlink()
+    plan.create(ResultsFolder(job.folder).plan)
+    with pytest.raises(PlanError, match=r"ablationlab's source 000000000000 -> "):
+        ray_cluster.execute(Job(plan, job.folder, job.data), None, None, lambda event: None)
+    assert not list(job.folder.glob("runs/*"))
+    # A worker that joins later is not asked before the first task: the task itself refuses.
+    letter = {"folder": str(job.folder), "plan": plan.plan_hash, "data": {}, "accept_drift": False}
+    ended = ray_worker._attempt_here(letter, 0, lambda event: None, lambda: False)
+    assert ended.kind == "failed"
+    assert "not what the plan was sealed for" in ended.payload
+
+
+def stranger() -> str:
+    """A function by whose name no worker finds anything: this module is not on their path, as another version's is not."""
+    return ""
+
+
+def test_a_node_that_cannot_run_this_version_says_why(nodes, job):
+    answer = ray.remote(stranger).options(num_cpus=0, max_retries=0).remote()
+    (line,) = ray_nodes._found_wrong(ray, answer, job)
+    assert line.startswith("cannot run this version of ablationlab; is it installed there?")
+    assert "No module named 'test_ray_cluster'" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "needs"), [({"device": "cuda"}, "1 CPU and 1 GPU"), ({"threads": 64}, "64 CPU")], ids=["gpu", "cores"]
+)
+def test_a_task_that_no_node_is_large_enough_for_is_an_error_and_does_not_hang(nodes, job, change, needs):
+    plan = job.plan.model_copy(update={"execution": job.plan.execution.model_copy(update=change)})
+    with pytest.raises(PlanError, match=f"needs {needs} on one node, and no node of the cluster has that"):
+        ray_cluster.execute(Job(plan, job.folder, job.data), None, None, lambda event: None)
+
+
+def test_a_lost_node_costs_what_came_after_the_last_checkpoint(nodes, job, undisturbed):
+    made, second = nodes
+    running: set[int] = set()
+
+    def both(event: Event) -> bool:
+        if in_the_middle(event):
+            running.add(event.stack)
+        return len(running) == 2
+
+    ear = Ear(both, lambda _: made.remove_node(second, allow_graceful=False))
+    assert ray_cluster.execute(job, None, None, ear)
+    assert ear.acted
+    assert "retry" in ear.kinds()
+    assert not made.worker_nodes
+    assert bytes_of(job) == undisturbed
+
+
+ANSWER = {"device": "cpu (X)", "plan": "p", "locked": True}
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({}, None),
+        ({"plan": None}, "does not see the results folder"),
+        ({"plan": "q"}, "another plan"),
+        ({"locked": False}, "does not see locks"),
+        ({"device": "NVIDIA L4"}, "device cpu (X) -> NVIDIA L4"),
+    ],
+)
+def test_what_a_node_says_is_held_against_the_plan(job, change, word):
+    plan = job.plan
+    plan = plan.model_copy(
+        update={"plan_hash": "p", "execution": plan.execution.model_copy(update={"device_name": "cpu (X)"})}
+    )
+    said = {**ANSWER, "environment": plan.environment.model_dump(mode="json"), **change}
+    found = ray_nodes.mismatches(said, plan, accept_drift=False)
+    assert (not found) if word is None else (len(found) == 1 and word in found[0])
+
+
+def test_other_libraries_on_a_node_are_named_unless_accepted(job):
+    plan = job.plan
+    environment = plan.environment.model_dump(mode="json")
+    environment["versions"]["torch"] = "1.0"
+    said = {"device": plan.execution.device_name, "plan": plan.plan_hash, "locked": True, "environment": environment}
+    (line,) = ray_nodes.mismatches(said, plan, accept_drift=False)
+    assert line.startswith("torch ")
+    assert line.endswith("-> 1.0")
+    assert not ray_nodes.mismatches(said, plan, accept_drift=True)
+
+
+@pytest.mark.parametrize(
+    ("address", "word"),
+    [
+        ("127.0.0.1:1", "nothing answers there"),
+        ("nowhere", "expected auto or host:port"),
+        ("ray://127.0.0.1:10001", "expected auto or host:port"),
+        ("127.0.0.1:99999", "expected auto or host:port"),
+    ],
+)
+def test_an_address_that_is_none_is_an_error_within_a_bounded_time(address, word):
+    with pytest.raises(AblationLabError, match=word):
+        ray_connection._reachable(address)
+
+
+def test_something_else_at_the_address_is_given_up_on(monkeypatch):
+    import socket
+
+    monkeypatch.setattr(ray_connection, "JOIN_SECONDS", 2.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(AblationLabError, match="something answers there, but no Ray cluster within 2 s"):
+            ray_connection._reachable(address)
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(ray_connection, "find_spec", lambda name: None)
+    with pytest.raises(AblationLabError, match=r"pip install 'ablationlab\[ray\]'"):
+        ray_connection._import()
+
+
+def test_an_address_without_ray_is_refused(cli, study_file, tmp_path: Path):
+    code, _, err = cli("run", study_file(), "--out", tmp_path / "r", "--address", "auto")
+    assert code == 2
+    assert "belongs to --executor ray" in err

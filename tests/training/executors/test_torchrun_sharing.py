@@ -1,0 +1,247 @@
+"""Several commands on one study under torchrun: who finds a run in another's hands waits for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ablationlab.core.errors import RunFailure
+from ablationlab.data.corpus import load_corpus
+from ablationlab.evaluation.evaluate import evaluate
+from ablationlab.instrument.disk import Spread, study_bytes
+from ablationlab.model.parameters import parameters, weight_digest
+from ablationlab.records.environment import current
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.probes import read_probes
+from ablationlab.records.run import Plan
+from ablationlab.records.settings import ModelConfig, validated
+from ablationlab.records.storage import Lock
+from ablationlab.study.load import Study, load_study
+from ablationlab.study.plan import make_plan, seal_plan
+from ablationlab.study.probes import PROBES
+from ablationlab.training.executors.job import refuse_failures
+from ablationlab.training.loop import StackTrainer
+from ablationlab.training.run_record import ensure_run_record
+from conftest import run_cli, torch_as_it_was, write_study
+
+PATIENCE = 300
+CHANGES = {
+    "variants": ["none", "layernorm"],
+    "seeds": [1],
+    "training.steps": 24,
+    "execution.checkpoint_every": 2,
+    "evaluation.positive_control": True,
+    "execution.parallel": "ddp",
+    "model.context": 32,
+    "model.layers": 2,
+    "probes": {"all": 6},
+}
+
+
+def launched_under(pid: int) -> list[int]:
+    """Processes that descend from one and are ranks, or the agent that starts ranks."""
+    parents: dict[int, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    found = []
+    for child in parents:
+        above = child
+        while above in parents and above != pid:
+            above = parents[above]
+        try:
+            line = Path(f"/proc/{child}/cmdline").read_text()
+        except OSError:
+            continue
+        if above == pid and child != pid and "torch" in line:
+            found.append(child)
+    return found
+
+
+@contextmanager
+def started(*words: str | Path, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str], None]]]:
+    """A process, and a function that waits until it has said something."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [sys.executable, *map(str, words)], stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+        )
+
+    def hear(text: str) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while text not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+
+    try:
+        yield process, hear
+    finally:
+        if process.poll() is None:
+            process.terminate()  # which ends the ranks, too
+            process.wait(timeout=PATIENCE)
+
+
+def taken(folder: Path) -> int:
+    """Bytes of all files under a folder that another process writes to, but for those of probes, which no plan counts."""
+    total = 0
+    for place, _, names in os.walk(folder):  # what goes while it is looked at is not counted
+        for name in [name for name in names if not name.startswith("probes")]:
+            with suppress(FileNotFoundError):
+                total += Path(place, name).stat().st_size
+    return total
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFolder]:
+    """A study, sealed and not trained."""
+    folder = tmp_path_factory.mktemp("sharing")
+    study = write_study(folder, CHANGES)
+    done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder)
+    assert done.returncode == 0, done.stderr
+    assert "With --executor torchrun: ddp, --nproc 1, 2, 4;" in done.stdout
+    return study, ResultsFolder(folder / "out")
+
+
+def test_commands_that_share_a_study_under_torchrun(planned):
+    """One after another on the same runs, which take ranks seconds to start: so they are one test, whoever runs it."""
+    a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(planned)
+    probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned)
+    a_second_command_waits_without_starting_ranks_and_ends_well(planned)
+
+
+def a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(planned):
+    study, results = planned
+    plan = Plan.read(results.plan)
+    lock = Lock(results.stack_lock(0))
+    assert lock.acquire()
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ablationlab.cli.torchrun"]
+    log = study.parent / "own.log"
+    with started(*launch, study, "--out", results.path, "--device", "cpu", log=log) as (process, hear):
+        hear(f"All that is left is being trained by another process ({os.getpid()}); waiting for it.")
+        assert [results.run(run_id).done for (run_id,) in plan.stacks] == [False, True]
+        assert "trained;" not in log.read_text()
+        lock.release()
+        most = max(iter(lambda: taken(results.runs) if process.poll() is None else 0, 0))
+        assert process.wait() == 0, log.read_text()
+    assert "All 2 runs are trained; 1 variant-baseline pairs match" in log.read_text()
+    assert all(results.run(run_id).done for (run_id,) in plan.stacks)
+    # What `plan` would have said that these runs take: at the end, and with the checkpoints of the one in training.
+    expected = study_bytes(validated(Study, plan.study), plan.runs, 1, Spread("ddp", 2))
+    assert taken(results.runs) == pytest.approx(expected.end, rel=0.05)
+    assert most == pytest.approx(expected.most, rel=0.05)
+    assert most > 1.5 * expected.end
+
+
+def probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
+    """Of the runs above: the leader of ddp looks at the whole model, on the same tokens as one process would."""
+    study, results = planned
+    plan = Plan.read(results.plan)
+    alone = ResultsFolder(study.parent / "alone")
+    with torch_as_it_was():
+        corpus = load_corpus(validated(Study, plan.study).data)
+        for stack in range(len(plan.stacks)):
+            StackTrainer(plan, stack, alone, corpus, executor="local", environment=current()).train()
+    for run in plan.runs:
+        ours, theirs = (read_probes(folder.run(run.id)) for folder in (results, alone))
+        assert [(line.step, line.probe, line.error) for line in ours] == [
+            (line.step, line.probe, None) for line in theirs
+        ]
+        assert {line.probe for line in ours} == set(PROBES) - ({"embedding-gain"} if run.variant == "none" else set())
+        assert {line.step for line in ours} == {1, 6, 12, 18, 24}
+        for one, other in zip(ours, theirs, strict=True):
+            labels = [(row.measure, row.group, row.at) for row in one.rows]
+            assert labels == [(row.measure, row.group, row.at) for row in other.rows]
+            values, expected = ([row.value for row in line.rows] for line in (one, other))
+            if one.probe in ("data-mixture", "duplicate-ngrams"):
+                assert values == expected
+            np.testing.assert_allclose(values, expected, rtol=2e-3, atol=1e-7, err_msg=f"{one.probe}, step {one.step}")
+
+
+def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
+    """A lost result puts one run back into training."""
+    study, results = planned
+    plan = Plan.read(results.plan)
+    (first,), _ = plan.stacks
+    if (whole := results.run(first).result).exists():
+        whole.unlink()
+    lock = Lock(results.stack_lock(0))
+    assert lock.acquire()
+    log = study.parent / "second.log"
+    words = ["-m", "ablationlab", "run", study, "--out", results.path, "--executor", "torchrun", "--nproc", "2"]
+    with started(*words, log=log) as (process, hear):
+        hear(f"All that is left is being trained by another process ({os.getpid()}); waiting for it.")
+        looked = []
+        for _ in range(25):
+            looked += launched_under(process.pid)
+            time.sleep(0.1)
+        assert looked == []
+        lock.release()
+        assert process.wait(timeout=PATIENCE) == 0, log.read_text()
+    assert results.run(first).done
+    assert "Layout: ddp over 2 processes, 2 sequences a pass." in log.read_text()
+
+
+def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_path):
+    """What every second command meets when the first has trained the last run and scores the tasks."""
+    shutil.copytree(trained.results, tmp_path / "copy")
+    lock = Lock(ResultsFolder(tmp_path / "copy").locks / "evaluation")
+    assert lock.acquire()
+    said: list[str] = []
+
+    def hear(text: str) -> None:
+        said.append(text)
+        lock.release()
+
+    with torch_as_it_was():
+        outcome = evaluate(tmp_path / "copy", device="cpu", throughput=False, report=hear)
+    assert said[0] == f"another process ({os.getpid()}) is scoring these runs; waiting for it"
+    assert len(outcome.evaluated) == 6
+
+
+@pytest.fixture
+def begun_by_torchrun(study_file, tmp_path) -> tuple[Path, Path]:
+    """A study of four runs, the first of which two ranks have begun, and its results."""
+    path = study_file({"variants": ["none", "layernorm"], "execution.parallel": "ddp"})
+    study = load_study(path, ())
+    plan = make_plan(study, load_corpus(study.data), "cpu", 1)
+    results = ResultsFolder(tmp_path / "out")
+    seal_plan(plan, results)
+    run = plan.runs[0]
+    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(validated(ModelConfig, run.model))}
+    execution = plan.execution.over(("ddp", 2, False))
+    folder = results.run(run.id)
+    ensure_run_record(plan, study, run, folder, digests, "torchrun", execution, plan.environment, ())
+    return path, results.path
+
+
+@pytest.mark.parametrize("words", [("--workers", "1"), ("--executor", "torchrun", "--nproc", "1")])
+def test_another_layout_is_refused_once_for_all_runs_and_before_any_process_starts(begun_by_torchrun, cli, words):
+    study, out = begun_by_torchrun
+    code, said, errors = cli("run", study, "--out", out, *words)
+    assert code == 2
+    assert (said + errors).count("began on 2 ranks (ddp), and this is") == 1
+    assert not list(out.glob("locks/stack-*")), "a run was taken up"
+    noticed = "execution.parallel = 'ddp' is for --executor torchrun; --executor local trains every run whole"
+    assert said.count(noticed) == (words[0] == "--workers")
+
+
+def test_what_happened_to_several_runs_in_the_same_words_is_said_once(begun_by_torchrun):
+    plan = Plan.read(ResultsFolder(begun_by_torchrun[1]).plan)
+    with pytest.raises(RunFailure) as told:
+        refuse_failures(plan, {0: "the disk is full", 1: "its worker was killed", 2: "the disk is full"})
+    lines = str(told.value).splitlines()[1:]
+    assert lines == [
+        f"  {plan.stacks[0][0]}, {plan.stacks[2][0]}: the disk is full",
+        f"  {plan.stacks[1][0]}: its worker was killed",
+    ]
