@@ -1,0 +1,235 @@
+"""Numbers as text: one style for the terminal, the page, the paper, tables and messages.
+
+A number has as many digits as it carries, a true minus sign, a comma between thousands, and a narrow space that does not
+break before its unit. Where there is no number, there is a dash. `plain` turns the spaces into ordinary ones.
+
+| kind | function | examples |
+|---|---|---|
+| measured number | `number` | 0.121, 0.500, 1,234, 1.23×10⁸, 4.00×10⁻⁵ |
+| setting, as it was given | `setting` | 0.0003, 10⁻⁸, 3×10⁻⁵ |
+| mean and SD, two digits of the SD | `mean_sd` | 1.6512 ± 0.0043 |
+| difference and interval, two digits of its half width | `difference` | +0.1207 [+0.1167, +0.1246], +3.1 %, ×2.4 |
+| p-value, two digits and no more than four decimals | `p_value`, `p_clause` | 0.0051, 0.031, 0.27, <0.0001, p = 0.031 |
+| share | `percent` | 43 %, 0.4 % |
+| level of an interval | `level` | 95 %, 99.5 % |
+| count | `count` | 614,400 |
+| large count, three digits | `amount` | 614 k, 1.61 M, 6.80 TFLOP, 9,600 |
+| bytes | `byte_size` | 512 B, 80.0 GB |
+| time | `duration` | 4.2 s, 42 s, 12 min, 3.4 h, 2.5 days |
+| count in a sentence | `count_word`, `counted`, `part` | five, one seed, two of five |
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+MINUS: Final = "\N{MINUS SIGN}"
+DASH: Final = "\N{EN DASH}"
+NARROW: Final = "\N{NARROW NO-BREAK SPACE}"
+
+_WORDS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_MOST_DECIMALS = 6
+
+
+def plain(text: str) -> str:
+    """The text with ordinary spaces, for a terminal or a file that is searched."""
+    return text.replace(NARROW, " ").replace("\N{NO-BREAK SPACE}", " ")
+
+
+def number(value: float | None, digits: int = 3, *, sign: bool = False) -> str:
+    """A measured number with *digits* significant digits; from 10⁷ and below 10⁻⁴ as a power of ten."""
+    if value is None or not math.isfinite(value):
+        return _no_number(value)
+    if value == 0:
+        return "0"
+    if abs(value) >= 1e7 or abs(value) < 1e-4:
+        return _power(f"{value:{'+' if sign else ''}.{digits - 1}e}")
+    rounded = float(f"{value:.{digits - 1}e}")  # 0.9996 has its first digit one place further left
+    return fixed(value, max(0, digits - 1 - math.floor(math.log10(abs(rounded)))), sign=sign)
+
+
+def fixed(value: float | None, places: int, *, sign: bool = False) -> str:
+    """A number with *places* decimals; from 10⁷ and below 10⁻⁶ as a power of ten. A rounded zero has no sign."""
+    if value is None or not math.isfinite(value):
+        return _no_number(value)
+    if value and (abs(value) >= 1e7 or abs(value) < 1e-6):
+        return _power(f"{value:{'+' if sign else ''}.2e}")
+    text = f"{value:{'+' if sign else ''},.{places}f}"
+    return (text if float(text.replace(",", "")) else text.lstrip("+-")).replace("-", MINUS)
+
+
+def setting(value: float | None) -> str:
+    """A setting with the digits it was given with: a learning rate, alpha, a threshold."""
+    if value is None or not math.isfinite(value):
+        return _no_number(value)
+    return _power(f"{value:g}")
+
+
+def mean_sd(mean: float | None, sd: float | None) -> str:
+    """``mean ± SD``, both with two digits of the SD; without an SD, the mean alone with three digits."""
+    if mean is None:
+        return DASH
+    places = _decimals(sd, mean)
+    return fixed(mean, places) if sd is None else f"{fixed(mean, places)} ± {fixed(sd, places)}"
+
+
+def p_value(p: float | None) -> str:
+    """A p-value for a table."""
+    if p is None:
+        return DASH
+    if p < 1e-4:
+        return "<0.0001"
+    return f"{p:.4f}" if p < 0.00995 else f"{p:.3f}" if p < 0.0995 else f"{p:.2f}"
+
+
+def p_clause(p: float | None) -> str:
+    """A p-value for a sentence: ``p = 0.031``, ``p < 0.0001``."""
+    if p is None:
+        return "no p-value"
+    text = p_value(p)
+    return f"p < {text[1:]}" if text.startswith("<") else f"p = {text}"
+
+
+def percent(share: float | None, places: int = 0, *, sign: bool = False) -> str:
+    """A share in percent."""
+    return DASH if share is None else f"{fixed(100 * share, places, sign=sign)}{NARROW}%"
+
+
+def level(value: float) -> str:
+    """The level of an interval, or a power that was asked for."""
+    return f"{100 * value:.4g}{NARROW}%"
+
+
+def count(value: int | None) -> str:
+    """A count with all its digits."""
+    return DASH if value is None else f"{value:,}".replace("-", MINUS)
+
+
+def amount(value: float | None, unit: str = "") -> str:
+    """A large count with three digits and its prefix; below ten thousand with all its digits."""
+    if value is None or not math.isfinite(value):
+        return _no_number(value)
+    if abs(value) < 1e4:
+        text = f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else number(value)
+        return with_unit(text.replace("-", MINUS), unit)
+    if abs(value) >= 9e20:
+        return with_unit(number(value), unit)
+    rounded = float(f"{value:.2e}")  # 999,950 is 1.00 M
+    size, prefix = next((size, prefix) for size, prefix in _PREFIXES if abs(rounded) >= size)
+    places = 2 - math.floor(math.log10(abs(rounded) / size))
+    return f"{value / size:.{max(0, places)}f}".replace("-", MINUS) + NARROW + prefix + unit
+
+
+def byte_size(value: float | None) -> str:
+    """A size in memory or on disk, in powers of a thousand."""
+    return amount(value, "B")
+
+
+def duration(seconds: float | None) -> str:
+    """A time in the unit a person would use."""
+    if seconds is None or not math.isfinite(seconds):
+        return _no_number(seconds)
+    if seconds < 90:
+        return f"{seconds:.{1 if 0 < seconds < 9.95 else 0}f}{NARROW}s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f}{NARROW}min"
+    hours = seconds / 3600
+    return f"{hours:.1f}{NARROW}h" if hours < 48 else f"{hours / 24:.1f}{NARROW}days"
+
+
+def with_unit(text: str, unit: str) -> str:
+    """A number and its unit, kept on one line; a pure number ("1") has none."""
+    return f"{text}{NARROW}{unit}" if unit not in ("", "1") else text
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A difference and its interval in one style. *size* is the difference without its sign; *unit* follows each of them."""
+
+    delta: str
+    low: str
+    high: str
+    size: str
+    unit: str
+
+    @property
+    def text(self) -> str:
+        """The difference; a percentage has its sign behind it, other units stand in a table's first column."""
+        return with_unit(self.delta, "%") if self.unit == "%" and self.delta != DASH else self.delta
+
+    @property
+    def interval(self) -> str:
+        """``[low, high]``, or a dash."""
+        return DASH if DASH in (self.low, self.high) else f"[{self.low},\N{NO-BREAK SPACE}{self.high}]"
+
+    @property
+    def range(self) -> str:
+        """``low to high``, or a dash."""
+        return DASH if DASH in (self.low, self.high) else f"{self.low} to {self.high}"
+
+
+def difference(
+    delta: float | None, low: float | None = None, high: float | None = None, *, log: bool = False, unit: str = ""
+) -> Difference:
+    """A difference on the metric's own scale; of logarithms as a change in percent, or as a factor from ×2 and below ×½."""
+    factor = log and delta is not None and abs(delta) >= math.log(2)
+    if log:
+        delta, low, high = (_from_log(value, factor) for value in (delta, low, high))
+        unit = "" if factor else "%"
+    places = _decimals(None if low is None or high is None else (high - low) / 2, delta)
+    mark = "×" if factor else ""
+
+    def text(value: float | None) -> str:
+        return DASH if value is None else mark + fixed(value, places, sign=not factor)
+
+    size = DASH if delta is None else mark + fixed(abs(delta), places)
+    return Difference(text(delta), text(low), text(high), size, "" if unit == "1" else unit)
+
+
+def count_word(value: int) -> str:
+    """A count in a sentence: words up to twelve, digits beyond."""
+    return _WORDS[value] if 0 <= value < len(_WORDS) else count(value)
+
+
+def counted(value: int, noun: str, plural: str | None = None) -> str:
+    """``one seed``, ``five seeds``, ``no runs``."""
+    return f"{count_word(value)} {noun if value == 1 else plural or noun + 's'}"
+
+
+def part(value: int, whole: int) -> str:
+    """``none of five``, ``two of five``."""
+    return f"{'none' if value == 0 else count_word(value)} of {count_word(whole)}"
+
+
+def _decimals(spread: float | None, value: float | None) -> int:
+    """Decimals that show two digits of *spread*; without one, three of *value*."""
+    size = spread or value
+    if not size or not math.isfinite(size):
+        return 3
+    return max(0, min(_MOST_DECIMALS, (1 if spread else 2) - math.floor(math.log10(abs(size)))))
+
+
+def _from_log(value: float | None, factor: bool) -> float | None:
+    try:
+        return None if value is None else math.exp(value) if factor else 100 * math.expm1(value)
+    except OverflowError:
+        return math.inf
+
+
+def _power(text: str) -> str:
+    """A number that Python may have written with an exponent, as a power of ten."""
+    mantissa, e, exponent = text.partition("e")
+    if not e:
+        return text.replace("-", MINUS)
+    power = f"10{str(int(exponent)).translate(_RAISED)}"
+    return power if mantissa == "1" else mantissa.replace("-", MINUS) + "×" + power
+
+
+def _no_number(value: float | None) -> str:
+    if value is None:
+        return DASH
+    return "NaN" if math.isnan(value) else "∞" if value > 0 else f"{MINUS}∞"
