@@ -32,7 +32,7 @@ from ablationlab.evaluation.tokens import token_parts
 from ablationlab.model.parameters import parameters
 from ablationlab.records.run import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
-from ablationlab.tasks.names import Question
+from ablationlab.tasks import TaskRequest
 from ablationlab.training.export import gpt2_config, ours_to_gpt2
 from ablationlab.training.stack import Member as Trained
 from ablationlab.training.stack import Stack
@@ -110,7 +110,7 @@ def main() -> None:
         torch.float32,
     )
     with TemporaryDirectory() as folder:
-        question = Question(("suite",), (0, 2), "one", options.items)
+        question = TaskRequest(("suite",), (0, 2), "one", options.items)
         began = time.process_time()
         desk = Desk(question, corpus, model.context, Path(folder))
         posed = desk.posed()

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ablationlab.evaluation.calibration import choice_calibration
 from ablationlab.evaluation.files import SCHEMA, write
+from ablationlab.evaluation.workshop import metrics_of
 from ablationlab.records.evaluation import (
     Evaluation,
     HowPart,
@@ -24,7 +25,6 @@ from ablationlab.records.evaluation import (
 )
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Plan, PlannedRun
-from ablationlab.tasks.summary import metrics_of
 
 HOW = HowPart(
     device="cpu",

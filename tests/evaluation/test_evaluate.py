@@ -27,8 +27,8 @@ from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.report.terminal.evaluation import evaluation_view
+from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
-from ablationlab.tasks.names import Question
 from conftest import run_here, to_toml
 
 from .hub import hub
@@ -279,13 +279,13 @@ HARNESS = ("arc_easy", "hellaswag", "mmlu", "mmlu_prehistory", "mmlu_world_histo
         (["--tasks", "xyzzy"], "7 tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them)"),
         (["--tasks", "hellaswag"], "needs a context of at least 512 tokens, and these models have 64"),
         (["--tasks", "./nowhere.yaml"], "task file ./nowhere.yaml: no such file"),
-        (["--fewshot", "2"], "a context of 64 leaves 20 characters an item, and 22 are needed"),
+        (["--fewshot", "2"], "a context of 64 leaves 20 characters per item, and 22 are needed"),
         (["--items", "3"], "at least 10 are needed"),
         (["--workers", "0"], "at least one process"),
     ],
 )
 def test_bad_input_is_answered_in_one_message(evaluated, cli, words, said, monkeypatch):
-    from ablationlab.tasks import build as tasks
+    from ablationlab.tasks import request as tasks
 
     # The harness's own 14,000 names take ten seconds to list; a handful of them does here.
     monkeypatch.setattr(tasks, "_harness_index", lambda: HARNESS)
@@ -349,7 +349,7 @@ def test_a_data_set_that_changed_at_its_source_is_another_task():
 
 def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(monkeypatch):
     script = (
-        "import ablationlab.tasks.names, huggingface_hub.constants as hub, os, sys; "
+        "import ablationlab.tasks.request, huggingface_hub.constants as hub, os, sys; "
         "sys.exit(not (hub.HF_HUB_OFFLINE and os.environ['HF_DATASETS_OFFLINE'] == '1'))"
     )
     env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
@@ -363,11 +363,11 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
     from ablationlab.core.errors import DataError
     from ablationlab.tasks import build as tasks
 
-    monkeypatch.setattr(tasks, "_full_manager", Unreachable)
+    monkeypatch.setattr(tasks, "full_manager", Unreachable)
     monkeypatch.setenv("ABLATIONLAB_OFFLINE", "1")
-    question = Question(("harness:rte",), (0,), "one", None)
+    question = TaskRequest(("harness:rte",), (0,), "one", None)
     with pytest.raises(DataError, match=r"ABLATIONLAB_OFFLINE is set.*'rte' \(without 'harness:'\) reads local files"):
-        tasks._of_harness("harness:rte", question, None)
+        tasks._stock_tasks("harness:rte", question, None)
 
 
 def test_the_table_counts_items_that_were_cut(evaluated, copy):

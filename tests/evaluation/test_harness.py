@@ -63,7 +63,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         warnings.simplefilter("ignore")
         from lm_eval.tasks import TaskManager
 
-        from ablationlab.tasks.harness import quiet
+        from ablationlab.tasks.build import quiet
 
         folder: Path = tmp_path_factory.mktemp("tasks")
         try:

@@ -12,7 +12,7 @@ import pytest
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.scoring import StackScorer
 from ablationlab.records.settings import DataConfig, ModelConfig
-from ablationlab.tasks.names import Question
+from ablationlab.tasks import TaskRequest
 
 from .models import member, stack
 from .play import play
@@ -93,7 +93,7 @@ def test_a_marked_sheet_is_what_simple_evaluate_gives(corpus, own_tasks, tmp_pat
     from ablationlab.evaluation.desk import Desk
     from ablationlab.evaluation.harness import StackLM, ask
 
-    question = Question(("suite", *own_tasks), (0, 1), "one", ITEMS)
+    question = TaskRequest(("suite", *own_tasks), (0, 1), "one", ITEMS)
     desk = Desk(question, corpus, 96, tmp_path)
     scorer = StackScorer(models(corpus))
     kinds = set()
@@ -132,7 +132,7 @@ def test_a_marked_sheet_is_what_simple_evaluate_gives(corpus, own_tasks, tmp_pat
 def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
     from ablationlab.evaluation.desk import Desk
 
-    desk = Desk(Question(("last-word",), (0,), "one", ITEMS), corpus, 96, tmp_path)
+    desk = Desk(TaskRequest(("last-word",), (0,), "one", ITEMS), corpus, 96, tmp_path)
     (posed,) = desk.posed()
     answers = StackScorer(models(corpus)).score_packed(posed.packed).answers(0)
     found = desk.marked(posed.name, "r", "final", answers)
@@ -156,7 +156,7 @@ def test_clerks_give_what_a_desk_in_this_process_gives(data, corpus, own_tasks, 
     from ablationlab.evaluation.clerks import Clerks
     from ablationlab.evaluation.desk import Desk
 
-    question = Question(("spelling", "last-word", own_tasks[1]), (0, 1), "one", ITEMS)
+    question = TaskRequest(("spelling", "last-word", own_tasks[1]), (0, 1), "one", ITEMS)
     desk = Desk(question, corpus, 96, tmp_path / "a")
     scorer = StackScorer(models(corpus))
     clerks = Clerks(question, data, corpus, 96, tmp_path / "b", 2, describe=True)
@@ -175,7 +175,7 @@ def test_clerks_give_what_a_desk_in_this_process_gives(data, corpus, own_tasks, 
         assert described == sorted(desk.describe(list(there)), key=lambda one: one.task_hash)
     finally:
         clerks.close()
-    short = Clerks(Question(("hellaswag",), (0,), "one", ITEMS), data, corpus, 96, tmp_path, 1)
+    short = Clerks(TaskRequest(("hellaswag",), (0,), "one", ITEMS), data, corpus, 96, tmp_path, 1)
     try:
         with pytest.raises(DataError, match="needs a context of at least 512"):
             short.posed()
@@ -193,7 +193,7 @@ def asked_of(corpus, tmp_path):
         data = {"dataset_path": "json", "dataset_kwargs": {"data_files": {"test": str(tmp_path / "docs.jsonl")}}}
         path = tmp_path / "own.yaml"
         path.write_text(json.dumps({"task": "own", "test_split": "test", **data, **body}))
-        return Desk(Question((str(path),), (0,), "one", None), corpus, context, tmp_path / "root")
+        return Desk(TaskRequest((str(path),), (0,), "one", None), corpus, context, tmp_path / "root")
 
     return make
 
@@ -226,16 +226,16 @@ def test_two_tasks_that_would_have_the_same_score_are_refused(corpus, tmp_path, 
     again = tmp_path / "again.yaml"
     again.write_text(Path(own_tasks[0]).read_text())
     with pytest.raises(DataError, match="asked more than once, so that one score would replace the other: own_choice"):
-        Desk(Question((own_tasks[0], str(again)), (0,), "one", None), corpus, 96, tmp_path / "root").posed()
+        Desk(TaskRequest((own_tasks[0], str(again)), (0,), "one", None), corpus, 96, tmp_path / "root").posed()
 
 
 def test_characters_that_a_vocabulary_lacks_are_found_in_lists_and_tables_too(corpus):
     from types import SimpleNamespace
 
     from ablationlab.core.errors import DataError
-    from ablationlab.tasks.build import _refuse_strange
+    from ablationlab.tasks.build import _check_characters
 
     docs = [{"q": "lo mirsa", "choices": {"text": ["\u00e9\u00e9", "den"], "label": ["a", "b"]}, "n": 1}]
     with pytest.raises(DataError, match="of its characters are not among"):
-        _refuse_strange("own", SimpleNamespace(eval_docs=docs), corpus)
-    _refuse_strange("own", SimpleNamespace(eval_docs=[{"q": "lo mirsa", "choices": ["den"]}]), corpus)
+        _check_characters("own", SimpleNamespace(eval_docs=docs), corpus)
+    _check_characters("own", SimpleNamespace(eval_docs=[{"q": "lo mirsa", "choices": ["den"]}]), corpus)

@@ -428,11 +428,11 @@ def test_other_versions_code_or_processor_are_told(plan_of, study_table):
         ({"evaluation.tasks": ["benchmarks"]}, "needs a context of at least 512 tokens, and these models have 128"),
         (
             {"evaluation.tasks": ["suite"], "evaluation.fewshot": [0, 5]},
-            "with 5 examples: a context of 128 leaves 12 characters an item, and 22 are needed",
+            "with 5 examples: a context of 128 leaves 12 characters per item, and 22 are needed",
         ),
         (
             {"evaluation.tasks": ["spelling"], "regimes": {"short": {"model": {"context": 16}}}},
-            "a context of 16 leaves 14 characters an item",
+            "a context of 16 leaves 14 characters per item",
         ),
         ({"evaluation.tasks": ["./nowhere.yaml"]}, "task file ./nowhere.yaml: no such file"),
         (
@@ -442,7 +442,7 @@ def test_other_versions_code_or_processor_are_told(plan_of, study_table):
     ],
 )
 def test_a_task_that_cannot_be_asked_is_refused_before_anything_is_sealed(plan_of, changes, said, monkeypatch):
-    from ablationlab.tasks import build as tasks
+    from ablationlab.tasks import request as tasks
 
     monkeypatch.setattr(tasks, "_harness_index", lambda: ("hellaswag", "arc_easy"))  # all of them take ten seconds
     with pytest.raises(PlanError, match=re.escape(said)):
@@ -450,7 +450,7 @@ def test_a_task_that_cannot_be_asked_is_refused_before_anything_is_sealed(plan_o
 
 
 def test_tasks_that_can_be_asked_are_planned_without_the_harness(plan_of, monkeypatch):
-    from ablationlab.tasks import build as tasks
+    from ablationlab.tasks import request as tasks
 
     def heavy() -> None:
         raise AssertionError("the harness was asked for names that are known")

@@ -110,7 +110,7 @@ def test_items_come_from_the_held_out_text_and_examples_from_the_training_text()
 
 
 def test_too_short_a_context_is_refused_with_its_numbers():
-    with pytest.raises(DataError, match="a context of 64 leaves 12 characters an item, and 22 are needed"):
+    with pytest.raises(DataError, match="a context of 64 leaves 12 characters per item, and 22 are needed"):
         made("last-word", 2, context=64)
     assert room_of(64, 2, worded=True) == 12
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.analysis.planned_tasks import PlannedTasks, TaskName, planned_tasks, unspellable
 from ablationlab.core.errors import RecordError
 from ablationlab.records.evaluation import (
     Evaluation,
@@ -28,8 +27,8 @@ from ablationlab.records.evaluation import (
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Plan, PlannedRun
 from ablationlab.records.settings import EvaluationConfig
-from ablationlab.tasks.names import STOCK
-from ablationlab.tasks.summary import OF_CALIBRATED, TASK_MEANS
+from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
+from ablationlab.tasks.scores import OF_CALIBRATED, unspellable
 
 #: At the end of a task's name in comparisons: not asked by the plan, or not so.
 EXPLORATORY = "exploratory"
@@ -137,7 +136,7 @@ def read_evaluations(
     used = [[task for task in one.tasks if task.weights == "final"] for one in scored if one.how == how]
     planned = planned_tasks(config, results, suite, (task for tasks in used for task in tasks))
     left_out: set[tuple[TaskName, str]] = set()
-    for name, wordings in planned.wordings.items():
+    for name, wordings in planned.templates.items():
         lacking = [
             w for w in wordings if not any((planned.named(t), t.template) == (name, w) for ts in used for t in ts)
         ]
@@ -183,7 +182,7 @@ def _tasks(
     for (name, fewshot), group in sorted(
         groups.items(), key=lambda entry: (entry[0][1], entry[0][0].name, entry[0][0])
     ):
-        wanted = {w for w in planned.wordings.get(name, ()) if (name, w) not in left_out}
+        wanted = {w for w in planned.templates.get(name, ()) if (name, w) not in left_out}
         if wanted - group[True].keys():  # not all of its wordings: not the mean that was planned
             group[False] |= {t: counts + group[False].get(t, Counter()) for t, counts in group[True].items()}
             group[True] = {}
@@ -206,7 +205,7 @@ def _otherwise(
     for name, wording, fewshot in planned.asked():
         mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, wording, fewshot)]
         others = [one.items for one in mine if not planned.counts(one)]
-        several = f" ({wording})" if len(planned.wordings[name]) > 1 else ""
+        several = f" ({wording})" if len(planned.templates[name]) > 1 else ""
         what = name.name + (f", {fewshot}-shot" if fewshot else "") + several
         if others:
             numbers = " or ".join(map(str, sorted(set(others))))

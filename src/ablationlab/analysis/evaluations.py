@@ -15,7 +15,7 @@ from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.parts import Seed, SensitivityPart
 from ablationlab.records.run import Plan
-from ablationlab.tasks.summary import TASK_MEANS
+from ablationlab.tasks import TASK_MEANS
 
 Cells = dict[Arm, dict[Seed, float | str]]
 _MACRO = ("macro_accuracy", "macro_accuracy_fewshot")

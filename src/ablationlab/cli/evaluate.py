@@ -58,7 +58,7 @@ def evaluate(
     from ablationlab.records.folders import ResultsFolder
     from ablationlab.records.settings import validated
     from ablationlab.study.load import Study
-    from ablationlab.tasks.names import SUITE_GROUP
+    from ablationlab.tasks import SUITE_GROUP
 
     if not results.is_dir():
         raise AblationLabError(f"{results}: no such results folder")

@@ -23,9 +23,7 @@ from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.posed import Answers, Posed
 from ablationlab.records.evaluation import SuiteTask, Weights
 from ablationlab.records.settings import DataConfig
-from ablationlab.tasks import benchmarks, suite
-from ablationlab.tasks.build import expanded
-from ablationlab.tasks.names import Question
+from ablationlab.tasks import TaskRequest, benchmarks, expand, suite
 
 if TYPE_CHECKING:
     from ablationlab.evaluation.desk import Desk
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
 class Share:
     """What one clerk is given: its part of the question, and which text."""
 
-    questions: tuple[Question, ...]
+    questions: tuple[TaskRequest, ...]
     data: DataConfig
     tokens_sha256: str
     context: int
@@ -51,7 +49,7 @@ class Clerks:
 
     def __init__(
         self,
-        question: Question,
+        question: TaskRequest,
         data: DataConfig,
         corpus: TokenizedCorpus,
         context: int,
@@ -145,10 +143,10 @@ class Clerks:
         return future
 
 
-def divided(question: Question) -> tuple[list[Question], Question | None]:
+def divided(question: TaskRequest) -> tuple[list[TaskRequest], TaskRequest | None]:
     """(parts that any clerk can take, what stays here); a part is one name and one number of examples."""
     parts, rest = [], []
-    for name in expanded(question.tasks):
+    for name in expand(question.tasks):
         if name in suite.KINDS or name in benchmarks.CATALOGUE:
             parts += [replace(question, tasks=(name,), fewshot=(k,)) for k in question.fewshot]
         else:

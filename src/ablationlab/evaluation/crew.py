@@ -24,7 +24,7 @@ from ablationlab.records.run import Execution, Plan, PlannedRun, Result
 from ablationlab.records.settings import validated
 from ablationlab.study.load import Study
 from ablationlab.study.plan import stackable
-from ablationlab.tasks.names import Question
+from ablationlab.tasks import TaskRequest
 
 #: Sets of weights that are scored together on a GPU. A constant, so that a study that grows keeps its scores; five seeds of
 #: three variants and the baseline's halfway weights fill two such stacks.
@@ -43,7 +43,7 @@ class Job:
     """All that a worker process needs."""
 
     folder: Path
-    question: Question
+    question: TaskRequest
     device: Literal["cpu", "cuda"]
     stop_with: int | None = None
 

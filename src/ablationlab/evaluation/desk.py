@@ -20,18 +20,17 @@ from ablationlab.evaluation.posed import Answers, Posed
 from ablationlab.evaluation.sheets import Sheet
 from ablationlab.evaluation.text import ScoringTokens
 from ablationlab.records.evaluation import SuiteTask, Weights
-from ablationlab.tasks.build import resolve
-from ablationlab.tasks.names import Question
+from ablationlab.tasks import TaskRequest, build_tasks
 
 
 class Desk:
     """The sheets of one question, for models of one context, in this process."""
 
-    def __init__(self, question: Question, corpus: TokenizedCorpus, context: int, root: Path) -> None:
+    def __init__(self, question: TaskRequest, corpus: TokenizedCorpus, context: int, root: Path) -> None:
         self._corpus, self._context = corpus, context
         self._scorer: NgramScorer | None = None
         self.text = ScoringTokens(corpus.tokenizer)
-        asked = resolve(question, corpus, context, root)
+        asked = build_tasks(question, corpus, context, root)
         self.manager = asked.manager
         lm = StackLM(None, self.text, context)
         self.sheets = {task.name: Sheet(task, lm, question.items) for task in asked.tasks}

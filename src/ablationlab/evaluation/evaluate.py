@@ -24,7 +24,7 @@ from ablationlab.records.settings import validated
 from ablationlab.records.storage import Lock
 from ablationlab.study.load import Study
 from ablationlab.study.plan import usable_cores
-from ablationlab.tasks.names import Question
+from ablationlab.tasks import TaskRequest
 
 if TYPE_CHECKING:
     from ablationlab.evaluation.clerks import Clerks
@@ -155,10 +155,10 @@ def question_of(
     fewshot: Sequence[int] | None,
     templates: Literal["one", "all"] | None,
     items: int | None,
-) -> Question:
+) -> TaskRequest:
     """What is asked: the study's own settings where the command says nothing."""
     own = study.evaluation
-    return Question(
+    return TaskRequest(
         tasks=tuple(tasks) if tasks else own.tasks,
         fewshot=tuple(sorted(set(fewshot if fewshot else own.fewshot))),
         templates=templates or own.templates,

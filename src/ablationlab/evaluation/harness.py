@@ -32,7 +32,7 @@ from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.packed import head, packed_hidden
 from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, StackScorer
 from ablationlab.evaluation.text import ScoringTokens
-from ablationlab.tasks.harness import quiet
+from ablationlab.tasks.build import quiet
 
 MAX_GENERATED = 64
 # Texts that are written on in one pass.

@@ -25,8 +25,7 @@ from lm_eval.utils import handle_non_serializable, hash_string
 from ablationlab.core.errors import DataError
 from ablationlab.evaluation.harness import FEWSHOT_SEED, NUMPY_SEED, PYTHON_SEED, StackLM
 from ablationlab.evaluation.scoring import Continuation, Packed, pack
-from ablationlab.tasks.build import AskedTask, chance_of, choices_of
-from ablationlab.tasks.harness import quiet
+from ablationlab.tasks.build import HarnessTask, chance_of, choices_of, quiet
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +52,7 @@ class Marked:
 class Sheet:
     """One loaded task and its requests."""
 
-    def __init__(self, asked: AskedTask, lm: StackLM, limit: int | None) -> None:
+    def __init__(self, asked: HarnessTask, lm: StackLM, limit: int | None) -> None:
         self.asked, self.text, self.limit = asked, lm.text, limit
         task = asked.loaded
         _refuse(asked)
@@ -81,7 +80,7 @@ class Sheet:
     @cached_property
     def offers(self) -> list[tuple[tuple[str, ...], int]] | None:
         """(choices, right one) of every item; None where a task does not offer choices of which one is right."""
-        if not self.asked.chooses:
+        if not self.asked.has_choices:
             return None
         found = [choices_of(self.asked.loaded, item.doc) for item in self.items]
         whole = [(tuple(choices), target) for choices, target in found if target is not None]
@@ -135,7 +134,7 @@ class Sheet:
         return Marked(*shown, figures)
 
 
-def _refuse(asked: AskedTask) -> None:
+def _refuse(asked: HarnessTask) -> None:
     """What simple_evaluate would not run, or not with a model of text."""
     if getattr(asked.loaded, "UNSAFE_CODE", False):
         raise DataError(f"task {asked.task!r} runs code that a model has written; this is not done here")

@@ -18,8 +18,8 @@ from ablationlab.evaluation.posed import Marker, Posed
 from ablationlab.evaluation.text import ScoringTokens, token_classes
 from ablationlab.records.evaluation import Evaluation, HowPart
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.tasks.names import Question
-from ablationlab.tasks.summary import metrics_of
+from ablationlab.tasks import TaskRequest
+from ablationlab.tasks.scores import OF_CALIBRATED, TASK_MEANS, over_tasks
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Workshop:
     results: ResultsFolder
     plan_hash: str
     corpus: TokenizedCorpus
-    question: Question
+    question: TaskRequest
     how: HowPart
     device: torch.device
     width: int
@@ -112,3 +112,33 @@ def save_record(shop: Workshop, one: OpenRun) -> None:
 
 def _summed(record: Evaluation) -> Evaluation:
     return record.model_copy(update={"metrics": metrics_of(record)})
+
+
+def metrics_of(found: Evaluation) -> dict[str, float | None]:
+    """Every metric that the parts give; a part that is missing gives none."""
+    metrics: dict[str, float | None] = {}
+    final = [task for task in found.tasks if task.weights == "final" and task.chance is not None]
+    zero = [task for task in final if task.fewshot == 0]
+    most = max((task.fewshot for task in final), default=0)
+    few = [task for task in final if task.fewshot == most] if most else []
+    for name, value in TASK_MEANS.items():
+        tasks = few if name.endswith("_fewshot") else zero
+        if tasks:
+            metrics[name] = over_tasks([t for t in tasks if t.calibration or name not in OF_CALIBRATED], value)
+    if found.tokens is not None:
+        metrics["token_ece"] = found.tokens.calibration.ece_equal_mass_debiased
+        metrics["token_brier"] = found.tokens.calibration.brier
+        metrics["best_temperature"] = found.tokens.temperature.best
+        metrics["temperature_sensitivity"] = found.tokens.temperature.sensitivity
+        metrics["logit_scale"] = found.tokens.logit_scale
+    if found.length is not None:
+        metrics["loss_near_end"] = found.length.near_end
+        metrics["loss_past_end"] = found.length.past_end
+        if found.length.near:  # else an older record, where the two are of different tokens
+            metrics["sliding_cost"] = found.length.past_end - found.length.near_end
+    if found.throughput is not None:
+        metrics["inference_speed"] = found.throughput.inference_tokens_per_second
+        metrics["training_speed"] = found.throughput.training_tokens_per_second
+        metrics["inference_memory"] = float(found.throughput.inference_bytes)
+        metrics["training_memory"] = float(found.throughput.training_bytes)
+    return metrics

@@ -63,7 +63,7 @@ def study_cells(
         for name in study.variants
     ]
     if study.evaluation.tasks:
-        from ablationlab.tasks.check import check_tasks
+        from ablationlab.tasks import check_tasks
 
         check_tasks(study.evaluation, _contexts(cells))
     swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
@@ -96,7 +96,7 @@ def make_plan(
     }
     cells, swept = study_cells(study, corpus, precisions)
     if study.evaluation.tasks:
-        from ablationlab.tasks.check import check_text
+        from ablationlab.tasks import check_text
 
         check_text(study.evaluation, _contexts(cells), corpus)
     width = _stack_width(study, cells, swept, device_kind)

@@ -1,1 +1,48 @@
-"""What a model is asked: the task suite, benchmarks and task files, without torch and without a model."""
+"""What a model is asked: the task suite, benchmarks, tasks of the harness, and which scores the plan asks for.
+
+Nothing here loads torch, and lm_eval is loaded only when a task is built.
+"""
+
+import os
+
+# Clients of the data sets' hub read these when they are imported, which is never before this line.
+if os.environ.get("ABLATIONLAB_OFFLINE"):
+    os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+
+from ablationlab.tasks.benchmarks import CATALOGUE, Benchmark
+from ablationlab.tasks.build import HarnessTask, HarnessTasks, build_tasks
+from ablationlab.tasks.request import (
+    BENCHMARK_GROUP,
+    STOCK,
+    SUITE_GROUP,
+    TaskRequest,
+    check_tasks,
+    check_text,
+    expand,
+)
+from ablationlab.tasks.scores import TASK_MEANS, PlannedTasks, TaskName, over_tasks, planned_tasks
+from ablationlab.tasks.suite import KINDS, BuiltTask, TaskKind, Template
+
+__all__ = [
+    "BENCHMARK_GROUP",
+    "CATALOGUE",
+    "KINDS",
+    "STOCK",
+    "SUITE_GROUP",
+    "TASK_MEANS",
+    "Benchmark",
+    "BuiltTask",
+    "HarnessTask",
+    "HarnessTasks",
+    "PlannedTasks",
+    "TaskKind",
+    "TaskName",
+    "TaskRequest",
+    "Template",
+    "build_tasks",
+    "check_tasks",
+    "check_text",
+    "expand",
+    "over_tasks",
+    "planned_tasks",
+]

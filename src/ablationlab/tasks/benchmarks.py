@@ -2,7 +2,7 @@
 
 The data are validation splits. A fixed part of each, every n-th item, is set aside for few-shot examples and never scored;
 the rest is. Columns that differ from what the stock task expects are mapped. Everything else is the stock definition,
-which the YAML file written here includes; further templates change the wording alone.
+which the YAML file written here includes; further templates change the prompt alone.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ablationlab.core.errors import DataError
 from ablationlab.data.archives import BENCHMARK_MEMBERS, BENCHMARKS
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.storage import content_hash, replace, sha256_file
-from ablationlab.tasks.names import SUITE_GROUP
 
 VERSION = "2"
 #: The shortest context that these prompts make sense in.
@@ -31,7 +30,7 @@ RESERVED = 50
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A stock task: its definition in the harness, how its rows are mapped, and its wordings (as overrides of it)."""
+    """A stock task: its definition in the harness, how its rows are mapped, and its templates (as overrides of it)."""
 
     name: str
     definition: str
@@ -88,8 +87,8 @@ _WINOGRANDE = {
     "who": {"doc_to_text": "Fill in the blank: {{sentence}}\nAnswer:", **_OPTION},
 }
 CATALOGUE = {
-    one.name: one
-    for one in (
+    benchmark.name: benchmark
+    for benchmark in (
         Benchmark("hellaswag", "hellaswag/hellaswag.yaml", "the likely end of a short scene", _HELLASWAG),
         Benchmark("piqa", "piqa/piqa.yaml", "the sensible way to do a thing"),
         Benchmark("arc_easy", "arc/arc_easy.yaml", "easy science questions"),
@@ -118,7 +117,7 @@ def check_context(name: str, context: int) -> None:
         raise DataError(
             f"benchmark {name!r} needs a context of at least {SHORTEST_CONTEXT} tokens, and these models have "
             f"{context}: most prompts would be cut, so that no score would mean what its name says. Use the task suite "
-            f"(tasks: {SUITE_GROUP}), or train with a longer model.context"
+            "(tasks: suite), or train with a longer model.context"
         )
 
 
@@ -162,7 +161,7 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 def write_benchmark(
     benchmark: Benchmark, template: str, fewshot: int, limit: int | None, root: Path
 ) -> tuple[Path, str, str]:
-    """The YAML file of a benchmark under one wording, the task's name in it, and the hash of all that it stands for."""
+    """The YAML file of a benchmark under one template, the task's name in it, and the hash of all that it stands for."""
     import lm_eval
 
     if template not in benchmark.templates:

@@ -1,33 +1,41 @@
-"""Which tasks are asked: names of the suite, of local benchmarks, of the harness, or YAML files -> loaded harness tasks."""
+"""Builds harness tasks: names of the suite, of benchmarks, of the harness, or YAML files -> loaded tasks of the harness.
+
+The suite's tasks become files that the harness reads: a YAML definition, items and examples in JSON Lines. They lie in
+``evaluation/tasks/`` of a results folder, under the hash of their content. Any model that the harness knows can be scored on
+them: ``lm_eval --include_path results/<study>/evaluation/tasks --tasks <name>``.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
+import logging
 import os
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import numpy as np
 
-from ablationlab.core.errors import DataError, UnknownNameError
+from ablationlab.core.errors import DataError
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import content_hash, new_folder, replace, write_bytes
 from ablationlab.tasks import benchmarks, suite
-from ablationlab.tasks.files import harness_name, write_task
-from ablationlab.tasks.names import BENCHMARK_GROUP, STOCK, SUITE_GROUP, Question, alike
+from ablationlab.tasks.request import STOCK, TaskRequest, check_file, expand, full_manager, is_file
+from ablationlab.tasks.suite import BuiltTask
 
 
 @dataclass(frozen=True, eq=False)
-class AskedTask:
-    """One loaded task under one wording and number of examples."""
+class HarnessTask:
+    """One task with one template and number of examples, loaded by the harness."""
 
     task: str
     template: str
@@ -44,155 +52,183 @@ class AskedTask:
         return str(self.loaded.task_name)
 
     @property
-    def chooses(self) -> bool:
-        """Whether it offers choices."""
+    def has_choices(self) -> bool:
         return bool(self.loaded.OUTPUT_TYPE == "multiple_choice")
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
-    """All tasks of an evaluation, and the harness's manager that loaded them."""
+class HarnessTasks:
+    """All tasks of a request, and the harness's manager that loaded them."""
 
-    tasks: tuple[AskedTask, ...]
+    tasks: tuple[HarnessTask, ...]
     manager: Any
 
 
-def resolve(question: Question, corpus: TokenizedCorpus, context: int, root: Path) -> Asked:
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Holds back what the harness and datasets print; their exceptions pass."""
+    from lm_eval import evaluator
+
+    level = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    # It would ask git and the system about themselves on every call, for a second or two; our records say these things.
+    replaced = {name: getattr(evaluator, name) for name in ("get_git_commit_hash", "add_env_info")}
+    for name in replaced:
+        setattr(evaluator, name, lambda *_: None)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for name, function in replaced.items():
+            setattr(evaluator, name, function)
+        logging.disable(level)
+
+
+def build_tasks(request: TaskRequest, corpus: TokenizedCorpus, context: int, root: Path) -> HarnessTasks:
     """Build, write and load every task; the folder *root* keeps their files."""
     from lm_eval.tasks import TaskManager
 
-    from ablationlab.tasks.harness import quiet
-
     with quiet():
         manager = TaskManager(include_defaults=False)
-    found: list[AskedTask] = []
+    tasks: list[HarnessTask] = []
     texts: list[str] = []
-    for name in expanded(question.tasks):
+    for name in expand(request.tasks):
         if name in suite.KINDS:
             texts = texts or list(corpus.readable())
-            found += _of_suite(name, question, corpus, texts, context, root, manager)
+            tasks += _suite_tasks(name, request, corpus, texts, context, root, manager)
         elif name in benchmarks.CATALOGUE:
-            found += _benchmark(name, question, corpus, context, root, manager)
+            tasks += _benchmark_tasks(name, request, corpus, context, root, manager)
         else:
-            found += _of_harness(name, question, manager)
-    names = Counter(task.name for task in found)
-    keys = Counter((task.task, task.template, task.fewshot) for task in found)
+            tasks += _stock_tasks(name, request, manager)
+    names = Counter(task.name for task in tasks)
+    keys = Counter((task.task, task.template, task.fewshot) for task in tasks)
     twice = dict.fromkeys([*(name for name in names if names[name] > 1), *(key[0] for key in keys if keys[key] > 1)])
     if twice:
         raise DataError(f"asked more than once, so that one score would replace the other: {', '.join(twice)}")
-    return Asked(tuple(found), manager)
+    return HarnessTasks(tuple(tasks), manager)
 
 
-def expanded(names: Sequence[str]) -> list[str]:
-    """Groups opened, repetitions dropped, unknown names refused with the nearest known one."""
-    found: list[str] = []
-    for name in names:
-        if name == SUITE_GROUP:
-            found += list(suite.KINDS)
-        elif name == BENCHMARK_GROUP:
-            found += list(benchmarks.CATALOGUE)
-        else:
-            found.append(name)
-    unique = list(dict.fromkeys(found))
-    known = [*suite.KINDS, *benchmarks.CATALOGUE]
-    strange = [name for name in unique if name not in known and not is_file(name)]
-    for name in strange:
-        if name.removeprefix(STOCK) not in _harness_index():
-            raise _unknown(name)
-    return unique
+def _load(path: Path, name: str, manager: Any) -> Any:
+    """One task from its YAML file."""
+    try:
+        with quiet():
+            return manager.load([str(path)])["tasks"][name]
+    except Exception as error:
+        raise DataError(f"the harness could not load {path}: {type(error).__name__}: {error}") from error
 
 
-def _unknown(name: str) -> UnknownNameError:
-    """Everything that may be asked, in short, and what of it is like *name*: all fourteen thousand would help nobody."""
-    ours, theirs = [*suite.KINDS, *benchmarks.CATALOGUE], _harness_index()
-    allowed = [SUITE_GROUP, BENCHMARK_GROUP, *ours, *(one for one in theirs if one not in ours)]
-    known = (
-        f"{SUITE_GROUP} ({', '.join(suite.KINDS)}), {BENCHMARK_GROUP} ({', '.join(benchmarks.CATALOGUE)}), {len(theirs):,} "
-        "tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them), or the path of a YAML file"
-    )
-    if name.startswith(STOCK):
-        allowed = [f"{STOCK}{one}" for one in theirs]
-        like = [f"{STOCK}{one}" for one in alike(name.removeprefix(STOCK), theirs)]
-    else:
-        like = alike(name, allowed)
-    return UnknownNameError("task", name, allowed, known=known, like=like)
+# Tasks of the suite.
 
 
-def is_file(name: str) -> bool:
-    """Whether a name is the path of a YAML file."""
-    return name.endswith((".yaml", ".yml")) or "/" in name
-
-
-def missing_file(name: str) -> DataError:
-    """For a path that leads nowhere."""
-    return DataError(f"task file {name}: no such file")
-
-
-@cache
-def _harness_index() -> tuple[str, ...]:
-    """Every name that the harness knows; takes it about ten seconds."""
-    return tuple(_full_manager().all_tasks)
-
-
-@cache
-def _full_manager() -> Any:
-    from lm_eval.tasks import TaskManager
-
-    from ablationlab.tasks.harness import quiet
-
-    with quiet():
-        return TaskManager()
-
-
-def _of_suite(
+def _suite_tasks(
     name: str,
-    question: Question,
+    request: TaskRequest,
     corpus: TokenizedCorpus,
     texts: Sequence[str],
     context: int,
     root: Path,
     manager: Any,
-) -> list[AskedTask]:
-    what = suite.KINDS[name]
-    wordings = what.templates if question.templates == "all" else what.templates[:1]
-    found = []
-    for fewshot in question.fewshot:
-        for wording in wordings:
-            if not _can_word(wording, corpus):
+) -> list[HarnessTask]:
+    kind = suite.KINDS[name]
+    templates = kind.templates if request.templates == "all" else kind.templates[:1]
+    tasks = []
+    for fewshot in request.fewshot:
+        for template in templates:
+            if not _can_spell(template, corpus):
                 continue
-            built = suite.build(name, texts[0], texts[1], context, fewshot, wording.name, question.items)
+            built = suite.build(name, texts[0], texts[1], context, fewshot, template.name, request.items)
             loaded = _load(write_task(built, root), harness_name(built), manager)
-            found.append(
-                AskedTask(name, wording.name, fewshot, suite.VERSION, built.hash, "suite", what.meaning, loaded)
+            tasks.append(
+                HarnessTask(name, template.name, fewshot, suite.VERSION, built.hash, "suite", kind.meaning, loaded)
             )
-    return found
+    return tasks
 
 
-def _can_word(wording: suite.Template, corpus: TokenizedCorpus) -> bool:
+def _can_spell(template: suite.Template, corpus: TokenizedCorpus) -> bool:
     """Whether the vocabulary has the template's own characters."""
     characters = corpus.tokenizer.characters
-    own = wording.before + wording.after + wording.delimiter + wording.ending
-    return characters is None or set(own) <= set(characters)
+    return characters is None or template.characters <= set(characters)
 
 
-def _benchmark(
-    name: str, question: Question, corpus: TokenizedCorpus, context: int, root: Path, manager: Any
-) -> list[AskedTask]:
+def harness_name(task: BuiltTask) -> str:
+    """The task's name inside the harness."""
+    return f"ablationlab_{task.kind.name}_{task.template.name}_{task.fewshot}shot"
+
+
+def write_task(task: BuiltTask, root: Path) -> Path:
+    """Write the files, or find them there; the path of the YAML file."""
+    target = root / f"{task.kind.name}-{task.template.name}-{task.fewshot}shot-{task.hash[:12]}"
+    definition = target / "task.yaml"
+    if definition.exists():
+        if definition.read_text() != _yaml(task, target):  # the results folder was moved: its paths are others now
+            replace(definition, _yaml(task, target).encode())
+        return definition
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with new_folder(target) as folder:
+            write_bytes(folder / "items.jsonl", _lines(task.rows(task.items)))
+            write_bytes(folder / "examples.jsonl", _lines(task.rows(task.examples or task.items[:1])))
+            write_bytes(folder / "task.yaml", _yaml(task, target).encode())
+    except OSError:
+        if not definition.exists():  # another process may have written it meanwhile
+            raise
+    return definition
+
+
+def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+
+
+def _yaml(task: BuiltTask, folder: Path) -> str:
+    """Plain column names, which the harness reads without its template engine."""
+    path = folder.resolve()
+    definition = {
+        "task": harness_name(task),
+        "dataset_path": "json",
+        "dataset_kwargs": {
+            "data_files": {"test": str(path / "items.jsonl"), "train": str(path / "examples.jsonl")},
+        },
+        "output_type": "multiple_choice",
+        "test_split": "test",
+        "training_split": "train",
+        "fewshot_split": "train",
+        "num_fewshot": task.fewshot,
+        "doc_to_text": "text",
+        "doc_to_choice": "choices",
+        "doc_to_target": "target",
+        "target_delimiter": task.template.delimiter,
+        "fewshot_delimiter": "\n",
+        "metric_list": [
+            {"metric": "acc", "aggregation": "mean", "higher_is_better": True},
+            {"metric": "acc_norm", "aggregation": "mean", "higher_is_better": True},
+        ],
+        "metadata": {"version": suite.VERSION},
+    }
+    return json.dumps(definition, indent=1, ensure_ascii=False) + "\n"  # JSON is YAML
+
+
+# Benchmarks.
+
+
+def _benchmark_tasks(
+    name: str, request: TaskRequest, corpus: TokenizedCorpus, context: int, root: Path, manager: Any
+) -> list[HarnessTask]:
     benchmarks.check_context(name, context)
-    what = benchmarks.CATALOGUE[name]
-    wordings = list(what.templates) if question.templates == "all" else list(what.templates)[:1]
-    found = []
-    for fewshot in question.fewshot:
-        for wording in wordings:
-            path, inner, digest = benchmarks.write_benchmark(what, wording, fewshot, question.items, root)
+    benchmark = benchmarks.CATALOGUE[name]
+    templates = list(benchmark.templates) if request.templates == "all" else list(benchmark.templates)[:1]
+    tasks = []
+    for fewshot in request.fewshot:
+        for template in templates:
+            path, inner, digest = benchmarks.write_benchmark(benchmark, template, fewshot, request.items, root)
             loaded = _load(path, inner, manager)
-            _refuse_strange(name, loaded, corpus)
+            _check_characters(name, loaded, corpus)
             version = str(loaded.VERSION)
-            found.append(AskedTask(name, wording, fewshot, version, digest, "benchmark", what.meaning, loaded))
-    return found
+            tasks.append(HarnessTask(name, template, fewshot, version, digest, "benchmark", benchmark.meaning, loaded))
+    return tasks
 
 
-def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
+def _check_characters(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
     characters = corpus.tokenizer.characters
     if characters is None:
         return
@@ -207,7 +243,7 @@ def _refuse_strange(name: str, loaded: Any, corpus: TokenizedCorpus) -> None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a document, however deep: choices often stand in lists and tables."""
+    """Every text in a document, however deep: choices are often nested in lists and tables."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -218,36 +254,36 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _of_harness(name: str, question: Question, manager: Any) -> list[AskedTask]:
-    """Any task, tag or group of the harness, from its own sources, or a YAML file."""
-    from ablationlab.tasks.harness import quiet
+# Tasks of the harness itself, and YAML files.
 
+
+def _stock_tasks(name: str, request: TaskRequest, manager: Any) -> list[HarnessTask]:
+    """Any task, tag or group of the harness, from its own sources, or a YAML file."""
     source = name if is_file(name) else name.removeprefix(STOCK)
-    if is_file(name) and not Path(name).is_file():
-        raise missing_file(name)
-    found: list[AskedTask] = []
-    for fewshot in question.fewshot:
+    check_file(name)
+    tasks: list[HarnessTask] = []
+    for fewshot in request.fewshot:
         try:
             with quiet():
-                loaded = (manager if is_file(name) else _full_manager()).load([source])["tasks"]
+                loaded = (manager if is_file(name) else full_manager()).load([source])["tasks"]
         except Exception as error:
             raise DataError(
-                f"the harness could not load task {name!r}: {type(error).__name__}: {error}" + _how_to_have(name)
+                f"the harness could not load task {name!r}: {type(error).__name__}: {error}" + _load_advice(name)
             ) from error
         for inner, task in loaded.items():
             if task.get_config("num_fewshot") is None or fewshot:
                 task.set_config(key="num_fewshot", value=fewshot)
             shots = int(task.get_config("num_fewshot"))
-            if any((one.task, one.fewshot) == (inner, shots) for one in found):
+            if any((known.task, known.fewshot) == (inner, shots) for known in tasks):
                 continue
             definition = json.loads(json.dumps(task.dump_config(), default=str))
-            digest = content_hash([definition, _documents_hash(task, shots), question.items])
-            task.config.task = f"{inner}_{shots}shot" if len(question.fewshot) > 1 else inner
-            found.append(AskedTask(inner, "stock", shots, str(task.VERSION), digest, "harness", "", task))
-    return found
+            digest = content_hash([definition, _documents_hash(task, shots), request.items])
+            task.config.task = f"{inner}_{shots}shot" if len(request.fewshot) > 1 else inner
+            tasks.append(HarnessTask(inner, "stock", shots, str(task.VERSION), digest, "harness", "", task))
+    return tasks
 
 
-def _how_to_have(name: str) -> str:
+def _load_advice(name: str) -> str:
     """What to do about data that cannot be fetched."""
     bare = name.removeprefix(STOCK)
     if is_file(name):
@@ -257,7 +293,7 @@ def _how_to_have(name: str) -> str:
         text += f"; {OFFLINE_VARIABLE} is set: nothing was downloaded"
     if bare in benchmarks.CATALOGUE:
         return f"{text}. The benchmark {bare!r} (without {STOCK!r}) reads local files"
-    return f"{text}. A YAML file that reads local files can be asked in its place"
+    return f"{text}. You can use a YAML file that reads local files instead"
 
 
 def _documents_hash(task: Any, shots: int) -> str:
@@ -269,21 +305,13 @@ def _documents_hash(task: Any, shots: int) -> str:
     return total.hexdigest()
 
 
-def _load(path: Path, name: str, manager: Any) -> Any:
-    """One task from its YAML file."""
-    from ablationlab.tasks.harness import quiet
-
-    try:
-        with quiet():
-            return manager.load([str(path)])["tasks"][name]
-    except Exception as error:
-        raise DataError(f"the harness could not load {path}: {type(error).__name__}: {error}") from error
+# What a loaded task offers.
 
 
 def choices_of(task: Any, doc: Any) -> tuple[list[str], int | None]:
     """The choices of a document and which of them is right, as the harness reads them; None where several are, or none."""
     choices = [str(choice) for choice in task.doc_to_choice(doc)]
-    # Where the choice stands inside the prompt, the harness keeps the right one's number in the place of the text.
+    # Where the choice is part of the prompt, the harness keeps the number of the right one in the place of the text.
     target = task.doc_to_text(doc) if task.multiple_input else task.doc_to_target(doc)
     if isinstance(target, str):
         target = choices.index(target) if target in choices else None

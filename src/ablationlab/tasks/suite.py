@@ -14,15 +14,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
 from ablationlab.core.registry import Registry
 from ablationlab.core.seeding import stream
 from ablationlab.records.storage import content_hash
-from ablationlab.tasks.passages import Letters, Passages, head_of
 
 VERSION = "1"
 #: Fewer characters than this an item cannot be built from.
@@ -37,6 +38,92 @@ EXAMPLE_TEXT = 60_000
 #: How many of the most alike candidates wrong choices are picked from.
 CLOSEST = 60
 WRONG = 3
+_WORD = re.compile(r"[A-Za-z]+(?:'[a-z]+)?")
+_SPEAKER = re.compile(r"[A-Z][A-Za-z' ]{1,24}")
+
+
+@dataclass(frozen=True)
+class Speech:
+    """A heading such as ``FIRST CITIZEN`` and where in the text it begins (its first letter)."""
+
+    speaker: str
+    start: int
+
+
+@dataclass(frozen=True)
+class Passages:
+    """One part of a corpus (held out, or training)."""
+
+    text: str
+
+    @cached_property
+    def lines(self) -> tuple[tuple[int, str], ...]:
+        """(start, line) of every line of running text: not empty, no heading, complete."""
+        found, start = [], 0
+        pieces = self.text.split("\n")
+        for number, line in enumerate(pieces):
+            inside = 0 < number < len(pieces) - 1  # the first and the last may be cut by the split
+            if inside and line.strip() == line and len(line) >= 8 and not line.endswith(":"):
+                found.append((start, line))
+            start += len(line) + 1
+        return tuple(found)
+
+    @cached_property
+    def speeches(self) -> tuple[Speech, ...]:
+        """Every heading: a line of its own that ends in a colon, after an empty line."""
+        found, start, before = [], 0, "text"
+        for line in self.text.split("\n"):
+            if not before and line.endswith(":") and _SPEAKER.fullmatch(line[:-1]):
+                found.append(Speech(line[:-1], start))
+            start, before = start + len(line) + 1, line
+        return tuple(found)
+
+    @cached_property
+    def words(self) -> Counter[str]:
+        """How often each word occurs."""
+        return Counter(_WORD.findall(self.text))
+
+    @cached_property
+    def letters(self) -> Letters:
+        """Its character unigram model."""
+        return Letters.of(self.text)
+
+    def before(self, end: int, room: int) -> str:
+        """The text just before *end*, at most *room* characters, beginning with a whole word."""
+        start = max(0, end - room)
+        piece = self.text[start:end]
+        if start > 0 and not self.text[start - 1].isspace():
+            cut = re.search(r"\s", piece)
+            piece = piece[cut.end() :] if cut else ""
+        return piece.lstrip()
+
+
+@dataclass(frozen=True)
+class Letters:
+    """log p of each character, with one added to every count."""
+
+    logp: dict[str, float]
+    unseen: float
+
+    @classmethod
+    def of(cls, text: str) -> Letters:
+        """Relative frequencies of a text."""
+        counts = Counter(text)
+        total = len(text) + len(counts) + 1
+        logs: NDArray[np.float64] = np.log([(count + 1) / total for count in counts.values()])
+        return cls(dict(zip(counts, map(float, logs), strict=True)), float(np.log(1 / total)))
+
+    def score(self, text: str) -> float:
+        """Sum over the characters."""
+        return sum(self.logp.get(character, self.unseen) for character in text)
+
+
+def head_of(line: str, room: int) -> str:
+    """The beginning of a line, whole words, at most *room* characters."""
+    if len(line) <= room:
+        return line
+    cut = line.rfind(" ", 0, room + 1)
+    return line[:cut] if cut > 0 else ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +135,11 @@ class Template:
     after: str = ""
     delimiter: str = " "
     ending: str = ""
+
+    @property
+    def characters(self) -> set[str]:
+        """The template's own characters."""
+        return set(self.before + self.after + self.delimiter + self.ending)
 
 
 @dataclass(frozen=True)
@@ -120,11 +212,11 @@ class BuiltTask:
 
     def rows(self, which: Sequence[Item]) -> list[dict[str, Any]]:
         """Items as the harness reads them: plain columns."""
-        wording = self.template
+        template = self.template
         return [
             {
-                "text": f"{wording.before}{item.text}{wording.after}",
-                "choices": [f"{choice}{wording.ending}" for choice in item.choices],
+                "text": f"{template.before}{item.text}{template.after}",
+                "choices": [f"{choice}{template.ending}" for choice in item.choices],
                 "target": item.target,
             }
             for item in which
@@ -140,12 +232,12 @@ def room_of(context: int, fewshot: int, *, worded: bool) -> int:
     return room - TEMPLATE_ROOM if worded else room
 
 
-def room_for(what: TaskKind, context: int, fewshot: int) -> int:
+def room_for(task: TaskKind, context: int, fewshot: int) -> int:
     """The room of an item of that kind; `DataError` if nothing can be built in it."""
-    room = room_of(context, fewshot, worded=len(what.templates) > 1)
+    room = room_of(context, fewshot, worded=len(task.templates) > 1)
     if room < SMALLEST_ROOM:
         raise DataError(
-            f"task {what.name!r} with {fewshot} examples: a context of {context} leaves {max(room, 0)} characters an item, "
+            f"task {task.name!r} with {fewshot} examples: a context of {context} leaves {max(room, 0)} characters per item, "
             f"and {SMALLEST_ROOM} are needed; ask for fewer examples (evaluation.fewshot, --fewshot) or use a longer "
             "model.context"
         )
@@ -154,10 +246,10 @@ def room_for(what: TaskKind, context: int, fewshot: int) -> int:
 
 def check_items(name: str, train: Passages, held_out: Passages, context: int, fewshot: int) -> None:
     """`DataError` if `build` would find too few items: they are cut as it cuts them, but no more than are needed."""
-    what = KINDS[name]
-    room = room_for(what, context, fewshot)
+    task = KINDS[name]
+    room = room_for(task, context, fewshot)
     found: set[Item] = set()
-    for item in what.build(held_out, train, room, _stream(what, "items", fewshot)):
+    for item in task.build(held_out, train, room, _stream(task, "items", fewshot)):
         found.add(item)
         if len(found) == FEWEST_ITEMS:
             return
@@ -168,40 +260,40 @@ def _too_few(name: str, items: int) -> DataError:
     return DataError(f"task {name!r}: the held-out text gives {items} items, which is too few to score")
 
 
-def _stream(what: TaskKind, purpose: str, fewshot: int) -> np.random.Generator:
-    return stream(0, "suite", VERSION, what.name, purpose, fewshot)
+def _stream(task: TaskKind, purpose: str, fewshot: int) -> np.random.Generator:
+    return stream(0, "suite", VERSION, task.name, purpose, fewshot)
 
 
 def build(
     name: str, train: str, held_out: str, context: int, fewshot: int, template: str, limit: int | None = None
 ) -> BuiltTask:
     """Cut a task from the held-out text, and its examples from the training text; `DataError` if they do not give any."""
-    what = KINDS[name]
-    wording = next((one for one in what.templates if one.name == template), None)
-    if wording is None:
+    task = KINDS[name]
+    chosen = next((t for t in task.templates if t.name == template), None)
+    if chosen is None:
         raise DataError(
-            f"task {name!r} has no template {template!r}; it has {', '.join(t.name for t in what.templates)}"
+            f"task {name!r} has no template {template!r}; it has {', '.join(t.name for t in task.templates)}"
         )
-    room = room_for(what, context, fewshot)
+    room = room_for(task, context, fewshot)
     source, known = Passages(held_out), Passages(train)
-    items = _shuffled(what, source, known, room, "items", fewshot)
+    items = _shuffled(task, source, known, room, "items", fewshot)
     if len(items) < FEWEST_ITEMS:
         raise _too_few(name, len(items))
     examples = (
-        _shuffled(what, Passages(train[-EXAMPLE_TEXT:]), known, room, "examples", fewshot)[:EXAMPLES] if fewshot else ()
+        _shuffled(task, Passages(train[-EXAMPLE_TEXT:]), known, room, "examples", fewshot)[:EXAMPLES] if fewshot else ()
     )
     if fewshot and len(examples) < fewshot:
         raise DataError(f"task {name!r}: the training text gives only {len(examples)} examples")
-    return BuiltTask(what, wording, fewshot, items[:limit], examples)
+    return BuiltTask(task, chosen, fewshot, items[:limit], examples)
 
 
 def _shuffled(
-    what: TaskKind, source: Passages, known: Passages, room: int, purpose: str, fewshot: int
+    task: TaskKind, source: Passages, known: Passages, room: int, purpose: str, fewshot: int
 ) -> tuple[Item, ...]:
     """Distinct items in a fixed random order, the right choice at a random place."""
-    rng = _stream(what, purpose, fewshot)
-    found = list(dict.fromkeys(what.build(source, known, room, rng)))
-    assert all(item.longest <= room for item in found), f"an item of {what.name} is too long"
+    rng = _stream(task, purpose, fewshot)
+    found = list(dict.fromkeys(task.build(source, known, room, rng)))
+    assert all(item.longest <= room for item in found), f"an item of {task.name} is too long"
     return tuple(_placed(found[number], rng) for number in rng.permutation(len(found)))
 
 

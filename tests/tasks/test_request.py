@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablationlab.core.errors import UnknownNameError
-from ablationlab.tasks.names import MOST_ALIKE, alike
+from ablationlab.tasks.request import MOST_ALIKE, alike
 
 NAMES = [
     "spelling",

@@ -1,0 +1,148 @@
+"""What a study asks for: names of tasks, and whether they can be asked, before anything is sealed or trained.
+
+Planning needs neither the network nor a benchmark's data. The harness is asked only about names that are neither of the suite
+nor of the benchmarks. Problems inside a task of the harness, or inside a YAML file, show when the task is built.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher, get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from ablationlab.core.errors import AblationLabError, DataError, PlanError, UnknownNameError
+from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.records.settings import EvaluationConfig
+from ablationlab.tasks import benchmarks, suite
+
+#: All tasks that are built from the held-out text.
+SUITE_GROUP = "suite"
+#: All real benchmarks that are read from local files.
+BENCHMARK_GROUP = "benchmarks"
+#: Before a name: the harness's own task with its own data source, which needs the internet.
+STOCK = "harness:"
+#: Names that are suggested in the place of an unknown one, at most.
+MOST_ALIKE = 8
+
+
+@dataclass(frozen=True)
+class TaskRequest:
+    """Names of tasks and groups, numbers of examples, templates and the cap on items, before anything is built."""
+
+    tasks: tuple[str, ...]
+    fewshot: tuple[int, ...]
+    templates: Literal["one", "all"]
+    items: int | None
+
+
+def expand(names: Sequence[str]) -> list[str]:
+    """Names with groups opened and repetitions dropped; `UnknownNameError` with the nearest known names."""
+    groups: dict[str, Iterable[str]] = {SUITE_GROUP: suite.KINDS, BENCHMARK_GROUP: benchmarks.CATALOGUE}
+    unique = list(dict.fromkeys(inner for name in names for inner in groups.get(name, (name,))))
+    for name in unique:
+        ours = name in suite.KINDS or name in benchmarks.CATALOGUE or is_file(name)
+        if not ours and name.removeprefix(STOCK) not in _harness_index():
+            raise _unknown(name)
+    return unique
+
+
+def _unknown(name: str) -> UnknownNameError:
+    """What may be asked, in short, and the names that are like *name*; the harness alone has fourteen thousand."""
+    ours, theirs = [*suite.KINDS, *benchmarks.CATALOGUE], _harness_index()
+    allowed = [SUITE_GROUP, BENCHMARK_GROUP, *ours, *(task for task in theirs if task not in ours)]
+    known = (
+        f"{SUITE_GROUP} ({', '.join(suite.KINDS)}), {BENCHMARK_GROUP} ({', '.join(benchmarks.CATALOGUE)}), {len(theirs):,} "
+        "tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them), or the path of a YAML file"
+    )
+    if name.startswith(STOCK):
+        allowed = [f"{STOCK}{task}" for task in theirs]
+        like = [f"{STOCK}{task}" for task in alike(name.removeprefix(STOCK), theirs)]
+    else:
+        like = alike(name, allowed)
+    return UnknownNameError("task", name, allowed, known=known, like=like)
+
+
+def alike(name: str, names: Sequence[str]) -> list[str]:
+    """Of thousands of names those that may be meant: spelt like it, or with all of its parts in them; the likeliest first.
+
+    Of two that are equally likely, the one that comes first in *names*.
+    """
+    wanted = name.lower()
+    parts = [part for part in re.split(r"[^a-z0-9]+", wanted) if part]
+    holding = {known for known in names if parts and all(part in known.lower() for part in parts)}
+    spelt = get_close_matches(wanted, [known.lower() for known in names], n=2 * MOST_ALIKE, cutoff=0.6)
+    candidates = {*holding, *(known for known in names if known.lower() in spelt)}
+
+    def likeness(known: str) -> float:
+        begins = 0.1 if parts and known.lower().startswith(parts[0]) else 0.0
+        return SequenceMatcher(None, wanted, known.lower()).ratio() + (0.2 + begins if known in holding else 0.0)
+
+    place = {known: number for number, known in enumerate(names)}
+    return sorted(candidates, key=lambda known: (-likeness(known), place[known]))[:MOST_ALIKE]
+
+
+def is_file(name: str) -> bool:
+    """Whether a name is the path of a YAML file."""
+    return name.endswith((".yaml", ".yml")) or "/" in name
+
+
+def check_file(name: str) -> None:
+    """`DataError` if a name is a path that leads nowhere."""
+    if is_file(name) and not Path(name).is_file():
+        raise DataError(f"task file {name}: no such file")
+
+
+@cache
+def _harness_index() -> tuple[str, ...]:
+    """Every name that the harness knows; takes it about ten seconds."""
+    return tuple(full_manager().all_tasks)
+
+
+@cache
+def full_manager() -> Any:
+    """The harness's manager of all its own tasks."""
+    from lm_eval.tasks import TaskManager
+
+    from ablationlab.tasks.build import quiet
+
+    with quiet():
+        return TaskManager()
+
+
+def check_tasks(config: EvaluationConfig, contexts: Iterable[int]) -> None:
+    """`PlanError` if a name is unknown, or a task does not fit a context of the study with its examples."""
+    try:
+        for name in expand(config.tasks):
+            check_file(name)
+            for context in sorted(set(contexts)):
+                _check_fit(name, config.fewshot, context)
+    except AblationLabError as error:
+        raise PlanError(f"[evaluation]: {error}") from error
+
+
+def _check_fit(name: str, fewshot: Sequence[int], context: int) -> None:
+    if name in suite.KINDS:
+        for k in fewshot:
+            suite.room_for(suite.KINDS[name], context, k)
+    elif name in benchmarks.CATALOGUE:
+        benchmarks.check_context(name, context)
+
+
+def check_text(config: EvaluationConfig, contexts: Iterable[int], corpus: TokenizedCorpus) -> None:
+    """`PlanError` if a task of the suite cannot be cut from the text; a few items of each are cut to see."""
+    names = [name for name in expand(config.tasks) if name in suite.KINDS]
+    if not names:
+        return
+    train, held_out = (suite.Passages(text) for text in corpus.readable())
+    for name in names:
+        for context in sorted(set(contexts)):
+            for k in config.fewshot:
+                try:
+                    suite.check_items(name, train, held_out, context, k)
+                except DataError as error:
+                    text = f"[evaluation]: {error}; name the other tasks alone, or use another text"
+                    raise PlanError(text) from error
