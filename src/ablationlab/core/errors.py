@@ -14,8 +14,9 @@
     ├── StatisticsError         the numbers given cannot answer the question asked of them
     ├── TableError              runs that a user brings (a CSV file, lm-eval samples) are not as they should be
     ├── ExportError             a model that the target format cannot express
-    └── RunFailure              a run could not be trained (a worker died, say)
-        └── OutOfMemory         a step does not fit on its device (says which micro-batch to set)
+    └── RunFailure              a run could not be trained
+        ├── OutOfMemory         a step does not fit on its device (says which micro-batch to set)
+        └── WorkerDied          a worker process was killed
 """
 
 from __future__ import annotations
@@ -23,10 +24,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Any
 
 
 class AblationLabError(Exception):
     """Anything that is the user's to mend; its text says what, where and how."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Errors come back from workers, whatever their constructors take."""
+        return _remade, (type(self), self.args, self.__dict__)
+
+
+def _remade(kind: type[AblationLabError], args: tuple[Any, ...], state: dict[str, Any]) -> AblationLabError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
 
 
 @dataclass(frozen=True)
@@ -137,6 +150,14 @@ class RunFailure(AblationLabError):
 
 class OutOfMemory(RunFailure):
     """A step that does not fit on its device; no other run of the study fits either."""
+
+
+class WorkerDied(RunFailure):
+    """A worker process that ended in the middle of its work; *how* says by what."""
+
+    def __init__(self, name: str, how: str) -> None:
+        self.name, self.how = name, how
+        super().__init__(f"a worker process ({name}) {how}; run the same command again to continue")
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str | None:

@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.core.processes import Pool
 from ablationlab.data.duplicates import PERMUTATIONS, WORDS, Index, digest, minima
 from ablationlab.data.manifest import Manifest
 from ablationlab.data.ngrams import Hashes, runs_of, word_hashes, words_of
-from ablationlab.data.pool import Pool
 from ablationlab.data.prepared import Prepared
 from ablationlab.data.sources import cache_folder
 from ablationlab.data.tokens import Span
@@ -51,7 +51,6 @@ LONGEST = 2**20
 _METHOD = 1
 # Tokens of what a process is asked at a time, about.
 _BATCH = 2**18
-_BROKEN = "a process that compares texts was killed (out of memory, or by hand?); run the same command again"
 
 
 class Found(Record):
@@ -216,7 +215,13 @@ class _Search:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "held.npy"
             np.save(file, held.known)
-            with Pool[list[Looked]](_Reader, (folders, file), self.processes, _BROKEN) as readers:
+            with Pool(
+                _Reader,
+                (folders, file),
+                processes=self.processes,
+                name="comparing texts",
+                inline=self.processes == 1,
+            ) as readers:
                 for (component, batch), answers in readers.in_order(self._questions(order)):
                     for span, looked in zip(batch, answers, strict=True):
                         seen[looked.hits] = True

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
+from ablationlab.core.processes import Pool
 from ablationlab.data.documents import Piece
 from ablationlab.data.duplicates import Seen, digest, signature
 from ablationlab.data.inputs import Input, Read
 from ablationlab.data.manifest import PROGRESS, Duplicates, Manifest, Settings, Shard, TokenizerPart
-from ablationlab.data.pool import Pool
 from ablationlab.data.shards import ShardWriter
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.records.schema import Part, Record
@@ -35,7 +35,6 @@ SHARD_TOKENS = 2**26
 # Characters of a batch, about.
 _BATCH = 2**20
 _BLOCK = 2**22
-_BROKEN = "a process that encodes was killed (out of memory, or by hand?); run the same command again: it goes on"
 _LIBRARIES = ("ablationlab", "numpy", "tokenizers", "datasketch")
 
 
@@ -186,7 +185,9 @@ class _Preparation:
         )
         try:
             arguments = (self.tokenizer_part, self.settings)
-            with Pool[Encoded](_Encoder, arguments, self.processes, _BROKEN) as encoders:
+            with Pool(
+                _Encoder, arguments, processes=self.processes, name="encoding", inline=self.processes == 1
+            ) as encoders:
                 for batch, made in encoders.in_order(_questions(self.source.read(), self.skip)):
                     self._take(batch, made, writer)
             last = writer.finish()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.report.charts import curves, diagnostics, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.theme import Figure
-from ablationlab.report.convert import Converting, convert
+from ablationlab.report.convert import convert, converting
 
 if TYPE_CHECKING:
     from ablationlab.report.material import Material
@@ -71,6 +72,6 @@ def save_figures(
     return {figure.key: figure for figure in drawn.every()}
 
 
-def saving(figures: Figures, folder: Path) -> Converting:
-    """The same in a process of its own, while this one goes on."""
-    return Converting({figure.key: figure.spec(width=WIDTH) for figure in figures.every()}, folder, FORMATS)
+def saving(figures: Figures, folder: Path) -> AbstractContextManager[None]:
+    """The same in a worker while the block runs."""
+    return converting({figure.key: figure.spec(width=WIDTH) for figure in figures.every()}, folder, FORMATS)

@@ -130,17 +130,6 @@ class Interrupts:
         elif number == signal.SIGINT and now - self._asked_at > SAME_MOMENT_SECONDS:
             raise KeyboardInterrupt
 
-    @contextmanager
-    def ignored(self) -> Iterator[None]:
-        """Children started in here are born deaf to both signals, until they say otherwise."""
-        for number in self._before:
-            signal.signal(number, signal.SIG_IGN)
-        try:
-            yield
-        finally:
-            for number in self._before:
-                signal.signal(number, self._ask)
-
 
 def announcing(interrupts: Interrupts, listen: Listener) -> Callable[[], bool]:
     """Whether to stop; says so the first time."""
