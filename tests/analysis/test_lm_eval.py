@@ -54,7 +54,7 @@ def test_three_seeds_give_every_statistic():
     for row, seed in enumerate(found.seeds):
         a, b = raw.variant[row], raw.reference[row]
         square = [[int(np.sum((a == i) & (b == j))) for j in (1, 0)] for i in (1, 0)]
-        assert task.mcnemar[seed]["p"] == pytest.approx(mcnemar(square, exact=True).pvalue)
+        assert task.mcnemar[seed].p == pytest.approx(mcnemar(square, exact=True).pvalue)
     assert found.macro_delta == pytest.approx(np.mean([one.delta for one in found.tasks]))
     assert found.macro_crossed.low <= found.macro_delta <= found.macro_crossed.high
     assert found.macro_seed_p is not None
@@ -88,7 +88,7 @@ def test_an_arm_against_itself_differs_in_nothing():
     found = compare_items(read_pair(FIXTURE / "none", FIXTURE / "none"), "a", "b")
     assert found.macro_delta == 0
     assert found.macro_crossed.status == "degenerate"
-    assert {test["p"] for task in found.tasks for test in task.mcnemar.values()} == {1.0}
+    assert {test.p for task in found.tasks for test in task.mcnemar.values()} == {1.0}
 
 
 @pytest.mark.parametrize("field", ["prompt_hash", "doc_hash", "target_hash"])

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from verdict.maker import analysis, comparison
 
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.schema import SCHEMA_VERSION
 from ablationlab.records.verdict import Verdict
+from analysis.verdict.maker import analysis, comparison
 
 
 @pytest.mark.parametrize("kind", [Analysis, Verdict])

@@ -100,7 +100,6 @@ def test_plan_names_seeds_at_the_pilots_sd_and_at_its_upper_bound():
     assert made.needed_equivalence[0.8] == tost_pairs_needed(1.25)
     assert made.planned_power == pytest.approx(paired_t_power(1.25, 5))
     assert made.planned_detectable[0.8] == pytest.approx(detectable_effect(5) * 0.008)
-    assert made.as_dict()["needed"]["0.8"] == made.needed[0.8]
 
 
 def test_plan_from_an_assumed_sd_has_no_sd_interval():

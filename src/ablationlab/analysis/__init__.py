@@ -13,8 +13,7 @@ from ablationlab.analysis.interactions import interactions
 from ablationlab.analysis.material import Material
 from ablationlab.analysis.power import power_of
 from ablationlab.analysis.questions import questions
-from ablationlab.records.analysis import Analysis, ComparisonPart
-from ablationlab.records.analysis_sweeps import SweepPart
+from ablationlab.records.analysis import Analysis, Comparison, SweepAnalysis
 from ablationlab.records.settings import SWEEP, TUNED
 
 __all__ = ["Material", "TableOptions", "analyze", "read_results", "read_table"]
@@ -49,7 +48,7 @@ def analyze(material: Material) -> Analysis:
     )
 
 
-def _sweep(material: Material, found: list[ComparisonPart]) -> SweepPart | None:
+def _sweep(material: Material, found: list[Comparison]) -> SweepAnalysis | None:
     """The sweep with the ids of what it compares."""
     ids = tuple(one.id for one in found if one.regime in (SWEEP, TUNED))
     return None if material.sweep is None else material.sweep.model_copy(update={"comparisons": ids})

@@ -11,17 +11,16 @@ from ablationlab.analysis.evaluated import AskedTask, Evaluated, any_result
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.material import Material
 from ablationlab.core.errors import RecordError
-from ablationlab.records.analysis_evaluation import ItemContrastPart
+from ablationlab.records.analysis import ItemContrast, Seed
 from ablationlab.records.evaluation import samples_path
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.parts import Seed
 from ablationlab.records.run import Plan
 from ablationlab.records.storage import content_hash, sha256_file
 
 
 def item_contrasts(
     material: Material, plan: Plan, results: ResultsFolder, evaluated: Evaluated
-) -> tuple[list[ItemContrastPart], list[str]]:
+) -> tuple[list[ItemContrast], list[str]]:
     """Item-level statistics of every contrast on the planned tasks, from samples.parquet; and who is left out, and why.
 
     An item that was put in several templates scores its mean over them, as the task does.
@@ -47,7 +46,7 @@ def item_contrasts(
                 if whole:
                     scores = _item_scores(samples, tasks, whole)
                     comparison = compare_items(scores, variant, reference)
-                    found.append(ItemContrastPart(regime=regime, fewshot=fewshot, comparison=comparison))
+                    found.append(ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison))
     return found, [f"not in the item-level statistics ({why}): {', '.join(runs)}" for why, runs in left_out.items()]
 
 

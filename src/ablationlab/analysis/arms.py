@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.analysis.material import Material
-from ablationlab.records.analysis_stability import ArmStabilityPart, GainPart, RunStabilityPart, StabilityPart
-from ablationlab.records.parts import CaveatPart
-from ablationlab.stats import item_pairs, mcnemar_tests
-from ablationlab.stats.stability import Gain, stability_gain
+from ablationlab.records.analysis import ArmStability, RunStability, StabilityAnalysis, StabilityGain
+from ablationlab.stats import Gain, item_pairs, mcnemar_tests
+from ablationlab.stats.results import Caveat
+from ablationlab.stats.stability import stability_gain
 
 
-def stability(material: Material) -> StabilityPart | None:
+def stability(material: Material) -> StabilityAnalysis | None:
     """All of it; None where nothing is known of the runs' course (a table of values)."""
     if not material.runs:
         return None
@@ -25,16 +25,18 @@ def stability(material: Material) -> StabilityPart | None:
         for regime in material.regimes
         for variant, reference in material.pairs()
     ]
-    return StabilityPart(threshold=material.spike_threshold, runs=material.runs, arms=tuple(arms), gains=tuple(gains))
+    return StabilityAnalysis(
+        threshold=material.spike_threshold, runs=material.runs, arms=tuple(arms), gains=tuple(gains)
+    )
 
 
-def _arm(variant: str, regime: str, runs: Sequence[RunStabilityPart]) -> ArmStabilityPart:
+def _arm(variant: str, regime: str, runs: Sequence[RunStability]) -> ArmStability:
     known = [run for run in runs if run.unstable is not None]
     scores = [run.spike_score for run in known if run.spike_score is not None]
     diverged = sum(run.state == "diverged" for run in known)
     failed = sum(run.worse_than_start for run in known)
     unstable = sum(bool(run.unstable) for run in known)
-    return ArmStabilityPart(
+    return ArmStability(
         variant=variant,
         regime=regime,
         runs=len(known),
@@ -47,42 +49,34 @@ def _arm(variant: str, regime: str, runs: Sequence[RunStabilityPart]) -> ArmStab
     )
 
 
-def _gain(material: Material, variant: str, reference: str, regime: str) -> GainPart:
+def _gain(material: Material, variant: str, reference: str, regime: str) -> StabilityGain:
     flags = {(r.variant, r.seed): r.unstable for r in material.runs if r.regime == regime and r.unstable is not None}
     promised = material.seeds_of(regime)
     seeds = [s for s in promised if (variant, s) in flags and (reference, s) in flags]
     a, b = ([bool(flags[arm, s]) for s in seeds] for arm in (variant, reference))
     gain = stability_gain(a, b)
     p = mcnemar_tests(item_pairs([float(v) for v in a], [float(v) for v in b]))[0].p if seeds else None
-    return GainPart(
+    return StabilityGain(
+        **vars(gain),
         id=f"stability/{regime}/{variant}:{reference}",
         variant=variant,
         reference=reference,
         regime=regime,
-        n=gain.n,
         planned_pairs=len(promised),
-        reference_unstable=gain.reference_unstable,
-        variant_unstable=gain.variant_unstable,
-        rescued=gain.rescued,
-        broken=gain.broken,
-        estimate=gain.estimate,
-        low=gain.low,
-        high=gain.high,
-        level=gain.level,
         mcnemar_p=p,
         caveats=tuple(_caveats(gain, len(promised))),
     )
 
 
-def _caveats(gain: Gain, planned: int) -> list[CaveatPart]:
+def _caveats(gain: Gain, planned: int) -> list[Caveat]:
     found = []
     if gain.n < planned:
         text = f"Judged on {gain.n} of the {planned} planned pairs."
-        found.append(CaveatPart(code="fewer-pairs-than-planned", about="", text=text))
+        found.append(Caveat(code="fewer-pairs-than-planned", about="", text=text))
     if gain.n < 4:
         text = f"{gain.n} pairs cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
-        found.append(CaveatPart(code="cannot-exclude-zero", about="tango", text=text))
+        found.append(Caveat(code="cannot-exclude-zero", about="tango", text=text))
     elif gain.n == 4:
         text = "With 4 pairs the interval excludes a true gain of 0 in up to 12.5 % of studies instead of 5 %."
-        found.append(CaveatPart(code="undercoverage", about="tango", text=text))
+        found.append(Caveat(code="undercoverage", about="tango", text=text))
     return found

@@ -9,24 +9,16 @@ from typing import Any, Final, Literal
 from ablationlab.analysis.material import Material
 from ablationlab.analysis.questions import Question
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import ComparisonPart, FamilyPart, MissingPart, Outcome, PairPart
-from ablationlab.records.parts import (
-    CaveatPart,
-    EffectPart,
-    EquivalencePart,
-    IntervalPart,
-    PValuePart,
-    RatioPart,
-    Seed,
-)
-from ablationlab.stats import Comparison, adjust, compare
+from ablationlab.records.analysis import Comparison, Family, Missing, Outcome, Pair, Seed
+from ablationlab.stats import PairedComparison, adjust, compare
+from ablationlab.stats.results import Caveat
 
 RESAMPLES: Final = 10_000
 #: Beyond this no sum of squares is safe; the statistics refuse it, so it counts as no number.
 _LARGEST: Final = 1e100
 
 
-def comparisons(material: Material, asked: Sequence[Question]) -> list[ComparisonPart]:
+def comparisons(material: Material, asked: Sequence[Question]) -> list[Comparison]:
     """One comparison per question, not corrected yet; those that no run of either arm could answer are left out."""
     return [_comparison(material, question) for question in asked if _is_there(material, question)]
 
@@ -35,7 +27,7 @@ def _is_there(material: Material, question: Question) -> bool:
     return any(arm in material.values for arm in question.arms())
 
 
-def _comparison(material: Material, question: Question) -> ComparisonPart:
+def _comparison(material: Material, question: Question) -> Comparison:
     pairs, missing = paired(material, question)
     refused = material.diverged == "refuse" and any(_diverged(m) for m in missing)
     if refused:
@@ -47,16 +39,13 @@ def _comparison(material: Material, question: Question) -> ComparisonPart:
     numbers: dict[str, Any] = {}
     if pairs:
         result = _computed(material, question, pairs, transform, planned)
-        numbers = _numbers(result, [seed for seed, _, _ in pairs], pairs)
-        caveats += [CaveatPart(**caveat.as_dict()) for caveat in result.caveats]
-    else:
-        if not refused:
-            caveats.append(CaveatPart(code="no-pairs", about="", text="No seed has a value in both arms."))
-        numbers = dict.fromkeys(_SUMMARY) | {"intervals": {}, "tests": {}, "effects": {}, "ratios": {}, "pairs": ()}
-        numbers["equivalence"] = None
+        numbers = _numbers(result, pairs)
+        caveats += result.caveats
+    elif not refused:
+        caveats.append(Caveat(code="no-pairs", about="", text="No seed has a value in both arms."))
     ask = question.ask
-    test = numbers["tests"].get(ask.test)
-    return ComparisonPart(
+    test = numbers["tests"].get(ask.test) if pairs else None
+    return Comparison(
         id=question.id,
         metric=question.metric.name,
         task=question.task,
@@ -88,7 +77,7 @@ def _comparison(material: Material, question: Question) -> ComparisonPart:
     )
 
 
-def paired(material: Material, question: Question) -> tuple[list[tuple[Seed, float, float]], list[MissingPart]]:
+def paired(material: Material, question: Question) -> tuple[list[tuple[Seed, float, float]], list[Missing]]:
     """(seed, variant's value, reference's value) where both are there, and every reason why one is not."""
     variant, reference = (material.values.get(arm, {}) for arm in question.arms())
     names = (question.variant, question.reference)
@@ -99,7 +88,7 @@ def paired(material: Material, question: Question) -> tuple[list[tuple[Seed, flo
         a, b = variant.get(seed, "no value recorded"), reference.get(seed, "no value recorded")
         if isinstance(a, str) or isinstance(b, str):
             said = [(name, v) for name, v in zip(names, (a, b), strict=True) if isinstance(v, str)]
-            missing += [MissingPart(seed=seed, arm=name, why=why) for name, why in said]
+            missing += [Missing(seed=seed, arm=name, why=why) for name, why in said]
         else:
             pairs.append((seed, a, b))
     return pairs, missing
@@ -116,10 +105,10 @@ def number_or_why(value: float | None) -> float | str:
 
 def _transform(
     question: Question, pairs: Sequence[tuple[Seed, float, float]]
-) -> tuple[Literal["identity", "log"], list[CaveatPart]]:
+) -> tuple[Literal["identity", "log"], list[Caveat]]:
     if question.metric.transform == "log" and any(min(a, b) <= 0 for _, a, b in pairs):
         text = "Meant to be tested as a logarithm, but some values are not above 0; tested as they are."
-        return "identity", [CaveatPart(code="not-positive", about="", text=text)]
+        return "identity", [Caveat(code="not-positive", about="", text=text)]
     return question.metric.transform, []
 
 
@@ -129,7 +118,7 @@ def _computed(
     pairs: Sequence[tuple[Seed, float, float]],
     transform: Literal["identity", "log"],
     planned: int,
-) -> Comparison:
+) -> PairedComparison:
     # One fixed stream per comparison: adding a metric or a variant changes no other number.
     rng = stream(0, "analysis", material.source_hash, question.id)
     return compare(
@@ -145,44 +134,35 @@ def _computed(
     )
 
 
-_SUMMARY = (
-    "variant_mean",
-    "variant_sd",
-    "reference_mean",
-    "reference_sd",
-    "delta",
-    "delta_sd",
-    "correlation",
-    "variance_reduction",
-)
-
-
-def _numbers(result: Comparison, seeds: Sequence[Seed], pairs: Sequence[tuple[Seed, float, float]]) -> dict[str, Any]:
+def _numbers(result: PairedComparison, pairs: Sequence[tuple[Seed, float, float]]) -> dict[str, Any]:
     """Arms as recorded; delta, spread and all inference on the tested scale."""
-    original, sample = result.original.as_dict(), result.sample.as_dict()
-    arms = {name: original[name] for name in _SUMMARY[:4]}
-    deltas = {name: sample[name] for name in _SUMMARY[4:]}
-    rows = [
-        PairPart(seed=seed, variant=a, reference=b, delta=delta)
-        for seed, (_, a, b), delta in zip(seeds, pairs, sample["deltas"], strict=True)
-    ]
+    original, sample = result.original, result.sample
     return {
-        **arms,
-        **deltas,
-        "pairs": tuple(rows),
-        "intervals": {name: IntervalPart(**value.as_dict()) for name, value in result.intervals.items()},
-        "tests": {name: PValuePart(**value.as_dict()) for name, value in result.tests.items()},
-        "effects": {name: EffectPart(**value.as_dict()) for name, value in result.effects.items()},
-        "ratios": {name: RatioPart(**value.as_dict()) for name, value in result.ratios.items()},
-        "equivalence": EquivalencePart(**result.equivalence.as_dict()) if result.equivalence else None,
+        "variant_mean": original.variant_mean,
+        "variant_sd": original.variant_sd,
+        "reference_mean": original.reference_mean,
+        "reference_sd": original.reference_sd,
+        "delta": sample.delta,
+        "delta_sd": sample.delta_sd,
+        "correlation": sample.correlation,
+        "variance_reduction": sample.variance_reduction,
+        "pairs": tuple(
+            Pair(seed=seed, variant=a, reference=b, delta=delta)
+            for (seed, a, b), delta in zip(pairs, sample.deltas, strict=True)
+        ),
+        "intervals": result.intervals,
+        "tests": result.tests,
+        "effects": result.effects,
+        "ratios": result.ratios,
+        "equivalence": result.equivalence,
     }
 
 
-def _diverged(missing: MissingPart) -> bool:
+def _diverged(missing: Missing) -> bool:
     return missing.why.startswith("diverged")
 
 
-def _about_missing(missing: Iterable[MissingPart], *, refused: bool) -> list[CaveatPart]:
+def _about_missing(missing: Iterable[Missing], *, refused: bool) -> list[Caveat]:
     diverged = [m for m in missing if _diverged(m)]
     if not diverged:
         return []
@@ -191,17 +171,17 @@ def _about_missing(missing: Iterable[MissingPart], *, refused: bool) -> list[Cav
         text = (
             f"Not compared, by the registered rule for diverged runs: {who}. That they diverged counts under stability."
         )
-        return [CaveatPart(code="refused-for-divergence", about="", text=text)]
+        return [Caveat(code="refused-for-divergence", about="", text=text)]
     text = (
         f"Diverged, so without a value: {who}. What is compared here are the survivors; that these runs diverged counts "
         "under stability."
     )
-    return [CaveatPart(code="survivors-only", about="", text=text)]
+    return [Caveat(code="survivors-only", about="", text=text)]
 
 
-def corrected(found: Sequence[ComparisonPart]) -> tuple[list[ComparisonPart], list[FamilyPart]]:
+def corrected(found: Sequence[Comparison]) -> tuple[list[Comparison], list[Family]]:
     """Adjust p within each family, in the order given, and say what came of each test."""
-    members: dict[str, list[ComparisonPart]] = {}
+    members: dict[str, list[Comparison]] = {}
     for one in found:
         members.setdefault(one.family, []).append(one)
     families, adjusted = [], dict[str, tuple[float | None, int]]()
@@ -214,16 +194,16 @@ def corrected(found: Sequence[ComparisonPart]) -> tuple[list[ComparisonPart], li
         else:
             result = adjust(p_values, method=method)
             corrected_p, tested = result.adjusted, result.family_size
-        families.append(FamilyPart(id=name, correction=method, members=tuple(one.id for one in family), tested=tested))
+        families.append(Family(id=name, correction=method, members=tuple(one.id for one in family), tested=tested))
         adjusted |= {one.id: (p, tested) for one, p in zip(family, corrected_p, strict=True)}
     return [_judged(one, *adjusted[one.id]) for one in found], families
 
 
-def _judged(one: ComparisonPart, p: float | None, tested: int) -> ComparisonPart:
+def _judged(one: Comparison, p: float | None, tested: int) -> Comparison:
     return one.model_copy(update={"p_adjusted": p, "family_size": tested, "outcome": _outcome(one, p)})
 
 
-def _outcome(one: ComparisonPart, p: float | None) -> Outcome:
+def _outcome(one: Comparison, p: float | None) -> Outcome:
     if p is None or one.delta is None:
         return "not-tested"
     if p > one.alpha:
@@ -233,6 +213,6 @@ def _outcome(one: ComparisonPart, p: float | None) -> Outcome:
     return "better" if (one.delta < 0) == (one.direction == "lower") else "worse"
 
 
-def by_id(found: Iterable[ComparisonPart]) -> Mapping[str, ComparisonPart]:
+def by_id(found: Iterable[Comparison]) -> Mapping[str, Comparison]:
     """Comparisons by their id."""
     return {one.id: one for one in found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ablationlab.records.analysis import DeviationPart
+from ablationlab.records.analysis import Deviation
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Plan, Result, RunRecord
 from ablationlab.study.ledger import flattened
@@ -14,7 +14,7 @@ from ablationlab.study.load import Study
 _REGISTERED = ("baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers")
 
 
-def of_plan(*, sealed: bool) -> list[DeviationPart]:
+def of_plan(*, sealed: bool) -> list[Deviation]:
     """A plan whose seal is broken; one that was sealed anew is refused by the ledger, for its runs carry the old seal."""
     if sealed:
         return []
@@ -22,30 +22,30 @@ def of_plan(*, sealed: bool) -> list[DeviationPart]:
         "plan.lock was changed after it was sealed (its content does not match its seal): nothing counts as registered, "
         "all is exploratory."
     )
-    return [DeviationPart(code="tampered-plan", about="plan.lock", text=text)]
+    return [Deviation(code="tampered-plan", about="plan.lock", text=text)]
 
 
-def of_runs(plan: Plan, results: ResultsFolder, done: Mapping[str, tuple[RunRecord, Result]]) -> list[DeviationPart]:
+def of_runs(plan: Plan, results: ResultsFolder, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Deviation]:
     """Runs that are missing, extra, diverged, or made in another environment than the plan was sealed in."""
     found = []
     missing = [run.id for run in plan.runs if run.id not in done]
     if missing:
         text = f"{len(missing)} of {len(plan.runs)} planned runs have no result: {_list(missing)}."
-        found.append(DeviationPart(code="missing-runs", about="runs", text=text))
+        found.append(Deviation(code="missing-runs", about="runs", text=text))
     planned = {run.id for run in plan.runs}
     folders = sorted(path.name for path in results.runs.iterdir()) if results.runs.is_dir() else []
     extra = [name for name in folders if name not in planned and results.run(name).record.exists()]
     if extra:
         text = f"{len(extra)} runs that were not planned lie in the folder and are not used: {_list(extra)}."
-        found.append(DeviationPart(code="extra-runs", about="runs", text=text))
+        found.append(Deviation(code="extra-runs", about="runs", text=text))
     diverged = [name for name, (_, result) in done.items() if result.status == "diverged"]
     if diverged:
         text = f"{len(diverged)} runs diverged: {_list(diverged)}. They count as unstable and have no other value."
-        found.append(DeviationPart(code="diverged-runs", about="runs", text=text))
+        found.append(Deviation(code="diverged-runs", about="runs", text=text))
     return found + _drift(plan, done)
 
 
-def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[DeviationPart]:
+def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Deviation]:
     by_line: dict[str, list[str]] = {}
     for name, (record, result) in done.items():
         lines = list(dict.fromkeys([*record.drift, *(line for start in result.history for line in start.drift)]))
@@ -55,12 +55,12 @@ def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Dev
         for line in lines:
             by_line.setdefault(line, []).append(name)
     return [
-        DeviationPart(code="drift", about=line, text=f"Environment changed after sealing ({line}) in {_list(names)}.")
+        Deviation(code="drift", about=line, text=f"Environment changed after sealing ({line}) in {_list(names)}.")
         for line, names in by_line.items()
     ]
 
 
-def against_file(sealed: Study, given: Study) -> list[DeviationPart]:
+def against_file(sealed: Study, given: Study) -> list[Deviation]:
     """Where the study file as it stands now differs from the sealed one; the sealed one is what is applied."""
     found = []
     before, now = sealed.model_dump(mode="json"), given.model_dump(mode="json")
@@ -68,7 +68,7 @@ def against_file(sealed: Study, given: Study) -> list[DeviationPart]:
         if before[name] != now[name]:
             text = f"{name} in the study file differs from what was registered: {_change(before[name], now[name])}."
             text += " The registered one is applied."
-            found.append(DeviationPart(code="changed-criteria", about=name, text=text))
+            found.append(Deviation(code="changed-criteria", about=name, text=text))
     rest = [{k: v for k, v in table.items() if k not in _REGISTERED} for table in (before, now)]
     a, b = flattened(rest[0]), flattened(rest[1])
     changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
@@ -76,7 +76,7 @@ def against_file(sealed: Study, given: Study) -> list[DeviationPart]:
         shown = ", ".join(f"{key} {a.get(key)!r} -> {b.get(key)!r}" for key in changed[:5])
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
         text = f"Settings in the study file differ from the sealed ones: {shown}{more}. The runs have the sealed ones."
-        found.append(DeviationPart(code="changed-settings", about=", ".join(changed), text=text))
+        found.append(Deviation(code="changed-settings", about=", ".join(changed), text=text))
     return found
 
 

@@ -10,16 +10,16 @@ from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.evaluated import PER_TASK, Evaluated
 from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sensitive import described, gated, macro_gate, macro_mean
-from ablationlab.records.analysis_evaluation import EvaluationPart, TaskSensitivityPart
+from ablationlab.records.analysis import EvaluationAnalysis, Seed, TaskSensitivity
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.parts import Seed, SensitivityPart
 from ablationlab.records.run import Plan
+from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import TASK_MEANS
 
 Cells = dict[Arm, dict[Seed, float | str]]
 _MACRO = ("macro_accuracy", "macro_accuracy_fewshot")
-Gate = dict[tuple[str, str | None, str], SensitivityPart]
+Gate = dict[tuple[str, str | None, str], Sensitivity]
 
 
 def values_of(plan: Plan, evaluated: Evaluated, whys: Mapping[str, str]) -> Cells:
@@ -47,7 +47,7 @@ def values_of(plan: Plan, evaluated: Evaluated, whys: Mapping[str, str]) -> Cell
 def with_evaluation(material: Material, plan: Plan, results: ResultsFolder, evaluated: Evaluated) -> Material:
     """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
     gate: Gate = {}
-    parts: list[TaskSensitivityPart] = []
+    parts: list[TaskSensitivity] = []
     values: Cells = {arm: dict(cell) for arm, cell in material.values.items()}
     for regime in material.regimes:
         baselines = [run for run in plan.runs if (run.variant, run.regime) == (material.baseline, regime)]
@@ -69,7 +69,7 @@ def with_evaluation(material: Material, plan: Plan, results: ResultsFolder, eval
                     seed: macro_mean([c[seed] for c in cell]) for seed in cell[0]
                 }
     contrasts, left_out = item_contrasts(material, plan, results, evaluated)
-    part = EvaluationPart(
+    part = EvaluationAnalysis(
         harness=evaluated.how.harness,
         precision=evaluated.how.precision,
         tasks=tuple(parts),

@@ -16,10 +16,8 @@ from typing import Any, Literal
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.analysis.material import Arm, Ask, Material, with_macro
 from ablationlab.core.errors import StatisticsError, TableError, nearest
-from ablationlab.records.analysis import DeviationPart
-from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.analysis import Deviation, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
-from ablationlab.records.parts import Seed
 from ablationlab.records.settings import DEFAULT_REGIME, SPIKE_SCORE
 from ablationlab.records.storage import content_hash
 
@@ -124,7 +122,7 @@ def read_table(path: Path, options: TableOptions) -> Material:
     )
 
 
-def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tuple[RunStabilityPart, ...]:
+def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tuple[RunStability, ...]:
     """Which runs diverged, as far as the primary metric tells; nothing where none did, since spikes are not in a table."""
     ended: dict[tuple[str, str, str], bool] = {}
     for row in rows:
@@ -134,7 +132,7 @@ def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tup
     if not any(ended.values()):
         return ()
     return tuple(
-        RunStabilityPart(
+        RunStability(
             run=f"{regime}/{variant}/{seed}",
             variant=variant,
             regime=regime,
@@ -149,12 +147,12 @@ def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tup
     )
 
 
-def _deviations() -> tuple[DeviationPart, ...]:
+def _deviations() -> tuple[Deviation, ...]:
     registered = "The runs come from a table and the question from the command line: nothing was registered beforehand."
     ledger = "Whether the arms match in tokens, data, initial weights and settings cannot be checked from a table."
     return (
-        DeviationPart(code="not-registered", about="criteria", text=registered),
-        DeviationPart(code="ledger-unknown", about="ledger", text=ledger),
+        Deviation(code="not-registered", about="criteria", text=registered),
+        Deviation(code="ledger-unknown", about="ledger", text=ledger),
     )
 
 

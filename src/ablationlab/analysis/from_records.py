@@ -13,10 +13,9 @@ from ablationlab.analysis.material import Arm, Ask, Material
 from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, DeviationPart, LedgerPart
+from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, Deviation, LedgerCheck, Seed
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.parts import Seed
 from ablationlab.records.run import Plan
 from ablationlab.records.settings import TUNED
 from ablationlab.study.ledger import record_mismatches, refuse
@@ -73,7 +72,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         spike_threshold=threshold,
         diverged=study.stability.diverged,
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
-        ledger=LedgerPart(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
+        ledger=LedgerCheck(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
         deviations=tuple(_deviations(plan, results, done, study, study_file, sealed, evaluated)),
         criteria=tuple(criterion.model_dump(mode="json") for criterion in study.criteria),
         own_seeds=study.own_seeds(),
@@ -158,7 +157,7 @@ def _deviations(
     study_file: Study | None,
     sealed: bool,
     evaluated: Evaluated | None,
-) -> list[DeviationPart]:
+) -> list[Deviation]:
     found = of_plan(sealed=sealed)
     found += of_runs(plan, results, {run.planned.id: (run.record, run.result) for run in done})
     if study_file is not None:
@@ -169,15 +168,15 @@ def _deviations(
     unanswered = dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured)
     for name in unanswered:
         text = f"{name} is registered, but no run has a value of it: its question is not answered."
-        found.append(DeviationPart(code="missing-metric", about=name, text=text))
+        found.append(Deviation(code="missing-metric", about=name, text=text))
     planned = [task for task in evaluated.tasks if task.planned] if evaluated else []
     if study.evaluation.tasks and not planned and "macro_accuracy" not in unanswered:
         text = f"The study names tasks ({', '.join(study.evaluation.tasks)}), but no run has been scored on them."
-        found.append(DeviationPart(code=NOT_SCORED, about="evaluation.tasks", text=text))
+        found.append(Deviation(code=NOT_SCORED, about="evaluation.tasks", text=text))
     if evaluated and evaluated.otherwise and any(one.tasks for one in evaluated.runs.values()):
         text = f"Not scored as planned: {'. '.join(evaluated.otherwise)}. No mean over tasks counts such a score."
-        found.append(DeviationPart(code=SCORED_OTHERWISE, about="evaluation", text=text))
+        found.append(Deviation(code=SCORED_OTHERWISE, about="evaluation", text=text))
     if not study.criteria:
         text = "The study registers no criteria: every comparison and verdict is exploratory."
-        found.append(DeviationPart(code="no-criteria", about="criteria", text=text))
+        found.append(Deviation(code="no-criteria", about="criteria", text=text))
     return found

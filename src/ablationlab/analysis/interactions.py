@@ -19,14 +19,7 @@ from statistics import fmean
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.material import Arm, Crossing, Material
-from ablationlab.records.analysis_sweeps import (
-    FactorCellPart,
-    FactorPart,
-    InteractionContrastPart,
-    InteractionsPart,
-    SeedValuePart,
-)
-from ablationlab.records.parts import Seed
+from ablationlab.records.analysis import Factor, FactorCell, InteractionContrast, Interactions, Seed, SeedValue
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
 from ablationlab.study.ledger import flattened
 from ablationlab.study.load import Study
@@ -58,7 +51,7 @@ def crossing_of(study: Study) -> Crossing | None:
     return Crossing((first, second), (levels[0], levels[1]), {cell: name for name, cell in cells.items()})
 
 
-def interactions(material: Material) -> InteractionsPart | None:
+def interactions(material: Material) -> Interactions | None:
     """The table for the primary metric; None where the regimes cross nothing, or nothing was measured."""
     crossing, metric = material.crossing, material.primary
     if crossing is None or metric is None:
@@ -70,12 +63,10 @@ def interactions(material: Material) -> InteractionsPart | None:
         return None
     contrasts = [one for name in variants for one in _contrasts(name, crossing, effects[name], len(material.seeds))]
     scale = " (of logarithms)" if transform == "log" else ""
-    return InteractionsPart(
+    return Interactions(
         metric=metric,
         transform=transform,
-        factors=tuple(
-            FactorPart(key=key, levels=found) for key, found in zip(crossing.keys, crossing.levels, strict=True)
-        ),
+        factors=tuple(Factor(key=key, levels=found) for key, found in zip(crossing.keys, crossing.levels, strict=True)),
         cells=tuple(
             _cell(name, crossing.regimes[cell], cell, effects[name][cell])
             for name in variants
@@ -110,10 +101,10 @@ def _effects(material: Material, metric: str, transform: str, crossing: Crossing
     return found
 
 
-def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[Seed, float]) -> FactorCellPart:
+def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[Seed, float]) -> FactorCell:
     values = list(by_seed.values())
     interval = paired_t_interval(values, level=LEVEL) if values else None
-    return FactorCellPart(
+    return FactorCell(
         variant=variant,
         regime=regime,
         levels=levels,
@@ -124,7 +115,7 @@ def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[S
     )
 
 
-def _contrasts(variant: str, crossing: Crossing, effects: Effects, planned: int) -> list[InteractionContrastPart]:
+def _contrasts(variant: str, crossing: Crossing, effects: Effects, planned: int) -> list[InteractionContrast]:
     (first, second), (rows, columns) = crossing.keys, crossing.levels
     found = []
     for a in rows[1:]:
@@ -166,7 +157,7 @@ def _contrast(
     references: tuple[str, ...],
     per_seed: Mapping[Seed, float],
     planned: int,
-) -> InteractionContrastPart:
+) -> InteractionContrast:
     values = list(per_seed.values())
     numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "note": "no seed has every cell"}
     if values:
@@ -180,7 +171,7 @@ def _contrast(
             "p": test.p,
             "note": note,
         }
-    return InteractionContrastPart(
+    return InteractionContrast(
         variant=variant,
         kind=kind,
         factors=factors,
@@ -188,14 +179,14 @@ def _contrast(
         references=references,
         n=len(values),
         planned=planned,
-        values=tuple(SeedValuePart(seed=int(seed), value=value) for seed, value in per_seed.items()),
+        values=tuple(SeedValue(seed=int(seed), value=value) for seed, value in per_seed.items()),
         level=LEVEL,
         p_adjusted=None,
         **numbers,
     )
 
 
-def _adjusted(found: list[InteractionContrastPart]) -> list[InteractionContrastPart]:
+def _adjusted(found: list[InteractionContrast]) -> list[InteractionContrast]:
     """Holm over the contrasts of one kind and one set of settings."""
     families: dict[tuple[str, ...], list[int]] = {}
     for position, one in enumerate(found):

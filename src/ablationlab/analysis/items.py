@@ -6,7 +6,7 @@ samples, a run's own evaluation) is the reader's matter.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats as distributions
 
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis_evaluation import ItemComparison, ItemTaskPart
-from ablationlab.records.parts import CaveatPart, IntervalPart
+from ablationlab.records.analysis import ItemComparison, ItemTask
 from ablationlab.stats import (
     Crossed,
-    Interval,
     ItemPairs,
     adjust,
     crossed_bootstrap,
@@ -31,6 +29,7 @@ from ablationlab.stats import (
     paired_t_interval,
     paired_t_test,
 )
+from ablationlab.stats.results import Caveat, Interval
 
 FloatArray = NDArray[np.float64]
 
@@ -88,8 +87,8 @@ def compare_items(
         tasks=tuple(tasks),
         macro_delta=float(over_seeds.mean()),
         macro_item_intervals={seed: _macro_over_items(pairs, row, level) for row, seed in enumerate(scores.seeds)},
-        macro_crossed=_part(crossed.macro) if crossed else None,
-        macro_seed_interval=_part(paired_t_interval(paired_deltas(over_seeds, zeros), level=level)),
+        macro_crossed=crossed.macro if crossed else None,
+        macro_seed_interval=paired_t_interval(paired_deltas(over_seeds, zeros), level=level),
         macro_seed_p=paired_t_test(paired_deltas(over_seeds, zeros)).p,
         caveats=tuple(_caveats(scores, crossed)),
     )
@@ -103,7 +102,7 @@ def _task(
     level: float,
     smallest_effect: float | None,
     resamples: int,
-) -> ItemTaskPart:
+) -> ItemTask:
     rng = stream(0, "analysis", scores.source_hash, "items", task.task)
     binary = bool(np.isin(task.variant, (0, 1)).all() and np.isin(task.reference, (0, 1)).all())
     mcnemar = mcnemar_tests(pairs) if binary else ()
@@ -115,8 +114,8 @@ def _task(
     else:
         p, test = over_seeds.p, "paired-t over seeds"
     crossed_interval = crossed.tasks[task.task] if crossed else None
-    caveats = [*(interval_caveats(crossed_interval) if crossed_interval else ())]
-    return ItemTaskPart(
+    caveats = interval_caveats(crossed_interval) if crossed_interval else ()
+    return ItemTask(
         task=task.task,
         metric=task.metric,
         items=pairs.items,
@@ -125,34 +124,30 @@ def _task(
         variant_mean=float(task.variant.mean()),
         reference_mean=float(task.reference.mean()),
         delta=float(pairs.deltas.mean()),
-        item_intervals={seed: _part(found) for seed, found in zip(scores.seeds, over_items, strict=True)},
-        mcnemar={seed: found.as_dict() for seed, found in zip(scores.seeds, mcnemar, strict=bool(mcnemar))},
-        crossed=_part(crossed_interval) if crossed_interval else None,
-        seed_interval=_part(paired_t_interval(deltas, level=level)),
+        item_intervals=dict(zip(scores.seeds, over_items, strict=True)),
+        mcnemar=dict(zip(scores.seeds, mcnemar, strict=bool(mcnemar))),
+        crossed=crossed_interval,
+        seed_interval=paired_t_interval(deltas, level=level),
         seed_p=over_seeds.p,
         p=p,
         p_test=test,
         p_adjusted=None,
         needs_items=_items_needed(pairs, smallest_effect, 1 - level) if binary else None,
-        caveats=(*_about_chance(task), *(CaveatPart(**caveat.as_dict()) for caveat in caveats)),
+        caveats=(*_about_chance(task), *caveats),
     )
 
 
-def _part(interval: Interval) -> IntervalPart:
-    return IntervalPart(**interval.as_dict())
-
-
-def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> IntervalPart:
+def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> Interval:
     """mean_t(delta_t) ± z sqrt(sum_t s_t^2 / I_t) / T: these trained models on other items of the same tasks."""
     deltas = [pair.deltas[row] for pair in pairs.values()]
     estimate = float(np.mean([delta.mean() for delta in deltas]))
     items = sum(delta.size for delta in deltas)
-    known = {"method": "items-normal", "level": level, "estimate": estimate, "n": items, "exact": True}
+    interval = Interval("items-normal", level, estimate, None, None, items, exact=True)
     if any(delta.size < 2 for delta in deltas) or all(np.ptp(delta) == 0 for delta in deltas):
-        return IntervalPart(**known, low=None, high=None, status="degenerate", note="item deltas do not vary")
+        return replace(interval, status="degenerate", note="item deltas do not vary")
     error = float(np.sqrt(sum(delta.var(ddof=1) / delta.size for delta in deltas))) / len(deltas)
     half = NormalDist().inv_cdf((1 + level) / 2) * error
-    return IntervalPart(**known, low=estimate - half, high=estimate + half)
+    return replace(interval, low=estimate - half, high=estimate + half)
 
 
 def _items_needed(pairs: ItemPairs, effect: float | None, alpha: float) -> int | None:
@@ -163,7 +158,7 @@ def _items_needed(pairs: ItemPairs, effect: float | None, alpha: float) -> int |
     return items_needed(effect, discordance, alpha=alpha)
 
 
-def _about_chance(task: TaskScores) -> list[CaveatPart]:
+def _about_chance(task: TaskScores) -> list[Caveat]:
     """Whether guessing explains both arms: then "no difference" on this task means nothing."""
     if task.chance is None or not (np.isin(task.variant, (0, 1)).all() and np.isin(task.reference, (0, 1)).all()):
         return []
@@ -177,22 +172,22 @@ def _about_chance(task: TaskScores) -> list[CaveatPart]:
         f"Neither arm beats guessing ({task.chance:.3g}) on these {items} items (best {best:.3g}, one-sided p = {p:.2g}): "
         "not sensitive, so no difference here is no evidence of equivalence."
     )
-    return [CaveatPart(code="at-chance", about=task.task, text=text)]
+    return [Caveat(code="at-chance", about=task.task, text=text)]
 
 
-def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[CaveatPart]:
-    found = [CaveatPart(code="left-out", about="", text=f"{note}.") for note in scores.notes]
+def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
+    found = [Caveat(code="left-out", about="", text=f"{note}.") for note in scores.notes]
     for task in scores.tasks:
         lost = task.unpaired_variant + task.unpaired_reference
         if lost:
             text = f"{task.task}: {task.unpaired_variant} and {task.unpaired_reference} items did not pair and are left out."
-            found.append(CaveatPart(code="unpaired-items", about=task.task, text=text))
+            found.append(Caveat(code="unpaired-items", about=task.task, text=text))
     if len(scores.seeds) < 3:
         text = (
             f"{len(scores.seeds)} run(s) an arm: this speaks about these trained models on other items, not about training "
             "them again with other seeds. 3 seeds give a first interval over seeds."
         )
-        found.append(CaveatPart(code="too-few-seeds", about="", text=text))
+        found.append(Caveat(code="too-few-seeds", about="", text=text))
     if crossed is not None:
-        found += [CaveatPart(**caveat.as_dict()) for caveat in interval_caveats(crossed.macro)]
+        found += interval_caveats(crossed.macro)
     return found

@@ -7,13 +7,18 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal, NamedTuple
 
-from ablationlab.records.analysis import MACRO, DeviationPart, LedgerPart
-from ablationlab.records.analysis_evaluation import EvaluationPart
-from ablationlab.records.analysis_stability import RunStabilityPart
-from ablationlab.records.analysis_sweeps import SweepPart
+from ablationlab.records.analysis import (
+    MACRO,
+    Deviation,
+    EvaluationAnalysis,
+    LedgerCheck,
+    RunStability,
+    Seed,
+    SweepAnalysis,
+)
 from ablationlab.records.metrics import Metric
-from ablationlab.records.parts import Seed, SensitivityPart
 from ablationlab.records.settings import SWEEP
+from ablationlab.stats.results import Sensitivity
 from ablationlab.study.load import Criterion
 
 
@@ -81,16 +86,16 @@ class Material:
     tie_breakers: tuple[str, ...] = ()
     spike_threshold: float = 0.0
     diverged: Literal["survivors", "refuse"] = "survivors"
-    runs: tuple[RunStabilityPart, ...] = ()
-    ledger: LedgerPart | None = None
-    deviations: tuple[DeviationPart, ...] = ()
+    runs: tuple[RunStability, ...] = ()
+    ledger: LedgerCheck | None = None
+    deviations: tuple[Deviation, ...] = ()
     criteria: tuple[dict[str, object], ...] = field(default=())
     own_seeds: Mapping[str, tuple[Seed, ...]] = field(default_factory=dict)
-    sweep: SweepPart | None = None
+    sweep: SweepAnalysis | None = None
     crossing: Crossing | None = None
     #: By metric, task and regime: whether it can tell models apart at this scale.
-    sensitivity: Mapping[tuple[str, str | None, str], SensitivityPart] = field(default_factory=dict)
-    evaluation: EvaluationPart | None = None
+    sensitivity: Mapping[tuple[str, str | None, str], Sensitivity] = field(default_factory=dict)
+    evaluation: EvaluationAnalysis | None = None
     #: Tasks that the plan does not ask, or not so: nothing about them is registered.
     exploratory_tasks: frozenset[str] = frozenset()
 

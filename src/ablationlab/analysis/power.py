@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.records.analysis import ComparisonPart, PowerPart
+from ablationlab.records.analysis import Comparison, Power
 from ablationlab.stats import detectable_effect, pairs_needed, sd_interval, tost_pairs_needed
 
 
-def power_of(found: Iterable[ComparisonPart], primary: str | None) -> tuple[PowerPart, ...]:
+def power_of(found: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
     """What the primary comparisons could see; none where their deltas do not vary."""
     return tuple(_power(one, one.delta_sd) for one in found if one.metric == primary and one.n >= 3 and one.delta_sd)
 
 
-def _power(one: ComparisonPart, sd: float) -> PowerPart:
+def _power(one: Comparison, sd: float) -> Power:
     alpha, effect = alpha_per_test(one), one.smallest_effect
     upper = sd_interval(sd, one.n, level=0.6).high
-    return PowerPart(
+    return Power(
         comparison=one.id,
         n=one.n,
         delta_sd=sd,
@@ -32,7 +32,7 @@ def _power(one: ComparisonPart, sd: float) -> PowerPart:
     )
 
 
-def alpha_per_test(one: ComparisonPart) -> float:
+def alpha_per_test(one: Comparison) -> float:
     """alpha / m: what the smallest p of a family of m must stay below, whatever the others are (Holm, Bonferroni)."""
     corrects = one.correction in ("holm", "bonferroni")
     return one.alpha / max(1, one.family_size) if corrects else one.alpha

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.analysis import RunStability
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import PlannedRun, Result, RunRecord, read_metrics
 from ablationlab.stats.stability import Spike, ended_worse, spike_score
@@ -72,7 +72,7 @@ def value_of(run: DoneRun | None, name: str) -> float | str:
     return number_or_why(run.metric(name))
 
 
-def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability) -> RunStabilityPart:
+def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability) -> RunStability:
     """Whether the run counts as unstable by what was registered, and why."""
     where = {
         "run": planned.id,
@@ -82,7 +82,7 @@ def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability
         "lr": planned.lr,
     }
     if run is None:
-        return RunStabilityPart.model_validate(
+        return RunStability.model_validate(
             {
                 **where,
                 "state": "missing",
@@ -107,7 +107,7 @@ def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability
     else:
         why = f"spike score {score:.3g} {'above' if spiked else 'within'} {threshold:g}"
     measures = {name: value for name, value in run.derived().items() if name != "spike_score"}
-    return RunStabilityPart.model_validate(
+    return RunStability.model_validate(
         {
             **where,
             "state": run.result.status,

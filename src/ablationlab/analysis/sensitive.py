@@ -7,11 +7,11 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 from ablationlab.analysis.evaluated import AskedTask, Evaluated, any_result
-from ablationlab.records.analysis_evaluation import TaskSensitivityPart
+from ablationlab.records.analysis import TaskSensitivity
 from ablationlab.records.evaluation import TaskResult, Weights
-from ablationlab.records.parts import SensitivityPart
 from ablationlab.records.run import PlannedRun
 from ablationlab.stats import sensitivity
+from ablationlab.stats.results import Sensitivity
 
 
 def macro_mean(values: Sequence[float | str]) -> float | str:
@@ -27,7 +27,7 @@ def gated(
     value: Callable[[TaskResult], float | None],
     *,
     guessable: bool,
-) -> SensitivityPart:
+) -> Sensitivity:
     """The protocol's gate on the mean over *tasks*.
 
     Baselines on other seeds must beat chance, whichever seed is compared: all but the best one are asked, which is the least
@@ -43,36 +43,35 @@ def gated(
                 halves.append((half, final))
     if len(scores) < 2:
         why = f"baselines on two seeds or more are needed, and {len(scores)} have a value"
-        return SensitivityPart(
+        return Sensitivity(
             sensitive=False, beats_chance=None, chance_p=None, control_told_apart=False, control_p=None, reasons=(why,)
         )
     results = [any_result(evaluated, task) for task in tasks]
     control = ([half for half, _ in halves], [final for _, final in halves]) if len(halves) >= 2 else None
-    found = sensitivity(
+    return sensitivity(
         sorted(scores)[:-1],
         items=sum(result.items for result in results),
         chance=fmean(result.chance or 0.0 for result in results) if guessable else None,
         control=control,
     )
-    return SensitivityPart(**found.as_dict())
 
 
 def macro_gate(
     evaluated: Evaluated, baselines: Sequence[PlannedRun], good: Sequence[AskedTask], mine: Sequence[AskedTask]
-) -> SensitivityPart:
+) -> Sensitivity:
     """The gate on a macro average: over the *good* ones of *mine*, over all of *mine* where none is."""
     found = gated(evaluated, baselines, good or mine, lambda result: result.accuracy, guessable=True)
     counted = ", ".join(task.label for task in good)
     if good:
         why = f"the mean is over the {len(good)} of {len(mine)} tasks that are sensitive: {counted}"
-        return found.model_copy(update={"reasons": (why, *found.reasons)})
+        return replace(found, reasons=(why, *found.reasons))
     why = f"none of the {len(mine)} tasks is sensitive; the mean shown is over all of them"
-    return found.model_copy(update={"sensitive": False, "reasons": (why, *found.reasons)})
+    return replace(found, sensitive=False, reasons=(why, *found.reasons))
 
 
 def described(
-    evaluated: Evaluated, baselines: Sequence[PlannedRun], task: AskedTask, regime: str, gate: SensitivityPart
-) -> TaskSensitivityPart:
+    evaluated: Evaluated, baselines: Sequence[PlannedRun], task: AskedTask, regime: str, gate: Sensitivity
+) -> TaskSensitivity:
     """A task with its size, its level of chance, what n-grams reach, and the baseline's and the control's accuracies."""
 
     def mean(weights: Weights, hashes: dict[str, str]) -> float | None:
@@ -84,7 +83,7 @@ def described(
     by_template = [mean("final", {template: digest}) for template, digest in task.hashes.items()]
     known = [value for value in by_template if value is not None]
     result = any_result(evaluated, task)
-    return TaskSensitivityPart(
+    return TaskSensitivity(
         task=task.label,
         name=task.name,
         fewshot=task.fewshot,

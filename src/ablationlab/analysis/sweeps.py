@@ -12,16 +12,16 @@ from typing import Final
 
 from ablationlab.analysis.material import Arm
 from ablationlab.analysis.runs import DoneRun, stability_of, value_of
-from ablationlab.records.analysis_stability import RunStabilityPart
-from ablationlab.records.analysis_sweeps import (
-    BestRatePart,
-    SensitivityPointPart,
-    SensitivitySummaryPart,
-    SweepCurvePart,
-    SweepPart,
-    SweepPointPart,
+from ablationlab.records.analysis import (
+    ChosenRate,
+    RateSensitivity,
+    RateSensitivitySummary,
+    RunStability,
+    Seed,
+    SweepAnalysis,
+    SweepCurve,
+    SweepPoint,
 )
-from ablationlab.records.parts import Seed
 from ablationlab.records.run import Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
 from ablationlab.stats import paired_t_interval
@@ -39,9 +39,9 @@ Values = dict[Arm, dict[Seed, float | str]]
 class Swept:
     """What a sweep adds to the material: its part of the analysis, values to compare, runs at the tuned rates."""
 
-    part: SweepPart
+    part: SweepAnalysis
     values: Values
-    runs: tuple[RunStabilityPart, ...]
+    runs: tuple[RunStability, ...]
     checked_pairs: int
 
 
@@ -84,7 +84,7 @@ def swept(
     ]
     best = [_best(grid, by_cell, variant) for variant in study.variants] if study.sweep.selection_seeds else []
     rates = {one.variant: one.lr for one in best if one.lr is not None}
-    part = SweepPart(
+    part = SweepAnalysis(
         metric=METRIC,
         rates=grid.rates,
         selection_seeds=study.sweep.selection_seeds,
@@ -109,13 +109,13 @@ def swept(
     )
 
 
-def _points(grid: _Grid) -> list[SweepPointPart]:
+def _points(grid: _Grid) -> list[SweepPoint]:
     return [
         _point(grid, variant, lr, seed) for variant in grid.study.variants for lr in grid.rates for seed in grid.seeds
     ]
 
 
-def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPointPart:
+def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
     planned = grid.planned[variant, lr, seed]
     run = grid.done.get(planned.id)
     stable = stability_of(planned, run, grid.study.stability)
@@ -127,7 +127,7 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPointPart:
     final = None if isinstance(loss, str) else loss
     known = run is not None and initial is not None and (diverged or final is not None)
     counted = counted_loss(final, initial) if known and initial is not None else None
-    return SweepPointPart(
+    return SweepPoint(
         run=planned.id,
         variant=variant,
         lr=lr,
@@ -146,10 +146,10 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPointPart:
     )
 
 
-def _curve(variant: str, lr: float, points: Sequence[SweepPointPart]) -> SweepCurvePart:
+def _curve(variant: str, lr: float, points: Sequence[SweepPoint]) -> SweepCurve:
     counted = [point.counted for point in points if point.counted is not None]
     mean, sd, low, high = _spread(counted)
-    return SweepCurvePart(
+    return SweepCurve(
         variant=variant,
         lr=lr,
         n=len(counted),
@@ -172,12 +172,12 @@ def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float 
     return interval.estimate, sd, interval.low, interval.high
 
 
-def _sensitivity(variant: str, seed: int, points: Sequence[SweepPointPart]) -> SensitivityPointPart:
+def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateSensitivity:
     missing = [f"{point.lr:g}" for point in points if point.counted is None]
     flags = [point.unstable for point in points]
     share = None if None in flags else sum(map(bool, flags)) / len(flags)
     if missing:
-        return SensitivityPointPart(
+        return RateSensitivity(
             variant=variant,
             seed=seed,
             sensitivity=None,
@@ -188,7 +188,7 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPointPart]) -> S
         )
     counted = {point.lr: point.counted for point in points if point.counted is not None}
     best = best_rate({lr: [loss] for lr, loss in counted.items()})
-    return SensitivityPointPart(
+    return RateSensitivity(
         variant=variant,
         seed=seed,
         sensitivity=lr_sensitivity(list(counted), list(counted.values())),
@@ -199,20 +199,20 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPointPart]) -> S
     )
 
 
-def _summary(variant: str, found: Sequence[SensitivityPointPart]) -> SensitivitySummaryPart:
+def _summary(variant: str, found: Sequence[RateSensitivity]) -> RateSensitivitySummary:
     values = [one.sensitivity for one in found if one.sensitivity is not None]
     mean, sd, low, high = _spread(values)
-    return SensitivitySummaryPart(variant=variant, n=len(values), mean=mean, sd=sd, low=low, high=high, level=LEVEL)
+    return RateSensitivitySummary(variant=variant, n=len(values), mean=mean, sd=sd, low=low, high=high, level=LEVEL)
 
 
-def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPointPart], variant: str) -> BestRatePart:
+def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], variant: str) -> ChosenRate:
     chosen_on, judged_on = grid.sweep.selection_seeds, grid.study.judging_seeds()
     losses = {lr: [points[variant, lr, seed].counted for seed in chosen_on] for lr in grid.rates}
     counted = {lr: [loss for loss in found if loss is not None] for lr, found in losses.items()}
     missing = [f"{lr:g}" for lr, found in counted.items() if len(found) < len(chosen_on)]
     if missing:
         why = f"not chosen: a selection seed has no loss at {', '.join(missing)}"
-        return BestRatePart(
+        return ChosenRate(
             variant=variant,
             lr=None,
             mean_loss=None,
@@ -223,7 +223,7 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPointPart], 
         )
     best = best_rate(counted)
     why = "at the edge of the sweep: a better rate may lie beyond it" if best.edge else ""
-    return BestRatePart(
+    return ChosenRate(
         variant=variant,
         lr=best.lr,
         mean_loss=best.mean_loss,
@@ -234,9 +234,9 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPointPart], 
     )
 
 
-def _over_the_sweep(found: Sequence[SensitivityPointPart]) -> Values:
+def _over_the_sweep(found: Sequence[RateSensitivity]) -> Values:
     values: Values = {}
-    pick: dict[str, Callable[[SensitivityPointPart], float | None]] = {
+    pick: dict[str, Callable[[RateSensitivity], float | None]] = {
         "lr_sensitivity": lambda one: one.sensitivity,
         "unstable_share": lambda one: one.unstable_share,
     }
@@ -259,7 +259,7 @@ def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str])
     }
 
 
-def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStabilityPart]:
+def _tuned_runs(grid: _Grid, rates: Mapping[str, float]) -> list[RunStability]:
     """The same runs once more, under the name that the tuned comparisons stand under."""
     return [
         stability_of(planned, grid.done.get(planned.id), grid.study.stability).model_copy(update={"regime": TUNED})
@@ -283,7 +283,7 @@ def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[
     return checked
 
 
-def _notes(points: Sequence[SweepPointPart], best: Sequence[BestRatePart], study: Study) -> list[str]:
+def _notes(points: Sequence[SweepPoint], best: Sequence[ChosenRate], study: Study) -> list[str]:
     notes = []
     missing = sum(point.state == "missing" for point in points)
     if missing:

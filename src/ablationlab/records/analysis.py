@@ -1,28 +1,30 @@
-"""analysis.json: what was compared, and what the statistics found.
+"""analysis.json: what was compared, and what the statistics found; comparison.json: two sets of answers, item by item.
 
-docs/analysis.md describes it field by field, and verdict.json too. Neither holds a clock time or a path, so the same records
+docs/analysis.md and docs/stability.md describe them field by field. None holds a clock time or a path, so the same records
 give the same bytes. A number that could not be had is null, and a status, a note or a caveat beside it says why.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from ablationlab.records.analysis_evaluation import EvaluationPart
-from ablationlab.records.analysis_stability import StabilityPart
-from ablationlab.records.analysis_sweeps import InteractionsPart, SweepPart
-from ablationlab.records.parts import (
-    CaveatPart,
-    EffectPart,
-    EquivalencePart,
-    IntervalPart,
-    PValuePart,
-    RatioPart,
-    Seed,
-    SensitivityPart,
-)
-from ablationlab.records.schema import Part, Record
+from pydantic import Field
 
+from ablationlab.records.schema import Part, Record
+from ablationlab.stats.results import (
+    Caveat,
+    EffectSize,
+    Equivalence,
+    Gain,
+    GeometricRatio,
+    Interval,
+    McNemar,
+    PValue,
+    Sensitivity,
+)
+
+Seed = int | str
 Label = Literal["registered", "exploratory"]
 Role = Literal["primary", "secondary", "guard"]
 Direction = Literal["lower", "higher"]
@@ -36,7 +38,7 @@ NOT_SCORED = "tasks-not-scored"
 SCORED_OTHERWISE = "scored-otherwise"
 
 
-class PairPart(Part):
+class Pair(Part):
     """The two values of one seed, as recorded, and their delta on the tested scale."""
 
     seed: Seed
@@ -45,7 +47,7 @@ class PairPart(Part):
     delta: float
 
 
-class MissingPart(Part):
+class Missing(Part):
     """A seed that could not be paired, and why."""
 
     seed: Seed
@@ -53,7 +55,7 @@ class MissingPart(Part):
     why: str
 
 
-class ComparisonPart(Part):
+class Comparison(Part):
     """One variant against one reference on one metric in one regime, paired by seed; delta = variant - reference."""
 
     id: str
@@ -69,23 +71,23 @@ class ComparisonPart(Part):
     role: Role | None
     n: int
     planned_pairs: int
-    pairs: tuple[PairPart, ...]
-    missing: tuple[MissingPart, ...]
-    variant_mean: float | None
-    variant_sd: float | None
-    reference_mean: float | None
-    reference_sd: float | None
-    delta: float | None
-    delta_sd: float | None
-    correlation: float | None
-    variance_reduction: float | None
+    pairs: tuple[Pair, ...] = ()
+    missing: tuple[Missing, ...]
+    variant_mean: float | None = None
+    variant_sd: float | None = None
+    reference_mean: float | None = None
+    reference_sd: float | None = None
+    delta: float | None = None
+    delta_sd: float | None = None
+    correlation: float | None = None
+    variance_reduction: float | None = None
     interval: str
     test: str
     alpha: float
-    intervals: dict[str, IntervalPart]
-    tests: dict[str, PValuePart]
-    effects: dict[str, EffectPart]
-    ratios: dict[str, RatioPart]
+    intervals: dict[str, Interval] = Field(default_factory=dict)
+    tests: dict[str, PValue] = Field(default_factory=dict)
+    effects: dict[str, EffectSize] = Field(default_factory=dict)
+    ratios: dict[str, GeometricRatio] = Field(default_factory=dict)
     p: float | None
     p_adjusted: float | None
     correction: str
@@ -94,17 +96,17 @@ class ComparisonPart(Part):
     outcome: Outcome
     smallest_effect: float | None
     margin: float | None
-    equivalence: EquivalencePart | None
-    sensitivity: SensitivityPart | None = None
-    caveats: tuple[CaveatPart, ...]
+    equivalence: Equivalence | None = None
+    sensitivity: Sensitivity | None = None
+    caveats: tuple[Caveat, ...]
 
     @property
-    def main_interval(self) -> IntervalPart | None:
+    def main_interval(self) -> Interval | None:
         """The interval that the criterion names; None without pairs."""
         return self.intervals.get(self.interval)
 
     @property
-    def ratio(self) -> RatioPart | None:
+    def ratio(self) -> GeometricRatio | None:
         """That interval as a ratio, for metrics tested on logs."""
         return self.ratios.get(self.interval)
 
@@ -119,7 +121,7 @@ class ComparisonPart(Part):
         return -interval.estimate, None if high is None else -high, None if low is None else -low
 
 
-class FamilyPart(Part):
+class Family(Part):
     """Tests that are corrected together, in the order their p-values were given."""
 
     id: str
@@ -128,7 +130,7 @@ class FamilyPart(Part):
     tested: int
 
 
-class PowerPart(Part):
+class Power(Part):
     """What the pairs at hand could see, and how many would see the registered effect, from the observed SD of deltas."""
 
     comparison: str
@@ -144,19 +146,336 @@ class PowerPart(Part):
     equivalence_pairs_80: int | None
 
 
-class LedgerPart(Part):
+class LedgerCheck(Part):
     """How many pairs of runs were checked to differ in nothing but what their variants declare."""
 
     checked_pairs: int
     text: str
 
 
-class DeviationPart(Part):
+class Deviation(Part):
     """Something that is not as it was registered."""
 
     code: str
     about: str
     text: str
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
+
+
+class ItemTask(Part):
+    """One task: item-level statistics of variant - reference."""
+
+    task: str
+    metric: str
+    items: int
+    unpaired_variant: int
+    unpaired_reference: int
+    variant_mean: float
+    reference_mean: float
+    delta: float
+    item_intervals: dict[str, Interval]
+    mcnemar: dict[str, McNemar]
+    crossed: Interval | None
+    seed_interval: Interval | None
+    seed_p: float | None
+    p: float | None
+    p_test: str
+    p_adjusted: float | None
+    needs_items: int | None
+    caveats: tuple[Caveat, ...]
+
+
+class ItemComparison(Record):
+    """comparison.json: two sets of lm-eval samples, paired item by item and seed by seed."""
+
+    KIND: ClassVar[str] = "item-comparison"
+    variant: str
+    reference: str
+    seeds: tuple[str, ...]
+    source_hash: str
+    correction: str
+    tasks: tuple[ItemTask, ...]
+    macro_delta: float
+    macro_item_intervals: dict[str, Interval]
+    macro_crossed: Interval | None
+    macro_seed_interval: Interval | None
+    macro_seed_p: float | None
+    caveats: tuple[Caveat, ...]
+
+
+class TaskSensitivity(Part):
+    """One task in one regime: what needs no comparison to be known of it. ``task`` is the label of its comparisons."""
+
+    task: str
+    name: str
+    fewshot: int
+    regime: str
+    templates: tuple[str, ...]
+    items: int
+    chance: float | None
+    ngrams: dict[str, float]
+    baseline_accuracy: float | None
+    control_accuracy: float | None
+    template_spread: float | None  # SD over templates of the baseline's mean accuracy; null with one template
+    sensitivity: Sensitivity
+
+
+class ItemContrast(Part):
+    """Item-level statistics of one contrast in one regime, over the tasks with that many examples."""
+
+    regime: str
+    fewshot: int
+    comparison: ItemComparison
+
+
+class EvaluationAnalysis(Part):
+    """What the evaluation of the runs adds: which tasks can tell models apart, and the comparisons item by item."""
+
+    harness: str
+    precision: str
+    tasks: tuple[TaskSensitivity, ...]
+    contrasts: tuple[ItemContrast, ...]
+    notes: tuple[str, ...]
+
+
+# --- stability ------------------------------------------------------------------------------------------------
+
+
+class RunStability(Part):
+    """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there).
+
+    *measures* holds the other numbers of its course, by the names of the metric registry.
+    """
+
+    run: str
+    variant: str
+    regime: str
+    seed: Seed
+    state: str
+    spike_score: float | None
+    spike_step: int | None
+    unstable: bool | None
+    why: str
+    lr: float | None = None
+    worse_than_start: bool = False
+    diverged_at: int | None = None
+    cause: str | None = None
+    measures: dict[str, float | None] = Field(default_factory=dict)
+
+
+class ArmStability(Part):
+    """One variant in one regime; unstable if at least one of its runs is.
+
+    *failed*: runs that ended worse than they began; *spiked*: unstable for their spike score alone.
+    """
+
+    variant: str
+    regime: str
+    runs: int
+    diverged: int
+    spiked: int
+    failed: int = 0
+    unstable_runs: int
+    unstable: bool | None
+    largest_spike_score: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StabilityGain(Gain):
+    """The stability gain of one contrast in one regime."""
+
+    id: str
+    variant: str
+    reference: str
+    regime: str
+    planned_pairs: int
+    mcnemar_p: float | None
+    caveats: tuple[Caveat, ...] = ()
+
+
+class StabilityAnalysis(Part):
+    """Stability of runs, arms and contrasts; *threshold* is the registered spike score."""
+
+    threshold: float
+    runs: tuple[RunStability, ...]
+    arms: tuple[ArmStability, ...]
+    gains: tuple[StabilityGain, ...]
+
+    def arm(self, variant: str, regime: str) -> ArmStability | None:
+        """The arm of that name, if there is one."""
+        return next((a for a in self.arms if (a.variant, a.regime) == (variant, regime)), None)
+
+    def gain(self, variant: str, reference: str, regime: str) -> StabilityGain | None:
+        """The gain of that contrast, if there is one."""
+        wanted = (variant, reference, regime)
+        return next((g for g in self.gains if (g.variant, g.reference, g.regime) == wanted), None)
+
+
+# --- learning-rate sweeps -------------------------------------------------------------------------------------
+
+
+class SweepPoint(Part):
+    """One run of the sweep: variant x rate x seed. The divergence map is the list of these.
+
+    *loss* is the final validation loss; *counted* is what the sweep counts: the smaller of it and *initial_loss*, and
+    *initial_loss* for a run that diverged. null: the run is not there.
+    """
+
+    run: str
+    variant: str
+    lr: float
+    seed: int
+    use: Literal["selection", "judging"]
+    state: str
+    loss: float | None
+    initial_loss: float | None
+    counted: float | None
+    clipped: bool
+    diverged_at: int | None
+    cause: str | None
+    spike_score: float | None
+    unstable: bool | None
+    why: str
+
+
+class SweepCurve(Part):
+    """One variant at one rate, over all seeds of the sweep: mean and SD of the counted losses, and what went wrong."""
+
+    variant: str
+    lr: float
+    n: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    diverged: int
+    clipped: int
+    unstable: int
+
+
+class RateSensitivity(Part):
+    """Learning-rate sensitivity of one variant on one seed; null where a rate is missing, and *why* says which."""
+
+    variant: str
+    seed: int
+    sensitivity: float | None
+    best_lr: float | None
+    best_loss: float | None
+    unstable_share: float | None
+    why: str
+
+
+class RateSensitivitySummary(Part):
+    """Learning-rate sensitivity of one variant: mean over seeds with its t interval."""
+
+    variant: str
+    n: int
+    mean: float | None
+    sd: float | None
+    low: float | None
+    high: float | None
+    level: float
+
+
+class ChosenRate(Part):
+    """The rate chosen for a variant: lowest mean counted loss over the selection seeds, the lower rate on a tie.
+
+    *judged_on* are other seeds. *edge*: it is the lowest or the highest rate of the sweep, so a better one may lie beyond.
+    """
+
+    variant: str
+    lr: float | None
+    mean_loss: float | None
+    chosen_on: tuple[int, ...]
+    judged_on: tuple[int, ...]
+    edge: bool
+    why: str
+
+
+class SweepAnalysis(Part):
+    """The sweep over learning rates. *comparisons* are ids of `Analysis.comparisons` in the regimes sweep and tuned."""
+
+    metric: str
+    rates: tuple[float, ...]
+    selection_seeds: tuple[int, ...]
+    seeds: tuple[int, ...]
+    points: tuple[SweepPoint, ...]
+    curves: tuple[SweepCurve, ...]
+    sensitivities: tuple[RateSensitivity, ...]
+    summaries: tuple[RateSensitivitySummary, ...]
+    best: tuple[ChosenRate, ...]
+    comparisons: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+# --- factorial studies ----------------------------------------------------------------------------------------
+
+
+class Factor(Part):
+    """A setting that the regimes vary, with its levels in the order of the regimes; the first is the reference."""
+
+    key: str
+    levels: tuple[str, ...]
+
+
+class FactorCell(Part):
+    """The effect of one variant (variant - baseline, on the tested scale) in one cell of the factorial."""
+
+    variant: str
+    regime: str
+    levels: tuple[str, ...]
+    n: int
+    effect: float | None
+    low: float | None
+    high: float | None
+
+
+class SeedValue(Part):
+    """One seed's value of a contrast."""
+
+    seed: int
+    value: float
+
+
+class InteractionContrast(Part):
+    """How a variant's effect depends on the factors: a contrast of its cells, per seed, then a t interval over seeds.
+
+    *main*: mean over the other factor of effect(level) - effect(reference level). *interaction*: the difference of those
+    differences between the other factor's level and its reference. p is adjusted over the variants' contrasts of that kind.
+    """
+
+    variant: str
+    kind: Literal["main", "interaction"]
+    factors: tuple[str, ...]
+    levels: tuple[str, ...]
+    references: tuple[str, ...]
+    n: int
+    planned: int
+    values: tuple[SeedValue, ...]
+    estimate: float | None
+    low: float | None
+    high: float | None
+    level: float
+    p: float | None
+    p_adjusted: float | None
+    note: str = ""
+
+
+class Interactions(Part):
+    """Two settings, crossed by the regimes: each variant's effect in every cell, main effects and their interaction."""
+
+    metric: str
+    transform: Literal["identity", "log"]
+    factors: tuple[Factor, ...]
+    cells: tuple[FactorCell, ...]
+    contrasts: tuple[InteractionContrast, ...]
+    label: Literal["exploratory"] = "exploratory"
+    text: str
+
+
+# --- the whole ------------------------------------------------------------------------------------------------
 
 
 class Analysis(Record):
@@ -176,17 +495,17 @@ class Analysis(Record):
     primary: str | None
     tie_breakers: tuple[str, ...]
     resamples: int
-    comparisons: tuple[ComparisonPart, ...]
-    families: tuple[FamilyPart, ...]
-    stability: StabilityPart | None
-    sweep: SweepPart | None = None
-    interactions: InteractionsPart | None = None
-    power: tuple[PowerPart, ...]
-    ledger: LedgerPart | None
-    deviations: tuple[DeviationPart, ...]
-    evaluation: EvaluationPart | None = None
+    comparisons: tuple[Comparison, ...]
+    families: tuple[Family, ...]
+    stability: StabilityAnalysis | None
+    sweep: SweepAnalysis | None = None
+    interactions: Interactions | None = None
+    power: tuple[Power, ...]
+    ledger: LedgerCheck | None
+    deviations: tuple[Deviation, ...]
+    evaluation: EvaluationAnalysis | None = None
 
-    def comparison(self, metric: str, regime: str, variant: str, reference: str) -> ComparisonPart | None:
+    def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""
         wanted = (metric, regime, variant, reference)
         found = [c for c in self.comparisons if (c.metric, c.regime, c.variant, c.reference) == wanted]

@@ -18,7 +18,7 @@ class RuleCheck(Part):
     why: str
 
 
-class CostPart(Part):
+class Cost(Part):
     """What a variant may cost on one metric (positive is worse): the estimate, its upper bound, the margin it must keep."""
 
     metric: str
@@ -31,17 +31,17 @@ class CostPart(Part):
     why: str
 
 
-class TradeOffPart(Part):
+class TradeOff(Part):
     """Stability against accuracy, both sides with their bounds."""
 
     gain: float | None
     gain_low: float | None
     gain_high: float | None
-    costs: tuple[CostPart, ...]
+    costs: tuple[Cost, ...]
     text: str
 
 
-class TieBreakPart(Part):
+class TieBreak(Part):
     """What the registered tie-breakers said, in their order, until one of them decided."""
 
     asked: tuple[str, ...]
@@ -50,7 +50,7 @@ class TieBreakPart(Part):
     text: str
 
 
-class NeedsPart(Part):
+class Needs(Part):
     """What it would take to decide; a number is null where none could be computed."""
 
     seeds_for_difference: int | None = None
@@ -72,9 +72,9 @@ class VariantVerdict(Part):
     why: str
     evidence: tuple[str, ...]
     checks: tuple[RuleCheck, ...]
-    trade_off: TradeOffPart | None = None
-    tie_break: TieBreakPart | None = None
-    needs: NeedsPart | None = None
+    trade_off: TradeOff | None = None
+    tie_break: TieBreak | None = None
+    needs: Needs | None = None
     recommendation: str
 
 

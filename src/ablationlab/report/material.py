@@ -11,8 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.records.analysis import Analysis, ComparisonPart
-from ablationlab.records.parts import Seed
+from ablationlab.records.analysis import Analysis, Comparison, Seed
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import Plan, PlannedRun, Result, RunRecord
 from ablationlab.records.verdict import Verdict
@@ -180,12 +179,12 @@ class Material:
             cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
         return cells
 
-    def comparison(self, comparison_id: str) -> ComparisonPart | None:
+    def comparison(self, comparison_id: str) -> Comparison | None:
         """The comparison of that id."""
         return self._comparisons.get(comparison_id)
 
     @cached_property
-    def _comparisons(self) -> dict[str, ComparisonPart]:
+    def _comparisons(self) -> dict[str, Comparison]:
         return {} if self.analysis is None else {found.id: found for found in self.analysis.comparisons}
 
     def contrasts(self) -> tuple[tuple[str, str], ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
-from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import METRICS
 
 #: Words of metric names that are not spelled small.
@@ -18,7 +18,7 @@ def metric_name(name: str, task: str | None = None) -> str:
     return words if task is None else f"{words}, {task}"
 
 
-def metric_of(one: ComparisonPart) -> str:
+def metric_of(one: Comparison) -> str:
     """The metric of a comparison."""
     return metric_name(one.metric, one.task)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.analysis import Comparison
 
 MINUS = "\N{MINUS SIGN}"
 NONE = "\N{EN DASH}"
@@ -135,7 +135,7 @@ def scaled(value: float) -> str:
     return f"{value:g}"
 
 
-def unit_of(one: ComparisonPart) -> str:
+def unit_of(one: Comparison) -> str:
     """The unit of a comparison's values; empty where there is none."""
     return "" if one.unit in ("", "1") else one.unit
 
@@ -162,7 +162,7 @@ class Shown:
         return f"{self.low} to {self.high}"
 
 
-def shown(one: ComparisonPart) -> Shown:
+def shown(one: Comparison) -> Shown:
     """A comparison's difference: on the metric's own scale; of logs as a change in percent, or a factor if large."""
     interval = one.main_interval
     low, high = (None, None) if interval is None else (interval.low, interval.high)
@@ -186,12 +186,12 @@ def with_unit(text: str, unit: str) -> str:
     return f"{text}{THIN}{unit}" if unit else text
 
 
-def outcome_word(one: ComparisonPart) -> str:
+def outcome_word(one: Comparison) -> str:
     """What a comparison came to, in a table's words."""
     return one.outcome.replace("-", " ")
 
 
-def equivalence_word(one: ComparisonPart) -> str:
+def equivalence_word(one: Comparison) -> str:
     """Whether equivalence within the registered bounds was shown."""
     tost = one.equivalence
     if tost is None:

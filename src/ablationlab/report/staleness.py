@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from ablationlab.records.analysis import Analysis
+from ablationlab.records.analysis import Analysis, Seed
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.parts import Seed
 from ablationlab.records.run import Plan
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict

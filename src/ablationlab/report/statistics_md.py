@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.analysis.verdict.words import hypothesis_lines
-from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import Material
 from ablationlab.report.naming import metric_of
@@ -77,7 +77,7 @@ def _verdicts(verdict: Verdict) -> str:
     return "\n\n".join(line for line in lines if line)
 
 
-def _notes(found: Sequence[ComparisonPart]) -> str:
+def _notes(found: Sequence[Comparison]) -> str:
     """One line a comparison, with the method behind the numbers; then the caveats, each once."""
     lines = []
     for one in found:

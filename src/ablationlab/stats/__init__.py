@@ -1,87 +1,126 @@
-"""Statistics of paired, multi-seed comparisons: pure numpy and scipy, no torch.
+"""Statistics of paired, multi-seed comparisons: numpy and scipy, no torch.
 
-:func:`compare` assembles everything for one paired sample; the rest are its parts, each usable alone.
-Every random function takes a keyword-only ``rng`` and the same generator state gives the same answer.
+:func:`compare` computes everything for one paired sample; the other functions are its parts, each usable alone. Every random
+function takes a keyword-only ``rng``, and the same generator state gives the same answer. The result types are small frozen
+dataclasses (:mod:`ablationlab.stats.results`) that the records store as they are.
+
+The functions are loaded on first use: a program that only reads records needs the types, not scipy.
 """
 
 from __future__ import annotations
 
-from ablationlab.stats._common import paired_deltas
-from ablationlab.stats.caveats import (
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from ablationlab.stats.results import (
     Caveat,
-    comparison_caveats,
-    expected_coverage,
-    expected_false_positives,
-    interval_caveats,
-)
-from ablationlab.stats.compare import Comparison, compare
-from ablationlab.stats.effects import EffectSize, cohens_d_z, hedges_g_av
-from ablationlab.stats.equivalence import Equivalence, paired_tost
-from ablationlab.stats.intervals import (
-    Interval,
-    all_intervals,
-    bca_interval,
-    bootstrap_interval,
-    bootstrap_t_interval,
-    paired_t_interval,
-    percentile_interval,
-)
-from ablationlab.stats.items import (
-    Crossed,
-    ItemPairs,
-    McNemar,
-    crossed_bootstrap,
-    item_bootstrap,
-    item_pairs,
-    mcnemar_tests,
-)
-from ablationlab.stats.multiplicity import Adjusted, adjust, benjamini_hochberg, bonferroni, holm
-from ablationlab.stats.paired import (
+    DifferenceOfMeans,
+    EffectSize,
+    Equivalence,
+    Gain,
     GeometricRatio,
+    Interval,
+    McNemar,
+    PairedComparison,
     PairedSample,
-    as_ratio,
-    ratio_of_geometric_means,
-    summarize,
-)
-from ablationlab.stats.power import (
     PowerPlan,
-    StandardDeviation,
-    detectable_difference,
-    detectable_effect,
-    items_needed,
-    paired_t_power,
-    pairs_needed,
-    plan,
-    power_curve,
-    sd_interval,
-    tost_pairs_needed,
-    tost_power,
-)
-from ablationlab.stats.sensitivity import Sensitivity, sensitivity
-from ablationlab.stats.significance import (
     PValue,
-    all_tests,
-    bootstrap_test,
-    paired_t_test,
-    sign_flip_floor,
-    sign_flip_test,
-    wilcoxon_test,
+    Sensitivity,
+    StandardDeviation,
 )
-from ablationlab.stats.unpaired import DifferenceOfMeans, difference_of_means
+
+if TYPE_CHECKING:
+    from ablationlab.stats._common import paired_deltas
+    from ablationlab.stats.caveats import (
+        comparison_caveats,
+        expected_coverage,
+        expected_false_positives,
+        interval_caveats,
+    )
+    from ablationlab.stats.comparison import compare
+    from ablationlab.stats.effects import cohens_d_z, hedges_g_av
+    from ablationlab.stats.equivalence import paired_tost
+    from ablationlab.stats.intervals import (
+        all_intervals,
+        bca_interval,
+        bootstrap_interval,
+        bootstrap_t_interval,
+        paired_t_interval,
+        percentile_interval,
+    )
+    from ablationlab.stats.items import (
+        Crossed,
+        ItemPairs,
+        crossed_bootstrap,
+        item_bootstrap,
+        item_pairs,
+        mcnemar_tests,
+    )
+    from ablationlab.stats.multiplicity import Adjusted, adjust, benjamini_hochberg, bonferroni, holm
+    from ablationlab.stats.paired import as_ratio, ratio_of_geometric_means, summarize
+    from ablationlab.stats.power import (
+        detectable_difference,
+        detectable_effect,
+        items_needed,
+        paired_t_power,
+        pairs_needed,
+        plan,
+        power_curve,
+        sd_interval,
+        tost_pairs_needed,
+        tost_power,
+    )
+    from ablationlab.stats.significance import (
+        all_tests,
+        bootstrap_test,
+        paired_t_test,
+        sign_flip_floor,
+        sign_flip_test,
+        wilcoxon_test,
+    )
+    from ablationlab.stats.task_sensitivity import sensitivity
+    from ablationlab.stats.unpaired import difference_of_means
+
+_MODULES = (
+    "_common",
+    "caveats",
+    "comparison",
+    "effects",
+    "equivalence",
+    "intervals",
+    "items",
+    "multiplicity",
+    "paired",
+    "power",
+    "significance",
+    "task_sensitivity",
+    "unpaired",
+)
+
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        for module in _MODULES:
+            found: object = getattr(import_module(f"{__name__}.{module}"), name, None)
+            if found is not None:
+                return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 __all__ = [
     "Adjusted",
     "Caveat",
-    "Comparison",
     "Crossed",
     "DifferenceOfMeans",
     "EffectSize",
     "Equivalence",
+    "Gain",
     "GeometricRatio",
     "Interval",
     "ItemPairs",
     "McNemar",
     "PValue",
+    "PairedComparison",
     "PairedSample",
     "PowerPlan",
     "Sensitivity",

@@ -7,20 +7,17 @@ random numbers are drawn, and keeps squares from underflowing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ablationlab.core.errors import StatisticsError
+from ablationlab.stats.results import Status
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-
-#: "ok", or why there is no number: not enough pairs, no variation, or no finite bound.
-Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
 
 #: With one or two differences an interval is all assumption and no data.
 MINIMUM_PAIRS: Final = 3
@@ -31,32 +28,6 @@ CONSTANT_DELTAS: Final = "all {n} deltas are equal ({value:.6g}): their spread, 
 LARGEST: Final = 1e100
 #: Differences this many units in the last place of the inputs apart are rounding, not data.
 _ROUNDING_ULPS: Final = 8
-
-
-class Result:
-    """A result that can be written as JSON."""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Fields as plain values; numbers that are not finite become None."""
-        written = plain(self)
-        assert isinstance(written, dict)
-        return written
-
-
-def plain(value: Any) -> Any:
-    """*value* as dicts, lists, floats, ints, strings, booleans and None; never NaN or infinity."""
-    if is_dataclass(value):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, np.ndarray | list | tuple):
-        return [plain(inner) for inner in value]
-    if value is None or isinstance(value, str | bool | np.bool_):
-        return bool(value) if isinstance(value, np.bool_) else value
-    if isinstance(value, int | np.integer):
-        return int(value)
-    number = float(value)
-    return number if np.isfinite(number) else None
 
 
 def sample(name: str, values: ArrayLike) -> FloatArray:

@@ -6,25 +6,13 @@ Every caveat has a code for programs, the method it is about (or "" for the whol
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from ablationlab.core.registry import Registry
-from ablationlab.stats._common import Result, count
+from ablationlab.stats._common import count
 from ablationlab.stats._measured import COVERAGE, CROSSED, FALSE_POSITIVES, LEVEL
-from ablationlab.stats.intervals import Interval
-from ablationlab.stats.paired import PairedSample
-from ablationlab.stats.significance import PValue
-
-
-@dataclass(frozen=True)
-class Caveat(Result):
-    """One thing to know before believing a number."""
-
-    code: str
-    about: str
-    text: str
+from ablationlab.stats.results import Caveat, Interval, PairedSample, PValue
 
 
 def expected_coverage(method: str, n: int, *, distribution: str = "normal") -> float | None:

@@ -11,37 +11,13 @@ who take the ratio of the standard deviations as known). Either excludes 0 just 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
-from ablationlab.stats._common import (
-    Canonical,
-    Result,
-    Status,
-    canonical,
-    fraction,
-    pair,
-    paired_deltas,
-    standard_deviation,
-)
+from ablationlab.stats._common import Canonical, canonical, fraction, pair, paired_deltas, standard_deviation
 from ablationlab.stats.paired import correlation
-
-
-@dataclass(frozen=True)
-class EffectSize(Result):
-    """A standardized mean delta with its interval; None where *status* is not "ok", and *note* says why."""
-
-    name: str
-    estimate: float | None
-    low: float | None
-    high: float | None
-    level: float
-    n: int
-    status: Status = "ok"
-    note: str = ""
+from ablationlab.stats.results import EffectSize
 
 
 def cohens_d_z(deltas: ArrayLike, *, level: float = 0.95) -> EffectSize:

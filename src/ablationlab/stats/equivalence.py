@@ -7,35 +7,14 @@ same statement as "the 1 - 2 alpha paired-t interval lies inside the band".
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import Result, Status, canonical, fraction, positive
+from ablationlab.stats._common import canonical, fraction, positive
 from ablationlab.stats.intervals import paired_t_interval
-
-
-@dataclass(frozen=True)
-class Equivalence(Result):
-    """Outcome of TOST; *equivalent* is None where it could not be tested, and *note* says why.
-
-    low and high bound the interval at level 1 - 2 alpha. False means "not shown", not "different".
-    """
-
-    bounds: tuple[float, float]
-    alpha: float
-    p: float | None
-    p_low: float | None
-    p_high: float | None
-    low: float | None
-    high: float | None
-    equivalent: bool | None
-    n: int
-    status: Status = "ok"
-    note: str = ""
+from ablationlab.stats.results import Equivalence
 
 
 def equivalence_bounds(smallest_effect: float | tuple[float, float]) -> tuple[float, float]:

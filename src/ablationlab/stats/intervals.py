@@ -7,7 +7,6 @@ are reported beside it, and :mod:`ablationlab.stats.caveats` says by how much ea
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,31 +15,10 @@ from scipy import special
 
 from ablationlab.core.registry import Registry
 from ablationlab.stats import _bootstrap
-from ablationlab.stats._common import Canonical, FloatArray, Result, Status, canonical, count, fraction
+from ablationlab.stats._common import Canonical, FloatArray, canonical, count, fraction
+from ablationlab.stats.results import Interval, Status
 
 RESAMPLES: Final = 10_000
-
-
-@dataclass(frozen=True)
-class Interval(Result):
-    """low <= mean delta <= high at *level*; without numbers where *status* is not "ok", and *note* says why.
-
-    exact: no random draws were made (a formula, or the full bootstrap distribution).
-    """
-
-    method: str
-    level: float
-    estimate: float
-    low: float | None
-    high: float | None
-    n: int
-    exact: bool
-    status: Status = "ok"
-    note: str = ""
-
-    def excludes(self, value: float) -> bool | None:
-        """Whether *value* lies outside; None where there is no interval."""
-        return None if self.low is None or self.high is None else not self.low <= value <= self.high
 
 
 def paired_t_interval(deltas: ArrayLike, *, level: float = 0.95) -> Interval:

@@ -18,18 +18,9 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import (
-    MINIMUM_PAIRS,
-    TOO_FEW_PAIRS,
-    FloatArray,
-    IntArray,
-    Result,
-    Status,
-    count,
-    finite,
-    fraction,
-)
-from ablationlab.stats.intervals import RESAMPLES, Interval
+from ablationlab.stats._common import MINIMUM_PAIRS, TOO_FEW_PAIRS, FloatArray, IntArray, count, finite, fraction
+from ablationlab.stats.intervals import RESAMPLES
+from ablationlab.stats.results import Interval, McNemar, Result, Status
 
 #: Up to this many distinct values the counts are drawn, beyond it the items themselves.
 _FEW_VALUES: Final = 256
@@ -58,17 +49,6 @@ class ItemPairs:
     def items(self) -> int:
         """Number of items."""
         return int(self.variant.shape[1])
-
-
-@dataclass(frozen=True)
-class McNemar(Result):
-    """Exact two-sided McNemar test of one seed pair: only items that the arms disagree on count."""
-
-    variant_only: int
-    reference_only: int
-    items: int
-    p: float
-    minimum_p: float
 
 
 @dataclass(frozen=True)

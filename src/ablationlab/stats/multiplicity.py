@@ -19,7 +19,8 @@ import numpy as np
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.registry import Registry
-from ablationlab.stats._common import FloatArray, Result, fraction
+from ablationlab.stats._common import FloatArray, fraction
+from ablationlab.stats.results import Result
 
 
 @dataclass(frozen=True)

@@ -2,51 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import (
-    FloatArray,
-    Result,
-    canonical,
-    pair,
-    paired_deltas,
-    power_of_two,
-    standard_deviation,
-)
-
-
-@dataclass(frozen=True)
-class PairedSample(Result):
-    """Summary of n pairs; delta = variant - reference, standard deviations with n - 1.
-
-    correlation is Pearson's, over seeds; variance_reduction = 1 - Var(delta) / (Var(variant) +
-    Var(reference)) is the share of the unpaired variance that pairing removed (negative where pairing hurt).
-    Both are None where an arm does not vary; the standard deviations are None for one pair.
-    """
-
-    n: int
-    variant_mean: float
-    reference_mean: float
-    variant_sd: float | None
-    reference_sd: float | None
-    deltas: tuple[float, ...]
-    delta: float
-    delta_sd: float | None
-    correlation: float | None
-    variance_reduction: float | None
-
-
-@dataclass(frozen=True)
-class GeometricRatio(Result):
-    """exp(mean(log variant) - mean(log reference)): below 1 the variant's values are smaller."""
-
-    ratio: float
-    low: float | None = None
-    high: float | None = None
+from ablationlab.stats._common import FloatArray, canonical, pair, paired_deltas, power_of_two, standard_deviation
+from ablationlab.stats.results import GeometricRatio, PairedSample
 
 
 def summarize(variant: ArrayLike, reference: ArrayLike) -> PairedSample:

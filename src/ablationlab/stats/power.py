@@ -6,7 +6,6 @@ Effects are in units of the standard deviation of the delta (d_z). Power is exac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
@@ -14,7 +13,8 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import FloatArray, Result, count, fraction, number, positive
+from ablationlab.stats._common import FloatArray, count, fraction, number, positive
+from ablationlab.stats.results import PowerPlan, StandardDeviation
 
 #: No plan asks for more seeds than this; beyond it the answer is "no affordable number".
 MOST_PAIRS: Final = 1_000_000
@@ -72,44 +72,12 @@ def tost_pairs_needed(bound: float, *, effect: float = 0.0, power: float = 0.8, 
     return found
 
 
-@dataclass(frozen=True)
-class StandardDeviation(Result):
-    """A sample SD and its chi-square interval: sd sqrt(f / chi2_(1-alpha/2)), sd sqrt(f / chi2_(alpha/2))."""
-
-    sd: float
-    n: int
-    low: float
-    high: float
-    level: float
-
-
 def sd_interval(sd: float, n: int, *, level: float = 0.95) -> StandardDeviation:
     """How well n pairs know the SD of the delta (normal deltas): within a factor of 0.52 to 6.3 at n = 3."""
     sd, n, level = positive("sd", sd), count("n", n, minimum=2), fraction("level", level)
     freedom = n - 1
     low, high = (sd * float(np.sqrt(freedom / special.chdtri(freedom, tail))) for tail in _tails(level))
     return StandardDeviation(sd, n, low, high, level)
-
-
-@dataclass(frozen=True)
-class PowerPlan(Result):
-    """Seeds for one registered effect, at the assumed SD and, after a pilot, at the SD's upper bound.
-
-    needed and needed_conservative map a power to a number of pairs (None: more than a million). *sd* is the
-    interval of the pilot's SD, None where the SD was assumed. The conservative numbers use its upper end:
-    the SD is below it with probability (1 + level) / 2.
-    """
-
-    effect: float
-    assumed_sd: float
-    alpha: float
-    sd: StandardDeviation | None
-    needed: dict[float, int | None]
-    needed_conservative: dict[float, int | None] | None
-    needed_equivalence: dict[float, int | None]
-    planned: int | None
-    planned_power: float | None
-    planned_detectable: dict[float, float] | None
 
 
 def plan(

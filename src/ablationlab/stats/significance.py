@@ -6,7 +6,6 @@ under the null, and pays with a coarse scale: with n pairs it cannot go below 2 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -14,30 +13,14 @@ from numpy.typing import ArrayLike
 from scipy import special, stats
 
 from ablationlab.stats import _bootstrap
-from ablationlab.stats._common import Canonical, FloatArray, Result, Status, canonical, count
+from ablationlab.stats._common import Canonical, FloatArray, canonical, count
 from ablationlab.stats.intervals import RESAMPLES
+from ablationlab.stats.results import PValue, Status
 
 #: All 2^n sign patterns are enumerated up to this many pairs.
 ENUMERATE_UP_TO: Final = 16
 #: Sums closer than this fraction of sum(|delta|) are tied; ties count as extreme, which is the safe side.
 _TIE: Final = 1e-10
-
-
-@dataclass(frozen=True)
-class PValue(Result):
-    """A two-sided p-value; None where *status* is not "ok", and *note* says why.
-
-    minimum_p is the smallest value the test could have given for pairs like these (None: no floor).
-    """
-
-    test: str
-    p: float | None
-    statistic: float | None
-    n: int
-    exact: bool
-    minimum_p: float | None = None
-    status: Status = "ok"
-    note: str = ""
 
 
 def paired_t_test(deltas: ArrayLike) -> PValue:

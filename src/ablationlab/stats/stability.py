@@ -37,6 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ablationlab.core.errors import StatisticsError
+from ablationlab.stats.results import Gain
 
 FloatArray = NDArray[np.float64]
 
@@ -112,24 +113,6 @@ def _medians(values: FloatArray) -> FloatArray:
     if values.shape[-1] % 2:
         return np.asarray(ordered[..., middle])
     return np.asarray((ordered[..., middle - 1] + ordered[..., middle]) / 2)
-
-
-@dataclass(frozen=True)
-class Gain:
-    """reference share - variant share of unstable runs over n pairs, with Tango's interval.
-
-    *rescued*: pairs where only the reference is unstable; *broken*: only the variant. low and high are None below 2 pairs.
-    """
-
-    n: int
-    reference_unstable: int
-    variant_unstable: int
-    rescued: int
-    broken: int
-    estimate: float | None
-    low: float | None
-    high: float | None
-    level: float
 
 
 def stability_gain(variant: Sequence[bool], reference: Sequence[bool], *, level: float = 0.95) -> Gain:

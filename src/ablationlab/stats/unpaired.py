@@ -13,7 +13,6 @@ Zero lies within the interval exactly where the published mean lies within what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -21,37 +20,8 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import (
-    MINIMUM_PAIRS,
-    Result,
-    Status,
-    count,
-    fraction,
-    number,
-    sample,
-    standard_deviation,
-)
-
-
-@dataclass(frozen=True)
-class DifferenceOfMeans(Result):
-    """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
-
-    method: Literal["welch", "prediction"]
-    level: float
-    estimate: float
-    low: float | None
-    high: float | None
-    n: int
-    published_n: int
-    degrees_of_freedom: float | None
-    status: Status = "ok"
-    note: str = ""
-
-    @property
-    def holds_zero(self) -> bool | None:
-        """Whether no difference is within the interval; None where there is none."""
-        return None if self.low is None or self.high is None else self.low <= 0.0 <= self.high
+from ablationlab.stats._common import MINIMUM_PAIRS, count, fraction, number, sample, standard_deviation
+from ablationlab.stats.results import DifferenceOfMeans
 
 
 def difference_of_means(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ablationlab.records.analysis import Analysis, ComparisonPart, MissingPart
-from ablationlab.records.analysis_stability import ArmStabilityPart, GainPart, StabilityPart
-from ablationlab.records.parts import EquivalencePart, IntervalPart, SensitivityPart
+from ablationlab.records.analysis import Analysis, ArmStability, Comparison, Missing, StabilityAnalysis, StabilityGain
+from ablationlab.stats.results import Equivalence, Interval, Sensitivity
 from ablationlab.stats.stability import stability_gain
 
 VARIANT, BASELINE = "layernorm", "none"
@@ -28,24 +27,24 @@ def comparison(
     smallest_effect: float | None = 0.02,
     margin: float | None = None,
     label: str = "registered",
-    missing: tuple[MissingPart, ...] = (),
+    missing: tuple[Missing, ...] = (),
     sensitive: bool | None = None,
     variant: str = VARIANT,
     **more: Any,
-) -> ComparisonPart:
+) -> Comparison:
     """One comparison of *variant* with the baseline."""
     interval = None
     if delta is not None:
-        interval = IntervalPart(method="paired-t", level=0.95, estimate=delta, low=low, high=high, n=n, exact=True)
+        interval = Interval(method="paired-t", level=0.95, estimate=delta, low=low, high=high, n=n, exact=True)
     tost = None
     if smallest_effect is not None:
         bounds = (-smallest_effect, smallest_effect)
-        tost = EquivalencePart(
+        tost = Equivalence(
             bounds=bounds, alpha=0.05, p=0.5, p_low=0.5, p_high=0.5, low=low, high=high, equivalent=equivalent, n=n
         )
     gate = None
     if sensitive is not None:
-        gate = SensitivityPart(
+        gate = Sensitivity(
             sensitive=sensitive,
             beats_chance=sensitive,
             chance_p=0.5,
@@ -96,12 +95,12 @@ def comparison(
         "sensitivity": gate,
         "caveats": (),
     }
-    return ComparisonPart.model_validate({**values, **more})
+    return Comparison.model_validate({**values, **more})
 
 
 def stability(
     unstable_baseline: int = 0, unstable_variant: int = 0, n: int = 5, diverged: bool = True
-) -> StabilityPart:
+) -> StabilityAnalysis:
     """The first so many runs of each arm are unstable, in the default regime."""
     flags = {
         BASELINE: [i < unstable_baseline for i in range(n)],
@@ -109,7 +108,7 @@ def stability(
     }
     gain = stability_gain(flags[VARIANT], flags[BASELINE])
     arms = [
-        ArmStabilityPart(
+        ArmStability(
             variant=name,
             regime="default",
             runs=n,
@@ -121,7 +120,7 @@ def stability(
         )
         for name, bad in flags.items()
     ]
-    part = GainPart(
+    part = StabilityGain(
         id="stability/default/layernorm:none",
         variant=VARIANT,
         reference=BASELINE,
@@ -138,10 +137,10 @@ def stability(
         level=0.95,
         mcnemar_p=None,
     )
-    return StabilityPart(threshold=7.0, runs=(), arms=tuple(arms), gains=(part,))
+    return StabilityAnalysis(threshold=7.0, runs=(), arms=tuple(arms), gains=(part,))
 
 
-def analysis(*found: ComparisonPart, stable: StabilityPart | None = None, **changes: Any) -> Analysis:
+def analysis(*found: Comparison, stable: StabilityAnalysis | None = None, **changes: Any) -> Analysis:
     """An analysis of these comparisons; stable arms unless told otherwise."""
     values: dict[str, Any] = {
         "study": "made",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ablationlab.analysis.verdict.hypotheses import hypotheses
 from ablationlab.analysis.verdict.words import hypothesis_lines
-from ablationlab.records.analysis import NOT_SCORED, DeviationPart
-from ablationlab.records.analysis_evaluation import EvaluationPart, TaskSensitivityPart
-from ablationlab.records.parts import SensitivityPart
+from ablationlab.records.analysis import NOT_SCORED, Deviation, EvaluationAnalysis, TaskSensitivity
+from ablationlab.stats.results import Sensitivity
 
 from .maker import analysis, comparison, stability
 
@@ -140,18 +141,18 @@ def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
     tuned = made.model_copy(
         update={
             "arms": tuple(arm.model_copy(update={"regime": "tuned"}) for arm in made.arms),
-            "gains": tuple(gain.model_copy(update={"regime": "tuned"}) for gain in made.gains),
+            "gains": tuple(replace(gain, regime="tuned") for gain in made.gains),
         }
     )
     verdict = hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
     assert (verdict.status, verdict.evidence) == ("undecided", ())
 
 
-SCORED = EvaluationPart(
+SCORED = EvaluationAnalysis(
     harness="h",
     precision="fp32",
     tasks=(
-        TaskSensitivityPart(
+        TaskSensitivity(
             task="t",
             name="t",
             fewshot=0,
@@ -163,7 +164,7 @@ SCORED = EvaluationPart(
             baseline_accuracy=0.5,
             control_accuracy=None,
             template_spread=None,
-            sensitivity=SensitivityPart(
+            sensitivity=Sensitivity(
                 sensitive=False,
                 beats_chance=None,
                 chance_p=None,
@@ -187,7 +188,7 @@ SCORED = EvaluationPart(
         ({"criteria": ({"metric": "macro_accuracy_fewshot"},)}, "undecided"),
         ({"evaluation": SCORED}, "undecided"),
         ({"evaluation": SCORED.model_copy(update={"tasks": ()})}, "not-asked"),
-        ({"deviations": (DeviationPart(code=NOT_SCORED, about="", text=""),)}, "undecided"),
+        ({"deviations": (Deviation(code=NOT_SCORED, about="", text=""),)}, "undecided"),
     ],
 )
 def test_h0_and_h1a_are_not_asked_by_a_study_without_tasks(changes, status):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablationlab.analysis.verdict import decide, judge
-from ablationlab.records.analysis import MissingPart, PairPart
+from ablationlab.records.analysis import Missing, Pair
 from ablationlab.records.verdict import Verdict
 
 from .maker import VARIANT, analysis, comparison, stability
@@ -16,15 +16,15 @@ BETTER = {"outcome": "better", "delta": -0.3, "low": -0.4, "high": -0.2}
 EQUAL = {"delta": 0.001, "low": -0.01, "high": 0.012, "equivalent": True}
 CHEAP = {"delta": 0.01, "low": -0.02, "high": 0.04, "margin": 0.05}
 COSTLY = {"delta": 0.04, "low": 0.01, "high": 0.07, "margin": 0.05}
-SURVIVORS = tuple(MissingPart(seed=s, arm="none", why="diverged at step 3") for s in range(1, 6))
+SURVIVORS = tuple(Missing(seed=s, arm="none", why="diverged at step 3") for s in range(1, 6))
 
-BROKEN = MissingPart(seed=3, arm=VARIANT, why="diverged at step 3")
-UNFINISHED = MissingPart(seed=3, arm="none", why="not finished")
+BROKEN = Missing(seed=3, arm=VARIANT, why="diverged at step 3")
+UNFINISHED = Missing(seed=3, arm="none", why="not finished")
 FEW = {
     "low": None,
     "high": None,
     "n": 2,
-    "pairs": tuple(PairPart(seed=s, variant=1.0, reference=1.0, delta=0.01) for s in (1, 2)),
+    "pairs": tuple(Pair(seed=s, variant=1.0, reference=1.0, delta=0.01) for s in (1, 2)),
 }
 
 

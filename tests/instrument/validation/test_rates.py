@@ -19,7 +19,7 @@ from ablationlab.instrument.validation.rates import (
     rate,
 )
 from ablationlab.instrument.validation.run import concluded
-from ablationlab.records.analysis_stability import RunStabilityPart
+from ablationlab.records.analysis import RunStability
 from ablationlab.records.metrics import METRICS
 from ablationlab.stats import paired_t_power
 from ablationlab.stats.stability import _medians
@@ -53,9 +53,9 @@ def material(deltas: np.ndarray, seed: int = 0, **changes: object) -> Material:
     return Material(**(given | changes))
 
 
-def run_part(variant: str, seed: int, state: str = "finished") -> RunStabilityPart:
+def run_part(variant: str, seed: int, state: str = "finished") -> RunStability:
     unstable = {"finished": False, "diverged": True, "missing": None}[state]
-    return RunStabilityPart(
+    return RunStability(
         run=f"{variant}-s{seed}",
         variant=variant,
         regime="default",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablationlab.analysis.verdict.words import bound, number, share
-from ablationlab.records.analysis import Analysis, ComparisonPart
-from ablationlab.records.analysis_stability import ArmStabilityPart, GainPart
-from ablationlab.records.verdict import CostPart, TradeOffPart
+from ablationlab.records.analysis import Analysis, ArmStability, Comparison, StabilityGain
+from ablationlab.records.verdict import Cost, TradeOff
 from ablationlab.stats import paired_t_interval
 
 
@@ -18,11 +17,11 @@ class Case:
     analysis: Analysis
     variant: str
     regime: str
-    primary: ComparisonPart | None
-    guards: tuple[ComparisonPart, ...]
-    gain: GainPart | None
-    baseline_arm: ArmStabilityPart | None
-    variant_arm: ArmStabilityPart | None
+    primary: Comparison | None
+    guards: tuple[Comparison, ...]
+    gain: StabilityGain | None
+    baseline_arm: ArmStability | None
+    variant_arm: ArmStability | None
 
     @property
     def stability_known(self) -> bool:
@@ -66,7 +65,7 @@ def case_of(analysis: Analysis, variant: str, regime: str) -> Case:
     )
 
 
-def trade_off(case: Case) -> TradeOffPart | None:
+def trade_off(case: Case) -> TradeOff | None:
     """Stability gained against what it costs on the primary metric and on every guard; None without stability."""
     if case.gain is None or case.gain.estimate is None:
         return None
@@ -80,10 +79,10 @@ def trade_off(case: Case) -> TradeOffPart | None:
     text += " ".join(f"{cost.metric}: {cost.why}." for cost in costs)
     if not any(cost.metric != (case.primary.metric if case.primary else None) for cost in costs):
         text += " No calibration guard is registered, so the cost is judged on the primary metric alone."
-    return TradeOffPart(gain=gain.estimate, gain_low=gain.low, gain_high=gain.high, costs=tuple(costs), text=text)
+    return TradeOff(gain=gain.estimate, gain_low=gain.low, gain_high=gain.high, costs=tuple(costs), text=text)
 
 
-def _cost(case: Case, one: ComparisonPart) -> CostPart:
+def _cost(case: Case, one: Comparison) -> Cost:
     estimate, low, high = one.loss()
     note = ""
     if high is None:
@@ -97,7 +96,7 @@ def _cost(case: Case, one: ComparisonPart) -> CostPart:
     else:
         word = "within" if within else "outside"
         why = f"costs at most {bound(one, high)}{note}, {word} the margin of {number(margin)}"
-    return CostPart(
+    return Cost(
         metric=one.metric,
         comparison=one.id,
         estimate=estimate,
@@ -109,7 +108,7 @@ def _cost(case: Case, one: ComparisonPart) -> CostPart:
     )
 
 
-def _with_diverged(case: Case, one: ComparisonPart, estimate: float | None) -> tuple[float | None, float | None, str]:
+def _with_diverged(case: Case, one: Comparison, estimate: float | None) -> tuple[float | None, float | None, str]:
     """Estimate and upper bound of the cost where too few pairs survived, and a note.
 
     A diverged run is the worst outcome, so where the baseline diverged the variant lost nothing: the pair counts as a cost of

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ablationlab.analysis.verdict.words import measured, share
-from ablationlab.records.analysis import NOT_SCORED, Analysis, ComparisonPart
-from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.analysis import NOT_SCORED, Analysis, Comparison, StabilityGain
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
 from ablationlab.records.verdict import HypothesisVerdict
@@ -72,7 +71,7 @@ def _no_stress(analysis: Analysis) -> str:
     return "no stress regime and no sweep in this study" + (", and its baseline is stable" if stable else "")
 
 
-def _accuracy(analysis: Analysis) -> tuple[list[ComparisonPart], str]:
+def _accuracy(analysis: Analysis) -> tuple[list[Comparison], str]:
     """Comparisons of macro accuracy that may count; without any, why there are none."""
     found = [one for one in analysis.comparisons if one.metric == MACRO_ACCURACY and one.reference == analysis.baseline]
     if not found:
@@ -92,7 +91,7 @@ def _unstable(analysis: Analysis, regime: str) -> bool | None:
     return None if arm is None else arm.unstable
 
 
-def _h0(analysis: Analysis, usable: list[ComparisonPart], reason: str) -> HypothesisVerdict:
+def _h0(analysis: Analysis, usable: list[Comparison], reason: str) -> HypothesisVerdict:
     if not usable:
         return _undecided(H0, reason)
     stable = [one for one in usable if _unstable(analysis, one.regime) is False]
@@ -106,7 +105,7 @@ def _h0(analysis: Analysis, usable: list[ComparisonPart], reason: str) -> Hypoth
     return _undecided(H0, "neither a difference nor equivalence is shown for every variant", stable)
 
 
-def _h1a(analysis: Analysis, usable: list[ComparisonPart], reason: str) -> HypothesisVerdict:
+def _h1a(analysis: Analysis, usable: list[Comparison], reason: str) -> HypothesisVerdict:
     if not usable:
         return _undecided(H1A, reason)
     lower = [one for one in usable if one.outcome == "worse"]
@@ -123,7 +122,7 @@ def _h1a(analysis: Analysis, usable: list[ComparisonPart], reason: str) -> Hypot
     return _undecided(H1A, "neither a loss of accuracy nor its absence is shown for every variant", usable)
 
 
-def _smoother(analysis: Analysis, one: ComparisonPart) -> bool:
+def _smoother(analysis: Analysis, one: Comparison) -> bool:
     """A significantly lower spike score, or a stability gain whose lower bound is above 0."""
     score = analysis.comparison("spike_score", one.regime, one.variant, one.reference)
     gain = analysis.stability.gain(one.variant, one.reference, one.regime) if analysis.stability else None
@@ -160,14 +159,14 @@ def _h1b(analysis: Analysis) -> HypothesisVerdict:
     return found.model_copy(update={"why": f"the baseline is unstable, but no gain is shown: {found.why}"})
 
 
-def _restored(gain: GainPart, places: int) -> bool:
+def _restored(gain: StabilityGain, places: int) -> bool:
     if gain.n < 2:
         return False
     level = 1 - (1 - gain.level) / places
     return tango_interval(gain.rescued, gain.broken, gain.n, level=level)[0] > 0
 
 
-def _swept(analysis: Analysis) -> list[ComparisonPart]:
+def _swept(analysis: Analysis) -> list[Comparison]:
     """Share of a sweep's rates at which runs are unstable, against the baseline: registered, and where it is not always 0."""
     return [
         one
@@ -178,7 +177,7 @@ def _swept(analysis: Analysis) -> list[ComparisonPart]:
     ]
 
 
-def _no_gain(one: ComparisonPart) -> bool:
+def _no_gain(one: Comparison) -> bool:
     """The variant's share is shown not to be lower: the lower bound of its loss is at 0 or above."""
     low = one.loss()[1]
     return low is not None and low >= 0
@@ -193,7 +192,7 @@ def _nowhere(analysis: Analysis) -> str:
 
 
 def _looked_at(
-    gains: list[GainPart], swept: list[ComparisonPart], restored: list[GainPart], steadier: list[ComparisonPart]
+    gains: list[StabilityGain], swept: list[Comparison], restored: list[StabilityGain], steadier: list[Comparison]
 ) -> str:
     """In how many of the places it is shown, after the correction for their number."""
     asked, shown = len(gains) + len(swept), len(restored) + len(steadier)
@@ -204,7 +203,7 @@ def _looked_at(
     )
 
 
-def _h1b_said(status: str, gains: list[GainPart], swept: list[ComparisonPart], after: str) -> HypothesisVerdict:
+def _h1b_said(status: str, gains: list[StabilityGain], swept: list[Comparison], after: str) -> HypothesisVerdict:
     said = [_gains(gains)] if gains else []
     said += [f"{one.variant} over the rates of the sweep: {measured(one)}" for one in swept]
     ids = [*(gain.id for gain in gains), *(one.id for one in swept)]
@@ -213,7 +212,7 @@ def _h1b_said(status: str, gains: list[GainPart], swept: list[ComparisonPart], a
     )
 
 
-def _gains(gains: list[GainPart]) -> str:
+def _gains(gains: list[StabilityGain]) -> str:
     return "; ".join(
         f"{gain.variant} in {gain.regime}: {gain.reference_unstable} of {gain.n} baseline and {gain.variant_unstable} of "
         f"{gain.n} variant runs unstable, gain {share(gain.estimate)} ({share(gain.low)} to {share(gain.high)})"
@@ -225,12 +224,12 @@ def _not_asked(statement: str, why: str) -> HypothesisVerdict:
     return HypothesisVerdict(statement=statement, status="not-asked", why=why, evidence=())
 
 
-def _undecided(statement: str, why: str, found: list[ComparisonPart] | None = None) -> HypothesisVerdict:
+def _undecided(statement: str, why: str, found: list[Comparison] | None = None) -> HypothesisVerdict:
     evidence = tuple(one.id for one in found or [])
     return HypothesisVerdict(statement=statement, status="undecided", why=why, evidence=evidence)
 
 
-def _said(statement: str, status: str, found: list[ComparisonPart]) -> HypothesisVerdict:
+def _said(statement: str, status: str, found: list[Comparison]) -> HypothesisVerdict:
     why = "; ".join(f"{one.variant} in {one.regime}: {measured(one)}" for one in found)
     return HypothesisVerdict.model_validate(
         {"statement": statement, "status": status, "why": why, "evidence": [one.id for one in found]}

@@ -5,35 +5,33 @@ from __future__ import annotations
 from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
 from ablationlab.analysis.verdict.case import Case
 from ablationlab.analysis.verdict.words import number
-from ablationlab.records.analysis import ComparisonPart
-from ablationlab.records.verdict import NeedsPart
+from ablationlab.records.analysis import Comparison
+from ablationlab.records.verdict import Needs
 
 POWER = 0.8
 
 
-def needs_of(case: Case) -> NeedsPart:
+def needs_of(case: Case) -> Needs:
     """Numbers where they can be had, and a sentence."""
     one = case.primary
     if one is None:
-        return NeedsPart(text="Measure the primary metric in both arms.")
+        return Needs(text="Measure the primary metric in both arms.")
     if one.direction is None:
-        return NeedsPart(text=f"Register a primary metric with a better direction; {one.metric} has none.")
+        return Needs(text=f"Register a primary metric with a better direction; {one.metric} has none.")
     if one.sensitivity is not None and not one.sensitivity.sensitive:
-        return NeedsPart(
-            text="More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."
-        )
+        return Needs(text="More seeds will not help: choose tasks that are sensitive at this scale, or a larger model.")
     if case.diverged and case.less_stable:
-        return NeedsPart(
+        return Needs(
             text=f"{case.diverged} {case.variant} runs diverged: make it train stably before its {one.metric} can count."
         )
     if one.n < 3:
-        return NeedsPart(text=f"At least 3 pairs are needed for any inference; there are {one.n}.")
+        return Needs(text=f"At least 3 pairs are needed for any inference; there are {one.n}.")
     if not one.delta_sd:
-        return NeedsPart(text="All deltas are equal, so their spread is unknown: check that the runs really differ.")
+        return Needs(text="All deltas are equal, so their spread is unknown: check that the runs really differ.")
     return _seeds(case, one)
 
 
-def _seeds(case: Case, one: ComparisonPart) -> NeedsPart:
+def _seeds(case: Case, one: Comparison) -> Needs:
     alpha, effect = alpha_per_test(one), one.smallest_effect
     difference = seeds_for(effect, one.delta_sd, alpha, POWER)
     equivalence = seeds_for_equivalence(effect, one.delta_sd, one.alpha, POWER)
@@ -55,7 +53,7 @@ def _seeds(case: Case, one: ComparisonPart) -> NeedsPart:
         parts.append(f"{case.variant} is also less stable here.")
     if one.n < 10 and effect is not None:
         parts.append(f"An SD from {one.n} pairs is itself a rough guess.")
-    return NeedsPart(
+    return Needs(
         seeds_for_difference=difference,
         seeds_for_equivalence=equivalence,
         seeds_at_observed_effect=observed,

@@ -22,7 +22,7 @@ from ablationlab.analysis.verdict.ties import break_tie
 from ablationlab.analysis.verdict.words import bound, measured, share
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.settings import TUNED
-from ablationlab.records.verdict import Decision, NeedsPart, RuleCheck, TieBreakPart, TradeOffPart, VariantVerdict
+from ablationlab.records.verdict import Decision, Needs, RuleCheck, TieBreak, TradeOff, VariantVerdict
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Finding:
     decision: Decision | None
     why: str
     recommendation: str = ""
-    tie_break: TieBreakPart | None = None
-    needs: NeedsPart | None = None
+    tie_break: TieBreak | None = None
+    needs: Needs | None = None
 
 
 def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
@@ -63,7 +63,7 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
     raise AssertionError("the last rule always applies")
 
 
-def _rescues(case: Case, weighed: TradeOffPart | None) -> Finding:
+def _rescues(case: Case, weighed: TradeOff | None) -> Finding:
     if not case.stability_known or weighed is None:
         return Finding(None, "nothing is known of the runs' stability")
     if not case.baseline_unstable:
@@ -81,7 +81,7 @@ def _rescues(case: Case, weighed: TradeOffPart | None) -> Finding:
     return Finding("trade-off", weighed.text, advice)
 
 
-def _worse(case: Case, _: TradeOffPart | None) -> Finding:
+def _worse(case: Case, _: TradeOff | None) -> Finding:
     problem = _cannot_ask(case)
     if problem or case.primary is None:
         return Finding(None, problem)
@@ -94,7 +94,7 @@ def _worse(case: Case, _: TradeOffPart | None) -> Finding:
     return Finding("keep-baseline", f"significantly worse: {measured(case.primary)}", advice)
 
 
-def _better(case: Case, _: TradeOffPart | None) -> Finding:
+def _better(case: Case, _: TradeOff | None) -> Finding:
     problem = _cannot_ask(case)
     if problem or case.primary is None:
         return Finding(None, problem)
@@ -110,7 +110,7 @@ def _better(case: Case, _: TradeOffPart | None) -> Finding:
     return Finding("adopt", why, " ".join(one for one in said if one))
 
 
-def _equivalent(case: Case, _: TradeOffPart | None) -> Finding:
+def _equivalent(case: Case, _: TradeOff | None) -> Finding:
     problem = _cannot_ask(case)
     if problem or case.primary is None:
         return Finding(None, problem)
@@ -136,7 +136,7 @@ def _equivalent(case: Case, _: TradeOffPart | None) -> Finding:
     return Finding("tie", why, advice, tie_break=broken)
 
 
-def _otherwise(case: Case, _: TradeOffPart | None) -> Finding:
+def _otherwise(case: Case, _: TradeOff | None) -> Finding:
     needs = needs_of(case)
     problem = _cannot_ask(case)
     seen = problem or (measured(case.primary) if case.primary else "")
@@ -144,7 +144,7 @@ def _otherwise(case: Case, _: TradeOffPart | None) -> Finding:
     return Finding("inconclusive", f"no rule above applies: {seen}", advice, needs=needs)
 
 
-Rule = Callable[[Case, TradeOffPart | None], Finding]
+Rule = Callable[[Case, TradeOff | None], Finding]
 RULES: tuple[Rule, ...] = (_rescues, _worse, _better, _equivalent, _otherwise)
 
 

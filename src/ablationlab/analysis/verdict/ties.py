@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ablationlab.analysis.verdict.case import Case
 from ablationlab.analysis.verdict.words import measured
-from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.verdict import TieBreakPart
+from ablationlab.records.verdict import TieBreak
 
 
-def break_tie(case: Case) -> TieBreakPart:
+def break_tie(case: Case) -> TieBreak:
     """Ask each tie-breaker; *asked* lists the comparisons that were looked at."""
     asked: list[str] = []
     said: list[str] = []
@@ -22,12 +22,12 @@ def break_tie(case: Case) -> TieBreakPart:
             if one.outcome in ("better", "worse"):
                 favours = case.variant if one.outcome == "better" else case.analysis.baseline
                 said.append(f"{measured(one)}: favours {favours}")
-                return TieBreakPart(asked=tuple(asked), metric=one.metric, favours=favours, text=_sentence(said))
+                return TieBreak(asked=tuple(asked), metric=one.metric, favours=favours, text=_sentence(said))
             said.append(f"{one.metric} does not decide")
-    return TieBreakPart(asked=tuple(asked), metric=None, favours=None, text=_sentence(said))
+    return TieBreak(asked=tuple(asked), metric=None, favours=None, text=_sentence(said))
 
 
-def _comparisons(case: Case, name: str) -> list[ComparisonPart]:
+def _comparisons(case: Case, name: str) -> list[Comparison]:
     """The comparisons that a tie-breaker names: a metric, or all metrics of a family that have a better direction."""
     analysis = case.analysis
     metrics = dict.fromkeys(one.metric for one in analysis.comparisons)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
 
 
@@ -24,7 +24,7 @@ def p_text(p: float | None) -> str:
     return "no p" if p is None else "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
 
 
-def amount(one: ComparisonPart, value: float | None) -> str:
+def amount(one: Comparison, value: float | None) -> str:
     """A difference with its sign, on the metric's scale; a difference of logs as a percentage, or a factor if large."""
     if value is None:
         return "-"
@@ -35,13 +35,13 @@ def amount(one: ComparisonPart, value: float | None) -> str:
     return f"×{math.exp(value):.3g}" if large else f"{100 * math.expm1(value):+.3g} %"
 
 
-def bound(one: ComparisonPart, value: float | None) -> str:
+def bound(one: Comparison, value: float | None) -> str:
     """The same with its unit."""
     unit = "" if one.transform == "log" or one.unit in ("", "1") else f" {one.unit}"
     return f"{amount(one, value)}{unit}"
 
 
-def measured(one: ComparisonPart) -> str:
+def measured(one: Comparison) -> str:
     """Delta, interval and p of a comparison, in one clause."""
     if one.delta is None:
         return f"{one.metric} could not be compared"
@@ -56,7 +56,7 @@ def measured(one: ComparisonPart) -> str:
     return text + (f", {p_text(one.p_adjusted)} ({how})" if one.p_adjusted is not None else ", no p-value")
 
 
-def name_of(one: ComparisonPart) -> str:
+def name_of(one: Comparison) -> str:
     """The metric, with its task where it has one."""
     return one.metric if one.task is None else f"{one.metric} ({one.task})"
 

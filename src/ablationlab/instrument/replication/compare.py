@@ -13,7 +13,7 @@ from ablationlab.analysis.runs import DoneRun, read_run, value_of
 from ablationlab.core.errors import RecordError
 from ablationlab.instrument.replication.conclude import conclusions
 from ablationlab.instrument.replication.schema import Direction, Figure, PublishedTable, Take, Value
-from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.replication import (
@@ -200,7 +200,7 @@ def _direction(direction: Direction, regime: str, analysis: Analysis) -> Directi
     )
 
 
-def _judged(direction: Direction, one: ComparisonPart | None) -> tuple[DirectionOutcome, str]:
+def _judged(direction: Direction, one: Comparison | None) -> tuple[DirectionOutcome, str]:
     """By the corrected test of the analysis; an effect shown to be smaller than the smallest that matters is absent."""
     if one is None or one.delta is None:
         return "not-measured", "the records hold no such comparison"

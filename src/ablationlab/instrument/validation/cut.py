@@ -11,11 +11,9 @@ from ablationlab.analysis import read_results
 from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
-from ablationlab.records.analysis_stability import RunStabilityPart
-from ablationlab.records.analysis_sweeps import SweepPart, SweepPointPart
+from ablationlab.records.analysis import RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.parts import Seed
 from ablationlab.records.run import Plan, RunRecord
 from ablationlab.records.settings import DEFAULT_REGIME
 from ablationlab.study.ledger import record_mismatches, refuse
@@ -117,7 +115,7 @@ def study_of(
     seeds: Sequence[Seed],
     number: int,
     values: Mapping[Seed, Mapping[Arm, float | str]],
-    runs: Mapping[Seed, Sequence[RunStabilityPart]],
+    runs: Mapping[Seed, Sequence[RunStability]],
 ) -> Material:
     """One small study of the big one, as if these seeds were all that there is."""
     return replace(
@@ -137,8 +135,8 @@ def _by_seed(values: Mapping[Arm, Mapping[Seed, float | str]]) -> dict[Seed, dic
     return found
 
 
-def _runs_by_seed(runs: Sequence[RunStabilityPart]) -> dict[Seed, list[RunStabilityPart]]:
-    found: dict[Seed, list[RunStabilityPart]] = {}
+def _runs_by_seed(runs: Sequence[RunStability]) -> dict[Seed, list[RunStability]]:
+    found: dict[Seed, list[RunStability]] = {}
     for run in runs:
         found.setdefault(run.seed, []).append(run)
     return found
@@ -184,7 +182,7 @@ def doses(material: Material, study: Study, plan: Plan, folder: Path) -> tuple[f
 def _dose(
     material: Material,
     study: Study,
-    points: Mapping[tuple[str, float, int], SweepPointPart],
+    points: Mapping[tuple[str, float, int], SweepPoint],
     variant: str,
     lr: float,
 ) -> Dose:
@@ -210,12 +208,12 @@ def _dose(
     return Dose(variant, lr, dosed, pairs, len(both) - len(pairs))
 
 
-def _value(point: SweepPointPart) -> float | str:
+def _value(point: SweepPoint) -> float | str:
     return point.loss if point.loss is not None else point.why
 
 
-def _run(point: SweepPointPart) -> RunStabilityPart:
-    return RunStabilityPart(
+def _run(point: SweepPoint) -> RunStability:
+    return RunStability(
         run=point.run,
         variant=point.variant,
         regime=DEFAULT_REGIME,
@@ -232,7 +230,7 @@ def _run(point: SweepPointPart) -> RunStabilityPart:
     )
 
 
-def _check(study: Study, plan: Plan, results: ResultsFolder, sweep: SweepPart) -> None:
+def _check(study: Study, plan: Plan, results: ResultsFolder, sweep: SweepAnalysis) -> None:
     """The baseline at every rate against itself at the study's own: nothing but the rate may differ.
 
     Variant and baseline at one rate were compared when the folder was read, so the rate is all that a dose adds.

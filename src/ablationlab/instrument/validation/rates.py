@@ -18,8 +18,7 @@ from ablationlab.instrument.validation.records import (
     MethodPart,
     RatePart,
 )
-from ablationlab.records.analysis import ComparisonPart
-from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.analysis import Comparison, StabilityGain
 from ablationlab.records.verdict import Verdict
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
 from ablationlab.stats._common import FloatArray
@@ -57,7 +56,7 @@ def holds(found: RatePart, value: float) -> bool:
     return found.low is not None and found.high is not None and found.low <= value <= found.high
 
 
-def method_rates(found: Sequence[ComparisonPart], pairs: int, *, null: bool = True) -> tuple[MethodPart, ...]:
+def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) -> tuple[MethodPart, ...]:
     """Every shipped test at alpha and every shipped interval at 1 - alpha, over the studies of one comparison.
 
     Under a *null* that is true, each beside the rates to expect.
@@ -108,7 +107,7 @@ def _simulated(kind: str, method: str, pairs: int, alpha: float) -> dict[str, fl
     return found
 
 
-def as_these(found: Sequence[ComparisonPart], pairs: int) -> dict[tuple[str, str], dict[str, float | None]]:
+def as_these(found: Sequence[Comparison], pairs: int) -> dict[tuple[str, str], dict[str, float | None]]:
     """The rates to expect for differences of this very shape, by kind and method.
 
     Exchangeable arms have differences that are symmetric about zero: |delta| of a pair drawn from all of them, with a tossed
@@ -138,7 +137,7 @@ def found_in(deltas: FloatArray, pairs: int, alpha: float, name: str) -> float:
     return float(((low > 0) | (high < 0)).mean())
 
 
-def deltas_of(found: Sequence[ComparisonPart]) -> DeltasPart:
+def deltas_of(found: Sequence[Comparison]) -> DeltasPart:
     """The paired differences of all studies of one comparison, on the tested scale."""
     pairs = [pair for one in found for pair in one.pairs]
     deltas = np.array([pair.delta for pair in pairs])
@@ -167,7 +166,7 @@ def deltas_of(found: Sequence[ComparisonPart]) -> DeltasPart:
     )
 
 
-def comparison_rates(found: Sequence[ComparisonPart], pairs: int) -> ComparisonRates:
+def comparison_rates(found: Sequence[Comparison], pairs: int) -> ComparisonRates:
     """One registered comparison over all studies."""
     first, deltas = found[0], deltas_of(found)
     bound, equivalent, planned = first.smallest_effect, None, None
@@ -239,7 +238,7 @@ def decision_rates(verdicts: Sequence[Verdict], variants: Iterable[str]) -> tupl
     return tuple(DecisionRates(variant=name, decisions=decision_counts(verdicts, name)) for name in variants)
 
 
-def gain_rates(gains: Sequence[GainPart]) -> GainRates:
+def gain_rates(gains: Sequence[StabilityGain]) -> GainRates:
     """One contrast's stability gain over all studies."""
     return GainRates(
         variant=gains[0].variant,

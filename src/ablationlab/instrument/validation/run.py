@@ -31,8 +31,7 @@ from ablationlab.instrument.validation.records import (
     RatePart,
     Validation,
 )
-from ablationlab.records.analysis import Analysis, ComparisonPart
-from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
 from ablationlab.records.verdict import Verdict
 from ablationlab.stats import cohens_d_z, paired_t_power, plan
 
@@ -79,8 +78,8 @@ def concluded(made: Cut) -> tuple[list[Analysis], list[Verdict]]:
     return analyses, [decide(analysis) for analysis in analyses]
 
 
-def _each_comparison(analyses: Sequence[Analysis]) -> list[list[ComparisonPart]]:
-    by_id: dict[str, list[ComparisonPart]] = {}
+def _each_comparison(analyses: Sequence[Analysis]) -> list[list[Comparison]]:
+    by_id: dict[str, list[Comparison]] = {}
     for analysis in analyses:
         for one in analysis.comparisons:
             by_id.setdefault(one.id, []).append(one)
@@ -112,7 +111,7 @@ def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
 
 
 def _gains(analyses: Sequence[Analysis]) -> tuple[GainRates, ...]:
-    by_id: dict[str, list[GainPart]] = {}
+    by_id: dict[str, list[StabilityGain]] = {}
     for analysis in analyses:
         for gain in analysis.stability.gains if analysis.stability is not None else ():
             by_id.setdefault(gain.id, []).append(gain)

@@ -20,20 +20,20 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.charts.words import alike, axis, metric_words, unit_of
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import ComparisonPart
+    from ablationlab.records.analysis import Comparison
     from ablationlab.report.material import Material
 
 MOST_FIGURES = 8
 
 
-def decisive(material: Material) -> list[list[ComparisonPart]]:
+def decisive(material: Material) -> list[list[Comparison]]:
     """The comparisons that were registered, or without any those of the primary metric, by metric, task and regime."""
     if material.analysis is None:
         return []
     found = [c for c in material.analysis.comparisons if c.label == "registered"]
     found = found or [c for c in material.analysis.comparisons if c.metric == material.primary]
     shown = {(c.metric, c.task, c.regime) for c in found}
-    groups: dict[tuple[str, str | None, str], list[ComparisonPart]] = {}
+    groups: dict[tuple[str, str | None, str], list[Comparison]] = {}
     for comparison in material.analysis.comparisons:
         key = (comparison.metric, comparison.task, comparison.regime)
         if key in shown and comparison.n:
@@ -47,7 +47,7 @@ def differences(material: Material) -> tuple[Figure, ...]:
     return tuple(_difference(material, group) for group in decisive(material))
 
 
-def _difference(material: Material, group: list[ComparisonPart]) -> Figure:
+def _difference(material: Material, group: list[Comparison]) -> Figure:
     import altair as alt
 
     kept = Tables()
@@ -208,7 +208,7 @@ def _values(material: Material, regime: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _key(stem: str, material: Material, one: ComparisonPart) -> str:
+def _key(stem: str, material: Material, one: Comparison) -> str:
     parts = [stem, one.metric, one.task or "", one.regime if len(material.regimes) > 1 else ""]
     return "-".join(_slug(part) for part in parts if part)
 

@@ -10,7 +10,7 @@ from ablationlab.records.metrics import METRICS
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, share, signed, unit_of
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import ComparisonPart
+    from ablationlab.records.analysis import Comparison
     from ablationlab.report.material import Material
 
 TONES = {"better": "good", "worse": "bad", "different": "warn"}
@@ -21,7 +21,7 @@ CALIBRATION = ("ece", "brier", "temperature", "calibration")
 class ComparisonView:
     """One row of the table of comparisons, and what unfolds below it."""
 
-    part: ComparisonPart
+    part: Comparison
     anchor: str
     metric: str
     unit: str
@@ -59,7 +59,7 @@ def comparison_views(material: Material, anchors: Mapping[str, str], runs: Mappi
     return sorted(made, key=lambda view: (view.part.label != "registered", view.part.metric != material.primary))
 
 
-def _comparison(material: Material, one: ComparisonPart, anchor: str, runs: Mapping[str, str]) -> ComparisonView:
+def _comparison(material: Material, one: Comparison, anchor: str, runs: Mapping[str, str]) -> ComparisonView:
     main = one.main_interval
     delta, low, high = alike(None if main is None else main.low, None if main is None else main.high, one.delta)
     ratio = one.ratio
@@ -121,7 +121,7 @@ def _spread(mean: float | None, sd: float | None) -> str:
     return digits(mean, 4) if not sd else f"{digits(mean, 4)} ± {digits(sd, 2)}"
 
 
-def _equivalence(one: ComparisonPart) -> str:
+def _equivalence(one: Comparison) -> str:
     found = one.equivalence
     if found is None:
         return ""

@@ -13,7 +13,7 @@ from ablationlab.report.charts.words import alike, digits, metric_words, p_words
 from ablationlab.report.naming import in_sentence
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import ComparisonPart
+    from ablationlab.records.analysis import Comparison
     from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
     from ablationlab.report.material import Material
 
@@ -149,7 +149,7 @@ def _view(material: Material, one: VariantVerdict, anchors: dict[str, str]) -> V
     )
 
 
-def _main(material: Material, one: VariantVerdict) -> ComparisonPart | None:
+def _main(material: Material, one: VariantVerdict) -> Comparison | None:
     """The comparison that the verdict speaks of: that of the primary metric, else the first of its evidence."""
     if material.analysis is not None and material.primary is not None:
         found = material.analysis.comparison(material.primary, one.regime, one.variant, one.reference)
@@ -159,7 +159,7 @@ def _main(material: Material, one: VariantVerdict) -> ComparisonPart | None:
     return next((found for found in there if found is not None and found.n), None)
 
 
-def _sentence(one: VariantVerdict, comparison: ComparisonPart | None, one_rate: bool) -> tuple[str, str]:
+def _sentence(one: VariantVerdict, comparison: Comparison | None, one_rate: bool) -> tuple[str, str]:
     """The verdict's sentence: what to do, and why in a few words, from its decision and the size of the main difference."""
     size = "" if comparison is None else _size(comparison)
     rate = ", at this learning rate" if one_rate else ""
@@ -185,7 +185,7 @@ def _sentence(one: VariantVerdict, comparison: ComparisonPart | None, one_rate: 
     return sentences[one.decision]
 
 
-def _size(comparison: ComparisonPart) -> str:
+def _size(comparison: Comparison) -> str:
     if comparison.delta is None:
         return ""
     unit = unit_of(comparison.metric, comparison.unit)
@@ -197,7 +197,7 @@ def _size(comparison: ComparisonPart) -> str:
 
 
 def _facts(
-    material: Material, one: VariantVerdict, comparison: ComparisonPart | None, anchors: dict[str, str]
+    material: Material, one: VariantVerdict, comparison: Comparison | None, anchors: dict[str, str]
 ) -> list[Fact]:
     found: list[Fact] = []
     if comparison is not None:
@@ -253,7 +253,7 @@ def _facts(
     return found
 
 
-def mini(comparison: ComparisonPart) -> Mini | None:
+def mini(comparison: Comparison) -> Mini | None:
     """The interval, the seeds and the band of the smallest effect on one line, zero in view."""
     if comparison.delta is None:
         return None

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ablationlab.analysis.verdict.words import asked, not_asked
-from ablationlab.records.verdict import CostPart, VariantVerdict
+from ablationlab.records.verdict import Cost, VariantVerdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import count, number, setting, with_unit
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, unstable_counts
@@ -170,7 +170,7 @@ def _costs(facts: Facts, one: VariantVerdict) -> list[Typst]:
     return [_cost(facts, cost) for cost in (one.trade_off.costs if one.trade_off is not None else ())]
 
 
-def _cost(facts: Facts, cost: CostPart) -> Typst:
+def _cost(facts: Facts, cost: Cost) -> Typst:
     comparison = facts.material.comparison(cost.comparison or "")
     unit = "" if comparison is None or comparison.unit in ("", "1") else comparison.unit
     if comparison is not None and comparison.transform == "log":

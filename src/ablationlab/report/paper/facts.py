@@ -11,8 +11,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from ablationlab.data.sources import looks_like_path
-from ablationlab.records.analysis import MACRO, Analysis, ComparisonPart
-from ablationlab.records.analysis_stability import GainPart
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityGain
 from ablationlab.records.corpus import Component
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.run import Plan
@@ -95,14 +94,14 @@ class Facts:
                     return validated(ModelConfig, run.model)
         return VARIANTS[variant].apply(self.study.model)
 
-    def primary_of(self, variant: str, regime: str) -> ComparisonPart | None:
+    def primary_of(self, variant: str, regime: str) -> Comparison | None:
         """The comparison that decides on a variant in a regime."""
         here = (regime, variant, self.baseline)
         role = [one for one in self.analysis.comparisons if (one.regime, one.variant, one.reference) == here]
         metric = next((one.metric for one in role if one.role == "primary"), self.analysis.primary)
         return self.analysis.comparison(metric, *here) if metric else None
 
-    def gain_of(self, variant: str, regime: str) -> GainPart | None:
+    def gain_of(self, variant: str, regime: str) -> StabilityGain | None:
         """Its stability gain over the baseline."""
         stability = self.analysis.stability
         return stability.gain(variant, self.baseline, regime) if stability is not None else None
@@ -122,7 +121,7 @@ class Facts:
         parts = self.plan.corpus.components if self.plan is not None else ()
         return parts if len(parts) > 1 else ()
 
-    def family(self, *names: str) -> list[ComparisonPart]:
+    def family(self, *names: str) -> list[Comparison]:
         """Comparisons with the baseline in metrics of these families, whole metrics and macro averages first."""
         found = [
             one
@@ -131,7 +130,7 @@ class Facts:
         ]
         return sorted(found, key=lambda one: one.task not in (None, MACRO))
 
-    def tasks(self) -> list[ComparisonPart]:
+    def tasks(self) -> list[Comparison]:
         """Comparisons of single tasks."""
         return [one for one in self.analysis.comparisons if one.task not in (None, MACRO)]
 
@@ -146,7 +145,7 @@ class Facts:
         return re.sub(r"(?<![\w.])-(?=\d)", signed("-"), text)
 
 
-def finding(one: ComparisonPart, *, bare: bool = False) -> Typst:
+def finding(one: Comparison, *, bare: bool = False) -> Typst:
     """A comparison as a clause: who, on what, by how much, with which certainty."""
     if one.delta is None:
         return say(
@@ -171,7 +170,7 @@ def finding(one: ComparisonPart, *, bare: bool = False) -> Typst:
     return text if bare else Typst(f"{text} ({certainty(one)})")
 
 
-def certainty(one: ComparisonPart) -> Typst:
+def certainty(one: Comparison) -> Typst:
     """Interval, pairs and adjusted p of a comparison."""
     seen, interval = shown(one), one.main_interval
     parts = []
@@ -193,7 +192,7 @@ def _unbroken(text: str) -> str:
     return re.sub(r" ([<=]) ", "\N{NO-BREAK SPACE}\\1\N{NO-BREAK SPACE}", text)
 
 
-def outcome(one: ComparisonPart) -> Typst:
+def outcome(one: Comparison) -> Typst:
     """What a comparison came to, as a clause that follows `finding`."""
     tost = one.equivalence
     effect = "" if tost is None else f"±{setting(tost.bounds[1])}"
@@ -218,7 +217,7 @@ def outcome(one: ComparisonPart) -> Typst:
     return Typst("no difference is shown")
 
 
-def unstable_counts(gain: GainPart) -> Typst:
+def unstable_counts(gain: StabilityGain) -> Typst:
     """How many runs of each side were unstable."""
     return say(
         "{reference} baseline runs and {variant} {name} runs were unstable",
@@ -228,7 +227,7 @@ def unstable_counts(gain: GainPart) -> Typst:
     )
 
 
-def gain_clause(gain: GainPart) -> Typst:
+def gain_clause(gain: StabilityGain) -> Typst:
     """The stability gain with its interval."""
     if gain.estimate is None:
         return Typst("the stability gain is not known")

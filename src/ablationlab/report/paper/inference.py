@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.analysis import Comparison
 from ablationlab.report.naming import metric_meaning, metric_name
 from ablationlab.report.numbers import setting
 from ablationlab.report.paper.facts import CORRECTIONS, Facts
@@ -98,7 +98,7 @@ def _used(words: Mapping[str, str], names: Sequence[str]) -> Typst:
     return listed(words.get(name, name) for name in dict.fromkeys(names))
 
 
-def _correction(found: Sequence[ComparisonPart]) -> Typst:
+def _correction(found: Sequence[Comparison]) -> Typst:
     cites = {"holm": " @holm1979", "benjamini-hochberg": " @benjamini1995"}
     used = list(dict.fromkeys(one.correction for one in found))
     if used == ["none"]:

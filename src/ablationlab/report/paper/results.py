@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ablationlab.records.analysis import ComparisonPart
+from ablationlab.records.analysis import Comparison
 from ablationlab.report.naming import metric_of
 from ablationlab.report.numbers import count, counted, number, percent, setting
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, outcome, unstable_counts
@@ -41,7 +41,7 @@ def main(facts: Facts) -> list[Typst]:
     return paragraphs[1:] or paragraphs
 
 
-def _told(facts: Facts, found: Sequence[ComparisonPart]) -> Typst:
+def _told(facts: Facts, found: Sequence[Comparison]) -> Typst:
     """Each comparison as a sentence; of many, those with a result come first and the rest are counted."""
     order = sorted(found, key=lambda one: one.outcome in ("not-shown", "not-tested"))
     told = [one for one in found if one in order[:MOST_TOLD]]
@@ -96,9 +96,9 @@ def exploratory(facts: Facts) -> Typst:
     )
 
 
-def _one_a_metric(found: Sequence[ComparisonPart]) -> list[ComparisonPart]:
+def _one_a_metric(found: Sequence[Comparison]) -> list[Comparison]:
     """The first comparison of every metric."""
-    seen: dict[str, ComparisonPart] = {}
+    seen: dict[str, Comparison] = {}
     for one in found:
         seen.setdefault(one.metric, one)
     return list(seen.values())

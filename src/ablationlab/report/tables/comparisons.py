@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.records.analysis import Analysis, ComparisonPart
+from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.report.naming import metric_of
 from ablationlab.report.numbers import equivalence_word, mean_sd, number, outcome_word, p_value, shown, unit_of
 from ablationlab.report.tables.render import Cell, Column, Table, Value
 
 
-def table(name: str, caption: str, found: Sequence[ComparisonPart], regimes: int) -> Table:
+def table(name: str, caption: str, found: Sequence[Comparison], regimes: int) -> Table:
     """Comparisons with both means, the difference, its interval, the adjusted p and equivalence."""
     columns = (
         Column("metric", "Metric"),
@@ -38,7 +38,7 @@ def table(name: str, caption: str, found: Sequence[ComparisonPart], regimes: int
     return whole.without(*gone)
 
 
-def _comparison(one: ComparisonPart) -> tuple[Cell, ...]:
+def _comparison(one: Comparison) -> tuple[Cell, ...]:
     unit = unit_of(one)
     difference = shown(one)
     tost = one.equivalence
@@ -58,7 +58,7 @@ def _comparison(one: ComparisonPart) -> tuple[Cell, ...]:
     )
 
 
-def _full(one: ComparisonPart) -> list[tuple[str, Value]]:
+def _full(one: Comparison) -> list[tuple[str, Value]]:
     """Everything about a comparison that is one number or word."""
     interval, tost = one.main_interval, one.equivalence
     dz = one.effects.get("d_z")
@@ -104,7 +104,7 @@ def _full(one: ComparisonPart) -> list[tuple[str, Value]]:
     ]
 
 
-def split(analysis: Analysis) -> tuple[list[ComparisonPart], list[ComparisonPart]]:
+def split(analysis: Analysis) -> tuple[list[Comparison], list[Comparison]]:
     """(what a criterion asks, everything else), each in the analysis's order."""
     asked = [one for one in analysis.comparisons if one.label == "registered" or one.role is not None]
     return asked, [one for one in analysis.comparisons if one not in asked]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ablationlab.records.analysis import MACRO, Analysis, ComparisonPart
+from ablationlab.records.analysis import MACRO, Analysis, Comparison
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import NONE, mean_sd, number, percent, setting, unit_of
@@ -23,7 +23,7 @@ def arms(analysis: Analysis) -> Table:
     """Mean and SD over seeds of every metric for every arm; from the comparisons with the baseline."""
     baseline = analysis.baseline
     against = [one for one in analysis.comparisons if one.reference == baseline and one.task in (None, MACRO)]
-    rows: dict[tuple[str, str], dict[str, tuple[ComparisonPart, float | None, float | None]]] = {}
+    rows: dict[tuple[str, str], dict[str, tuple[Comparison, float | None, float | None]]] = {}
     for one in against:
         row = rows.setdefault((one.metric, one.regime), {})
         row[one.variant] = (one, one.variant_mean, one.variant_sd)
@@ -58,7 +58,7 @@ def arms(analysis: Analysis) -> Table:
     return table if len(analysis.regimes) > 1 else table.without("regime")
 
 
-def _mean(found: tuple[ComparisonPart, float | None, float | None] | None) -> Cell:
+def _mean(found: tuple[Comparison, float | None, float | None] | None) -> Cell:
     return Cell.of(None) if found is None else Cell.of(found[1], mean_sd(found[1], found[2]))
 
 

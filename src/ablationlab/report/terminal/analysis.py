@@ -9,13 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ablationlab.analysis.verdict.words import amount, hypothesis_lines, name_of, number, share
-from ablationlab.records.analysis import Analysis, ComparisonPart
-from ablationlab.records.analysis_evaluation import ItemComparison
-from ablationlab.records.analysis_stability import StabilityPart
-from ablationlab.records.parts import CaveatPart, IntervalPart
+from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, StabilityAnalysis
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.terminal.base import table
 from ablationlab.report.terminal.sweeps import sweep_view
+from ablationlab.stats.results import Caveat, Interval
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
@@ -72,12 +70,12 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
 
 
-def _first(analysis: Analysis, others: Sequence[ComparisonPart]) -> list[ComparisonPart]:
+def _first(analysis: Analysis, others: Sequence[Comparison]) -> list[Comparison]:
     """Of many: what is asked of the metric that decides, wherever it was not registered."""
     return [one for one in others if one.metric == analysis.primary and one.task is None]
 
 
-def _title(analysis: Analysis, found: Sequence[ComparisonPart]) -> str:
+def _title(analysis: Analysis, found: Sequence[Comparison]) -> str:
     if analysis.source == "table":
         return "The question stated on the command line (exploratory: nothing was registered)"
     if all(one.label == "exploratory" for one in found):
@@ -85,9 +83,7 @@ def _title(analysis: Analysis, found: Sequence[ComparisonPart]) -> str:
     return "Registered comparisons"
 
 
-def _comparisons(
-    analysis: Analysis, title: str, found: Sequence[ComparisonPart], everything: bool, wide: bool
-) -> Table:
+def _comparisons(analysis: Analysis, title: str, found: Sequence[Comparison], everything: bool, wide: bool) -> Table:
     made = [_cells(one, everything) for one in found]
     hidden = {*(() if wide else ("reference", "variant", "p", "caveats")), *(() if everything else ("role",))}
     hidden |= {"regime"} if len(analysis.regimes) == 1 else set()
@@ -96,7 +92,7 @@ def _comparisons(
     return table(title, columns, rows, ["n", "reference", "variant", "delta", "interval", "p", "adjusted p"])
 
 
-def _cells(one: ComparisonPart, everything: bool) -> dict[str, str]:
+def _cells(one: Comparison, everything: bool) -> dict[str, str]:
     return {
         "metric": name_of(one),
         "regime": one.regime,
@@ -115,7 +111,7 @@ def _cells(one: ComparisonPart, everything: bool) -> dict[str, str]:
     }
 
 
-def _pairs(one: ComparisonPart) -> str:
+def _pairs(one: Comparison) -> str:
     return str(one.n) if one.n == one.planned_pairs else f"{one.n} of {one.planned_pairs}"
 
 
@@ -125,7 +121,7 @@ def _mean(mean: float | None, sd: float | None) -> str:
     return f"{mean:.4g}" + ("" if sd is None else f" ± {sd:.2g}")
 
 
-def _interval(one: ComparisonPart, interval: IntervalPart | None) -> str:
+def _interval(one: Comparison, interval: Interval | None) -> str:
     if interval is None or interval.low is None:
         return "none" if interval is None else f"none ({interval.status})"
     return f"[{amount(one, interval.low)}, {amount(one, interval.high)}]"
@@ -135,7 +131,7 @@ def _p(p: float | None) -> str:
     return "-" if p is None else "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
 
 
-def _equivalent(one: ComparisonPart) -> str:
+def _equivalent(one: Comparison) -> str:
     tost = one.equivalence
     if tost is None:
         return ""
@@ -143,12 +139,12 @@ def _equivalent(one: ComparisonPart) -> str:
     return f"{word} (±{tost.bounds[1]:g})"
 
 
-def _important(one: ComparisonPart, everything: bool) -> list[CaveatPart]:
+def _important(one: Comparison, everything: bool) -> list[Caveat]:
     """Caveats about the pairs, and about the interval and the test that decide; the rest stand in analysis.json."""
     return [c for c in one.caveats if everything or c.about in ("", one.test, one.interval)]
 
 
-def _notes(found: Sequence[ComparisonPart], everything: bool) -> list[str]:
+def _notes(found: Sequence[Comparison], everything: bool) -> list[str]:
     texts = [caveat.text for one in found for caveat in _important(one, everything)]
     # What the other methods cannot claim is said once, so that nobody picks the smallest p.
     texts += [c.text for one in found if one.n >= 3 for c in one.caveats if c.code in _OTHER_METHODS]
@@ -165,7 +161,7 @@ def _legend(analysis: Analysis) -> Text:
     )
 
 
-def _stability(found: StabilityPart) -> Table:
+def _stability(found: StabilityAnalysis) -> Table:
     gains = {(gain.variant, gain.regime): gain for gain in reversed(found.gains)}
     rows = []
     for arm in found.arms:
@@ -219,7 +215,7 @@ def items_view(found: ItemComparison) -> Iterator[RenderableType]:
                 _over_items(task.item_intervals),
                 _bounds(task.seed_interval),
                 _bounds(task.crossed),
-                " ".join(_p(float(test["p"])) for test in task.mcnemar.values()) or "-",
+                " ".join(_p(test.p) for test in task.mcnemar.values()) or "-",
                 _p(task.p),
                 _p(task.p_adjusted),
                 ", ".join(dict.fromkeys(caveat.code for caveat in task.caveats)),
@@ -262,13 +258,13 @@ def items_view(found: ItemComparison) -> Iterator[RenderableType]:
         yield _lines("Mind", list(dict.fromkeys(texts)))
 
 
-def _bounds(interval: IntervalPart | None) -> str:
+def _bounds(interval: Interval | None) -> str:
     if interval is None or interval.low is None or interval.high is None:
         return "-"
     return f"{interval.low:+.4f} to {interval.high:+.4f}"
 
 
-def _over_items(intervals: dict[str, IntervalPart]) -> str:
+def _over_items(intervals: dict[str, Interval]) -> str:
     if len(intervals) == 1:
         return _bounds(next(iter(intervals.values())))
     lows = [one.low for one in intervals.values() if one.low is not None]

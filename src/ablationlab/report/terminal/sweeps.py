@@ -9,8 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablationlab.analysis.verdict.words import number
-from ablationlab.records.analysis import Analysis
-from ablationlab.records.analysis_sweeps import FactorCellPart, InteractionContrastPart, InteractionsPart, SweepPart
+from ablationlab.records.analysis import Analysis, FactorCell, InteractionContrast, Interactions, SweepAnalysis
 from ablationlab.report.terminal.base import table
 
 
@@ -36,7 +35,7 @@ def sweep_view(analysis: Analysis) -> Iterator[RenderableType]:
         yield Text(analysis.interactions.text)
 
 
-def _curves(sweep: SweepPart, variants: Sequence[str]) -> Table:
+def _curves(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
     """A row per rate, a column per variant: mean counted loss, and how many runs were unstable."""
     found = {(one.variant, one.lr): one for one in sweep.curves}
     rows = []
@@ -54,7 +53,7 @@ def _curves(sweep: SweepPart, variants: Sequence[str]) -> Table:
     return table(f"Sweep: {sweep.metric}, {seeds} seeds", ["lr", *variants], rows, ["lr", *variants])
 
 
-def _summaries(sweep: SweepPart) -> Table:
+def _summaries(sweep: SweepAnalysis) -> Table:
     best = {one.variant: one for one in sweep.best}
     rows = []
     for one in sweep.summaries:
@@ -66,7 +65,7 @@ def _summaries(sweep: SweepPart) -> Table:
     return table("Learning-rate sensitivity, best rate", columns, rows, ["n", "sensitivity", "best lr"])
 
 
-def _cells(found: InteractionsPart) -> Table:
+def _cells(found: Interactions) -> Table:
     """A row per variant, a column per cell of the factorial."""
     cells = list(dict.fromkeys(one.levels for one in found.cells))
     by = {(one.variant, one.levels): one for one in found.cells}
@@ -77,14 +76,14 @@ def _cells(found: InteractionsPart) -> Table:
     return table(f"Effect on {found.metric} in each cell of {keys}", ["variant", *columns], rows, columns)
 
 
-def _effect(one: FactorCellPart | InteractionContrastPart) -> str:
-    value = one.effect if isinstance(one, FactorCellPart) else one.estimate
+def _effect(one: FactorCell | InteractionContrast) -> str:
+    value = one.effect if isinstance(one, FactorCell) else one.estimate
     if value is None:
         return "-"
     return f"{value:+.3g}" + (f" [{one.low:+.3g}, {one.high:+.3g}]" if one.low is not None else "")
 
 
-def _contrasts(found: InteractionsPart) -> Table:
+def _contrasts(found: Interactions) -> Table:
     rows = []
     for one in found.contrasts:
         short = [key.rpartition(".")[2] for key in one.factors]

@@ -8,27 +8,15 @@ and never counts as evidence of equivalence.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import Result, count, fraction, paired_deltas, sample
+from ablationlab.stats._common import count, fraction, paired_deltas, sample
+from ablationlab.stats.results import Sensitivity
 from ablationlab.stats.significance import paired_t_test
-
-
-@dataclass(frozen=True)
-class Sensitivity(Result):
-    """Whether the task counts, and why; chance_p and control_p are None where not tested."""
-
-    sensitive: bool
-    beats_chance: bool | None
-    chance_p: float | None
-    control_told_apart: bool
-    control_p: float | None
-    reasons: tuple[str, ...]
 
 
 def sensitivity(

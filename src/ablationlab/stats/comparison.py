@@ -2,46 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
-
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import Result, count, fraction, pair, paired_deltas
-from ablationlab.stats.caveats import Caveat, comparison_caveats
-from ablationlab.stats.effects import EffectSize, cohens_d_z, hedges_g_av
-from ablationlab.stats.equivalence import Equivalence, paired_tost
-from ablationlab.stats.intervals import RESAMPLES, Interval, all_intervals
-from ablationlab.stats.paired import GeometricRatio, PairedSample, as_ratio, logarithms, summarize
-from ablationlab.stats.significance import PValue, all_tests
+from ablationlab.stats._common import count, fraction, pair, paired_deltas
+from ablationlab.stats.caveats import comparison_caveats
+from ablationlab.stats.effects import cohens_d_z, hedges_g_av
+from ablationlab.stats.equivalence import paired_tost
+from ablationlab.stats.intervals import RESAMPLES, all_intervals
+from ablationlab.stats.paired import as_ratio, logarithms, summarize
+from ablationlab.stats.results import Interval, PairedComparison, Transform
+from ablationlab.stats.significance import all_tests
 
-Transform = Literal["identity", "log"]
 _LARGEST_LOG = float(np.log(np.finfo(np.float64).max))
-
-
-@dataclass(frozen=True)
-class Comparison(Result):
-    """Everything about variant - reference over paired seeds.
-
-    All inference is on the scale of *transform*; *sample* describes that scale and *original* the values as
-    given (the same object for "identity"). *ratios* shows each interval of a "log" comparison as a
-    ratio of geometric means, by method, and is empty otherwise.
-    """
-
-    n: int
-    transform: Transform
-    level: float
-    alpha: float
-    sample: PairedSample
-    original: PairedSample
-    intervals: dict[str, Interval]
-    tests: dict[str, PValue]
-    effects: dict[str, EffectSize]
-    equivalence: Equivalence | None
-    ratios: dict[str, GeometricRatio]
-    caveats: tuple[Caveat, ...]
 
 
 def compare(
@@ -55,7 +29,7 @@ def compare(
     smallest_effect: float | tuple[float, float] | None = None,
     transform: Transform = "identity",
     planned_pairs: int | None = None,
-) -> Comparison:
+) -> PairedComparison:
     """Compare two arms whose i-th values share a seed.
 
     alpha defaults to 1 - level and serves TOST and the caveats. With transform "log" (perplexity) everything
@@ -81,7 +55,7 @@ def compare(
     ratios = {}
     if transform == "log":
         ratios = {name: as_ratio(i.estimate, i.low, i.high) for name, i in intervals.items() if _fits(i)}
-    return Comparison(
+    return PairedComparison(
         n=sample.n,
         transform=transform,
         level=level,

@@ -1,0 +1,251 @@
+"""The results of the statistics, as they are stored in analysis.json and comparison.json. Loads neither numpy nor scipy.
+
+A number that could not be computed is None, and *status* and *note* say why; none is ever NaN or infinite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+#: "ok", or why there is no number: not enough pairs, no variation, or no finite bound.
+Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
+Transform = Literal["identity", "log"]
+
+
+class Result:
+    """A result that a record can hold: pydantic reads it back and refuses fields that it does not have."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
+
+
+@dataclass(frozen=True)
+class PairedSample(Result):
+    """Summary of n pairs; delta = variant - reference, standard deviations with n - 1.
+
+    correlation is Pearson's, over seeds; variance_reduction = 1 - Var(delta) / (Var(variant) +
+    Var(reference)) is the share of the unpaired variance that pairing removed (negative where pairing hurt).
+    Both are None where an arm does not vary; the standard deviations are None for one pair.
+    """
+
+    n: int
+    variant_mean: float
+    reference_mean: float
+    variant_sd: float | None
+    reference_sd: float | None
+    deltas: tuple[float, ...]
+    delta: float
+    delta_sd: float | None
+    correlation: float | None
+    variance_reduction: float | None
+
+
+@dataclass(frozen=True)
+class GeometricRatio(Result):
+    """exp(mean(log variant) - mean(log reference)): below 1 the variant's values are smaller."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Interval(Result):
+    """low <= mean delta <= high at *level*; without bounds where *status* is not "ok", and *note* says why.
+
+    exact: no random draws were made (a formula, or the full bootstrap distribution).
+    """
+
+    method: str
+    level: float
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    exact: bool
+    status: Status = "ok"
+    note: str = ""
+
+    def excludes(self, value: float) -> bool | None:
+        """Whether *value* lies outside; None where there is no interval."""
+        return None if self.low is None or self.high is None else not self.low <= value <= self.high
+
+
+@dataclass(frozen=True)
+class PValue(Result):
+    """A two-sided p-value; None where *status* is not "ok", and *note* says why.
+
+    minimum_p is the smallest value the test could have given for pairs like these (None: no floor).
+    """
+
+    test: str
+    p: float | None
+    statistic: float | None
+    n: int
+    exact: bool
+    minimum_p: float | None = None
+    status: Status = "ok"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class EffectSize(Result):
+    """A standardized mean delta with its interval; None where *status* is not "ok", and *note* says why."""
+
+    name: str
+    estimate: float | None
+    low: float | None
+    high: float | None
+    level: float
+    n: int
+    status: Status = "ok"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Equivalence(Result):
+    """Two one-sided tests against *bounds*; low and high bound the interval at level 1 - 2 alpha.
+
+    *equivalent*: False means "not shown", not "different"; None means that it could not be tested, and *note* says why.
+    """
+
+    bounds: tuple[float, float]
+    alpha: float
+    p: float | None
+    p_low: float | None
+    p_high: float | None
+    low: float | None
+    high: float | None
+    equivalent: bool | None
+    n: int
+    status: Status = "ok"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Caveat(Result):
+    """One thing to know before believing a number; *about* is the method it concerns, "" for the whole comparison."""
+
+    code: str
+    about: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PairedComparison(Result):
+    """Everything about variant - reference over paired seeds.
+
+    All inference is on the scale of *transform*; *sample* describes that scale and *original* the values as
+    given (the same object for "identity"). *ratios* shows each interval of a "log" comparison as a
+    ratio of geometric means, by method, and is empty otherwise.
+    """
+
+    n: int
+    transform: Transform
+    level: float
+    alpha: float
+    sample: PairedSample
+    original: PairedSample
+    intervals: dict[str, Interval]
+    tests: dict[str, PValue]
+    effects: dict[str, EffectSize]
+    equivalence: Equivalence | None
+    ratios: dict[str, GeometricRatio]
+    caveats: tuple[Caveat, ...]
+
+
+@dataclass(frozen=True)
+class McNemar(Result):
+    """Exact two-sided McNemar test of one seed pair: only items that the arms disagree on count."""
+
+    variant_only: int
+    reference_only: int
+    items: int
+    p: float
+    minimum_p: float
+
+
+@dataclass(frozen=True)
+class Sensitivity(Result):
+    """Whether a task can tell models apart at this scale, and why; one that cannot never counts as evidence.
+
+    chance_p and control_p are None where not tested.
+    """
+
+    sensitive: bool
+    beats_chance: bool | None
+    chance_p: float | None
+    control_told_apart: bool
+    control_p: float | None
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Gain(Result):
+    """reference share - variant share of unstable runs over n pairs, with Tango's interval.
+
+    *rescued*: pairs where only the reference is unstable; *broken*: only the variant. low and high are None below 2 pairs.
+    """
+
+    n: int
+    reference_unstable: int
+    variant_unstable: int
+    rescued: int
+    broken: int
+    estimate: float | None
+    low: float | None
+    high: float | None
+    level: float
+
+
+@dataclass(frozen=True)
+class DifferenceOfMeans(Result):
+    """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
+
+    method: Literal["welch", "prediction"]
+    level: float
+    estimate: float
+    low: float | None
+    high: float | None
+    n: int
+    published_n: int
+    degrees_of_freedom: float | None
+    status: Status = "ok"
+    note: str = ""
+
+    @property
+    def holds_zero(self) -> bool | None:
+        """Whether no difference is within the interval; None where there is none."""
+        return None if self.low is None or self.high is None else self.low <= 0.0 <= self.high
+
+
+@dataclass(frozen=True)
+class StandardDeviation(Result):
+    """A sample SD and its chi-square interval: sd sqrt(f / chi2_(1-alpha/2)), sd sqrt(f / chi2_(alpha/2))."""
+
+    sd: float
+    n: int
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True)
+class PowerPlan(Result):
+    """Seeds for one registered effect, at the assumed SD and, after a pilot, at the SD's upper bound.
+
+    needed and needed_conservative map a power to a number of pairs (None: more than a million). *sd* is the
+    interval of the pilot's SD, None where the SD was assumed. The conservative numbers use its upper end:
+    the SD is below it with probability (1 + level) / 2.
+    """
+
+    effect: float
+    assumed_sd: float
+    alpha: float
+    sd: StandardDeviation | None
+    needed: dict[float, int | None]
+    needed_conservative: dict[float, int | None] | None
+    needed_equivalence: dict[float, int | None]
+    planned: int | None
+    planned_power: float | None
+    planned_detectable: dict[float, float] | None
