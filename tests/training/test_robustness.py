@@ -30,7 +30,8 @@ PATCHED = """
 import sys
 patch = sys.argv.pop(1)
 import os, signal
-from ablationlab import cli, environment
+from ablationlab import cli
+from ablationlab.records import environment
 from ablationlab.training.stack import Stack
 def at_step(number, act):
     real, calls = Stack.advance, [0]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli import flat, refused
 
 from ablationlab.instrument.replication import Replication
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Result
+from cli.test_cli import flat, refused
 from conftest import to_toml
 
 FIGURES = [

@@ -159,7 +159,7 @@ def test_a_node_that_cannot_run_this_version_says_why(nodes, job):
     answer = ray.remote(stranger).options(num_cpus=0, max_retries=0).remote()
     (line,) = ray_nodes._found_wrong(ray, answer, job)
     assert line.startswith("cannot run this version of ablationlab; is it installed there?")
-    assert "No module named 'test_ray_cluster'" in line
+    assert "No module named 'training'" in line
 
 
 @pytest.mark.parametrize(
