@@ -22,7 +22,7 @@ import torch
 
 from ablationlab.model.device import choose_precision, compute_dtype, prepare
 from ablationlab.model.parameters import matmul_flops_per_token
-from ablationlab.records.run import Execution
+from ablationlab.records.plan import Execution
 from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import Member, Stack
 from plain import trainer

@@ -30,7 +30,7 @@ from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.text import token_classes
 from ablationlab.evaluation.tokens import token_parts
 from ablationlab.model.parameters import parameters
-from ablationlab.records.run import Budget, PlannedRun
+from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.tasks import TaskRequest
 from ablationlab.training.export import gpt2_config, ours_to_gpt2
@@ -57,11 +57,10 @@ def member_of(model: ModelConfig) -> Member:
         variant="none",
         regime="default",
         seed=1,
-        lr=3e-4,
         stack=0,
         slot=0,
-        model=model.model_dump(mode="json"),
-        training={},
+        model=model,
+        training=TrainingConfig(steps=1, lr=3e-4),
         budget=budget,
     )
     return Member(run, "final", model, tensors, "step-00000000", "0" * 64)

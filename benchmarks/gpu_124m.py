@@ -16,7 +16,7 @@ import torch
 
 from ablationlab.model.device import prepare
 from ablationlab.model.parameters import matmul_flops_per_token
-from ablationlab.records.run import Execution
+from ablationlab.records.plan import Execution
 from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import Member, Stack
 from gpu_step import milliseconds, profile, stepper

@@ -29,7 +29,7 @@ from ablationlab.instrument.costing.calibration import CALIBRATION
 from ablationlab.instrument.costing.hardware import ACCELERATORS, Accelerator, Precision
 from ablationlab.instrument.costing.work import Shape
 from ablationlab.model.device import compute_dtype, prepare
-from ablationlab.records.run import Execution
+from ablationlab.records.plan import Execution
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, validated
 from ablationlab.training.stack import FEED, Member, Stack
 

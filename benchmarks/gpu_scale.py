@@ -327,7 +327,7 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     from ablationlab.model.device import Precision, compute_dtype, prepare
     from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
     from ablationlab.model.kernels.dropout import dropped
-    from ablationlab.records.run import Execution
+    from ablationlab.records.plan import Execution
     from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig, validated
     from ablationlab.study.variants import VARIANTS
     from ablationlab.training import stack as stack_module

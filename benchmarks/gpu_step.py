@@ -21,8 +21,7 @@ import torch
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.device import compute_dtype, prepare
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.records.run import Plan
-from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.records.plan import Plan
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan
 from ablationlab.training.stack import FEED, Member, Stack
@@ -45,8 +44,8 @@ def milliseconds(work: Callable[[], object], count: int) -> float:
 def stack_of(plan: Plan, runs: int, tokens: np.ndarray) -> Stack:
     """The first *runs* runs of the plan, as one stack of that width."""
     chosen = [plan.run(run_id) for run_id in plan.stacks[0][:runs]]
-    members = [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in chosen]
-    training = validated(TrainingConfig, chosen[0].training)
+    members = [Member(r.id, r.seed, r.lr, r.model) for r in chosen]
+    training = chosen[0].training
     dtype = compute_dtype(plan.execution.precision)
     return Stack(members, runs, training, 300, tokens, torch.device("cuda"), dtype)
 

@@ -25,10 +25,9 @@ import torch
 
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.device import compute_dtype, prepare
-from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan
-from ablationlab.study.probes import is_due
+from ablationlab.study.probes import is_due, probe_intervals
 from ablationlab.training.probing import StackProbes
 from ablationlab.training.stack import FEED, Member, Stack
 
@@ -65,11 +64,11 @@ def main() -> None:
     corpus = load_corpus(study.data)
     plan = make_plan(study, corpus, device_name, None)
     planned = [plan.run(run_id) for run_id in plan.stacks[0]]
-    training = validated(TrainingConfig, planned[0].training)
+    training = planned[0].training
     steps = planned[0].budget.steps
     device = prepare(plan.execution)
     stack = Stack(
-        [Member(run.id, run.seed, run.lr, validated(ModelConfig, run.model)) for run in planned],
+        [Member(run.id, run.seed, run.lr, run.model) for run in planned],
         plan.execution.stack_width,
         training,
         steps,
@@ -77,7 +76,7 @@ def main() -> None:
         device,
         compute_dtype(plan.execution.precision),
     )
-    intervals = study.probe_intervals()
+    intervals = probe_intervals(study)
     if not intervals:
         raise SystemExit(f"{options.study} switches no probe on")
     probes = StackProbes(intervals, stack, corpus, 0)

@@ -12,8 +12,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ablationlab.pipeline import run
+    from ablationlab.records.settings import Study
     from ablationlab.report.notebook import Results, load_results
-    from ablationlab.study.load import Study, load_study
+    from ablationlab.study.load import load_study
     from ablationlab.training.export import GPT, load
 
 _HOME = {

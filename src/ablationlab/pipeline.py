@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
-from ablationlab.study.load import Study, load_study, parse_study
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import Study
+from ablationlab.study.load import load_study, parse_study
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation.clerks import Clerks
     from ablationlab.records.analysis import Analysis
-    from ablationlab.records.settings import DataConfig
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Results
 
@@ -108,14 +108,9 @@ def seal(study: Study, results: ResultsFolder, device: Device, workers: int | No
 
     if results.plan.exists():
         plan = open_plan(results, study.hash)
-        return plan, load_corpus(sealed_data(study, plan))
+        return plan, load_corpus(study.data)
     corpus = load_corpus(study.data)
     return seal_plan(make_plan(study, corpus, device, workers), results), corpus
-
-
-def sealed_data(study: Study, plan: Plan) -> DataConfig:
-    """The study's data, with shared text dealt with as the plan was sealed, which may be older than that setting."""
-    return study.data.model_copy(update={"overlap": plan.study["data"].get("overlap", study.data.overlap)})
 
 
 def checked_drift(plan: Plan, corpus: TokenizedCorpus, device: Device, *, accept: bool) -> tuple[str, ...]:
@@ -159,7 +154,7 @@ def train(
     from ablationlab.training.executors.job import Job
     from ablationlab.training.executors.local import execute
 
-    job = Job(plan, results.path, sealed_data(study, plan), drift, accept_drift)
+    job = Job(plan, results.path, study.data, drift, accept_drift)
     if executor == "ray":
         from ablationlab.training.executors import ray_cluster
 

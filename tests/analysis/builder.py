@@ -9,23 +9,13 @@ from typing import Any
 import numpy as np
 
 from ablationlab.records.corpus import Corpus
+from ablationlab.records.environment import Environment, Git
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import (
-    METRICS_HEADER,
-    Budget,
-    Declared,
-    Divergence,
-    Environment,
-    Execution,
-    Git,
-    Plan,
-    PlannedRun,
-    Result,
-    RunRecord,
-    StepLine,
-    Timing,
-)
-from ablationlab.study.load import Study, parse_study
+from ablationlab.records.plan import Budget, Declared, Execution, Plan, PlannedRun
+from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
+from ablationlab.records.settings import Study
+from ablationlab.study.load import parse_study
+from ablationlab.study.variants import VARIANTS
 
 STEPS = 60
 CORPUS = Corpus(
@@ -84,17 +74,16 @@ def make_plan(made: Study) -> Plan:
                         variant=name,
                         regime=regime,
                         seed=seed,
-                        lr=training.lr,
                         stack=len(runs),
                         slot=0,
-                        model=model.model_dump(mode="json") | {"front": name},
-                        training=training.model_dump(mode="json"),
+                        model=VARIANTS[name].apply(model) if name in VARIANTS else model,
+                        training=training,
                         budget=Budget(steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100),
                     )
                 )
     runs += swept_runs(made, runs)
     plan = Plan(
-        study=made.model_dump(mode="json"),
+        study=made,
         study_hash=made.hash,
         criteria_hash=made.criteria_hash,
         corpus=CORPUS,
@@ -118,8 +107,8 @@ def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
             for lr in made.sweep.lr if made.sweep else ():
                 if (name, lr, seed) not in there:
                     like = cells[name, made.seeds[0]]
-                    changes = {"id": f"{name}-lr{lr:g}-s{seed}", "seed": seed, "lr": lr, "slot": len(found)}
-                    training = {**like.training, "lr": lr}
+                    changes = {"id": f"{name}-lr{lr:g}-s{seed}", "seed": seed, "slot": len(found)}
+                    training = like.training.changed(lr=lr)
                     found.append(like.model_copy(update={**changes, "training": training}))
     return found
 
@@ -131,10 +120,10 @@ def write_run(
     where = ResultsFolder(folder).run(run.id)
     where.path.mkdir(parents=True, exist_ok=True)
     record = RunRecord(
-        study=plan.study["name"],
+        study=plan.study.name,
         study_hash=plan.study_hash,
         plan_hash=plan.plan_hash,
-        baseline=plan.study["baseline"],
+        baseline=plan.study.baseline,
         declares=DECLARES.get(run.variant, DECLARES["layernorm"]),
         corpus=plan.corpus,
         data_order_hash=f"order-{run.seed}",
@@ -145,7 +134,7 @@ def write_run(
         stack_members=(run.id,),
         environment=plan.environment,
         created="2026-01-01T00:00:00+00:00",
-        **run.model_dump(),
+        **dict(run),
     )
     record.model_copy(update=changes).replace(where.record)
     diverged = metrics is None

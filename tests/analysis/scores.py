@@ -24,7 +24,7 @@ from ablationlab.records.evaluation import (
     suite_path,
 )
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.records.plan import Plan, PlannedRun
 
 HOW = HowPart(
     device="cpu",
@@ -120,7 +120,7 @@ def evaluate(folder: Path, plan: Plan, put: Callable[[PlannedRun], Sequence[Put]
     for run in plan.runs:
         tasks = list(put(run))
         listed |= {one.hash: one for one in tasks}
-        every: list[Weights] = ["final", "half"] if run.variant == plan.study["baseline"] else ["final"]
+        every: list[Weights] = ["final", "half"] if run.variant == plan.study.baseline else ["final"]
         found = [one.answered(run, weights) for weights in every for one in tasks]
         record = Evaluation(
             id=run.id,

@@ -15,7 +15,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 
 from .builder import CRITERIA, ENVIRONMENT, build, calm, outcome, study, write_run
 
@@ -237,7 +237,7 @@ def test_a_log_that_cannot_be_taken_is_said(tmp_path):
         ({"data_order_hash": "other"}, "data_order_hash differs"),
         ({"initial_weights": {"wte": "other"}}, "initial value of wte differs"),
         ({"environment": ENVIRONMENT.model_copy(update={"code_hash": "9" * 64})}, "library or code versions differ"),
-        ({"lr": 0.5}, "is not the run that was planned"),
+        ({"training": study().training.changed(lr=0.5)}, "training in run.json is not what plan.lock says"),
         ({"seed": 7}, "seed in run.json is not what plan.lock says"),
     ],
 )

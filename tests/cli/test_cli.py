@@ -14,7 +14,8 @@ import torch
 from ablationlab import __version__
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan, Result
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result
 from ablationlab.records.settings import PRESETS
 from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
@@ -407,7 +408,7 @@ def test_set_reaches_the_sealed_plan(cli, study_file, tmp_path):
     code, _, _ = cli("plan", study_file(), "--device", "cpu", "--set", "training.steps=5", "--set", "seeds=[8, 9]")
     assert code == 0
     plan = Plan.read(tmp_path / "results" / "tiny" / "plan.lock")
-    assert plan.study["seeds"] == [8, 9]
+    assert plan.study.seeds == (8, 9)
     assert {run.budget.steps for run in plan.runs} == {5}
 
 

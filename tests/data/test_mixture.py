@@ -20,7 +20,8 @@ from ablationlab.data.prepare import prepare
 from ablationlab.data.proportions import fed
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.data.tokens import Tokens
-from ablationlab.records.run import Plan, Result, read_metrics
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result, read_metrics
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.training import stack as stack_module

@@ -18,11 +18,9 @@ from ablationlab.data.manifest import Settings
 from ablationlab.data.ngrams import runs_of, word_hashes, words_of
 from ablationlab.data.prepare import prepare
 from ablationlab.data.proportions import fed
-from ablationlab.pipeline import sealed_data
-from ablationlab.records.run import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import content_hash
-from ablationlab.study.load import load_study, parse_study
+from ablationlab.study.load import parse_study
 
 RANDOM = np.random.default_rng(5)
 
@@ -257,27 +255,6 @@ def test_the_setting_belongs_to_a_mixture(study_table):
     table["data"] = {"corpus": "mixture", "mixture": {"wikitext-2": 1.0}, "overlap": "remove"}
     with pytest.raises(StudyError, match="remove-from-training"):
         parse_study(table)
-
-
-def test_a_plan_from_before_shared_text_was_looked_for_keeps_it(mixture, study_file, cli, tmp_path):
-    study = study_file({"data": {"corpus": "mixture", "tokenizer": "byte", "mixture": {"a": 1.0}}})
-    lines = "".join(f'"{path}" = {weight}\n' for path, weight in mixture.items())
-    study.write_text(study.read_text().replace("a = 1.0\n", lines))
-    out = tmp_path / "results"
-    code, said, errors = cli("plan", study, "--out", out, "--device", "cpu", "--set", "data.overlap=keep")
-    assert code == 0, errors
-    assert "seen" in said
-    old = json.loads((out / "plan.lock").read_text())
-    now = load_study(study)
-    del old["study"]["data"]["overlap"], old["corpus"]["overlap"]
-    old["study_hash"] = now.hash
-    old["plan_hash"] = Plan.seal(old)
-    (out / "plan.lock").write_text(json.dumps(old))
-    plan = Plan.read(out / "plan.lock")
-    assert now.data.overlap == "remove-from-training"
-    assert sealed_data(now, plan).overlap == "keep"
-    code, _, errors = cli("plan", study, "--out", out, "--device", "cpu")
-    assert code == 0, errors
 
 
 def test_the_verb_shows_what_is_shared(mixture, study_file, cli):

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from ablationlab.core.errors import DataError, StorageError
-from ablationlab.data.sources import SOURCES, Source, Wheel, cached_path, fetch, is_cached, looks_like_path
+from ablationlab.data.sources import SOURCES, Source, Wheel, cached_path, fetch, is_cached
+from ablationlab.records.settings import looks_like_path
 
 TEXT = b"To be, or not to be.\n" * 40
 WRONG = b"To be, or not to bee\n" * 40

@@ -6,8 +6,8 @@ import torch
 
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.model.parameters import parameters
-from ablationlab.records.run import Budget, PlannedRun
-from ablationlab.records.settings import ModelConfig
+from ablationlab.records.plan import Budget, PlannedRun
+from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.study.variants import VARIANTS
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=24, vocabulary=13, token_init_std=0.6, init_std=0.25)
@@ -23,11 +23,10 @@ def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> Memb
         variant=variant,
         regime="default",
         seed=seed,
-        lr=1e-3,
         stack=0,
         slot=0,
-        model=changed.model_dump(mode="json"),
-        training={},
+        model=changed,
+        training=TrainingConfig(steps=1, lr=1e-3),
         budget=Budget(steps=1, tokens=1, matmul_flops=1, parameters=1),
     )
     return Member(run, "final", changed, weights, "step-00000001", f"{seed:064d}")

@@ -5,7 +5,7 @@ import torch
 
 from ablationlab.core.errors import PlanError
 from ablationlab.model.device import choose_device, choose_precision, compute_dtype, prepare
-from ablationlab.records.run import Execution
+from ablationlab.records.plan import Execution
 
 
 def sealed(threads: int) -> Execution:

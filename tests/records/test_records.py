@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ablationlab.core.errors import RecordError
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Plan, Result, StepLine, Timing, read_metrics
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Result, StepLine, Timing, read_metrics
 from ablationlab.records.schema import SCHEMA_VERSION
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
@@ -64,7 +65,7 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path):
     record.create(tmp_path / "result.json")
     assert Result.read(tmp_path / "result.json") == record
     data = json.loads((tmp_path / "result.json").read_text())
-    assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "result") == (1, "result")
+    assert (data["schema_version"], data["kind"]) == (SCHEMA_VERSION, "result")
 
 
 @given(ANY_FLOAT, ANY_FLOAT)
@@ -106,12 +107,12 @@ def test_json_that_is_no_record_is_refused(tmp_path, content):
         Result.read(path)
 
 
-def test_a_record_of_a_later_version_is_refused_with_both_versions(tmp_path):
+def test_a_record_of_another_version_is_refused_with_both_versions(tmp_path):
     path = tmp_path / "result.json"
-    path.write_text(json.dumps({**json.loads(result().to_bytes()), "schema_version": 2}))
+    path.write_text(json.dumps({**json.loads(result().to_bytes()), "schema_version": 1}))
     with pytest.raises(RecordError) as caught:
         Result.read(path)
-    assert str(caught.value) == f"{path} has schema version 2; this program reads 1"
+    assert str(caught.value) == f"{path} has schema version 1; this program reads 2"
 
 
 @pytest.mark.parametrize(
@@ -224,7 +225,7 @@ def test_damage_in_the_middle_is_named_with_its_line(tmp_path):
 
 @pytest.mark.parametrize(
     "head",
-    [LINE, '{"schema_version": 2, "kind": "metrics"}\n', '{"schema_version": 1, "kind": "run"}\n', "\n"],
+    [LINE, '{"schema_version": 1, "kind": "metrics"}\n', '{"schema_version": 2, "kind": "run"}\n', "\n"],
 )
 def test_a_metrics_file_without_a_header_of_ours_is_refused(tmp_path, head):
     with pytest.raises(RecordError, match=r"metrics\.jsonl, line 1: "):
@@ -263,6 +264,6 @@ def test_the_layout_of_a_results_folder_is_the_documented_one(tmp_path):
 
 def test_a_plan_is_no_plan_without_its_fields(tmp_path):
     path = tmp_path / "plan.lock"
-    path.write_text(json.dumps({"kind": "plan", "schema_version": 1}))
+    path.write_text(json.dumps({"kind": "plan", "schema_version": SCHEMA_VERSION}))
     with pytest.raises(RecordError, match=r"plan\.lock: study: Field required"):
         Plan.read(path)

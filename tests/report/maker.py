@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.schema import SCHEMA_VERSION
 from ablationlab.report.loading import load_material
 from ablationlab.report.make import with_analysis
 from ablationlab.report.material import Material
@@ -54,7 +55,7 @@ def full(folder: Path) -> Material:
         write_probes(folder / "runs" / run.id / "probes.parquet", run.variant, run.seed)
         (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(plan, run)))
     (folder / "evaluation").mkdir()
-    suite = {"schema_version": 1, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
+    suite = {"schema_version": SCHEMA_VERSION, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
     (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
     material = load_material(folder)
     return dataclasses.replace(material, sweep=sweep(), interactions=None)
@@ -124,7 +125,7 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
     confidence = np.linspace(0.15, 0.75, 8)
     temperatures = np.geomspace(0.5, 2, 11)
     return {
-        "schema_version": 1,
+        "schema_version": SCHEMA_VERSION,
         "kind": "evaluation",
         "id": run.id,
         "plan_hash": plan.plan_hash,

@@ -212,9 +212,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build(folder, study(name=EVIL, question=f"Is {EVIL} shown?", seeds=[1, 2, 3]))
     material = with_analysis(load_material(folder), say=lambda text: None)
     runs = tuple(dataclasses.replace(run, id=f"{EVIL}{run.seed}", variant=run.variant + EVIL) for run in material.runs)
-    plan = material.plan.model_copy(
-        update={"study": {**material.plan.study, "variants": [EVIL, "none", "layernorm" + EVIL]}}
-    )
+    hostile_study = material.plan.study.model_copy(update={"variants": (EVIL, "none", "layernorm" + EVIL)})
+    plan = material.plan.model_copy(update={"study": hostile_study})
     sweep = {"notes": [EVIL], "best": [], "curves": [{"variant": EVIL, "lr": 0.1, "mean": 1, "low": 1, "high": 2}]}
     return write_page(dataclasses.replace(material, runs=runs, plan=plan, sweep=sweep), folder)
 

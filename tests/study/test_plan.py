@@ -11,7 +11,7 @@ import pytest
 from ablationlab.core.errors import DataError, MismatchError, PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.records.settings import ModelConfig
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
@@ -129,8 +129,8 @@ def test_the_budget_is_what_the_arithmetic_says(plan_of):
 
 
 def test_the_vocabulary_follows_the_text_unless_it_is_given(plan_of):
-    assert {run.model["vocabulary"] for run in plan_of().runs} == {plan_of().corpus.vocabulary}
-    assert {run.model["vocabulary"] for run in plan_of({"model.vocabulary": 64}).runs} == {64}
+    assert {run.model.vocabulary for run in plan_of().runs} == {plan_of().corpus.vocabulary}
+    assert {run.model.vocabulary for run in plan_of({"model.vocabulary": 64}).runs} == {64}
     with pytest.raises(PlanError) as caught:
         plan_of({"model.vocabulary": 3})
     assert "model.vocabulary = 3, but the char tokenizer" in str(caught.value)
@@ -165,7 +165,7 @@ def test_a_stack_holds_runs_of_one_shape_with_those_of_a_variant_side_by_side(pl
     for stack in plan.stacks:
         members = [plan.run(run_id) for run_id in stack]
         assert len(members) <= 4
-        assert len({(run.model["tied"], run.budget.steps) for run in members}) == 1
+        assert len({(run.model.tied, run.budget.steps) for run in members}) == 1
         variants = [run.variant for run in members]
         assert variants == sorted(variants, key=["none", "layernorm", "untied"].index)
 
@@ -182,10 +182,10 @@ def test_a_regime_may_have_a_precision_of_its_own_and_its_arms_and_stacks_share_
     assert plan.execution.precision == "fp32"
     for run in plan.runs:
         wanted = "bf16" if run.regime == "low" else "fp32"
-        assert plan.execution_of(run).precision == run.training["precision"] == wanted
+        assert plan.execution_of(run).precision == run.training.precision == wanted
         assert plan.execution_of(run).model_copy(update={"precision": "fp32"}) == plan.execution
     for stack in plan.stacks:
-        assert len({plan.run(run_id).training["precision"] for run_id in stack}) == 1
+        assert len({plan.run(run_id).training.precision for run_id in stack}) == 1
 
 
 def test_a_precision_that_the_device_lacks_is_refused_in_a_regime_too(plan_of):
@@ -203,7 +203,6 @@ def test_a_sweep_trains_every_variant_at_every_rate_on_every_seed_once(plan_of):
     cells = [(run.variant, run.lr, run.seed) for run in plan.runs]
     assert len(cells) == len(set(cells)) == 3 * 3 * 4
     assert {run.regime for run in plan.runs} == {"default"}
-    assert all(run.training["lr"] == run.lr for run in plan.runs)
 
 
 def test_the_study_s_own_runs_are_part_of_the_sweep_and_keep_their_names(plan_of):
@@ -458,14 +457,14 @@ def test_tasks_that_can_be_asked_are_planned_without_the_harness(plan_of, monkey
     monkeypatch.setattr(tasks, "_harness_index", heavy)
     known = ["spelling", "word-order"]
     plan = plan_of({"model.context": 128, "evaluation.tasks": known, "evaluation.fewshot": [0, 2]})
-    assert plan.study["evaluation"]["tasks"] == known
+    assert plan.study.evaluation.tasks == tuple(known)
     plan_of({"model.context": 512, "evaluation.tasks": ["benchmarks"]})
 
 
 def test_a_plan_sealed_with_tasks_that_would_now_be_refused_still_opens(plan_of, tmp_path):
     plan = plan_of()
-    study = {**plan.study, "evaluation": {**plan.study["evaluation"], "tasks": ["speling"]}}
+    study = plan.study.changed(evaluation=plan.study.evaluation.changed(tasks=("speling",)))
     old = plan.model_copy(update={"study": study}).sealed()
     folder = ResultsFolder(tmp_path / "old")
     old.create(folder.plan)
-    assert open_plan(folder, plan.study_hash).study["evaluation"]["tasks"] == ["speling"]
+    assert open_plan(folder, plan.study_hash).study.evaluation.tasks == ("speling",)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ablationlab.core.errors import StudyError
 from ablationlab.records.folders import slug
-from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, steps_of
-from ablationlab.study.load import Study, load_study, parse_study
+from ablationlab.records.settings import FrontEnd, ModelConfig, Study, TrainingConfig, steps_of
+from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.variants import VARIANTS
 
 STUDIES = sorted((Path(__file__).parents[2] / "studies").glob("*.toml"))

@@ -17,7 +17,8 @@ import torch
 
 from ablationlab.model.device import prepare
 from ablationlab.records.folders import RunFolder
-from ablationlab.records.run import Checkpoint, Execution
+from ablationlab.records.plan import Execution
+from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, ModelConfig, TrainingConfig
 from ablationlab.study.variants import VARIANTS
 from ablationlab.training import checkpoints

@@ -11,7 +11,8 @@ import pytest
 import warm
 from ablationlab.data.batches import planned_order
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.study.status import check_ledger, run_statuses
 
 STUDY = """

@@ -11,7 +11,8 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.environment import current
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.stats.trajectory import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan

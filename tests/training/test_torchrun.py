@@ -20,7 +20,8 @@ from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.environment import current
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.records.settings import DataConfig, ExecutionConfig
 from ablationlab.study.load import parse_study
 from ablationlab.study.status import check_ledger
@@ -186,7 +187,7 @@ def test_a_run_of_torchrun_leaves_the_folder_of_any_run(calm, killed):
     assert record.executor == "torchrun"
     assert record.execution.layout() == ("fsdp", 2, True)
     assert record.execution.over(("none", 1, False)) == plan.execution
-    assert record.training["micro_batch"] == 1
+    assert record.training.micro_batch == 1
     assert (result.status, result.steps, result.data_order_hash) == ("finished", STEPS, record.data_order_hash)
     assert [(start.parallel, start.ranks) for start in result.history] == [("fsdp", 2)]
     assert sorted(path.name for path in folder.path.iterdir()) == [

@@ -14,7 +14,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import ItemContrast, Seed
 from ablationlab.records.evaluation import samples_path
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.records.storage import content_hash, sha256_file
 
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ablationlab.records.analysis import Deviation
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, Result, RunRecord
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result, RunRecord
+from ablationlab.records.settings import Study
 from ablationlab.study.ledger import flattened
-from ablationlab.study.load import Study
 
 #: What the registration consists of; anything else in a study file is how the runs are made.
 _REGISTERED = ("baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers")

@@ -25,7 +25,7 @@ from ablationlab.records.evaluation import (
     suite_path,
 )
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, PlannedRun
+from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.settings import EvaluationConfig
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
 from ablationlab.tasks.scores import OF_CALIBRATED, unspellable

@@ -13,7 +13,7 @@ from ablationlab.analysis.sensitive import described, gated, macro_gate, macro_m
 from ablationlab.records.analysis import EvaluationAnalysis, Seed, TaskSensitivity
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import TASK_MEANS
 

@@ -16,10 +16,9 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, Deviation, LedgerCheck, Seed
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan
-from ablationlab.records.settings import TUNED
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import TUNED, Study
 from ablationlab.study.ledger import record_mismatches, refuse
-from ablationlab.study.load import Study, parse_study
 from ablationlab.study.status import check_ledger
 
 
@@ -30,7 +29,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     """
     results = ResultsFolder(folder)
     plan, sealed = _read_plan(results)
-    study = parse_study(plan.study, f"{results.plan}, study")
+    study = plan.study
     done = [read_run(results, run, study.stability) for run in plan.runs if results.run(run.id).done]
     if not done:
         raise StatisticsError(f"{folder}: no run has a result yet, so there is nothing to analyze. Train it first")
@@ -98,7 +97,7 @@ def _read_plan(results: ResultsFolder) -> tuple[Plan, bool]:
 def _check_against_plan(done: Sequence[DoneRun]) -> None:
     """Every run must be the one that was planned (the ledger checks that it was made under this very seal)."""
     for run in done:
-        fields = ("id", "variant", "regime", "seed", "lr", "model", "training", "budget")
+        fields = ("id", "variant", "regime", "seed", "model", "training", "budget")
         differs = [
             f"{name} in run.json is not what plan.lock says"
             for name in fields
@@ -117,7 +116,7 @@ def _check_arms(
     """The ledger over every variant-baseline pair and every contrast; the number of pairs that match."""
     checked = check_ledger(plan, results)
     cells = {(run.planned.regime, run.planned.seed, run.planned.lr, run.planned.variant): run.record for run in done}
-    baseline = str(plan.study["baseline"])
+    baseline = plan.study.baseline
     for variant, reference in dict.fromkeys(contrasts):
         if baseline in (variant, reference):
             continue

@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 
 from ablationlab.analysis.material import Arm, Crossing, Material
 from ablationlab.records.analysis import Factor, FactorCell, InteractionContrast, Interactions, Seed, SeedValue
+from ablationlab.records.settings import Study
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
 from ablationlab.study.ledger import flattened
-from ablationlab.study.load import Study
 
 LEVEL: Final = 0.95
 _TEXT: Final = (

@@ -17,9 +17,8 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import SWEEP
+from ablationlab.records.settings import SWEEP, Criterion
 from ablationlab.stats.results import Sensitivity
-from ablationlab.study.load import Criterion
 
 
 class Arm(NamedTuple):

@@ -13,8 +13,8 @@ from ablationlab.analysis.questions import Question, questions
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import Study
 from ablationlab.stats import PowerPlan, detectable_effect, items_needed, plan, power_curve, tost_pairs_needed
-from ablationlab.study.load import Study
 
 CURVE: Final = (3, 5, 8, 10, 15, 20, 30, 50)
 

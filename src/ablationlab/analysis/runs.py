@@ -10,10 +10,11 @@ from typing import Final
 from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.records.analysis import RunStability
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import PlannedRun, Result, RunRecord, read_metrics
+from ablationlab.records.plan import PlannedRun
+from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.settings import Stability, Study
 from ablationlab.stats.stability import Spike, ended_worse, spike_score
 from ablationlab.stats.trajectory import Course, course
-from ablationlab.study.load import Stability, Study
 
 #: Metrics that no result holds: they are made here, from the course of the run.
 COURSE: Final = (

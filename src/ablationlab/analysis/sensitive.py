@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from ablationlab.analysis.evaluated import AskedTask, Evaluated, any_result
 from ablationlab.records.analysis import TaskSensitivity
 from ablationlab.records.evaluation import TaskResult, Weights
-from ablationlab.records.run import PlannedRun
+from ablationlab.records.plan import PlannedRun
 from ablationlab.stats import sensitivity
 from ablationlab.stats.results import Sensitivity
 

@@ -22,12 +22,11 @@ from ablationlab.records.analysis import (
     SweepCurve,
     SweepPoint,
 )
-from ablationlab.records.run import Plan, PlannedRun
-from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep
 from ablationlab.stats import paired_t_interval
 from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
 from ablationlab.study.ledger import record_mismatches, refuse
-from ablationlab.study.load import Study, Sweep
 
 #: What a sweep is judged by.
 METRIC: Final = "validation_loss"

@@ -28,8 +28,8 @@ from ablationlab.core.terminal import console as make_console
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.records.folders import ResultsFolder
-    from ablationlab.records.run import Plan
-    from ablationlab.study.load import Study
+    from ablationlab.records.plan import Plan
+    from ablationlab.records.settings import Study
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from ablationlab.evaluation.clerks import Clerks
     from ablationlab.records.folders import ResultsFolder
-    from ablationlab.study.load import Study
+    from ablationlab.records.settings import Study
 
 Several = Parameter(negative="", consume_multiple=True)
 
@@ -56,14 +56,12 @@ def evaluate(
     """
     from ablationlab.evaluation.crew import read_plan
     from ablationlab.records.folders import ResultsFolder
-    from ablationlab.records.settings import validated
-    from ablationlab.study.load import Study
     from ablationlab.tasks import SUITE_GROUP
 
     if not results.is_dir():
         raise AblationLabError(f"{results}: no such results folder")
     folder = ResultsFolder(results)
-    study = validated(Study, read_plan(folder).study)
+    study = read_plan(folder).study
     if any(k < 0 for k in fewshot):
         raise AblationLabError(f"--fewshot {min(fewshot)}: a number of examples is 0 or more")
     if items is not None and items < 10:

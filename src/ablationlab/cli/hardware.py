@@ -10,7 +10,7 @@ from ablationlab.core.errors import AblationLabError
 from ablationlab.core.terminal import console as make_console
 
 if TYPE_CHECKING:
-    from ablationlab.study.load import Study
+    from ablationlab.records.settings import Study
 
 
 def show(study: Study, hardware: str, price: float | None, budget: str | None, sd: float | None) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.study.load import load_study
 from ablationlab.training.executors.job import Event, Job, Others, open_stacks
 from ablationlab.training.executors.torchrun import check, told_as_failure, work
@@ -86,7 +86,7 @@ def _words(arguments: list[str]) -> argparse.Namespace:
 
 def _job(words: argparse.Namespace, ranks: Any) -> Job:
     """The leader seals the plan, or opens the sealed one; the others read it."""
-    from ablationlab.pipeline import checked_drift, seal, sealed_data
+    from ablationlab.pipeline import checked_drift, seal
     from ablationlab.study.plan import default_folder
 
     study = load_study(words.study, words.set)
@@ -102,7 +102,7 @@ def _job(words: argparse.Namespace, ranks: Any) -> Job:
     plan = Plan.read(results.plan)
     if plan.study_hash != study.hash:
         raise AblationLabError(f"rank {ranks.rank} read another study than the one sealed in {results.path}")
-    return Job(plan, results.path, sealed_data(study, plan), drift, words.accept_drift)
+    return Job(plan, results.path, study.data, drift, words.accept_drift)
 
 
 def _say(event: Event) -> None:

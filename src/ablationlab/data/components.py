@@ -14,11 +14,11 @@ from ablationlab.data.inputs import input_of
 from ablationlab.data.manifest import Settings
 from ablationlab.data.prepare import SHARD_TOKENS, prepare
 from ablationlab.data.prepared import Prepared, cached_folder, is_prepared, open_prepared
-from ablationlab.data.sources import SOURCES, looks_like_path
+from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.data.tokens import Span, Tokens
 from ablationlab.records.corpus import Component
-from ablationlab.records.settings import DataConfig
+from ablationlab.records.settings import DataConfig, looks_like_path
 
 #: The held-out part is read over and over, so it is kept in memory, and may not be longer than this.
 LONGEST_VALIDATION = 2**26

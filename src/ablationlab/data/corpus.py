@@ -18,11 +18,11 @@ from ablationlab.core.errors import DataError
 from ablationlab.data.components import Part, part_of, validation_bytes
 from ablationlab.data.overlap import Side, overlap_of
 from ablationlab.data.prepared import is_prepared
-from ablationlab.data.sources import SOURCES, fetch, looks_like_path
+from ablationlab.data.sources import SOURCES, fetch
 from ablationlab.data.tokenizers import END_OF_DOCUMENT, TOKENIZERS, Tokenizer
 from ablationlab.data.tokens import Share, Span, Tokens, sample
 from ablationlab.records.corpus import Component, Corpus
-from ablationlab.records.settings import MIXTURE, DataConfig
+from ablationlab.records.settings import MIXTURE, DataConfig, looks_like_path
 from ablationlab.records.storage import content_hash
 
 #: Tokens of each part that are shown as text, at most, of a corpus that is not held in memory.

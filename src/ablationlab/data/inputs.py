@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from ablationlab.core.errors import DataError
 from ablationlab.data.documents import Piece, files_of, pieces_of
-from ablationlab.data.sources import SOURCES, Source, fetch, looks_like_path
+from ablationlab.data.sources import SOURCES, Source, fetch
+from ablationlab.records.settings import looks_like_path
 from ablationlab.records.storage import content_hash
 
 

@@ -165,11 +165,6 @@ SOURCES.add(
 )
 
 
-def looks_like_path(corpus: str) -> bool:
-    """Whether a corpus is meant as a file or folder rather than a named source."""
-    return "/" in corpus or corpus.startswith(("~", ".")) or corpus.endswith(".txt")
-
-
 def cache_folder() -> Path:
     """Where fetched texts are kept: $ABLATIONLAB_CACHE, or the platform's cache folder."""
     chosen = os.environ.get(CACHE_VARIABLE)

@@ -20,9 +20,8 @@ from ablationlab.evaluation.unit import evaluate_unit
 from ablationlab.evaluation.workshop import Workshop
 from ablationlab.model.device import choose_device, prepare
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Execution, Plan, PlannedRun, Result
-from ablationlab.records.settings import validated
-from ablationlab.study.load import Study
+from ablationlab.records.plan import Execution, Plan, PlannedRun
+from ablationlab.records.run import Result
 from ablationlab.study.plan import stackable
 from ablationlab.tasks import TaskRequest
 
@@ -74,7 +73,7 @@ def _width(plan: Plan) -> int:
 
 
 def _corpus(plan: Plan) -> TokenizedCorpus:
-    corpus = load_corpus(validated(Study, plan.study).data)
+    corpus = load_corpus(plan.study.data)
     if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
         raise PlanError(f"corpus {plan.corpus.name!r} is not the one that the plan was sealed with; restore it")
     return corpus
@@ -84,7 +83,7 @@ def load_members(plan: Plan, results: ResultsFolder, run: PlannedRun) -> tuple[M
     """A run's final weights, and for a baseline those kept halfway, where there are any."""
     folder = results.run(run.id)
     final = load_final(run, folder, Result.read(folder.result))
-    baseline = run.variant == plan.study["baseline"]
+    baseline = run.variant == plan.study.baseline
     return final, load_half(run, folder, plan.plan_hash) if baseline else None
 
 
@@ -93,7 +92,7 @@ def units(plan: Plan, runs: Sequence[PlannedRun], width: int) -> list[list[str]]
     groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault(stackable(run), []).append(run)
-    order = {name: place for place, name in enumerate(plan.study["variants"])}
+    order = {name: place for place, name in enumerate(plan.study.variants)}
     most = 1 if width == 1 else STACKS * width
     found = []
     for group in groups.values():

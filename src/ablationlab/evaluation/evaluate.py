@@ -19,10 +19,10 @@ from ablationlab.evaluation.workshop import OpenRun, Workshop, save_record, task
 from ablationlab.model.device import choose_device
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, ThroughputPart, evaluation_path, suite_path
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, PlannedRun, Result
-from ablationlab.records.settings import validated
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.run import Result
+from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock
-from ablationlab.study.load import Study
 from ablationlab.study.plan import usable_cores
 from ablationlab.tasks import TaskRequest
 
@@ -73,7 +73,7 @@ def evaluate(
     began = time.monotonic()
     results = ResultsFolder(folder)
     plan = read_plan(results)
-    question = question_of(validated(Study, plan.study), tasks, fewshot, templates, items)
+    question = question_of(plan.study, tasks, fewshot, templates, items)
     kind, _ = choose_device(device)
     lock = Lock(results.locks / "evaluation")
     if not lock.acquire():
@@ -92,7 +92,7 @@ def evaluate(
         shop = workshop(Job(folder, question, kind))
         before = {run.id: _stamp(results, run) for run in runs}
         if question.tasks and (clerks is not None or (kind == "cuda" and workers > 1)):
-            hired = _seat(shop, validated(Study, plan.study), runs, clerks, workers)
+            hired = _seat(shop, plan.study, runs, clerks, workers)
         if question.tasks and not hired:
             _write_suite(shop, plan, runs, report)
         course = Course(shop)
@@ -121,8 +121,8 @@ def hire(results: ResultsFolder, plan: Plan, corpus: TokenizedCorpus, workers: i
     """Clerks for the tasks of a study that is about to be trained on a GPU, beside which the processor has little to do."""
     from ablationlab.evaluation.clerks import Clerks
 
-    study = validated(Study, plan.study)
-    contexts = {int(run.model["context"]) for run in plan.runs}
+    study = plan.study
+    contexts = {run.model.context for run in plan.runs}
     count = (workers or usable_cores()) - 1
     if plan.execution.device != "cuda" or not study.evaluation.tasks or len(contexts) != 1 or count < 2:
         return None
@@ -138,7 +138,7 @@ def _seat(
     from ablationlab.evaluation.clerks import Clerks
 
     found = []
-    for context in dict.fromkeys(int(run.model["context"]) for run in runs):
+    for context in dict.fromkeys(run.model.context for run in runs):
         if clerks is not None and (clerks.question, clerks.context) == (shop.question, context):
             found.append(clerks)
         else:
@@ -169,10 +169,9 @@ def question_of(
 def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[list[PlannedRun], dict[str, str]]:
     """Runs with weights to score, but for those that only the sweep has; a diverged run is recorded as not evaluable."""
     runs, sick = [], {}
-    study = validated(Study, plan.study)
     for run in plan.runs:
         folder = results.run(run.id)
-        if not folder.done or not study.owns(run):
+        if not folder.done or not plan.study.owns(run):
             continue
         result = Result.read(folder.result)
         if result.status == "finished":
@@ -212,7 +211,7 @@ def _write_suite(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report:
     path = suite_path(shop.results)
     known = {task.task_hash: task for task in Suite.read(path).tasks} if path.exists() else {}
     listed: dict[str, SuiteTask] = {}
-    for context in dict.fromkeys(int(run.model["context"]) for run in runs):
+    for context in dict.fromkeys(run.model.context for run in runs):
         desk = shop.desk(context)
         posed = desk.posed()
         new = [task.name for task in posed if task.hash not in known]

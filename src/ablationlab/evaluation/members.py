@@ -13,8 +13,9 @@ from ablationlab.model.gpt import Parameters
 from ablationlab.model.parameters import Parameter, parameters
 from ablationlab.records.evaluation import Weights
 from ablationlab.records.folders import RunFolder
-from ablationlab.records.run import Checkpoint, PlannedRun, Result
-from ablationlab.records.settings import FrontEnd, ModelConfig, validated
+from ablationlab.records.plan import PlannedRun
+from ablationlab.records.run import Checkpoint, Result
+from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.training import checkpoints, control
 
 
@@ -57,7 +58,7 @@ def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> Member | No
 
 
 def _member(run: PlannedRun, which: Weights, tensors: dict[str, Tensor], checkpoint: str, sha256: str) -> Member:
-    model = validated(ModelConfig, run.model)
+    model = run.model
     expected = {p.name: p.shape for p in parameters(model)}
     if {name: tuple(value.shape) for name, value in tensors.items()} != expected:
         raise RecordError(f"{run.id}: the checkpoint's parameters are not those of its model")

@@ -13,9 +13,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ablationlab.model.parameters import parameters
-from ablationlab.records.run import PlannedRun
-from ablationlab.records.settings import ModelConfig, validated
-from ablationlab.study.load import Study
+from ablationlab.records.plan import PlannedRun
+from ablationlab.records.settings import Study
 
 NUMBER = 4
 #: Of one line of metrics.jsonl; of what stands in a header for one tensor, and for one part of a tensor in shards.
@@ -57,7 +56,7 @@ def study_bytes(study: Study, runs: Iterable[PlannedRun], at_once: int, spread: 
 
 
 def _tensors(run: PlannedRun) -> int:
-    return len(parameters(validated(ModelConfig, run.model)))
+    return len(parameters(run.model))
 
 
 def _weights(run: PlannedRun) -> int:

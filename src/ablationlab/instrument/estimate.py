@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ablationlab.instrument.disk import study_bytes
-from ablationlab.records.run import Plan, PlannedRun
-from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
-from ablationlab.study.load import Study
+from ablationlab.records.plan import Plan, PlannedRun
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +51,7 @@ def estimate(plan: Plan, workers: int) -> Estimate:
         steps = run.budget.steps + _validation_steps(plan, run)
         seconds += steps * factor * _step_flops(plan, run) / (rate * EFFICIENCY[device.type])
     parallel = min(workers, len(plan.stacks)) if device.type == "cpu" else 1
-    disk = study_bytes(validated(Study, plan.study), plan.runs, parallel * plan.execution.stack_width)
+    disk = study_bytes(plan.study, plan.runs, parallel * plan.execution.stack_width)
     return Estimate(START_SECONDS + seconds / parallel, basis, disk.end, disk.most)
 
 
@@ -64,10 +62,10 @@ def _step_flops(plan: Plan, run: PlannedRun) -> float:
 def _validation_steps(plan: Plan, run: PlannedRun) -> float:
     """Validation passes in units of training steps: forward alone is a third of a step."""
     per_step = run.budget.tokens / run.budget.steps
-    curve = plan.study["evaluation"]["curve_every"]
+    curve = plan.study.evaluation.curve_every
     tokens = float(plan.corpus.validation_tokens)
     if curve:
-        windows = plan.study["evaluation"]["curve_windows"] * int(run.model["context"])
+        windows = plan.study.evaluation.curve_windows * run.model.context
         tokens += run.budget.steps / curve * min(windows, plan.corpus.validation_tokens)
     return tokens / per_step / 3
 
@@ -80,11 +78,11 @@ def _step_seconds(plan: Plan, device: torch.device) -> float:
     from ablationlab.training.stack import Member, Stack
 
     runs = [plan.run(run_id) for run_id in plan.stacks[0]]
-    tokens = np.random.default_rng(0).integers(0, plan.corpus.vocabulary, 10 * int(runs[0].model["context"]) + 1000)
+    tokens = np.random.default_rng(0).integers(0, plan.corpus.vocabulary, 10 * runs[0].model.context + 1000)
     stack = Stack(
-        [Member(run.id, run.seed, run.lr, validated(ModelConfig, run.model)) for run in runs],
+        [Member(run.id, run.seed, run.lr, run.model) for run in runs],
         plan.execution.stack_width,
-        validated(TrainingConfig, runs[0].training),
+        runs[0].training,
         runs[0].budget.steps,
         tokens,
         device,
@@ -101,8 +99,8 @@ def _matmul_rate(plan: Plan, device: torch.device) -> float:
     from ablationlab.model.device import compute_dtype
 
     run, width = plan.runs[0], plan.execution.stack_width
-    rows = min(int(run.training["batch"]) * int(run.model["context"]), 8192)
-    inputs, outputs = int(run.model["width"]), int(run.model["width"]) * int(run.model["mlp_ratio"])
+    rows = min(run.training.batch * run.model.context, 8192)
+    inputs, outputs = run.model.width, run.model.width * run.model.mlp_ratio
     x = torch.ones(width, rows, inputs, device=device, dtype=compute_dtype(plan.execution.precision))
     w = torch.ones(width, inputs, outputs, device=device, dtype=x.dtype)
     best, began = float("inf"), time.perf_counter()

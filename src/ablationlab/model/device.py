@@ -9,7 +9,7 @@ import torch
 import torch.utils.deterministic
 
 from ablationlab.core.errors import PlanError
-from ablationlab.records.run import Execution
+from ablationlab.records.plan import Execution
 
 DeviceName = Literal["cpu", "cuda"]
 Precision = Literal["fp32", "tf32", "bf16"]

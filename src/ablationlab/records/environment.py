@@ -9,13 +9,30 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ablationlab.records.run import Environment, Git
+from ablationlab.records.schema import Part
 
 PACKAGE = Path(__file__).parents[1]
 # Libraries whose version can change the numbers of a run.
 LIBRARIES = ("ablationlab", "torch", "numpy", "safetensors")
 # The part of this package that makes the numbers of a run; the rest (reports, command line) may change freely.
 NUMERIC = ("core/seeding.py", "data", "model", "records/settings.py", "study/variants.py", "training")
+
+
+class Git(Part):
+    """State of the checkout that the program ran from; None where there is none."""
+
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+class Environment(Part):
+    """What could make the same study give other bits."""
+
+    versions: dict[str, str]
+    platform: str
+    processor: str
+    code_hash: str
+    git: Git
 
 
 @cache

@@ -6,6 +6,7 @@ Values that JSON lacks (NaN, infinities) are written as strings. Reading validat
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from ablationlab.core.errors import RecordError
 from ablationlab.records.storage import create, read_json, replace
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class Part(BaseModel):
@@ -49,7 +50,8 @@ class Record(Part):
                 f"{path} has schema version {data.get('schema_version')!r}; this program reads {SCHEMA_VERSION}"
             )
         try:
-            return cls.model_validate(data)
+            # By the rules of JSON, where a list is a tuple: settings are strict.
+            return cls.model_validate_json(json.dumps(data))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))

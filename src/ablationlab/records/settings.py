@@ -1,13 +1,16 @@
-"""Frozen, typed, validated settings: the model, the training, the data.
+"""Frozen, typed settings: a study and its model, training, data, evaluation and execution.
 
-Everything here is plain values. Nothing mutates a config; a change is a new one (`changed`).
+They are checked for shape and range alone. Names (of variants, metrics, probes, tasks, corpora) are checked when a study file
+is loaded (`study.load`), so that a plan is read where one of them is unknown. A change is a new object (`changed`).
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -21,6 +24,11 @@ from pydantic import (
 )
 
 from ablationlab.core.registry import Registry
+from ablationlab.records.folders import slug
+from ablationlab.records.storage import content_hash
+
+if TYPE_CHECKING:
+    from ablationlab.records.plan import PlannedRun
 
 M = TypeVar("M", bound=BaseModel)
 #: Seeds of a study, at most, that are given as a range.
@@ -119,13 +127,6 @@ class ModelConfig(Frozen):
         if self.redraw and not self.layers:
             raise ValueError("redraw needs a block, whose MLP it redraws; this model has layers = 0")
         return self
-
-    @field_validator("preset")
-    @classmethod
-    def _preset_exists(cls, name: str | None) -> str | None:
-        if name is not None:
-            PRESETS[name]
-        return name
 
     @field_validator("heads")
     @classmethod
@@ -324,3 +325,192 @@ def steps_of(model: ModelConfig, training: TrainingConfig) -> int:
         return training.steps
     assert training.tokens is not None
     return training.tokens // (training.batch * model.context)
+
+
+class Regime(Frozen):
+    """Named overrides of the model or the training; everything else is the study's."""
+
+    meaning: str = ""
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+
+
+class Sweep(Frozen):
+    """Learning rates that every variant is trained at, in the default regime, on every seed of the sweep.
+
+    ``selection_seeds`` choose each variant's best rate; it is judged on ``seeds`` (the study's, unless given).
+    """
+
+    lr: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    selection_seeds: tuple[Natural, ...] = ()
+    seeds: Annotated[tuple[Natural, ...], Field(min_length=1)] | None = None
+
+    @field_validator("selection_seeds", "seeds", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
+
+    @field_validator("lr", "selection_seeds", "seeds")
+    @classmethod
+    def _no_duplicates(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        return values if values is None else _unique(values)
+
+
+class Criterion(Frozen):
+    """One registered question. Without ``contrast`` it is asked of every variant against the baseline."""
+
+    metric: str
+    regime: str = DEFAULT_REGIME
+    contrast: tuple[str, str] | None = None
+    role: Literal["primary", "secondary", "guard"] = "secondary"
+    test: Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] = "paired-t"
+    interval: Literal["paired-t", "percentile", "bca", "bootstrap-t"] = "paired-t"
+    alpha: Fraction = 0.05
+    correction: Literal["holm", "bonferroni", "benjamini-hochberg", "none"] = "holm"
+    smallest_effect: Positive | None = None
+    margin: NonNegative | None = None
+
+
+class Stability(Frozen):
+    """When a run counts as unstable: it diverged, its spike score (see `stability.py`) is above ``spike_score``, or its final
+    validation loss is above ``worse_than_start`` times its first loss, for such a run has failed, however smoothly.
+
+    ``diverged`` is the rule for metrics that a diverged run has no value of: compare the surviving pairs and say so
+    ("survivors"), or compare nothing in that regime and contrast ("refuse").
+    """
+
+    spike_score: Positive = SPIKE_SCORE
+    worse_than_start: Annotated[float, Field(ge=1)] | Literal["off"] = WORSE_THAN_START
+    diverged: Literal["survivors", "refuse"] = "survivors"
+    # Training loss, in nats, of the metric steps_to_loss; without one the metric is not measured.
+    loss_threshold: Positive | None = None
+
+
+class Study(Frozen):
+    """A whole study, resolved: what is asked, what is trained, how it will be judged."""
+
+    name: Annotated[str, Field(min_length=1, max_length=100)]
+    question: str = ""
+    baseline: str
+    variants: Annotated[tuple[str, ...], Field(min_length=1)]
+    contrasts: tuple[tuple[str, str], ...] = ()
+    seeds: Annotated[tuple[Natural, ...], Field(min_length=1)]
+    model: ModelConfig
+    training: TrainingConfig
+    data: DataConfig = DataConfig()
+    execution: ExecutionConfig = ExecutionConfig()
+    regimes: dict[str, Regime] = Field(default_factory=dict)
+    sweep: Sweep | None = None
+    evaluation: EvaluationConfig = EvaluationConfig()
+    # Probe -> its interval in steps; "all" stands for every probe that the study's models have something to show to.
+    probes: dict[str, Count] = Field(default_factory=dict)
+    criteria: tuple[Criterion, ...] = ()
+    stability: Stability = Stability()
+    # Metrics, or families of metrics, that break a tie on the primary metric, in this order.
+    tie_breakers: tuple[Annotated[str, Field(min_length=1)], ...] = ("calibration", "throughput")
+
+    @field_validator("name")
+    @classmethod
+    def _names_a_folder(cls, name: str) -> str:
+        if not slug(name):
+            raise ValueError("the name needs at least one letter or digit, since it names the results folder")
+        return name
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
+
+    @field_validator("seeds", "variants", "tie_breakers")
+    @classmethod
+    def _no_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        return _unique(values)
+
+    @field_validator("regimes")
+    @classmethod
+    def _regime_names(cls, regimes: dict[str, Regime]) -> dict[str, Regime]:
+        for name, regime in regimes.items():
+            if slug(name) != name:
+                raise ValueError(f"regime name {name!r}: use lower-case letters, digits and dashes")
+            if name == DEFAULT_REGIME and (regime.model or regime.training):
+                raise ValueError("the regime 'default' is the study without overrides; give this one another name")
+            if name in (SWEEP, TUNED):
+                raise ValueError(f"the name {name!r} is taken by what a [sweep] gives; give this regime another name")
+        return regimes
+
+    @property
+    def hash(self) -> str:
+        """Hash of the whole resolved study.
+
+        Defaults are left out, so that a version with more settings still knows it; so is the folder of a corpus
+        given by path, which may move: the plan pins the text itself.
+        """
+        body = self.model_dump(mode="json", exclude_defaults=True)
+        if looks_like_path(self.data.corpus):
+            body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
+        if self.data.mixture is not None:
+            body["data"]["mixture"] = [
+                [f"path {Path(name).name}" if looks_like_path(name) else name, weight]
+                for name, weight in self.data.mixture.items()
+            ]
+        return content_hash(body)
+
+    @property
+    def criteria_hash(self) -> str:
+        """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
+        fields = {"baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers"}
+        return content_hash(self.model_dump(mode="json", include=fields, exclude_defaults=True))
+
+    def regime_names(self) -> tuple[str, ...]:
+        """The default regime, then the named ones."""
+        return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
+
+    def owns(self, run: PlannedRun) -> bool:
+        """Whether a run is one of the study's own cells: its seeds, at the rate of its regime; the others are the sweep's."""
+        return run.seed in self.seeds and run.lr == self.in_regime(run.regime)[1].lr
+
+    def judging_seeds(self) -> tuple[int, ...]:
+        """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""
+        if self.sweep is None:
+            return ()
+        return self.sweep.seeds if self.sweep.seeds is not None else self.seeds
+
+    def sweep_seeds(self) -> tuple[int, ...]:
+        """Every seed that is trained at every rate of the sweep: those that choose, then those that judge."""
+        return () if self.sweep is None else (*self.sweep.selection_seeds, *self.judging_seeds())
+
+    def own_seeds(self) -> dict[str, tuple[int, ...]]:
+        """The seeds behind the comparisons of a sweep, by the name they stand under."""
+        if self.sweep is None:
+            return {}
+        return {SWEEP: self.sweep_seeds()} | ({TUNED: self.judging_seeds()} if self.sweep.selection_seeds else {})
+
+    def in_regime(self, name: str) -> tuple[ModelConfig, TrainingConfig]:
+        """Model and training with one regime's overrides applied."""
+        if name == DEFAULT_REGIME:
+            return self.model, self.training
+        regime = self.regimes[name]
+        return (
+            validated(ModelConfig, merged_model(self.model.model_dump(mode="json"), regime.model)),
+            validated(TrainingConfig, merged_training(self.training.model_dump(mode="json"), regime.training)),
+        )
+
+
+def _seeds(given: Any) -> Any:
+    seeds = seed_list(given)
+    if isinstance(seeds, dict):
+        raise ValueError(f"a row of seeds is {{first = 1, count = 1000}}, two whole numbers, count 1 to {MOST_SEEDS}")
+    # A value that went through a validator of ours no longer counts as JSON, where a list is a tuple.
+    return tuple(seeds) if isinstance(seeds, list) else seeds
+
+
+def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    repeated = sorted(value for value, count in Counter(values).items() if count > 1)
+    if repeated:
+        raise ValueError(f"given more than once: {', '.join(map(str, repeated))}")
+    return values
+
+
+def looks_like_path(corpus: str) -> bool:
+    """Whether a corpus is meant as a file or folder rather than a named source."""
+    return "/" in corpus or corpus.startswith(("~", ".")) or corpus.endswith(".txt")

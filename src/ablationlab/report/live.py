@@ -81,9 +81,7 @@ class Live:
 
     def _warnings(self, material: Material) -> list[dict[str, str]]:
         found = [{"level": "bad", "text": f"{one.file}: {one.text}"} for one in material.problems]
-        threshold = SPIKE_SCORE
-        if material.plan is not None:
-            threshold = float((material.plan.study.get("stability") or {}).get("spike_score", SPIKE_SCORE))
+        threshold = SPIKE_SCORE if material.plan is None else material.plan.study.stability.spike_score
         for run in material.runs:
             if run.result is not None and run.result.divergence is not None:
                 at = run.result.divergence

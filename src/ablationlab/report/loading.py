@@ -17,8 +17,9 @@ import numpy as np
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import Replication
-from ablationlab.records.run import Plan, PlannedRun, Result, RunRecord
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import Lock, read_json
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import EXTRAS, Damage, FloatArray, Material, RunMaterial, State

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import Replication
-from ablationlab.records.run import Plan, PlannedRun, Result, RunRecord
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.verdict import Verdict
 
 FloatArray = NDArray[np.float64]
@@ -95,28 +96,28 @@ class Material:
     def name(self) -> str:
         """The study's name."""
         if self.plan is not None:
-            return str(self.plan.study["name"])
+            return self.plan.study.name
         return self.analysis.study if self.analysis is not None else self.folder.name
 
     @property
     def question(self) -> str:
         """The question the study asks."""
         if self.plan is not None:
-            return str(self.plan.study.get("question") or "")
+            return self.plan.study.question
         return self.analysis.question if self.analysis is not None else ""
 
     @property
     def baseline(self) -> str:
         """The variant that the others are held against."""
         if self.plan is not None:
-            return str(self.plan.study["baseline"])
+            return self.plan.study.baseline
         return self.analysis.baseline if self.analysis is not None else ""
 
     @property
     def variants(self) -> tuple[str, ...]:
         """Every variant, the baseline first, then in the study's order; colours go by this order."""
         if self.plan is not None:
-            names = tuple(map(str, self.plan.study["variants"]))
+            names = self.plan.study.variants
         else:
             names = self.analysis.variants if self.analysis is not None else ()
         return tuple(dict.fromkeys((self.baseline, *names)) if self.baseline in names else names)
@@ -140,8 +141,8 @@ class Material:
         """The metric that decides."""
         if self.analysis is not None:
             return self.analysis.primary
-        criteria = self.plan.study.get("criteria", ()) if self.plan is not None else ()
-        return next((str(c["metric"]) for c in criteria if c.get("role") == "primary"), None)
+        criteria = self.plan.study.criteria if self.plan is not None else ()
+        return next((criterion.metric for criterion in criteria if criterion.role == "primary"), None)
 
     @property
     def interim(self) -> bool:

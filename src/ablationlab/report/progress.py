@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 
 if TYPE_CHECKING:
     from ablationlab.training.executors.job import Event

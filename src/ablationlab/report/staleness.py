@@ -6,7 +6,7 @@ import json
 
 from ablationlab.records.analysis import Analysis, Seed
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import RunMaterial

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import gcd
 
-from ablationlab.records.settings import DEFAULT_REGIME, TrainingConfig, divisors_of
-from ablationlab.study.load import Study
+from ablationlab.records.settings import DEFAULT_REGIME, Study, TrainingConfig, divisors_of
+from ablationlab.study.probes import probe_intervals
 
 
 def refusal(training: TrainingConfig, processes: int, key: str = "training") -> str | None:
@@ -43,7 +43,7 @@ def probes_refusal(study: Study, parallel: str | None = None) -> str | None:
         return None
     return (
         "[probes] look at whole weights and gradients in one process, and execution.parallel = 'fsdp' leaves them in none; "
-        f"here: {', '.join(study.probe_intervals())}. Take the table out, set execution.parallel = 'ddp' where a model fits "
+        f"here: {', '.join(probe_intervals(study))}. Take the table out, set execution.parallel = 'ddp' where a model fits "
         "on one device, or leave it out to train every run on one device"
     )
 

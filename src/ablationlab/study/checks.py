@@ -12,17 +12,19 @@ from pydantic import BaseModel, ValidationError
 
 from ablationlab.core.errors import Problem
 from ablationlab.core.problems import problems_of
-from ablationlab.data.sources import SOURCES, looks_like_path
+from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
     MIXTURE,
+    PRESETS,
     SWEEP,
     TUNED,
     FrontEnd,
     ModelConfig,
     TrainingConfig,
+    looks_like_path,
     merged_model,
     merged_training,
     seed_list,
@@ -36,7 +38,8 @@ from ablationlab.study.variants import VARIANTS
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     """Every problem of that kind."""
     found = [
-        *_unknown_variants(data),
+        *_variant_problems(data),
+        *_unknown_presets(data),
         *_unknown_data(data),
         *_front_problems(data),
         *_regime_problems(data),
@@ -46,15 +49,24 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     return [*found, *_probe_problems(data)]
 
 
-def _unknown_variants(data: Mapping[str, Any]) -> list[Problem]:
-    names = data.get("variants")
-    if not isinstance(names, Sequence) or isinstance(names, str):
-        return []
-    return [
-        Problem.unknown(f"variants[{position}]", "variant", name, VARIANTS)
-        for position, name in enumerate(names)
-        if isinstance(name, str) and name not in VARIANTS
-    ]
+def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    names = {"baseline": data.get("baseline")}
+    names |= {f"variants[{position}]": name for position, name in enumerate(_list(data, "variants"))}
+    for key, name in names.items():
+        if isinstance(name, str) and name not in VARIANTS:
+            yield Problem.unknown(key, "variant", name, VARIANTS)
+    baseline, variants = data.get("baseline"), _list(data, "variants")
+    if isinstance(baseline, str) and baseline in VARIANTS and variants and baseline not in variants:
+        yield Problem("variants", f"the baseline {baseline!r} must be one of them")
+
+
+def _unknown_presets(data: Mapping[str, Any]) -> Iterator[Problem]:
+    models = {"model": _table(data, "model")}
+    models |= {f"regimes.{name}.model": _table(regime, "model") for name, regime in _table(data, "regimes").items()}
+    for key, model in models.items():
+        preset = model.get("preset")
+        if isinstance(preset, str) and preset not in PRESETS:
+            yield Problem.unknown(f"{key}.preset", "preset", preset, PRESETS)
 
 
 def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -160,7 +172,12 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         metric = criterion.get("metric")
         if metric == "steps_to_loss" and "loss_threshold" not in _table(data, "stability"):
             yield Problem(f"criteria[{i}].metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
-        if isinstance(metric, str) and metric in METRICS and isinstance(regime, str):
+        if isinstance(metric, str) and metric not in METRICS:
+            yield Problem.unknown(f"criteria[{i}].metric", "metric", metric, METRICS)
+        elif isinstance(metric, str) and METRICS[metric].level == "step":
+            text = f"{metric!r} is a number per step; a criterion needs one per run or per item"
+            yield Problem(f"criteria[{i}].metric", text)
+        elif isinstance(metric, str) and isinstance(regime, str):
             over_sweep = METRICS[metric].level == "sweep"
             if over_sweep and regime != SWEEP:
                 text = "is a number over all rates of a sweep, so its criterion says regime = 'sweep'"

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablationlab.core.errors import MismatchError
-from ablationlab.records.run import Declared, PlannedRun, Result, RunRecord
+from ablationlab.records.plan import Declared, PlannedRun
+from ablationlab.records.run import Result, RunRecord
+from ablationlab.records.settings import Frozen
 
 # Settings of a run that describe the run itself, not the way it was made.
 _NEVER_COMPARED = frozenset({"preset"})
@@ -27,8 +29,8 @@ def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _differences(a: Mapping[str, Any], b: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
-    flat_a, flat_b = flattened(a), flattened(b)
+def _differences(a: Frozen, b: Frozen, prefix: str) -> Iterable[tuple[str, str]]:
+    flat_a, flat_b = flattened(a.model_dump(mode="json")), flattened(b.model_dump(mode="json"))
     for key in sorted(flat_a.keys() | flat_b.keys()):
         if flat_a.get(key) != flat_b.get(key) and key not in _NEVER_COMPARED:
             yield key, f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
@@ -44,7 +46,7 @@ def setting_mismatches(
         for key, text in _differences(a.model, b.model, "model.")
         if not any(one.covers_setting(key) for one in allowed)
     ]
-    found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr" or a.lr == b.lr]
+    found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr"]
     for name in ("seed", "regime", *(() if tuned else ("lr",))):
         if getattr(a, name) != getattr(b, name):
             found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
@@ -84,7 +86,7 @@ def environment_mismatches(a: Result, b: Result) -> list[str]:
     made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in one.history} for one in (a, b)]
     where = [{(start.device_name, start.threads) for start in one.history} for one in (a, b)]
     spread = [{(start.parallel, start.ranks) for start in one.history} for one in (a, b)]
-    again = {start.activation_checkpointing for one in (a, b) for start in one.history} - {None}
+    again = {start.activation_checkpointing for one in (a, b) for start in one.history}
     found = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
     found += ["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else []
     unlike = spread[0] != spread[1] or len(spread[0]) > 1 or len(again) > 1
@@ -93,9 +95,9 @@ def environment_mismatches(a: Result, b: Result) -> list[str]:
 
 def layout_words(record: RunRecord, result: Result) -> list[str]:
     """How one run lay on its devices, in every start that its weights go back to, and the sequences of one pass there."""
-    batch, micro_batch = int(record.training["batch"]), record.training.get("micro_batch")
+    batch, micro_batch = record.training.batch, record.training.micro_batch
     spread: list[tuple[str, int, bool]] = [
-        (start.parallel, start.ranks, bool(start.activation_checkpointing)) for start in result.history
+        (start.parallel, start.ranks, start.activation_checkpointing) for start in result.history
     ]
     found = []
     for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -16,12 +16,11 @@ from ablationlab.model.parameters import Parameter, matmul_flops_per_token, para
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import current, drift
 from ablationlab.records.folders import ResultsFolder, slug
-from ablationlab.records.run import Budget, Declared, Execution, Plan, PlannedRun
-from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, steps_of, validated
+from ablationlab.records.plan import Budget, Declared, Execution, Plan, PlannedRun
+from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, steps_of
 from ablationlab.records.storage import content_hash
 from ablationlab.study.batch_split import probes_refusal
 from ablationlab.study.ledger import refuse, setting_mismatches
-from ablationlab.study.load import Study
 from ablationlab.study.variants import VARIANTS
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
@@ -72,7 +71,7 @@ def study_cells(
 
 
 def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
-    return sorted({int(cell.model["context"]) for cell in cells})
+    return sorted({cell.model.context for cell in cells})
 
 
 def width_on_gpu(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun]) -> int:
@@ -112,7 +111,7 @@ def make_plan(
         for slot, cell in enumerate(stack)
     )
     plan = Plan(
-        study=study.model_dump(mode="json"),
+        study=study,
         study_hash=study.hash,
         criteria_hash=study.criteria_hash,
         corpus=corpus.record,
@@ -159,28 +158,30 @@ def _cell(
     steps = steps_of(model, training)
     tokens = steps * training.batch * model.context
     resolved = training.changed(steps=steps, tokens=None, precision=precision)
-    what: dict[str, Any] = {
+    identity = {
         "model": model.model_dump(mode="json"),
-        # A setting that is off is left out, so that runs keep the ids they had before it existed.
+        # A micro-batch that is not set is no part of what a run is.
         "training": resolved.model_dump(mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None),
         "seed": seed,
+        "corpus": corpus.record.tokens_sha256,
+        "validation": study.data.validation,
     }
     parts = [*([] if regime == DEFAULT_REGIME else [regime]), name, *([f"lr{lr:g}"] if swept else []), f"s{seed}"]
-    digest = content_hash({**what, "corpus": corpus.record.tokens_sha256, "validation": study.data.validation})
     return PlannedRun(
-        id="-".join([*parts, digest[:8]]),
+        id="-".join([*parts, content_hash(identity)[:8]]),
         variant=name,
         regime=regime,
-        lr=training.lr,
+        seed=seed,
         stack=0,
         slot=0,
+        model=model,
+        training=resolved,
         budget=Budget(
             steps=steps,
             tokens=tokens,
             matmul_flops=tokens * matmul_flops_per_token(model),
             parameters=parameter_count(model),
         ),
-        **what,
     )
 
 
@@ -196,10 +197,8 @@ def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
 
 def stackable(cell: PlannedRun) -> str:
     """Runs with the same key may train in one stack: they differ in seed, learning rate, start and front end alone."""
-    free = ("front", "token_init_std", "redraw", "preset")
-    model = {key: value for key, value in cell.model.items() if key not in free}
-    training = {key: value for key, value in cell.training.items() if key != "lr"}
-    return content_hash({"model": model, "training": training})
+    model = cell.model.model_dump_json(exclude={"front", "token_init_std", "redraw", "preset"})
+    return model + cell.training.model_dump_json(exclude={"lr"})
 
 
 def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
@@ -260,7 +259,7 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
 
 def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[Declared]) -> list[str]:
     """Parameters that differ in shape or start, or that only one arm has, although no variant declared them."""
-    ours, theirs = ({p.name: p for p in parameters(validated(ModelConfig, one.model))} for one in (run, base))
+    ours, theirs = ({p.name: p for p in parameters(one.model)} for one in (run, base))
     return [
         f"parameter {name}: {_words(ours.get(name))} against {_words(theirs.get(name))}"
         for name in sorted(ours.keys() | theirs.keys())
@@ -289,7 +288,7 @@ def open_plan(results: ResultsFolder, study_hash: str) -> Plan:
     sealed = Plan.read(results.plan)
     if sealed.study_hash != study_hash:
         raise PlanError(
-            f"{results.path} holds another study, or this one with other settings: {sealed.study['name']!r}, "
+            f"{results.path} holds another study, or this one with other settings: {sealed.study.name!r}, "
             f"sealed {sealed.created}, hash {sealed.study_hash[:12]} instead of {study_hash[:12]}. "
             "A sealed plan is never changed; choose another folder with --out"
         )

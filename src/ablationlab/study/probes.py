@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from ablationlab.core.registry import Registry
-from ablationlab.records.settings import ModelConfig
+from ablationlab.records.settings import ModelConfig, Study
+from ablationlab.study.variants import VARIANTS
 
 #: In a study: every probe that the study's models have anything to show to.
 ALL = "all"
@@ -190,6 +191,16 @@ def expanded(chosen: Mapping[str, int], models: Iterable[ModelConfig]) -> dict[s
         usable = [name for name, probe in PROBES.items() if any(probe.need(model) is None for model in arms)]
         found = dict.fromkeys(usable, every) | found
     return {name: found[name] for name in PROBES if name in found}
+
+
+def probe_intervals(study: Study) -> dict[str, int]:
+    """Interval by probe of a study, with ``all`` written out."""
+    models = [
+        VARIANTS[variant].apply(study.in_regime(regime)[0])
+        for variant in study.variants
+        for regime in study.regime_names()
+    ]
+    return expanded(study.probes, models)
 
 
 def is_due(step: int, every: int, steps: int) -> bool:

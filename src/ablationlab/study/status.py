@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan, Result, RunRecord, read_metrics
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.records.storage import Lock
 from ablationlab.study.ledger import environment_mismatches, layout_words, record_mismatches, refuse, result_mismatches
 
@@ -53,8 +54,8 @@ def check_ledger(plan: Plan, results: ResultsFolder) -> int:
             records[run.regime, run.seed, run.lr, run.variant] = record, result
     pairs = 0
     for (regime, seed, lr, variant), (record, result) in records.items():
-        base = records.get((regime, seed, lr, str(plan.study["baseline"])))
-        if base is not None and variant != plan.study["baseline"]:
+        base = records.get((regime, seed, lr, plan.study.baseline))
+        if base is not None and variant != plan.study.baseline:
             found = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
             refuse(record.id, base[0].id, found)
             pairs += 1

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ablationlab.core.registry import Registry
-from ablationlab.records.run import Declared
+from ablationlab.records.plan import Declared
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 Change = Callable[[ModelConfig], ModelConfig]

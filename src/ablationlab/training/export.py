@@ -13,7 +13,7 @@ from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.model.gpt import forward
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Result, RunRecord
-from ablationlab.records.settings import FrontEnd, ModelConfig, validated
+from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.records.storage import new_folder, write_bytes
 from ablationlab.training import checkpoints
 
@@ -63,7 +63,7 @@ def load(run: str | Path) -> GPT:
     result = Result.read(folder.result)
     step = int(result.checkpoint.removeprefix("step-"))
     weights = checkpoints.load(folder, step).state["weights"]
-    return GPT(validated(ModelConfig, record.model), weights, record).eval()
+    return GPT(record.model, weights, record).eval()
 
 
 def export(run: str | Path, target: Path) -> None:

@@ -15,10 +15,11 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import compute_dtype, observe, prepare
 from ablationlab.model.parameters import weight_digest
 from ablationlab.model.transfer import Fetch
+from ablationlab.records.environment import Environment
 from ablationlab.records.folders import ResultsFolder, RunFolder
-from ablationlab.records.run import Checkpoint, Environment, Plan, PlannedRun, Start
-from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
-from ablationlab.study.load import Study
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.run import Checkpoint, Start
+from ablationlab.study.probes import expanded
 from ablationlab.training import checkpoints, control
 from ablationlab.training.memory import no_room, out_of_memory
 from ablationlab.training.metrics_log import MetricsLog
@@ -68,14 +69,14 @@ class StackTrainer:
             plan.corpus.train_tokens,
         ):
             raise PlanError(f"corpus {plan.corpus.name!r} is not the one that the plan was sealed with")
-        self.study = validated(Study, plan.study)
+        self.study = plan.study
         planned = [plan.run(run_id) for run_id in plan.stacks[stack_index]]
-        self.model = validated(ModelConfig, planned[0].model)
-        self.training = validated(TrainingConfig, planned[0].training)
+        self.model = planned[0].model
+        self.training = planned[0].training
         self.steps = planned[0].budget.steps
         how = plan.execution_of(planned[0])
         device = prepare(how)
-        members = [Member(r.id, r.seed, r.lr, validated(ModelConfig, r.model)) for r in planned]
+        members = [Member(r.id, r.seed, r.lr, r.model) for r in planned]
         numbers = compute_dtype(how.precision)
         self.stack: Stack | SpreadStack
         if ranks is None:
@@ -142,7 +143,7 @@ class StackTrainer:
         self.start, self.trained = point.step, point.trained
         shape = {"batch": self.training.batch, "context": self.model.context}
         self.runs: list[RunState] = []
-        intervals = self.study.probe_intervals()
+        intervals = expanded(self.study.probes, (run.model for run in self.plan.runs))
         # Of several processes that hold the same the leader looks; the others wait for it at their next sum.
         self.probes = StackProbes(intervals if self.stack.leads else {}, self.stack, self.corpus, self.start)
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):

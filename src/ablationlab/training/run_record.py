@@ -10,9 +10,11 @@ from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.batches import planned_order
 from ablationlab.model.parameters import joint_digest
 from ablationlab.records.corpus import Corpus
+from ablationlab.records.environment import Environment
 from ablationlab.records.folders import ResultsFolder, RunFolder
-from ablationlab.records.run import Environment, Execution, Plan, PlannedRun, RunRecord
-from ablationlab.study.load import Study
+from ablationlab.records.plan import Execution, Plan, PlannedRun
+from ablationlab.records.run import RunRecord
+from ablationlab.records.settings import Study
 from ablationlab.study.variants import VARIANTS
 
 
@@ -50,14 +52,11 @@ def ensure_run_record(
         declares=VARIANTS[run.variant].declares,
         regime=run.regime,
         seed=run.seed,
-        lr=run.lr,
         model=run.model,
         training=run.training,
         corpus=plan.corpus,
         budget=run.budget,
-        data_order_hash=_order(
-            run.seed, plan.corpus, run.budget.steps, int(run.training["batch"]), int(run.model["context"])
-        ),
+        data_order_hash=_order(run.seed, plan.corpus, run.budget.steps, run.training.batch, run.model.context),
         initial_weights=digests,
         shared_init_hash=joint_digest(digests, shared),
         executor=executor,

@@ -11,8 +11,9 @@ from ablationlab.data.batches import OrderHash
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.proportions import fed
 from ablationlab.records.folders import RunFolder
+from ablationlab.records.plan import PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
-from ablationlab.records.run import Checkpoint, Divergence, PlannedRun, Result, Start, Timing
+from ablationlab.records.run import Checkpoint, Divergence, Result, Start, Timing
 from ablationlab.records.storage import replace
 from ablationlab.training import checkpoints
 from ablationlab.training.append_log import AppendLog
@@ -113,8 +114,8 @@ class RunState:
                 corpus,
                 self.planned.seed,
                 steps=steps,
-                batch=int(self.planned.training["batch"]),
-                context=int(self.planned.model["context"]),
+                batch=self.planned.training.batch,
+                context=self.planned.model.context,
             ),
             timing=Timing(
                 train_seconds=seconds,

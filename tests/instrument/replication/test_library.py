@@ -10,7 +10,8 @@ import pytest
 from ablationlab.core.errors import PublishedError, UnknownNameError
 from ablationlab.instrument.replication import check_study, load_table, names, study_path, table_path
 from ablationlab.model.parameters import parameter_count, parameters
-from ablationlab.study.load import Study, load_study
+from ablationlab.records.settings import Study
+from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
 from conftest import to_toml, with_changes
 

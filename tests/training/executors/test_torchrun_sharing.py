@@ -21,11 +21,10 @@ from ablationlab.instrument.disk import Spread, study_bytes
 from ablationlab.model.parameters import parameters, weight_digest
 from ablationlab.records.environment import current
 from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.plan import Plan
 from ablationlab.records.probes import read_probes
-from ablationlab.records.run import Plan
-from ablationlab.records.settings import ModelConfig, validated
 from ablationlab.records.storage import Lock
-from ablationlab.study.load import Study, load_study
+from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.probes import PROBES
 from ablationlab.training.executors.job import refuse_failures
@@ -137,7 +136,7 @@ def a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(p
     assert "All 2 runs are trained; 1 variant-baseline pairs match" in log.read_text()
     assert all(results.run(run_id).done for (run_id,) in plan.stacks)
     # What `plan` would have said that these runs take: at the end, and with the checkpoints of the one in training.
-    expected = study_bytes(validated(Study, plan.study), plan.runs, 1, Spread("ddp", 2))
+    expected = study_bytes(plan.study, plan.runs, 1, Spread("ddp", 2))
     assert taken(results.runs) == pytest.approx(expected.end, rel=0.05)
     assert most == pytest.approx(expected.most, rel=0.05)
     assert most > 1.5 * expected.end
@@ -149,7 +148,7 @@ def probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
     plan = Plan.read(results.plan)
     alone = ResultsFolder(study.parent / "alone")
     with torch_as_it_was():
-        corpus = load_corpus(validated(Study, plan.study).data)
+        corpus = load_corpus(plan.study.data)
         for stack in range(len(plan.stacks)):
             StackTrainer(plan, stack, alone, corpus, executor="local", environment=current()).train()
     for run in plan.runs:
@@ -218,7 +217,7 @@ def begun_by_torchrun(study_file, tmp_path) -> tuple[Path, Path]:
     results = ResultsFolder(tmp_path / "out")
     seal_plan(plan, results)
     run = plan.runs[0]
-    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(validated(ModelConfig, run.model))}
+    digests = {p.name: weight_digest(p.draw(run.seed)) for p in parameters(run.model)}
     execution = plan.execution.over(("ddp", 2, False))
     folder = results.run(run.id)
     ensure_run_record(plan, study, run, folder, digests, "torchrun", execution, plan.environment, ())

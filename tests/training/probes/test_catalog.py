@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ablationlab.core.errors import StudyError
 from ablationlab.records.settings import ModelConfig
 from ablationlab.study.load import parse_study
-from ablationlab.study.probes import PROBES, expanded, is_due
+from ablationlab.study.probes import PROBES, expanded, is_due, probe_intervals
 from ablationlab.study.variants import VARIANTS
 from ablationlab.training.probes.measure import MEASUREMENTS
 from conftest import TINY
@@ -118,12 +118,10 @@ def test_a_wrong_probe_is_a_clear_error_before_anything_runs(changes, key, words
 
 def test_one_arm_or_regime_that_feeds_a_probe_is_enough():
     study = parse_study({**TINY, "probes": {"embedding-gain": 5}})  # of none, layernorm, rmsnorm
-    assert study.probe_intervals() == {"embedding-gain": 5}
+    assert probe_intervals(study) == {"embedding-gain": 5}
     bare = {"layers": 0, "width": 16, "heads": 2, "context": 16}
     deep = {"regimes": {"deep": {"model": {"layers": 1}}}}
-    assert parse_study({**TINY, "model": bare, **deep, "probes": {"attention": 5}}).probe_intervals() == {
-        "attention": 5
-    }
+    assert probe_intervals(parse_study({**TINY, "model": bare, **deep, "probes": {"attention": 5}})) == {"attention": 5}
 
 
 def test_probes_are_part_of_what_is_sealed():

@@ -66,7 +66,11 @@ def test_the_table_holds_every_row_once_and_the_failures_beside_it():
     assert rows[2]["group"] == "\n"
     assert math.isnan(rows[3]["value"])
     about = table.schema.metadata
-    assert (about[b"kind"], about[b"run"], about[b"schema_version"]) == (b"probes", b"none-s1-0", b"1")
+    assert (about[b"kind"], about[b"run"], about[b"schema_version"]) == (
+        b"probes",
+        b"none-s1-0",
+        b"2",
+    )
     assert json.loads(about[b"failures"]) == {"token-frequency": {"step": 5, "error": 'ValueError: "why"\nnot'}}
     assert pq.read_table(io.BytesIO(to_parquet("none-s1-0", []))).num_rows == 0
 
@@ -83,7 +87,7 @@ def test_a_torn_last_line_is_left_out_and_any_other_damage_named(run):
     with pytest.raises(RecordError, match=r"probes\.jsonl, line 2"):
         read_probes(run)
     with pytest.raises(RecordError, match="no probes header"):
-        list(parse(b'{"kind": "metrics", "schema_version": 1}\n', "x"))
+        list(parse(b'{"kind": "metrics", "schema_version": 2}\n', "x"))
 
 
 def test_a_run_without_probes_has_none(tmp_path):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.records.corpus import Corpus
-from ablationlab.records.settings import DataConfig, steps_of
-from ablationlab.study.load import Study
+from ablationlab.records.settings import DataConfig, Study, steps_of
 
 #: Vocabularies that do not depend on the text.
 VOCABULARIES = {"gpt2": 50257, "byte": 257}

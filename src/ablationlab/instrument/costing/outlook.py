@@ -12,10 +12,9 @@ from ablationlab.instrument.costing.hardware import Hardware, Precision
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
 from ablationlab.instrument.disk import Spread, study_bytes
 from ablationlab.model.parameters import parameter_count
-from ablationlab.records.run import PlannedRun
-from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
+from ablationlab.records.plan import PlannedRun
+from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
 from ablationlab.study.batch_split import probes_refusal, refusal_of
-from ablationlab.study.load import Study
 from ablationlab.study.plan import stackable, study_cells, width_on_gpu
 
 #: Two layouts' times are told apart if they differ by more than this share; the network's part is assumed.
@@ -162,9 +161,9 @@ def _groups(runs: list[PlannedRun]) -> tuple[Group, ...]:
     return tuple(
         Group(
             tuple(members),
-            validated(ModelConfig, members[0].model),
-            validated(TrainingConfig, members[0].training),
-            members[0].training.get("micro_batch"),
+            members[0].model,
+            members[0].training,
+            members[0].training.micro_batch,
         )
         for members in found.values()
     )

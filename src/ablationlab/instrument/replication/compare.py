@@ -16,6 +16,7 @@ from ablationlab.instrument.replication.schema import Direction, Figure, Publish
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
+from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import (
     DirectionOutcome,
     DirectionPart,
@@ -24,12 +25,11 @@ from ablationlab.records.replication import (
     Replication,
     RunValue,
 )
-from ablationlab.records.run import Plan, PlannedRun, read_metrics
-from ablationlab.records.settings import DEFAULT_REGIME
+from ablationlab.records.run import read_metrics
+from ablationlab.records.settings import DEFAULT_REGIME, Study
 from ablationlab.records.storage import content_hash
 from ablationlab.stats import difference_of_means
 from ablationlab.study.ledger import flattened
-from ablationlab.study.load import Study, parse_study
 
 LEVEL = 0.95
 _WHY = {
@@ -50,7 +50,7 @@ def replicate(
     if not results.plan.exists():
         raise RecordError(f"{folder} is no results folder of a study: it has no {results.plan.name}")
     plan, _ = Plan.read_with_seal(results.plan)
-    sealed = parse_study(plan.study, f"{results.plan}, study")
+    sealed = plan.study
     found = analysis if analysis is not None else analyze(read_results(folder, None))
     runs = _Runs(plan, results, sealed)
     figures = [

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 from ablationlab.core.errors import Problem, PublishedError, UnknownNameError
 from ablationlab.core.problems import problems_of
 from ablationlab.instrument.replication.schema import PublishedTable, study_problems, variant_problems
-from ablationlab.records.settings import validated
-from ablationlab.study.load import Study
+from ablationlab.records.settings import Study, validated
 
 #: One file a table; its name is the table's.
 FOLDER = Path(__file__).parent / "published"

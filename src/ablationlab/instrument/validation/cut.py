@@ -14,10 +14,10 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan, RunRecord
-from ablationlab.records.settings import DEFAULT_REGIME
+from ablationlab.records.plan import Plan
+from ablationlab.records.run import RunRecord
+from ablationlab.records.settings import DEFAULT_REGIME, Study
 from ablationlab.study.ledger import record_mismatches, refuse
-from ablationlab.study.load import Study, parse_study
 from ablationlab.study.variants import VARIANTS
 
 FEWEST_STUDIES: Final = 10
@@ -44,7 +44,7 @@ def read_exchangeable(folder: Path) -> tuple[Material, Study, Plan]:
     results = ResultsFolder(folder)
     material = read_results(folder)
     plan, _ = Plan.read_with_seal(results.plan)
-    study = parse_study(plan.study, f"{results.plan}, study")
+    study = plan.study
     refuse_other_arms(study, folder)
     return material, study, plan
 

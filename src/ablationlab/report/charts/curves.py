@@ -49,7 +49,7 @@ def main_runs(material: Material) -> list[RunMaterial]:
         cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
     if all(len(cell) == 1 for cell in cells.values()) or material.plan is None:
         return list(material.runs)
-    rate = float(material.plan.study["training"]["lr"])
+    rate = material.plan.study.training.lr
     own = [run for run in material.runs if run.lr == rate]
     return own or [min(cell, key=lambda run: abs(run.lr - rate)) for cell in cells.values()]
 

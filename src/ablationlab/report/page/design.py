@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.report.charts.curves import main_runs
@@ -10,7 +9,7 @@ from ablationlab.report.charts.words import amount
 
 if TYPE_CHECKING:
     from ablationlab.records.corpus import Corpus
-    from ablationlab.records.run import Plan
+    from ablationlab.records.plan import Plan
     from ablationlab.report.material import Material, RunMaterial
 
 
@@ -39,7 +38,7 @@ def strip(material: Material) -> list[tuple[str, str, str]]:
             f"{amount(first.tokens)} tokens",
             f"{first.steps:,} steps, {'equal for all' if same else 'by regime'}; {_rates(plan)}",
         ),
-        ("parameters", size, str(plan.study["model"].get("preset") or "own model")),
+        ("parameters", size, plan.study.model.preset or "own model"),
         ("corpus", plan.corpus.name, _corpus(plan.corpus)),
         (
             "trained on",
@@ -150,4 +149,4 @@ def seal_rows(material: Material) -> list[tuple[str, str]]:
 
 def configuration(material: Material) -> str:
     """The resolved study, as it was sealed."""
-    return "" if material.plan is None else json.dumps(material.plan.study, indent=2, ensure_ascii=False)
+    return "" if material.plan is None else material.plan.study.model_dump_json(indent=2)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from ablationlab.data.sources import looks_like_path
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityGain
 from ablationlab.records.corpus import Component
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan
-from ablationlab.records.settings import ModelConfig, validated
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import ModelConfig, Study, looks_like_path
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import Material
 from ablationlab.report.naming import in_sentence, metric_of
 from ablationlab.report.numbers import THIN, counted, level, p_clause, part, percent, setting, shown, signed, with_unit
 from ablationlab.report.paper.typst import Typst, code, say
-from ablationlab.study.load import Study, parse_study
-from ablationlab.study.variants import VARIANTS
 
 #: The words for a correction in front of "adjusted".
 CORRECTIONS = {"holm": "Holm", "bonferroni": "Bonferroni", "benjamini-hochberg": "Benjamini–Hochberg"}
@@ -77,7 +71,7 @@ class Facts:
     @cached_property
     def study(self) -> Study | None:
         """The resolved study of the plan; none for a table."""
-        return parse_study(self.plan.study, "the study in plan.lock") if self.plan is not None else None
+        return self.plan.study if self.plan is not None else None
 
     @property
     def swept(self) -> bool:
@@ -90,9 +84,8 @@ class Facts:
             return None
         for run in self.plan.runs:
             if run.variant == variant:
-                with suppress(ValidationError):
-                    return validated(ModelConfig, run.model)
-        return VARIANTS[variant].apply(self.study.model)
+                return run.model
+        return None
 
     def primary_of(self, variant: str, regime: str) -> Comparison | None:
         """The comparison that decides on a variant in a regime."""

@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ablationlab.records.corpus import Corpus
-from ablationlab.records.settings import FrontEnd, ModelConfig
+from ablationlab.records.settings import FrontEnd, ModelConfig, Study
 from ablationlab.report.numbers import count, counted, setting, tens
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.typst import Typst, code, listed, say, sentences
 from ablationlab.report.tables.render import Cell, Column, Table
-from ablationlab.study.load import Study
 
 
 def _shared(facts: Facts, corpus: Corpus) -> list[Typst]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.report.material import RunMaterial
 from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import NONE, number, scaled, setting

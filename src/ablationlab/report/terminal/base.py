@@ -14,11 +14,11 @@ from ablationlab.instrument.estimate import Estimate
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.run import Plan, PlannedRun, Result
-from ablationlab.records.settings import PRESETS, ModelConfig, validated
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.run import Result
+from ablationlab.records.settings import PRESETS, ModelConfig
 from ablationlab.report.terminal.data import shared_text
 from ablationlab.study.batch_split import possible
-from ablationlab.study.load import Study
 from ablationlab.study.status import RunStatus
 from ablationlab.study.variants import VARIANTS
 
@@ -64,7 +64,7 @@ def plan_tables(plan: Plan) -> list[Table]:
     rows = [
         (
             regime,
-            variant + (" (baseline)" if variant == plan.study["baseline"] else ""),
+            variant + (" (baseline)" if variant == plan.study.baseline else ""),
             len(runs),
             f"{runs[0].budget.parameters:,}",
             f"{runs[0].budget.steps:,}",
@@ -90,9 +90,9 @@ def _rates(runs: Sequence[PlannedRun]) -> str:
 def precisions(plan: Plan) -> str:
     """The precision of the study, and of every regime that has another."""
     others = dict.fromkeys(
-        f"{run.training['precision']} in {run.regime}"
+        f"{run.training.precision} in {run.regime}"
         for run in plan.runs
-        if run.training.get("precision", plan.execution.precision) != plan.execution.precision
+        if run.training.precision != plan.execution.precision
     )
     return ", ".join([plan.execution.precision, *others])
 
@@ -121,7 +121,7 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
 
 def _under_torchrun(plan: Plan) -> str:
     """For a study that torchrun may train: with how many processes."""
-    study = validated(Study, plan.study)
+    study = plan.study
     if study.execution.parallel is None:
         return ""
     counts = ", ".join(map(str, possible(study)))
@@ -130,7 +130,7 @@ def _under_torchrun(plan: Plan) -> str:
 
 def _not_in_it(plan: Plan) -> str:
     """What the estimate leaves out, of what this study does."""
-    left = ["probes"] * bool(plan.study["probes"]) + ["tasks"] * bool(plan.study["evaluation"]["tasks"])
+    left = ["probes"] * bool(plan.study.probes) + ["tasks"] * bool(plan.study.evaluation.tasks)
     return f" Time for {' and '.join(left)} is not in it." if left else ""
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 
 
 def evaluation_view(results: ResultsFolder) -> list[RenderableType]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import Lock
 

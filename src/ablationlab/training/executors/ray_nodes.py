@@ -8,7 +8,7 @@ from typing import Any
 
 from ablationlab.core.errors import PlanError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.records.settings import validated
 from ablationlab.records.storage import Lock
 from ablationlab.training.executors.job import Job
@@ -107,8 +107,7 @@ def inspect_node(folder: str, device: str) -> str:
 
 def mismatches(said: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[str]:
     """What of a node's answer does not fit the plan, in words."""
-    from ablationlab.records.environment import drift
-    from ablationlab.records.run import Environment
+    from ablationlab.records.environment import Environment, drift
 
     if said["plan"] is None:
         return ["does not see the results folder; it must be shared and have the same path on every node"]

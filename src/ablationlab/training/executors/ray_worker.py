@@ -14,7 +14,7 @@ from typing import Any
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
+from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig, validated
 from ablationlab.training.executors.job import DEBUG_VARIABLE, Event, Job, Listener, attempt, corpus_of
 

@@ -27,11 +27,10 @@ from typing import IO, Any
 
 from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.run import Plan
-from ablationlab.records.settings import DataConfig, validated
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import DataConfig, Study, validated
 from ablationlab.records.storage import Lock
 from ablationlab.study.batch_split import probes_refusal, refusal_of
-from ablationlab.study.load import Study
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     WAIT_SECONDS,
@@ -71,7 +70,7 @@ def check(study: Study, processes: int) -> None:
 
 def execute(job: Job, processes: int, listen: Listener) -> bool:
     """Train everything that is not done, one run after another; False if it was stopped by the user."""
-    study = validated(Study, job.plan.study)
+    study = job.plan.study
     check(study, processes)
     results = ResultsFolder(job.folder)
     check_layout(job, (str(study.execution.parallel), processes, study.execution.activation_checkpointing))
