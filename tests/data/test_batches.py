@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablationlab.data.batches import (
-    OrderHash,
+    DataOrderHash,
     batch_offsets,
     curve_windows,
-    planned_order,
+    planned_data_order,
     shares_of,
     validation_windows,
 )
@@ -51,21 +51,21 @@ def test_offsets_are_uniform():
 
 
 def test_the_order_hash_goes_on_from_its_value():
-    whole = OrderHash.start(CORPUS, batch=16, context=8)
-    resumed = OrderHash("")
+    whole = DataOrderHash.start(CORPUS, batch=16, context=8)
+    resumed = DataOrderHash("")
     for step in range(1, 8):
-        whole.feed(batch_offsets(1, step, **SHAPE))
+        whole.update(batch_offsets(1, step, **SHAPE))
         if step == 3:
-            resumed = OrderHash(whole.value)
+            resumed = DataOrderHash(whole.value)
         elif step > 3:
-            resumed.feed(batch_offsets(1, step, **SHAPE))
-    assert resumed.value == whole.value == planned_order(1, CORPUS, steps=7, batch=16, context=8)
+            resumed.update(batch_offsets(1, step, **SHAPE))
+    assert resumed.value == whole.value == planned_data_order(1, CORPUS, steps=7, batch=16, context=8)
 
 
 @pytest.mark.parametrize("change", [{"tokens_sha256": "2" * 64}, {"train_tokens": 999}])
 def test_the_order_hash_is_bound_to_the_text(change):
     other = CORPUS.model_copy(update=change)
-    assert OrderHash.start(CORPUS, batch=2, context=8).value != OrderHash.start(other, batch=2, context=8).value
+    assert DataOrderHash.start(CORPUS, batch=2, context=8).value != DataOrderHash.start(other, batch=2, context=8).value
 
 
 @given(tokens=st.integers(2, 500), context=st.integers(1, 64))
@@ -85,7 +85,7 @@ def test_the_offsets_of_one_text_are_those_that_sealed_plans_were_made_with():
         770064,
         966705,
     ]
-    assert planned_order(1, CORPUS, steps=7, batch=16, context=8) == (
+    assert planned_data_order(1, CORPUS, steps=7, batch=16, context=8) == (
         "e6df4027ab4e5f678fa87626944a552609670b81c483ea957ceb68118565c6e1"
     )
 
@@ -127,11 +127,11 @@ def test_the_order_of_a_mixture_is_known_from_its_record_alone():
 
     parts = (component("a", 0.25, 400), component("b", 0.75, 600))
     mixed = CORPUS.model_copy(update={"components": parts})
-    order = OrderHash.start(mixed, batch=16, context=8)
+    order = DataOrderHash.start(mixed, batch=16, context=8)
     for step in (1, 2, 3):
-        order.feed(batch_offsets(5, step, **SHAPE, shares=shares_of(mixed)))
-    assert planned_order(5, mixed, steps=3, batch=16, context=8) == order.value
-    assert planned_order(5, CORPUS, steps=3, batch=16, context=8) != order.value
+        order.update(batch_offsets(5, step, **SHAPE, shares=shares_of(mixed)))
+    assert planned_data_order(5, mixed, steps=3, batch=16, context=8) == order.value
+    assert planned_data_order(5, CORPUS, steps=3, batch=16, context=8) != order.value
 
 
 def mixture(*held_out: int) -> Corpus:

@@ -70,7 +70,7 @@ def test_a_text_that_is_not_utf8_is_named_with_the_place(tmp_path):
 
 def test_a_text_that_is_not_there_or_empty_is_named(tmp_path):
     assert refusal(tmp_path / "no.txt") == f"corpus {tmp_path / 'no.txt'}: no such file or folder"
-    assert refusal(tmp_path) == f"corpus {tmp_path}: the folder holds no .txt file"
+    assert refusal(tmp_path) == f"corpus {tmp_path}: the folder has no .txt file"
     (tmp_path / "empty.txt").touch()
     assert refusal(tmp_path / "empty.txt") == f"corpus {tmp_path / 'empty.txt'}: the file is empty"
 

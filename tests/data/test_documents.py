@@ -14,19 +14,19 @@ from pyarrow import parquet
 
 from ablationlab.core.errors import DataError
 from ablationlab.data import documents
-from ablationlab.data.documents import files_of, pieces_of
+from ablationlab.data.documents import files_of, read_file
 from ablationlab.data.tokenizers import TOKENIZERS
 
 
 def texts(path: Path, key: str = "text") -> list[str]:
-    found = list(pieces_of(path, key))
+    found = list(read_file(path, key))
     assert all(piece.first and piece.last for piece in found)
     return [piece.text for piece in found]
 
 
 def refusal(path: Path, key: str = "text") -> str:
     with pytest.raises(DataError) as caught:
-        list(pieces_of(path, key))
+        list(read_file(path, key))
     return str(caught.value)
 
 
@@ -50,7 +50,7 @@ def test_a_long_text_comes_in_pieces_that_tokenizers_do_not_notice(tmp_path, mon
     text = "".join(line % (n, " " * (n % 2), "\n" * (n % 4) + " " * (n % 3)) for n in range(100))
     for name, data in (("a.txt", text.encode()), ("b.txt.gz", gzip.compress(text.encode()))):
         (tmp_path / name).write_bytes(data)
-        pieces = list(pieces_of(tmp_path / name, "text"))
+        pieces = list(read_file(tmp_path / name, "text"))
         assert len(pieces) > 5
         assert "".join(piece.text for piece in pieces) == text
         assert [piece.first for piece in pieces] == [True] + [False] * (len(pieces) - 1)
@@ -63,7 +63,7 @@ def test_a_long_text_comes_in_pieces_that_tokenizers_do_not_notice(tmp_path, mon
 def test_a_text_without_line_breaks_is_still_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "PIECE", 50)
     (tmp_path / "a.txt").write_text("é" * 5000)
-    pieces = list(pieces_of(tmp_path / "a.txt", "text"))
+    pieces = list(read_file(tmp_path / "a.txt", "text"))
     assert "".join(piece.text for piece in pieces) == "é" * 5000
     assert max(len(piece.text) for piece in pieces) <= 17 * 50
 
@@ -71,13 +71,13 @@ def test_a_text_without_line_breaks_is_still_bounded(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("{oops", "is not JSON"),
-        ("[1]", "is no JSON object, but a list"),
+        ("{oops", "not JSON"),
+        ("[1]", "not a JSON object, but a list"),
         ('{"body": "x", "id": 1}', "has no 'text'; it has: body, id; choose one with --text-key"),
-        ('{"text": 5}', "'text' is no text, but a number"),
-        ('{"text": null}', "'text' is no text, but null"),
-        ('{"text": {"a": "b"}}', "'text' is no text, but an object"),
-        ("[" * 100_000, "is JSON nested too deep to be read"),
+        ('{"text": 5}', "'text' is not text, but a number"),
+        ('{"text": null}', "'text' is not text, but null"),
+        ('{"text": {"a": "b"}}', "'text' is not text, but an object"),
+        ("[" * 100_000, "the JSON is nested too deeply"),
         ('{"text": "a\\ud800"}', "holds half of a character (a lone surrogate) at 1"),
     ],
 )
@@ -91,7 +91,7 @@ def test_a_bad_line_is_named_with_its_number(tmp_path, line, why):
 
 def test_files_that_are_not_what_they_say_are_named(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"no")
-    assert refusal(tmp_path / "a.parquet").startswith(f"{tmp_path / 'a.parquet'}: is no Parquet file")
+    assert refusal(tmp_path / "a.parquet").startswith(f"{tmp_path / 'a.parquet'}: not a readable Parquet file")
     parquet.write_table(pa.table({"body": ["x"]}), tmp_path / "b.parquet")
     assert "has no column 'text'; it has: body" in refusal(tmp_path / "b.parquet")
     assert texts(tmp_path / "b.parquet", "body") == ["x"]
@@ -101,9 +101,9 @@ def test_files_that_are_not_what_they_say_are_named(tmp_path):
     parquet.write_table(nested, tmp_path / "d.parquet")
     said = refusal(tmp_path / "d.parquet")
     assert "column 'text' is of type struct<a: string>, not text; columns of text: body; choose one with" in said
-    assert said.endswith("; nested text must be a column of its own")
+    assert said.endswith("; copy nested text to a column of its own")
     parquet.write_table(pa.table({"text": pa.array(["x", None])}), tmp_path / "e.parquet")
-    assert f"{tmp_path / 'e.parquet'}, row 2: 'text' is no text, but null" in refusal(tmp_path / "e.parquet")
+    assert f"{tmp_path / 'e.parquet'}, row 2: 'text' is not text, but null" in refusal(tmp_path / "e.parquet")
     for number, kind in enumerate((pa.large_string(), pa.dictionary(pa.int32(), pa.string()))):
         parquet.write_table(pa.table({"text": pa.array(["x", "y"], kind)}), tmp_path / f"f{number}.parquet")
         assert texts(tmp_path / f"f{number}.parquet") == ["x", "y"]
@@ -118,8 +118,8 @@ def test_files_that_are_not_what_they_say_are_named(tmp_path):
 def test_paths_without_anything_to_read_are_named(tmp_path):
     for path, why in (
         (tmp_path / "no", "no such file or folder"),
-        (tmp_path, "the folder holds no file that ends in .txt, .txt.gz, .jsonl, .jsonl.gz, .parquet"),
-        (tmp_path / "a.pdf", "not a kind of file that is read here"),
+        (tmp_path, "the folder has no file that ends in .txt, .txt.gz, .jsonl, .jsonl.gz, .parquet"),
+        (tmp_path / "a.pdf", "unsupported kind of file"),
     ):
         if path.suffix:
             path.touch()
@@ -146,5 +146,5 @@ def test_a_folder_that_may_not_be_opened_is_no_gap_in_a_corpus(tmp_path, monkeyp
         return scan(place)
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(DataError, match=r"inner: cannot be read \(Permission denied\); nothing is left out"):
+    with pytest.raises(DataError, match=r"inner: cannot be read \(Permission denied\); no file is skipped"):
         files_of(tmp_path)

@@ -12,12 +12,11 @@ import torch
 
 import ablationlab
 from ablationlab.core.errors import DataError, StudyError
-from ablationlab.data.batches import batch_offsets, curve_windows, shares_of
+from ablationlab.data.batches import batch_offsets, curve_windows, drawn_samples, shares_of
 from ablationlab.data.corpus import TokenizedCorpus, check_length, load_corpus
-from ablationlab.data.inputs import input_of
-from ablationlab.data.manifest import Settings
+from ablationlab.data.documents import open_documents
 from ablationlab.data.prepare import prepare
-from ablationlab.data.proportions import fed
+from ablationlab.data.prepared import PrepareSettings
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.data.tokens import Tokens
 from ablationlab.records.plan import Plan
@@ -36,7 +35,7 @@ def prepared(folder: Path, name: str, letters: str, documents: int, tokenizer: s
     file = folder / f"{name}.jsonl"
     texts = [(letters * 40)[: 20 + number % 50] for number in range(documents)]
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    prepare(input_of(str(file)), Settings(tokenizer=tokenizer, shard_tokens=900), folder / name)
+    prepare(open_documents(str(file)), PrepareSettings(tokenizer=tokenizer, shard_tokens=900), folder / name)
     return folder / name
 
 
@@ -100,7 +99,7 @@ def load_corpus_of(path: Path) -> TokenizedCorpus:
 
 def test_what_a_run_was_fed_is_counted_exactly(two):
     corpus = mixed(two)
-    counted = fed(corpus, 3, steps=25, batch=8, context=CONTEXT)
+    counted = drawn_samples(corpus, 3, steps=25, batch=8, context=CONTEXT)
     shape = {"batch": 8, "context": CONTEXT, "train_tokens": len(corpus.train)}
     edge = corpus.record.components[0].train_tokens
     samples, ends = [0, 0], [0, 0]
@@ -222,7 +221,7 @@ def test_components_that_cannot_be_mixed_are_refused(two, tmp_path):
     again = prepared(tmp_path / "other", "small", "abc", 9)
     with pytest.raises(DataError, match="two components of the mixture are called 'small'"):
         load_corpus(DataConfig(corpus="mixture", mixture={str(two[0]): 1.0, str(again): 1.0}, tokenizer="byte"))
-    with pytest.raises(DataError, match="no prepared corpus"):
+    with pytest.raises(DataError, match="not a prepared corpus"):
         load_corpus(DataConfig(corpus="mixture", mixture={str(tmp_path / "other"): 1.0}, tokenizer="byte"))
     with pytest.raises(DataError, match="component 'small': its training part has"):
         check_length(mixed(two, validation=0.4).record, 2000)
@@ -231,7 +230,7 @@ def test_components_that_cannot_be_mixed_are_refused(two, tmp_path):
 
 
 def test_a_held_out_part_too_long_to_validate_on_is_refused(two, monkeypatch):
-    monkeypatch.setattr("ablationlab.data.components.LONGEST_VALIDATION", 100)
+    monkeypatch.setattr("ablationlab.data.corpus.LONGEST_VALIDATION", 100)
     with pytest.raises(DataError, match=r"at most 100 are allowed: use 0.0"):
         load_corpus_of(two[1])
 
@@ -260,7 +259,9 @@ def test_bits_per_byte_of_a_bpe_run_are_those_of_its_text(study_file, cli, tmp_p
     """Against the text itself: every byte of the held-out documents but those of the first token, and all their ends."""
     texts = [f"Article {number}: naïve café, {'words ' * (number % 7)}and 3.14 — done.\n" for number in range(60)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    prepare(input_of(str(tmp_path / "a.jsonl")), Settings(tokenizer="gpt2", shard_tokens=500), tmp_path / "bpe")
+    prepare(
+        open_documents(str(tmp_path / "a.jsonl")), PrepareSettings(tokenizer="gpt2", shard_tokens=500), tmp_path / "bpe"
+    )
     study = study_file(
         {
             "seeds": [1],

@@ -11,13 +11,12 @@ import pytest
 
 from ablationlab.core.errors import DataError, StudyError
 from ablationlab.data import overlap
-from ablationlab.data.components import part_of
-from ablationlab.data.corpus import TokenizedCorpus, check_length, load_corpus
-from ablationlab.data.inputs import input_of
-from ablationlab.data.manifest import Settings
-from ablationlab.data.ngrams import runs_of, word_hashes, words_of
+from ablationlab.data.batches import drawn_samples
+from ablationlab.data.corpus import TokenizedCorpus, check_length, load_component, load_corpus
+from ablationlab.data.documents import open_documents
+from ablationlab.data.duplicates import ngram_hashes, word_hashes, words_of
 from ablationlab.data.prepare import prepare
-from ablationlab.data.proportions import fed
+from ablationlab.data.prepared import PrepareSettings
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import content_hash
 from ablationlab.study.load import parse_study
@@ -62,7 +61,7 @@ LEFT_OUT = {1, 2, 3, 4, 5, 6}
 def made(folder: Path, name: str, texts: list[str], tokenizer: str = "byte") -> str:
     file = folder / f"{name}.jsonl"
     file.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    prepare(input_of(str(file)), Settings(tokenizer=tokenizer, shard_tokens=9000), folder / name)
+    prepare(open_documents(str(file)), PrepareSettings(tokenizer=tokenizer, shard_tokens=9000), folder / name)
     return str(folder / name)
 
 
@@ -157,7 +156,7 @@ def test_a_mixture_without_shared_text_is_the_same_tokens_either_way(tmp_path, m
 
 def test_what_was_fed_is_counted_in_the_text_that_is_left(mixture):
     corpus = loaded(mixture)
-    counted = fed(corpus, 1, steps=30, batch=4, context=64)
+    counted = drawn_samples(corpus, 1, steps=30, batch=4, context=64)
     whole = corpus.train[:]
     edge = corpus.record.components[0].train_tokens
     for number, (low, high) in enumerate(((0, edge), (edge, len(whole)))):
@@ -170,9 +169,9 @@ def test_what_was_fed_is_counted_in_the_text_that_is_left(mixture):
 def test_the_number_of_processes_changes_nothing(mixture, monkeypatch):
     monkeypatch.setattr(overlap, "_BATCH", 2000)
     config = DataConfig(corpus="mixture", mixture=mixture, tokenizer="byte")
-    parts = [part_of(name, weight, config) for name, weight in mixture.items()]
-    sides = [overlap.Side(part.prepared, part.record.train_tokens) for part in parts]
-    one, two = (overlap._Search(sides, "key", count, lambda _: None).make() for count in (1, 2))
+    parts = [load_component(name, weight, config) for name, weight in mixture.items()]
+    sides = [overlap.SplitCorpus(part.prepared, part.record.train_tokens) for part in parts]
+    one, two = (overlap._Search(sides, "key", count, lambda _: None).run() for count in (1, 2))
     assert one == two
     assert len(one.spans[0]) == len(LEFT_OUT)
 
@@ -234,17 +233,17 @@ def test_a_component_of_which_nothing_is_left_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path / "cache"))
     twice = {made(tmp_path, "a", LARGE): 1.0, made(tmp_path, "b", LARGE): 1.0}
     corpus = loaded(twice)
-    with pytest.raises(DataError, match=r"component 'b'.* has 0 tokens.*tokens of it stand elsewhere in the mixture"):
+    with pytest.raises(DataError, match=r"component 'b'.* has 0 tokens.*of its tokens are elsewhere in the mixture"):
         check_length(corpus.record, 16)
 
 
 def test_words_are_compared_without_case_and_marks():
     assert words_of("Twenty @-@ two , he said ( É_t ) .") == words_of("twenty-two, HE said é t")
     hashes = word_hashes([f"w{number}" for number in range(200)] * 2)
-    runs = runs_of(hashes, 5)
+    runs = ngram_hashes(hashes, 5)
     assert len(runs) == 396
     assert len(np.unique(runs)) == 200, "the same words in the same order, and only those"
-    assert len(runs_of(hashes[:4], 5)) == 0
+    assert len(ngram_hashes(hashes[:4], 5)) == 0
 
 
 def test_the_setting_belongs_to_a_mixture(study_table):

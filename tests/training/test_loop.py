@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import warm
-from ablationlab.data.batches import planned_order
+from ablationlab.data.batches import planned_data_order
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord, read_metrics
@@ -67,7 +67,7 @@ def test_finished_runs_spent_exactly_their_budget_on_exactly_the_planned_data(re
             result = Result.read(results.run(run.id).result)
             assert (result.status, result.steps, result.tokens) == ("finished", 10, 640)
             assert result.matmul_flops == run.budget.matmul_flops
-            assert result.data_order_hash == planned_order(run.seed, plan.corpus, steps=10, batch=4, context=16)
+            assert result.data_order_hash == planned_data_order(run.seed, plan.corpus, steps=10, batch=4, context=16)
             lines = list(read_metrics(results.run(run.id).metrics))
             assert result.metrics["final_gradient_norm"] == lines[-1].gradient_norm
             assert [line.step for line in lines if line.curve_loss is not None] == [4, 8, 10]

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ablationlab.data.manifest import Manifest
-    from ablationlab.data.prepare import Progress
+    from ablationlab.data.prepare import PrepareProgress
+    from ablationlab.data.prepared import Manifest
     from ablationlab.records.settings import DataConfig
 
 _PLAIN_SECONDS = 15.0
@@ -56,17 +56,16 @@ def prepare(
     Every document is followed by the token that ends a document. A study names the folder as data.corpus, or several of them
     with weights in [data.mixture].
     """
-    from ablationlab.data.components import cache_settings
-    from ablationlab.data.inputs import input_of
-    from ablationlab.data.manifest import Settings
+    from ablationlab.data.corpus import cache_settings
+    from ablationlab.data.documents import open_documents
     from ablationlab.data.prepare import SHARD_TOKENS
     from ablationlab.data.prepare import prepare as make
-    from ablationlab.data.prepared import cached_folder
+    from ablationlab.data.prepared import PrepareSettings, cached_folder
     from ablationlab.data.sources import SOURCES
 
     console = make_console()
     _check_workers(workers)
-    settings = Settings(
+    settings = PrepareSettings(
         tokenizer=tokenizer,
         shard_tokens=SHARD_TOKENS if shard_tokens is None else shard_tokens,
         text_key=text_key,
@@ -76,7 +75,7 @@ def prepare(
     if out is not None and len(inputs) > 1:
         raise DataError("--out takes one input; prepare each into a folder of its own, and mix them in the study")
     for name in inputs:
-        source = input_of(name, text_key)
+        source = open_documents(name, text_key)
         if out is None and (name not in SOURCES or settings != cache_settings(tokenizer)):
             raise DataError(f"{name}: say where with --out; only named corpora with default settings go to the cache")
         folder = out if out is not None else cached_folder(SOURCES[name], settings)
@@ -90,7 +89,7 @@ def verify(folder: Annotated[Path, Parameter(help="A prepared folder.")]) -> int
     """Take the checksum of every shard of a prepared folder again, and show its manifest."""
     from ablationlab.data.prepared import open_prepared
 
-    found = open_prepared(folder, anew=True)
+    found = open_prepared(folder, verify_all=True)
     make_console().print(_summary(found.manifest, folder), markup=False, highlight=False, soft_wrap=True)
     return 0
 
@@ -122,20 +121,20 @@ def overlap(
 
 def compare(data: DataConfig, workers: int | None) -> None:
     """Have the text that the corpora of a mixture share found, in parallel, and kept; progress is shown if there is any."""
-    from ablationlab.data.corpus import mixture_parts
-    from ablationlab.data.prepare import Progress
+    from ablationlab.data.corpus import load_mixture
+    from ablationlab.data.prepare import PrepareProgress
 
     if data.mixture is None or len(data.mixture) < 2:
         return
     with ExitStack() as display:
-        shown: list[Callable[[Progress], None]] = []
+        shown: list[Callable[[PrepareProgress], None]] = []
 
         def report(share: float) -> None:
             if not shown:
                 shown.append(display.enter_context(_display(make_console(), "shared text")))
-            shown[0](Progress(share))
+            shown[0](PrepareProgress(share))
 
-        mixture_parts(data, processes=workers or _cores(), report=report)
+        load_mixture(data, processes=workers or _cores(), report=report)
 
 
 def _check_workers(workers: int | None) -> None:
@@ -176,7 +175,7 @@ def _stoppable(console: Console, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _display(console: Console, name: str) -> Iterator[Callable[[Progress], None]]:
+def _display(console: Console, name: str) -> Iterator[Callable[[PrepareProgress], None]]:
     """A bar in a terminal, a rare line elsewhere."""
     if not console.is_terminal:
         yield _Lines(console, name).hear
@@ -188,7 +187,7 @@ def _display(console: Console, name: str) -> Iterator[Callable[[Progress], None]
     with Bar(*columns, TextColumn("{task.fields[said]}"), console=console) as bar:
         task = bar.add_task(name, total=1.0, said="")
 
-        def hear(now: Progress) -> None:
+        def hear(now: PrepareProgress) -> None:
             bar.update(task, completed=now.share, said=_said(now))
 
         yield hear
@@ -199,7 +198,7 @@ class _Lines:
     def __init__(self, console: Console, name: str) -> None:
         self.console, self.name, self.last = console, name, time.monotonic()
 
-    def hear(self, now: Progress) -> None:
+    def hear(self, now: PrepareProgress) -> None:
         """A line now and then."""
         if time.monotonic() - self.last > _PLAIN_SECONDS:
             self.last = time.monotonic()
@@ -210,7 +209,7 @@ class _Lines:
             )
 
 
-def _said(now: Progress) -> str:
+def _said(now: PrepareProgress) -> str:
     if not now.documents:
         return ""
     return f"{now.documents:,} documents, {now.tokens:,} tokens, {now.shards} shard(s)"

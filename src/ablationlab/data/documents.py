@@ -1,8 +1,10 @@
-"""Documents of text, JSON Lines and Parquet files, one after another: a stream that never holds more than a part of a file.
+"""The documents of a corpus before it is tokenized, as a stream that never holds more than a part of a file in memory.
+
+A corpus is a named source, or a file or folder of these:
 
 | file | a document is |
 |---|---|
-| .txt, .txt.gz | the whole file; a long one comes in several pieces |
+| .txt, .txt.gz | the whole file; a long one is read in several pieces |
 | .jsonl, .jsonl.gz | the text of one line's object, by its key |
 | .parquet | one row's text, by its column |
 """
@@ -13,20 +15,24 @@ import codecs
 import gzip
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from ablationlab.core.errors import DataError
+from ablationlab.data.sources import SOURCES, Source, fetch
+from ablationlab.records.settings import looks_like_path
+from ablationlab.records.storage import content_hash
 
 ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
-#: Characters of a text file read at a time; a longer document comes in pieces.
+#: Characters of a text file read at a time; a longer document is read in pieces.
 PIECE = 2**20
-_ROWS = 256
+_PARQUET_ROWS = 256
 
 
 class Piece(NamedTuple):
-    """A document, or a part of one: whether it is the first, and whether it is the last."""
+    """A document, or a part of one: whether it is the first part, and whether it is the last."""
 
     text: str
     first: bool = True
@@ -40,20 +46,20 @@ def files_of(path: Path) -> list[Path]:
         there = path.exists()
     except OSError as error:
         where = error.filename or path
-        raise DataError(f"{where}: cannot be read ({error.strerror}); nothing is left out unsaid") from error
+        raise DataError(f"{where}: cannot be read ({error.strerror}); no file is skipped silently") from error
     if not there:
         raise DataError(f"{path}: no such file or folder")
     if path.is_file():
         if not path.name.endswith(ENDINGS):
-            raise DataError(f"{path}: not a kind of file that is read here; allowed: {', '.join(ENDINGS)}")
+            raise DataError(f"{path}: unsupported kind of file; supported: {', '.join(ENDINGS)}")
         return [path]
     if not found:
-        raise DataError(f"{path}: the folder holds no file that ends in {', '.join(ENDINGS)}")
+        raise DataError(f"{path}: the folder has no file that ends in {', '.join(ENDINGS)}")
     return found
 
 
 def _walk(folder: Path) -> list[Path]:
-    """The files of a folder and of those in it; one that cannot be opened is an error, not a gap."""
+    """The files of a folder and its subfolders; a folder that cannot be read is an error."""
 
     def stop(error: OSError) -> None:
         raise error
@@ -63,8 +69,8 @@ def _walk(folder: Path) -> list[Path]:
     return sorted(file for file in files if file.is_file())
 
 
-def pieces_of(file: Path, key: str) -> Iterator[Piece]:
-    """All documents of one file."""
+def read_file(file: Path, key: str) -> Iterator[Piece]:
+    """The documents of one file; *key* names the text in JSON Lines and Parquet."""
     try:
         if file.name.endswith(".parquet"):
             yield from _parquet(file, key)
@@ -91,7 +97,7 @@ def _text(file: Path) -> Iterator[Piece]:
                 raise DataError(f"{file}: not UTF-8 near byte {done + error.start}; convert it first") from error
             done += len(data)
             while len(rest) > PIECE:
-                cut = _seam(rest)
+                cut = _cut_position(rest)
                 if cut is None:
                     break
                 yield Piece(rest[:cut], first, last=False)
@@ -103,10 +109,9 @@ def _text(file: Path) -> Iterator[Piece]:
     yield Piece(rest, first, last=True)
 
 
-def _seam(text: str) -> int | None:
-    """Where to cut: after a line break between two visible characters, where no tokenizer of ours joins the two sides.
-
-    The last such place of the first `PIECE` characters; None where there is none, so that more is read, up to a limit.
+def _cut_position(text: str) -> int | None:
+    """After the last line break between two visible characters in the first `PIECE` characters: none of our tokenizers
+    merges characters across it. None if there is no such place, so that more is read, up to a limit.
     """
     end = PIECE
     while (at := text.rfind("\n", 1, end)) > 0:
@@ -128,11 +133,11 @@ def _json_lines(file: Path, key: str) -> Iterator[Piece]:
                     f"{file}, line {number}: not {error.encoding.upper()} at byte {error.start}; convert it first"
                 ) from error
             except ValueError as error:
-                raise DataError(f"{file}, line {number}: is not JSON: {error}") from error
+                raise DataError(f"{file}, line {number}: not JSON: {error}") from error
             except RecursionError as error:
-                raise DataError(f"{file}, line {number}: is JSON nested too deep to be read") from error
+                raise DataError(f"{file}, line {number}: the JSON is nested too deeply") from error
             if not isinstance(row, dict):
-                raise DataError(f"{file}, line {number}: is no JSON object, but {_kind(row)}")
+                raise DataError(f"{file}, line {number}: not a JSON object, but {_kind(row)}")
             yield Piece(_checked(row.get(key), f"{file}, line {number}", key, list(row)))
 
 
@@ -152,15 +157,15 @@ def _parquet(file: Path, key: str) -> Iterator[Piece]:
             raise DataError(
                 f"{file}: column {key!r} is of type {kind}, not text"
                 + (f"; columns of text: {', '.join(others)}; choose one with --text-key" if others else "")
-                + ("; nested text must be a column of its own" if pa.types.is_nested(kind) else "")
+                + ("; copy nested text to a column of its own" if pa.types.is_nested(kind) else "")
             )
         number = 0
-        for batch in table.iter_batches(batch_size=_ROWS, columns=[key]):
+        for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=[key]):
             for value in batch.column(0).to_pylist():
                 number += 1
                 yield Piece(_checked(value, f"{file}, row {number}", key, names))
     except pa.ArrowException as error:
-        raise DataError(f"{file}: is no Parquet file that can be read: {error}") from error
+        raise DataError(f"{file}: not a readable Parquet file: {error}") from error
 
 
 def _checked(value: object, where: str, key: str, keys: list[str]) -> str:
@@ -168,7 +173,7 @@ def _checked(value: object, where: str, key: str, keys: list[str]) -> str:
         if key not in keys:
             raise DataError(f"{where}: has no {key!r}; it has: {', '.join(keys)}; choose one with --text-key")
         raise DataError(
-            f"{where}: {key!r} is no text, but {_kind(value)}; leave such documents out, or give them a text"
+            f"{where}: {key!r} is not text, but {_kind(value)}; leave such documents out, or give them a text"
         )
     try:
         value.encode()
@@ -178,7 +183,6 @@ def _checked(value: object, where: str, key: str, keys: list[str]) -> str:
 
 
 def _kind(value: object) -> str:
-    """What a value of JSON or of a column is, in words."""
     if value is None:
         return "null"
     kinds = {
@@ -190,3 +194,73 @@ def _kind(value: object) -> str:
         str: "a text",
     }
     return kinds.get(type(value), type(value).__name__)
+
+
+class Read(NamedTuple):
+    """A piece, and the share of the input read so far, from 0 to 1."""
+
+    piece: Piece
+    share: float
+
+
+@dataclass(frozen=True)
+class Documents:
+    """A corpus before it is prepared. ``stamp`` changes when the input does; ``read`` reads it from the beginning.
+
+    ``text_sha256`` is the checksum of its documents, where that is known.
+    """
+
+    name: str
+    source: str
+    stamp: str
+    read: Callable[[], Iterator[Read]]
+    text_sha256: str | None = None
+
+
+def open_documents(corpus: str, text_key: str = "text") -> Documents:
+    """The documents of a corpus, given its name or path."""
+    if not looks_like_path(corpus) and corpus in SOURCES:
+        return _from_source(SOURCES[corpus])
+    path = Path(corpus).expanduser()
+    if not looks_like_path(corpus) and not path.exists():
+        SOURCES[corpus]  # raises, with the nearest name
+    return _from_path(path, text_key)
+
+
+def _from_source(source: Source) -> Documents:
+    path = fetch(source)
+
+    def read() -> Iterator[Read]:
+        texts = source.documents(path) if source.documents is not None else iter([path.read_bytes().decode()])
+        done = 0
+        for text in texts:
+            done += len(text)
+            yield Read(Piece(text), min(1.0, done / source.size))
+
+    where = "" if source.url is None else f", canonical address {source.url}"
+    stamp = content_hash([source.name, source.sha256])
+    return Documents(source.name, f"named source{where}", stamp, read, source.text_sha256)
+
+
+def _from_path(path: Path, text_key: str) -> Documents:
+    path = path.resolve()
+    files = files_of(path)
+    try:
+        stats = [file.stat() for file in files]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    names = [file.name if file == path else file.relative_to(path).as_posix() for file in files]
+    stamp = content_hash([[n, s.st_size, s.st_mtime_ns] for n, s in zip(names, stats, strict=True)])
+    total = max(1, sum(stat.st_size for stat in stats))
+
+    def read() -> Iterator[Read]:
+        before = 0
+        for file, stat in zip(files, stats, strict=True):
+            inside = 0
+            for piece in read_file(file, text_key):
+                inside += len(piece.text)
+                yield Read(piece, (before + min(inside, stat.st_size)) / total)
+            before += stat.st_size
+
+    origin = f"path {path.name}" if len(files) == 1 else f"path {path.name} ({len(files)} files)"
+    return Documents(path.name, origin, stamp, read)

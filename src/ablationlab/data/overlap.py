@@ -1,15 +1,15 @@
-"""Text that the corpora of a mixture have in common: found once, remembered in the cache, left out of what is trained on.
+"""Text that the corpora of a mixture have in common: found once, kept in the cache, left out of the training text.
 
 A training document is
 
     leaked     if it equals, nearly equals, contains or is contained in a held-out document of any component
     repeated   if it equals or nearly equals a training document of a smaller component
 
-The first would let a model see what it is validated on, the second only weighs a text twice. Documents are compared as
-words (`runs.py`): equal, by a hash of all of them; nearly, by MinHash over runs of 5 (`duplicates.py`); contained, if half of
-the runs of `LONG` words of the shorter one, and `FEWEST` of them at least, stand in the other. Whatever is removed, ``seen``
-says how much of the held-out text stands in training text: the share of its words that are in a run of `LONG` words (the
-length that Brown et al. 2020 looked for) which is there too.
+A leaked document would let a model see what it is validated on; a repeated one only counts a text twice. Documents are
+compared as words (`duplicates.py`): equal, by a hash of all words; nearly equal, by MinHash over n-grams of 5 words;
+contained, if half of the n-grams of `LONG` words of the shorter one, and at least `FEWEST` of them, are in the other.
+Whatever is removed, ``seen`` is the share of the words of the held-out text that are in an n-gram of `LONG` words (the
+length of Brown et al. 2020) which is in training text too.
 
 Training text is streamed. Memory grows with the held-out text, and with the documents of all components but the largest.
 """
@@ -29,32 +29,40 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.core.processes import Pool
-from ablationlab.data.duplicates import PERMUTATIONS, WORDS, Index, digest, minima
-from ablationlab.data.manifest import Manifest
-from ablationlab.data.ngrams import Hashes, runs_of, word_hashes, words_of
-from ablationlab.data.prepared import Prepared
+from ablationlab.data.duplicates import (
+    PERMUTATIONS,
+    WORDS,
+    Hashes,
+    SimilarityIndex,
+    digest,
+    minhash_values,
+    ngram_hashes,
+    word_hashes,
+    words_of,
+)
+from ablationlab.data.prepared import Manifest, Prepared
 from ablationlab.data.sources import cache_folder
 from ablationlab.data.tokens import Span
 from ablationlab.records.corpus import Shared
 from ablationlab.records.schema import Record
 from ablationlab.records.storage import content_hash
 
-#: The estimated Jaccard similarity from which on two documents are nearly the same.
+#: Documents with at least this estimated Jaccard similarity are nearly equal.
 NEAR = 0.8
-#: Words of the runs by which text is found inside other text, and the share of them that makes a document contained.
+#: Words of the n-grams by which text is found inside other text, and the share of them that makes a document contained.
 LONG, CONTAINED = 13, 0.5
-#: So many runs at least make a document contained: a sentence or two in common do not.
+#: The fewest n-grams that make a document contained: a sentence or two in common are not enough.
 FEWEST = 50
-#: A longer document is looked at in pieces of so many tokens, each like a document.
+#: A longer document is compared in pieces of this many tokens, each like a document.
 LONGEST = 2**20
-#: Raised when the same text would be found to overlap in another way.
+#: Raised when the same text would give another overlap.
 _METHOD = 1
-# Tokens of what a process is asked at a time, about.
+# Approximate tokens per task of a worker process.
 _BATCH = 2**18
 
 
-class Found(Record):
-    """What was found: counts, and for each component the spans of its training text that stand elsewhere too."""
+class Overlap(Record):
+    """Counts, and for each component the spans of its training text that are leaked or repeated."""
 
     KIND: ClassVar[str] = "mixture-overlap"
     key: str
@@ -63,14 +71,14 @@ class Found(Record):
 
 
 @dataclass(frozen=True)
-class Side:
+class SplitCorpus:
     """A component: the prepared folder, and where its held-out part begins."""
 
     prepared: Prepared
     cut: int
 
     def spans(self, *, held_out: bool) -> Iterator[Span]:
-        """The documents of one part, in order; one that the cut falls into is in both, each with its own tokens."""
+        """The documents of one part, in order; a document that is cut is in both parts, each with its own tokens."""
         low, high = (self.cut, self.prepared.manifest.tokens) if held_out else (0, self.cut)
         ends = self.prepared.ends
         start = low
@@ -83,64 +91,64 @@ class Side:
                 return
 
 
-def overlap_of(sides: Sequence[Side], *, processes: int = 1, report: Callable[[float], None] = lambda _: None) -> Found:
-    """What the components have in common: from the cache, or found now and kept there."""
+def find_overlap(
+    corpora: Sequence[SplitCorpus], *, processes: int = 1, report: Callable[[float], None] = lambda _: None
+) -> Overlap:
+    """What the components have in common: from the cache, or computed and kept there."""
     key = content_hash(
         [
             [_METHOD, NEAR, LONG, CONTAINED, FEWEST, LONGEST, WORDS, PERMUTATIONS],
-            [[side.prepared.manifest.tokens_sha256, _layout(side), side.cut] for side in sides],
+            [[corpus.prepared.manifest.tokens_sha256, _layout(corpus), corpus.cut] for corpus in corpora],
         ]
     )
     path = cache_folder() / "overlaps" / f"{key[:24]}.json"
     if path.is_file():
-        with suppress(RecordError):  # a damaged one is made again
-            found = Found.read(path)
-            if found.key == key:
-                return found
-    found = _Search(sides, key, processes, report).make()
-    with suppress(StorageError):  # a cache that cannot be written costs time, not a study
-        found.replace(path)
-    return found
+        with suppress(RecordError):  # a damaged record is computed again
+            overlap = Overlap.read(path)
+            if overlap.key == key:
+                return overlap
+    overlap = _Search(corpora, key, processes, report).run()
+    with suppress(StorageError):  # a cache that cannot be written costs time, not the study
+        overlap.replace(path)
+    return overlap
 
 
-def _layout(side: Side) -> str:
-    """Where the documents end, and by which tokenizer tokens are text."""
-    manifest = side.prepared.manifest
+def _layout(corpus: SplitCorpus) -> str:
+    """Hash of the tokenizer and of where the documents end."""
+    manifest = corpus.prepared.manifest
     return content_hash([manifest.tokenizer.identity, [shard.index_sha256 for shard in manifest.shards]])
 
 
-class Looked(NamedTuple):
-    """What a process saw in one document; ``hits``: which runs of held-out text are in it."""
+class DocumentHashes(NamedTuple):
+    """``ngrams``: how many distinct ones the document has; ``hits``: which n-grams of held-out text are in it."""
 
     digest: bytes
     signature: Hashes | None
-    runs: int
+    ngrams: int
     hits: NDArray[np.int64]
 
 
 class _Reader:
-    """Looks at documents of any component; *held* is a file with the runs of the held-out text, sorted."""
+    """Hashes documents of any component; *held_out* is a file with the n-grams of the held-out text, sorted."""
 
-    def __init__(self, sides: Sequence[tuple[Path, Manifest]], held: Path | None) -> None:
-        self.corpora = [Prepared(folder, manifest) for folder, manifest in sides]
-        self.tokenizers = [manifest.tokenizer.make() for _, manifest in sides]
-        self.held: Hashes = np.zeros(0, dtype=np.uint64) if held is None else np.load(held, mmap_mode="r")
+    def __init__(self, folders: Sequence[tuple[Path, Manifest]], held_out: Path | None) -> None:
+        self.corpora = [Prepared(folder, manifest) for folder, manifest in folders]
+        self.tokenizers = [manifest.tokenizer.make() for _, manifest in folders]
+        self.held_out: Hashes = np.zeros(0, dtype=np.uint64) if held_out is None else np.load(held_out, mmap_mode="r")
 
-    def __call__(self, component: int, spans: Sequence[Span]) -> list[Looked]:
-        """One after another."""
-        found = []
+    def __call__(self, component: int, spans: Sequence[Span]) -> list[DocumentHashes]:
+        documents = []
         for start, stop in spans:
             text, hashes = self.read(component, start, stop)
-            runs = np.unique(runs_of(hashes, LONG))
-            at = np.searchsorted(self.held, runs)
-            at[at == len(self.held)] = 0
-            hits = at[self.held[at] == runs] if len(self.held) else at[:0]
-            near = np.unique(runs_of(hashes, WORDS) >> np.uint64(32)).tolist()
-            found.append(Looked(digest(text), minima(near) if near else None, len(runs), hits.astype(np.int64)))
-        return found
+            ngrams = np.unique(ngram_hashes(hashes, LONG))
+            at = np.searchsorted(self.held_out, ngrams)
+            at[at == len(self.held_out)] = 0
+            hits = at[self.held_out[at] == ngrams] if len(self.held_out) else at[:0]
+            documents.append(DocumentHashes(digest(text), _signature(hashes), len(ngrams), hits.astype(np.int64)))
+        return documents
 
     def read(self, component: int, start: int, stop: int) -> tuple[str, Hashes]:
-        """What is compared exactly, which is the words, or all of it where it has none; and the words' hashes."""
+        """The words, or the whole text if it has none, to be compared exactly; and the words' hashes."""
         tokenizer, tokens = self.tokenizers[component], self.corpora[component].tokens[start:stop]
         if tokenizer.end_of_document is not None and tokens[-1] == tokenizer.end_of_document:
             tokens = tokens[:-1]
@@ -149,39 +157,44 @@ class _Reader:
         return " ".join(words) or text, word_hashes(words)
 
 
+def _signature(hashes: Hashes) -> Hashes | None:
+    ngrams = np.unique(ngram_hashes(hashes, WORDS) >> np.uint64(32)).tolist()
+    return minhash_values(ngrams) if ngrams else None
+
+
 @dataclass
-class _Held:
+class _HeldOut:
     """The held-out text of all components."""
 
     digests: set[bytes] = field(default_factory=set)
-    near: Index = field(default_factory=lambda: Index(NEAR))
-    words: list[tuple[int, int]] = field(default_factory=list)  # of each document: its component, its words
-    runs: list[Hashes] = field(default_factory=list)  # of each document, in the order of its text
+    near: SimilarityIndex = field(default_factory=lambda: SimilarityIndex(NEAR))
+    words: list[tuple[int, int]] = field(default_factory=list)  # of each document: its component, its number of words
+    ngrams: list[Hashes] = field(default_factory=list)  # of each document, in the order of its text
 
-    def settle(self) -> None:
-        """All runs are known: number them, and remember which documents each is in."""
-        every = np.concatenate([*self.runs, np.zeros(0, dtype=np.uint64)])
+    def index(self) -> None:
+        """Once all n-grams are known: number them, and note which documents each is in."""
+        every = np.concatenate([*self.ngrams, np.zeros(0, dtype=np.uint64)])
         self.known, self.number = np.unique(every, return_inverse=True)
-        owners = np.repeat(np.arange(len(self.runs)), [len(runs) for runs in self.runs])
+        owners = np.repeat(np.arange(len(self.ngrams)), [len(ngrams) for ngrams in self.ngrams])
         pairs = np.unique(np.stack([self.number, owners]), axis=1)
         self.owners, self.firsts = pairs[1], np.searchsorted(pairs[0], np.arange(len(self.known) + 1))
-        self.distinct = np.bincount(pairs[1], minlength=len(self.runs))
+        self.distinct = np.bincount(pairs[1], minlength=len(self.ngrams))
 
-    def contained(self, looked: Looked) -> bool:
-        """Whether a document and one of these share `CONTAINED` of the runs of the shorter one."""
-        if len(looked.hits) < FEWEST:
+    def contained(self, document: DocumentHashes) -> bool:
+        """Whether a document and one of these share `CONTAINED` of the n-grams of the shorter one."""
+        if len(document.hits) < FEWEST:
             return False
-        owners = np.concatenate([self.owners[self.firsts[hit] : self.firsts[hit + 1]] for hit in looked.hits])
-        shared = np.bincount(owners, minlength=len(self.runs))
-        shorter = np.minimum(self.distinct, looked.runs)
+        owners = np.concatenate([self.owners[self.firsts[hit] : self.firsts[hit + 1]] for hit in document.hits])
+        shared = np.bincount(owners, minlength=len(self.ngrams))
+        shorter = np.minimum(self.distinct, document.ngrams)
         return bool(np.any((shared >= FEWEST) & (shared >= CONTAINED * shorter)))
 
     def share(self, seen: NDArray[np.bool_], component: int) -> float:
-        """Of the words of a component's held-out text, those in a run that was *seen*."""
+        """Share of the words of a component's held-out text that are in an n-gram that was *seen*."""
         covered, total, start = 0, 0, 0
-        for (owner, words), runs in zip(self.words, self.runs, strict=True):
-            flags = seen[self.number[start : start + len(runs)]]
-            start += len(runs)
+        for (owner, words), ngrams in zip(self.words, self.ngrams, strict=True):
+            flags = seen[self.number[start : start + len(ngrams)]]
+            start += len(ngrams)
             if owner == component:
                 total += words
                 covered += _covered(flags)
@@ -189,32 +202,33 @@ class _Held:
 
 
 def _covered(flags: NDArray[np.bool_]) -> int:
-    """Words inside the runs that are flagged."""
+    """Words inside the n-grams that are flagged."""
     places = np.flatnonzero(flags)
     return int(np.minimum(np.diff(places, append=np.iinfo(np.int64).max), LONG).sum())
 
 
 class _Search:
-    """One pass over everything: held-out text first, then training text, the smallest component first."""
+    """One pass over all text: held-out text first, then training text, the smallest component first."""
 
-    def __init__(self, sides: Sequence[Side], key: str, processes: int, report: Callable[[float], None]) -> None:
-        self.sides, self.key, self.processes, self.report = sides, key, processes, report
-        self.total = sum(side.prepared.manifest.tokens for side in sides)
+    def __init__(
+        self, corpora: Sequence[SplitCorpus], key: str, processes: int, report: Callable[[float], None]
+    ) -> None:
+        self.corpora, self.key, self.processes, self.report = corpora, key, processes, report
+        self.total = sum(corpus.prepared.manifest.tokens for corpus in corpora)
         self.done = 0
 
-    def make(self) -> Found:
-        """Look at all of it."""
-        folders = [(side.prepared.folder, side.prepared.manifest) for side in self.sides]
-        held = self._held_out(_Reader(folders, None))
-        counts = [Counter[str]() for _ in self.sides]
-        spans: list[list[Span]] = [[] for _ in self.sides]
-        seen, still = (np.zeros(len(held.known), dtype=bool) for _ in range(2))
+    def run(self) -> Overlap:
+        folders = [(corpus.prepared.folder, corpus.prepared.manifest) for corpus in self.corpora]
+        held_out = self._read_held_out(_Reader(folders, None))
+        counts = [Counter[str]() for _ in self.corpora]
+        spans: list[list[Span]] = [[] for _ in self.corpora]
+        seen, seen_without = (np.zeros(len(held_out.known), dtype=bool) for _ in range(2))
         first: dict[bytes, int] = {}
-        near = Index(NEAR)
-        order = sorted(range(len(self.sides)), key=lambda number: self.sides[number].cut)
+        near = SimilarityIndex(NEAR)
+        order = sorted(range(len(self.corpora)), key=lambda number: self.corpora[number].cut)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "held.npy"
-            np.save(file, held.known)
+            np.save(file, held_out.known)
             with Pool(
                 _Reader,
                 (folders, file),
@@ -222,54 +236,54 @@ class _Search:
                 name="comparing texts",
                 inline=self.processes == 1,
             ) as readers:
-                for (component, batch), answers in readers.in_order(self._questions(order)):
-                    for span, looked in zip(batch, answers, strict=True):
-                        seen[looked.hits] = True
-                        kind = _leaked(looked, held) or _repeated(looked, component, first, near)
+                for (component, batch), documents in readers.in_order(self._reader_calls(order)):
+                    for span, document in zip(batch, documents, strict=True):
+                        seen[document.hits] = True
+                        kind = _leaked(document, held_out) or _repeated(document, component, first, near)
                         if kind is not None:
                             counts[component][kind] += 1
                             counts[component]["tokens"] += span[1] - span[0]
                             spans[component].append(span)
                             continue
-                        still[looked.hits] = True
+                        seen_without[document.hits] = True
                         if component != order[-1]:
-                            first.setdefault(looked.digest, component)
-                            if looked.signature is not None:
-                                near.add(component, looked.signature)
+                            first.setdefault(document.digest, component)
+                            if document.signature is not None:
+                                near.add(component, document.signature)
                     self._advance(batch)
         shared = tuple(
             Shared(
-                leaked_exact=found["leaked exact"],
-                leaked_near=found["leaked near"],
-                leaked_contained=found["leaked contained"],
-                repeated_exact=found["repeated exact"],
-                repeated_near=found["repeated near"],
-                tokens=found["tokens"],
-                seen=held.share(seen, number),
-                seen_without=held.share(still, number),
+                leaked_exact=count["leaked exact"],
+                leaked_near=count["leaked near"],
+                leaked_contained=count["leaked contained"],
+                repeated_exact=count["repeated exact"],
+                repeated_near=count["repeated near"],
+                tokens=count["tokens"],
+                seen=held_out.share(seen, number),
+                seen_without=held_out.share(seen_without, number),
             )
-            for number, found in enumerate(counts)
+            for number, count in enumerate(counts)
         )
-        return Found(key=self.key, components=shared, spans=tuple(tuple(one) for one in spans))
+        return Overlap(key=self.key, components=shared, spans=tuple(map(tuple, spans)))
 
-    def _held_out(self, reader: _Reader) -> _Held:
-        held = _Held()
-        for component, side in enumerate(self.sides):
-            for span in side.spans(held_out=True):
+    def _read_held_out(self, reader: _Reader) -> _HeldOut:
+        held_out = _HeldOut()
+        for component, corpus in enumerate(self.corpora):
+            for span in corpus.spans(held_out=True):
                 text, hashes = reader.read(component, *span)
-                held.digests.add(digest(text))
-                if near := np.unique(runs_of(hashes, WORDS) >> np.uint64(32)).tolist():
-                    held.near.add(component, minima(near))
-                held.words.append((component, len(hashes)))
-                held.runs.append(runs_of(hashes, LONG))
+                held_out.digests.add(digest(text))
+                if (signature := _signature(hashes)) is not None:
+                    held_out.near.add(component, signature)
+                held_out.words.append((component, len(hashes)))
+                held_out.ngrams.append(ngram_hashes(hashes, LONG))
                 self._advance([span])
-        held.settle()
-        return held
+        held_out.index()
+        return held_out
 
-    def _questions(self, order: Sequence[int]) -> Iterator[tuple[tuple[int, list[Span]], tuple[int, list[Span]]]]:
+    def _reader_calls(self, order: Sequence[int]) -> Iterator[tuple[tuple[int, list[Span]], tuple[int, list[Span]]]]:
         for component in order:
             batch: list[Span] = []
-            for span in self.sides[component].spans(held_out=False):
+            for span in self.corpora[component].spans(held_out=False):
                 batch.append(span)
                 if span[1] - batch[0][0] >= _BATCH:
                     yield (component, batch), (component, batch)
@@ -282,17 +296,17 @@ class _Search:
         self.report(self.done / self.total)
 
 
-def _leaked(looked: Looked, held: _Held) -> str | None:
-    if looked.digest in held.digests:
+def _leaked(document: DocumentHashes, held_out: _HeldOut) -> str | None:
+    if document.digest in held_out.digests:
         return "leaked exact"
-    if looked.signature is not None and held.near.holds(looked.signature):
+    if document.signature is not None and held_out.near.contains(document.signature):
         return "leaked near"
-    return "leaked contained" if held.contained(looked) else None
+    return "leaked contained" if held_out.contained(document) else None
 
 
-def _repeated(looked: Looked, component: int, first: dict[bytes, int], near: Index) -> str | None:
-    if first.get(looked.digest, component) != component:
+def _repeated(document: DocumentHashes, component: int, first: dict[bytes, int], near: SimilarityIndex) -> str | None:
+    if first.get(document.digest, component) != component:
         return "repeated exact"
-    if looked.signature is not None and near.holds(looked.signature, but=component):
+    if document.signature is not None and near.contains(document.signature, other_than=component):
         return "repeated near"
     return None

@@ -1,63 +1,72 @@
-"""From text to tokens on disk: in parallel processes, in the order of the input, in memory that does not grow with it.
+"""Prepare a corpus: from documents to token shards on disk, in parallel, with memory that does not grow with the input.
 
-Documents are read one after another, encoded in batches by a pool of processes, and written in their order, each followed by
-the token that ends a document (a newline for a character tokenizer, which has none). What is written does not depend on the
-number of processes. ``progress.json`` says after every shard how far the input was read, so a killed command goes on with the
-next one.
+Documents are read one after another, encoded in batches by a pool of processes, and written in their order. Each is followed
+by the token that ends a document (a newline for a character tokenizer, which has none). What is written does not depend on
+the number of processes. After every shard ``progress.json`` records how much of the input was read, so a killed command
+continues with the next shard.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import IO, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
 from ablationlab.core.processes import Pool
-from ablationlab.data.documents import Piece
-from ablationlab.data.duplicates import Seen, digest, signature
-from ablationlab.data.inputs import Input, Read
-from ablationlab.data.manifest import PROGRESS, Duplicates, Manifest, Settings, Shard, TokenizerPart
-from ablationlab.data.shards import ShardWriter
+from ablationlab.data.documents import Documents, Piece, Read
+from ablationlab.data.duplicates import DuplicateFilter, digest, signature
+from ablationlab.data.prepared import (
+    MANIFEST,
+    PROGRESS,
+    Duplicates,
+    Manifest,
+    PrepareSettings,
+    Shard,
+    TokenizerRecord,
+    shard_files,
+)
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.records.schema import Part, Record
-from ablationlab.records.storage import Lock, replace, sha256_file, storage_errors, sweep
+from ablationlab.records.storage import TEMPORARY, Lock, replace, sha256_file, storage_errors, sweep, sync_folder
 
-#: Tokens of a shard, about: it ends with the document that fills it.
+#: Approximate tokens per shard: a shard ends with the document that fills it.
 SHARD_TOKENS = 2**26
-# Characters of a batch, about.
+# Approximate characters per batch.
 _BATCH = 2**20
 _BLOCK = 2**22
 _LIBRARIES = ("ablationlab", "numpy", "tokenizers", "datasketch")
 
 
-class Finished(Part):
-    """A shard on disk, and how many pieces of the input had been read at its end."""
+class FinishedShard(Part):
+    """A shard on disk, and how many pieces of the input had been read when it was finished."""
 
     shard: Shard
     pieces: int
 
 
-class State(Record):
-    """progress.json: removed when the manifest is written."""
+class PrepareState(Record):
+    """progress.json, which is removed when the manifest is written."""
 
     KIND: ClassVar[str] = "preparing"
     stamp: str
-    settings: Settings
-    tokenizer: TokenizerPart
-    finished: tuple[Finished, ...] = ()
+    settings: PrepareSettings
+    tokenizer: TokenizerRecord
+    finished: tuple[FinishedShard, ...] = ()
 
 
 @dataclass(frozen=True)
-class Progress:
-    """What a display needs."""
+class PrepareProgress:
+    """``share``: of the input, from 0 to 1."""
 
     share: float
     documents: int = 0
@@ -65,18 +74,18 @@ class Progress:
     shards: int = 0
 
 
-Report = Callable[[Progress], None]
+Report = Callable[[PrepareProgress], None]
 
 
 def prepare(
-    source: Input,
-    settings: Settings,
+    documents: Documents,
+    settings: PrepareSettings,
     folder: Path,
     *,
     processes: int = 1,
     report: Report = lambda _: None,
 ) -> Manifest:
-    """Make the prepared folder, or go on making it; one that is done already is verified and left alone."""
+    """Make the prepared folder, or continue; one that is finished is verified and left as it is."""
     _check(settings)
     with storage_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,15 +93,15 @@ def prepare(
     if not lock.acquire():
         raise DataError(f"{folder} is being prepared by another process ({lock.holder()}); wait for it")
     try:
-        done = _done(source, settings, folder)
-        if done is not None:
-            return done
-        return _Preparation(source, settings, folder, processes, report).make()
+        manifest = _finished_manifest(documents, settings, folder)
+        if manifest is not None:
+            return manifest
+        return _Preparation(documents, settings, folder, processes, report).make()
     finally:
         lock.release()
 
 
-def _check(settings: Settings) -> None:
+def _check(settings: PrepareSettings) -> None:
     TOKENIZERS[settings.tokenizer]
     if settings.near_duplicates is not None and not 0 < settings.near_duplicates <= 1:
         raise DataError(f"near-duplicates {settings.near_duplicates}: a similarity above 0 and up to 1 is needed")
@@ -100,64 +109,68 @@ def _check(settings: Settings) -> None:
         raise DataError(f"shard-tokens {settings.shard_tokens}: at least one is needed")
 
 
-def _done(source: Input, settings: Settings, folder: Path) -> Manifest | None:
-    path = Manifest.path(folder)
+def _finished_manifest(documents: Documents, settings: PrepareSettings, folder: Path) -> Manifest | None:
+    path = folder / MANIFEST
     if path.exists():
-        found = Manifest.read(path)
-        if (found.stamp, found.settings) != (source.stamp, settings):
+        manifest = Manifest.read(path)
+        if (manifest.stamp, manifest.settings) != (documents.stamp, settings):
             raise DataError(
-                f"{folder} holds another prepared corpus ({found.name}, {found.settings.tokenizer}), or its input or "
+                f"{folder} is another prepared corpus ({manifest.name}, {manifest.settings.tokenizer}), or its input or "
                 "settings have changed since; choose another folder with --out, or remove this one"
             )
-        for shard in found.shards:
-            if not _sound(folder, shard):
+        for shard in manifest.shards:
+            if not _intact(folder, shard):
                 raise DataError(f"{folder / shard.file} has a wrong checksum; remove {folder} and prepare it again")
-        return found
+        return manifest
     foreign = [p.name for p in folder.iterdir() if not p.name.startswith((".lock", ".tmp-", "shard-", PROGRESS))]
     if foreign:
-        raise DataError(f"{folder} is not empty and holds no prepared corpus ({foreign[0]}); choose another with --out")
+        raise DataError(
+            f"{folder} is not empty and not a prepared corpus (it has {foreign[0]}); choose another with --out"
+        )
     return None
 
 
-def _sound(folder: Path, shard: Shard) -> bool:
-    """Whether a shard and its index are there with the right bytes."""
+def _intact(folder: Path, shard: Shard) -> bool:
+    """Whether a shard and its index are there with the right checksums."""
     try:
-        found = sha256_file(folder / shard.file), sha256_file(folder / shard.index)
+        checksums = sha256_file(folder / shard.file), sha256_file(folder / shard.index)
     except OSError:
         return False
-    return found == (shard.sha256, shard.index_sha256)
+    return checksums == (shard.sha256, shard.index_sha256)
 
 
 class _Preparation:
-    """One run over the input."""
+    """One pass over the documents."""
 
-    def __init__(self, source: Input, settings: Settings, folder: Path, processes: int, report: Report) -> None:
-        self.source, self.settings, self.folder, self.report = source, settings, folder, report
+    def __init__(
+        self, documents: Documents, settings: PrepareSettings, folder: Path, processes: int, report: Report
+    ) -> None:
+        self.documents, self.settings, self.folder, self.report = documents, settings, folder, report
         self.processes = processes
         sweep(folder)
         self.finished = self._resume()
         self.skip = self.finished[-1].pieces if self.finished else 0
         self.counts = Counter[str]()
-        self.seen = Seen(exact=settings.exact_duplicates, near=settings.near_duplicates)
+        self.duplicates = DuplicateFilter(exact=settings.exact_duplicates, near=settings.near_duplicates)
         self.text_hash, self.token_hash = hashlib.sha256(), hashlib.sha256()
         self.tokens = 0
-        for one in self.finished:
-            self._hash_shard(one.shard)
+        for finished in self.finished:
+            self._hash_shard(finished.shard)
 
-    def _resume(self) -> list[Finished]:
-        """Finished shards of the same input and settings, up to the first that is not sound; others are removed."""
-        kept: list[Finished] = []
+    def _resume(self) -> list[FinishedShard]:
+        """Finished shards of the same input and settings, up to the first that is not intact; others are removed."""
+        kept: list[FinishedShard] = []
         path = self.folder / PROGRESS
-        state = State.read(path) if path.exists() else None
-        if state is not None and (state.stamp, state.settings) == (self.source.stamp, self.settings):
-            self.tokenizer_part = state.tokenizer
-            for one in state.finished:
-                if not _sound(self.folder, one.shard):
+        state = PrepareState.read(path) if path.exists() else None
+        if state is not None and (state.stamp, state.settings) == (self.documents.stamp, self.settings):
+            self.tokenizer = state.tokenizer
+            for finished in state.finished:
+                if not _intact(self.folder, finished.shard):
                     break
-                kept.append(one)
+                kept.append(finished)
         else:
-            self.tokenizer_part = TokenizerPart.of(self.settings.tokenizer, self._make_tokenizer())
-        names = {name for one in kept for name in (one.shard.file, one.shard.index)}
+            self.tokenizer = TokenizerRecord.of(self.settings.tokenizer, self._make_tokenizer())
+        names = {name for finished in kept for name in (finished.shard.file, finished.shard.index)}
         for file in self.folder.glob("shard-*"):
             if file.name not in names:
                 file.unlink()
@@ -167,29 +180,27 @@ class _Preparation:
         if self.settings.tokenizer != "char":
             return TOKENIZERS[self.settings.tokenizer].of("")
         characters = {"\n"}
-        for read in self.source.read():
+        for read in self.documents.read():
             characters.update(read.piece.text)
         return CharTokenizer("".join(sorted(characters)))
 
     def _hash_shard(self, shard: Shard) -> None:
-        found = np.memmap(self.folder / shard.file, dtype=self.tokenizer_part.dtype, mode="r")
-        for start in range(0, len(found), _BLOCK):
-            self.token_hash.update(found[start : start + _BLOCK].astype("<i8").tobytes())
+        tokens = np.memmap(self.folder / shard.file, dtype=self.tokenizer.dtype, mode="r")
+        for start in range(0, len(tokens), _BLOCK):
+            self.token_hash.update(tokens[start : start + _BLOCK].astype("<i8").tobytes())
         self.tokens += shard.tokens
 
     def make(self) -> Manifest:
-        """Read, encode, write; the manifest comes last."""
+        """Read, encode, write; the manifest is written last."""
         self._save()
-        writer = ShardWriter(
-            self.folder, self.tokenizer_part.dtype, self.settings.shard_tokens, first=len(self.finished)
-        )
+        writer = ShardWriter(self.folder, self.tokenizer.dtype, self.settings.shard_tokens, first=len(self.finished))
         try:
-            arguments = (self.tokenizer_part, self.settings)
+            arguments = (self.tokenizer, self.settings)
             with Pool(
                 _Encoder, arguments, processes=self.processes, name="encoding", inline=self.processes == 1
             ) as encoders:
-                for batch, made in encoders.in_order(_questions(self.source.read(), self.skip)):
-                    self._take(batch, made, writer)
+                for batch, encoded in encoders.in_order(_encoder_calls(self.documents.read(), self.skip)):
+                    self._take(batch, encoded, writer)
             last = writer.finish()
         except BaseException:
             writer.abandon()
@@ -198,22 +209,22 @@ class _Preparation:
             self._add(last)
         return self._manifest()
 
-    def _take(self, batch: Sequence[Read], made: Encoded, writer: ShardWriter) -> None:
-        """One batch, in the order of the input; what was written before a resume is only hashed and remembered again."""
+    def _take(self, batch: Sequence[Read], encoded: Encoded, writer: ShardWriter) -> None:
+        """Write one batch, in the order of the input; what was written before a resume is only hashed and counted again."""
         start, counts = 0, self.counts
         for number, (piece, _) in enumerate(batch):
             new = counts["pieces"] >= self.skip
-            tokens = made.tokens[start : start + made.lengths[number]]
-            start += made.lengths[number]
+            tokens = encoded.tokens[start : start + encoded.lengths[number]]
+            start += encoded.lengths[number]
             counts["pieces"] += 1
             counts["documents"] += int(piece.last)
             whole = piece.first and piece.last
             if whole and not piece.text:
                 counts["empty"] += 1
                 continue
-            again = self.seen.again(made.digests[number], made.signatures[number]) if whole else None
-            if again is not None:
-                counts[again] += 1
+            kind = self.duplicates.check(encoded.digests[number], encoded.signatures[number]) if whole else None
+            if kind is not None:
+                counts[kind] += 1
                 continue
             data = piece.text.encode()
             counts["text_bytes"] += len(data)
@@ -221,38 +232,38 @@ class _Preparation:
             if new:
                 self.token_hash.update(tokens.astype("<i8").tobytes())
                 self.tokens += len(tokens)
-                done = writer.write(tokens, ends=piece.last)
-                if done is not None:
-                    self._add(done)
-        self.report(Progress(batch[-1].share, counts["documents"], self.tokens, len(self.finished)))
+                shard = writer.write(tokens, ends=piece.last)
+                if shard is not None:
+                    self._add(shard)
+        self.report(PrepareProgress(batch[-1].share, counts["documents"], self.tokens, len(self.finished)))
 
     def _add(self, shard: Shard) -> None:
-        self.finished.append(Finished(shard=shard, pieces=self.counts["pieces"]))
+        self.finished.append(FinishedShard(shard=shard, pieces=self.counts["pieces"]))
         self._save()
 
     def _save(self) -> None:
-        state = State(
-            stamp=self.source.stamp,
+        state = PrepareState(
+            stamp=self.documents.stamp,
             settings=self.settings,
-            tokenizer=self.tokenizer_part,
+            tokenizer=self.tokenizer,
             finished=tuple(self.finished),
         )
         state.replace(self.folder / PROGRESS)
 
     def _manifest(self) -> Manifest:
         if not self.tokens:
-            raise DataError(f"{self.source.name}: there is no text in it")
-        counts, expected = self.counts, self.source.text_sha256
+            raise DataError(f"{self.documents.name}: it contains no text")
+        counts, expected = self.counts, self.documents.text_sha256
         if expected not in (None, self.text_hash.hexdigest()) and not counts["exact"] + counts["near"]:
-            raise DataError(f"corpus {self.source.name!r}: its documents are not those that its name stands for")
-        shards = tuple(one.shard for one in self.finished)
-        made = Manifest(
-            name=self.source.name,
-            source=self.source.source,
-            stamp=self.source.stamp,
+            raise DataError(f"corpus {self.documents.name!r}: its documents are not those that its name stands for")
+        shards = tuple(finished.shard for finished in self.finished)
+        manifest = Manifest(
+            name=self.documents.name,
+            source=self.documents.source,
+            stamp=self.documents.stamp,
             settings=self.settings,
-            tokenizer=self.tokenizer_part,
-            dtype="uint16" if self.tokenizer_part.dtype.itemsize == 2 else "uint32",
+            tokenizer=self.tokenizer,
+            dtype="uint16" if self.tokenizer.dtype.itemsize == 2 else "uint32",
             shards=shards,
             tokens=self.tokens,
             documents=sum(shard.documents for shard in shards),
@@ -269,19 +280,17 @@ class _Preparation:
             ),
             versions=_versions(),
         )
-        replace(Manifest.path(self.folder), made.to_bytes())
+        replace(self.folder / MANIFEST, manifest.to_bytes())
         (self.folder / PROGRESS).unlink()
-        return made
+        return manifest
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for library in _LIBRARIES:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            versions[library] = version(library)
+    return versions
 
 
 def _batches(reads: Iterator[Read]) -> Iterator[list[Read]]:
@@ -298,7 +307,7 @@ def _batches(reads: Iterator[Read]) -> Iterator[list[Read]]:
 
 
 class Encoded(NamedTuple):
-    """What a process made of a batch; pieces that were only read again have no tokens."""
+    """A batch as a process encoded it; pieces that were encoded before a resume have no tokens."""
 
     tokens: NDArray[Any]
     lengths: list[int]
@@ -307,36 +316,112 @@ class Encoded(NamedTuple):
 
 
 class _Encoder:
-    """Tokens, hashes and signatures of a batch; the same in this process and in another."""
+    """Tokens, digests and signatures of a batch; it runs in this process or in another."""
 
-    def __init__(self, part: TokenizerPart, settings: Settings) -> None:
-        self.tokenizer, self.dtype, self.settings = part.make(), part.dtype, settings
-        end = part.end_of_document
+    def __init__(self, record: TokenizerRecord, settings: PrepareSettings) -> None:
+        self.tokenizer, self.dtype, self.settings = record.make(), record.dtype, settings
+        end = record.end_of_document
         self.end = np.array([end]) if end is not None else self.tokenizer.encode("\n")
 
     def __call__(self, batch: Sequence[Piece], skip: int) -> Encoded:
-        """*skip*: pieces at the beginning that were encoded before and are only looked at again."""
-        found, lengths = [], []
+        """*skip*: pieces at the beginning that were encoded before a resume."""
+        encoded, lengths = [], []
         for number, (text, _, last) in enumerate(batch):
             tokens = np.zeros(0, dtype=np.int64)
             if number >= skip:
                 parts = [self.tokenizer.encode(text), *([self.end] if last else [])]
                 tokens = np.concatenate(parts)
-            found.append(tokens.astype(self.dtype))
+            encoded.append(tokens.astype(self.dtype))
             lengths.append(len(tokens))
         whole = [text if first and last and text else None for text, first, last in batch]
         exact, near = self.settings.exact_duplicates, self.settings.near_duplicates is not None
         return Encoded(
-            np.concatenate(found),
+            np.concatenate(encoded),
             lengths,
             [digest(text) if exact and text else None for text in whole],
             [signature(text) if near and text else None for text in whole],
         )
 
 
-def _questions(source: Iterator[Read], skip: int) -> Iterator[tuple[list[Read], tuple[list[Piece], int]]]:
-    """Each batch with what an encoder is asked: its pieces, and how many of them were encoded before."""
-    for batch in _batches(source):
+def _encoder_calls(reads: Iterator[Read], skip: int) -> Iterator[tuple[list[Read], tuple[list[Piece], int]]]:
+    """Each batch with the encoder's arguments: its pieces, and how many of them were encoded before."""
+    for batch in _batches(reads):
         old = min(skip, len(batch))
         skip -= old
         yield batch, ([read.piece for read in batch], old)
+
+
+class ShardWriter:
+    """Writes one shard after another, each closed at the end of the document that fills it.
+
+    A shard appears whole or not at all, and the index of its documents before it.
+    """
+
+    def __init__(self, folder: Path, dtype: np.dtype[Any], shard_tokens: int, first: int) -> None:
+        self.folder, self.dtype, self.shard_tokens, self.number = folder, dtype, shard_tokens, first
+        self._file: IO[bytes] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._hash, self.tokens = hashlib.sha256(), 0
+        self._documents: list[int] = []
+        self._open_document = 0
+
+    @property
+    def path(self) -> Path:
+        return self.folder / shard_files(self.number)[0]
+
+    @property
+    def _temporary(self) -> Path:
+        return self.folder / f"{TEMPORARY}{self.path.name}"
+
+    def write(self, tokens: NDArray[np.int64], *, ends: bool) -> Shard | None:
+        """Append tokens of a document; its end may complete the shard, which is then returned."""
+        data = tokens.astype(self.dtype).tobytes()
+        with storage_errors(self.path):
+            if self._file is None:
+                self._file = self._temporary.open("wb")
+            self._file.write(data)
+        self._hash.update(data)
+        self.tokens += len(tokens)
+        self._open_document += len(tokens)
+        if not ends:
+            return None
+        self._documents.append(self._open_document)
+        self._open_document = 0
+        return self.finish() if self.tokens >= self.shard_tokens else None
+
+    def finish(self) -> Shard | None:
+        """Complete the shard; None if nothing was written."""
+        if self._file is None:
+            return None
+        index = np.array(self._documents, dtype="<i8").tobytes()
+        index_path = self.folder / shard_files(self.number)[1]
+        with storage_errors(self.path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+        self._file = None
+        replace(index_path, index)
+        with storage_errors(self.path):
+            self._temporary.rename(self.path)
+            sync_folder(self.folder)
+        shard = Shard(
+            file=self.path.name,
+            sha256=self._hash.hexdigest(),
+            tokens=self.tokens,
+            index=index_path.name,
+            index_sha256=hashlib.sha256(index).hexdigest(),
+            documents=len(self._documents),
+        )
+        self.number += 1
+        self._begin()
+        return shard
+
+    def abandon(self) -> None:
+        """Remove what was written of an unfinished shard."""
+        if self._file is not None:
+            with suppress(OSError):  # on a full disk the last flush fails too; the file is removed anyway
+                self._file.close()
+            self._file = None
+        self._temporary.unlink(missing_ok=True)

@@ -1,7 +1,11 @@
-"""Reading a prepared corpus: shards as memory maps, verified, and where their documents end.
+"""A prepared corpus on disk: its manifest, and reading it as memory maps with verified checksums.
 
-Checksums of all shards together up to `ALWAYS_VERIFIED` bytes are taken at every load. Larger ones are taken once and
-remembered in the cache with size and time of the file; a file that changes either is read again.
+A prepared folder has ``shard-00000.bin`` (token ids, little-endian uint16 or uint32, nothing else), ``shard-00000.docs``
+(little-endian int64: the number of tokens of each document, with the token that ends it), and so on, and ``manifest.json``.
+Shards are pieces of one stream: a window may cross from one to the next.
+
+The checksums of a corpus of up to `ALWAYS_VERIFIED` bytes are verified every time it is opened. Those of a larger one are
+verified once and remembered in the cache with the size and time of each file; a file that changes either is read again.
 """
 
 from __future__ import annotations
@@ -11,53 +15,142 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError, RecordError
-from ablationlab.data.manifest import FORMAT, MANIFEST, PROGRESS, Manifest, Settings, Shard, shard_files
 from ablationlab.data.sources import Source, cache_folder
-from ablationlab.data.tokenizers import Tokenizer
+from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.data.tokens import Tokens
+from ablationlab.records.schema import Part, Record
 from ablationlab.records.storage import read_json, replace, sha256_file
 
+MANIFEST = "manifest.json"
+#: In the folder until the manifest is written.
+PROGRESS = "progress.json"
+#: Raised when the same text would be prepared to other tokens.
+FORMAT = 1
 ALWAYS_VERIFIED = 2**28
 
 
+def shard_files(number: int) -> tuple[str, str]:
+    """File names of a shard and of the index of its documents."""
+    return f"shard-{number:05d}.bin", f"shard-{number:05d}.docs"
+
+
+class Shard(Part):
+    """One piece of the stream of tokens, and the index of its documents."""
+
+    file: str
+    sha256: str
+    tokens: int
+    index: str
+    index_sha256: str
+    documents: int
+
+
+class TokenizerRecord(Part):
+    """A tokenizer as the manifest stores it."""
+
+    name: str
+    identity: str
+    vocabulary: int
+    end_of_document: int | None
+    characters: str | None = None
+
+    @classmethod
+    def of(cls, name: str, tokenizer: Tokenizer) -> TokenizerRecord:
+        return cls(
+            name=name,
+            identity=tokenizer.identity,
+            vocabulary=tokenizer.vocabulary,
+            end_of_document=tokenizer.end_of_document,
+            characters=tokenizer.characters,
+        )
+
+    def make(self) -> Tokenizer:
+        return TOKENIZERS[self.name].of("") if self.characters is None else CharTokenizer(self.characters)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The narrowest that fits every id."""
+        return np.dtype("<u2" if self.vocabulary <= 2**16 else "<u4")
+
+
+class Duplicates(Part):
+    """``rate``: share of the documents that were removed as duplicates."""
+
+    exact: bool = False
+    near: float | None = None  # two documents with at least this estimated Jaccard similarity are duplicates
+    exact_removed: int = 0
+    near_removed: int = 0
+    rate: float = 0.0
+
+
+class PrepareSettings(Part):
+    """How a corpus is prepared; a corpus prepared with other settings is another corpus."""
+
+    tokenizer: str
+    shard_tokens: int
+    text_key: str = "text"
+    exact_duplicates: bool = False
+    near_duplicates: float | None = None
+
+
+class Manifest(Record):
+    KIND: ClassVar[str] = "prepared-corpus"
+    format: int = FORMAT
+    name: str
+    source: str
+    stamp: str  # hash of the input's file names, sizes and times, or of a named source's checksum
+    settings: PrepareSettings
+    tokenizer: TokenizerRecord
+    dtype: Literal["uint16", "uint32"]
+    shards: tuple[Shard, ...]
+    tokens: int
+    documents: int
+    text_bytes: int
+    text_sha256: str
+    tokens_sha256: str
+    empty: int
+    duplicates: Duplicates
+    versions: dict[str, str]
+
+
 def is_prepared(path: Path) -> bool:
-    """Whether a path is a prepared folder."""
     return (path / MANIFEST).is_file()
 
 
-def cached_folder(source: Source, settings: Settings) -> Path:
-    """Where a named corpus is kept once it is prepared with the settings of a study."""
+def cached_folder(source: Source, settings: PrepareSettings) -> Path:
+    """The prepared folder of a named corpus in the cache."""
     return cache_folder() / "prepared" / f"{source.name}-{source.sha256[:12]}-{settings.tokenizer}-{FORMAT}"
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A prepared folder that was found whole."""
+    """A prepared folder whose files were verified."""
 
     folder: Path
     manifest: Manifest
 
     @cached_property
     def tokens(self) -> Tokens:
-        """All of them; nothing is read until it is asked for."""
+        """All tokens, as memory maps."""
         dtype = self.manifest.tokenizer.dtype
-        return Tokens([np.memmap(self.folder / one.file, dtype=dtype, mode="r") for one in self.manifest.shards])
+        return Tokens([np.memmap(self.folder / shard.file, dtype=dtype, mode="r") for shard in self.manifest.shards])
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """Where each document ends: the place behind its last token."""
-        lengths = [np.fromfile(self.folder / one.index, dtype="<i8") for one in self.manifest.shards]
+        """For each document, the position after its last token."""
+        lengths = [np.fromfile(self.folder / shard.index, dtype="<i8") for shard in self.manifest.shards]
         return np.cumsum(np.concatenate(lengths)).astype(np.int64)
 
     def cut(self, validation: float) -> int:
-        """Where the held-out part begins: the end of a document nearest to the last share.
+        """Where the held-out part begins: at the end of the document that is nearest to the share asked for.
 
-        Where documents are so long that this would be off by more than half of the share, the exact place inside one.
+        If documents are so long that this would be off by more than half of the share, exactly at the share, inside one.
         """
         total = self.manifest.tokens
         target = int(total * (1 - validation))
@@ -69,8 +162,8 @@ class Prepared:
         return target
 
 
-def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
-    """Read the manifest and verify every shard, *anew* whatever is remembered; a wrong one is refused by name."""
+def open_prepared(folder: Path, *, verify_all: bool = False) -> Prepared:
+    """Read the manifest and verify every shard, with *verify_all* also those that were verified before."""
     try:
         if not is_prepared(folder):
             raise DataError(f"{folder}: {_unprepared(folder)}")
@@ -86,7 +179,7 @@ def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
     tokenizer = manifest.tokenizer.make()
     if tokenizer.identity != manifest.tokenizer.identity:
         raise DataError(
-            f"prepared corpus {folder}: made with another {manifest.tokenizer.name} tokenizer than this one"
+            f"prepared corpus {folder}: made with a different {manifest.tokenizer.name} tokenizer than the installed one"
         )
     _check(folder, manifest, tokenizer)
     width = manifest.tokenizer.dtype.itemsize
@@ -96,15 +189,15 @@ def open_prepared(folder: Path, *, anew: bool = False) -> Prepared:
         if size != shard.tokens * width:
             found = "is missing" if size is None else f"has {size:,} bytes instead of {shard.tokens * width:,}"
             raise DataError(f"prepared corpus: {path} {found}; restore it, or prepare the corpus again")
-    _verify(folder, manifest.shards, large=not anew and manifest.tokens * width > ALWAYS_VERIFIED)
+    _verify(folder, manifest.shards, large=not verify_all and manifest.tokens * width > ALWAYS_VERIFIED)
     opened = Prepared(folder, manifest)
     if len(opened.ends) != manifest.documents or (len(opened.ends) and int(opened.ends[-1]) != manifest.tokens):
         raise DataError(
-            f"prepared corpus {folder}: its indices hold {len(opened.ends):,} documents of "
+            f"prepared corpus {folder}: its indices list {len(opened.ends):,} documents of "
             f"{int(opened.ends[-1]) if len(opened.ends) else 0:,} tokens, and manifest.json says {manifest.documents:,} of "
             f"{manifest.tokens:,}; prepare it again"
         )
-    if anew:
+    if verify_all:
         _verify_tokens(opened)
     return opened
 
@@ -115,12 +208,12 @@ def _unprepared(folder: Path) -> str:
     if not folder.is_dir():
         return "is a file; a prepared corpus is a folder, made with: ablationlab data prepare INPUT --out FOLDER"
     if (folder / PROGRESS).exists():
-        return "is not prepared to its end; run the same data prepare again, it goes on where it was"
-    return f"no prepared corpus (it has no {MANIFEST}); make one with: ablationlab data prepare INPUT --out FOLDER"
+        return "its preparation is not finished; run the same data prepare again to continue"
+    return f"not a prepared corpus (it has no {MANIFEST}); make one with: ablationlab data prepare INPUT --out FOLDER"
 
 
 def _check(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
-    """What the manifest says must be true of itself: a record edited by hand is no record."""
+    """Refuse a manifest that contradicts itself, such as one edited by hand."""
     part, shards = manifest.tokenizer, manifest.shards
     wrong = [
         name
@@ -130,7 +223,7 @@ def _check(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
             ("dtype", np.dtype(manifest.dtype) == part.dtype),
             ("tokens", manifest.tokens == sum(shard.tokens for shard in shards)),
             ("documents", manifest.documents == sum(shard.documents for shard in shards)),
-            ("shards", all(_named(number, shard) for number, shard in enumerate(shards))),
+            ("shards", all((shard.file, shard.index) == shard_files(n) for n, shard in enumerate(shards))),
         )
         if not right
     ]
@@ -140,18 +233,13 @@ def _check(folder: Path, manifest: Manifest, tokenizer: Tokenizer) -> None:
         )
 
 
-def _named(number: int, shard: Shard) -> bool:
-    """Whether its files are those of the folder, and no others."""
-    return (shard.file, shard.index) == shard_files(number)
-
-
-def _verify_tokens(found: Prepared) -> None:
-    made = hashlib.sha256()
-    for block in found.tokens.blocks():
-        made.update(block.astype("<i8").tobytes())
-    if made.hexdigest() != found.manifest.tokens_sha256:
+def _verify_tokens(prepared: Prepared) -> None:
+    digest = hashlib.sha256()
+    for block in prepared.tokens.blocks():
+        digest.update(block.astype("<i8").tobytes())
+    if digest.hexdigest() != prepared.manifest.tokens_sha256:
         raise DataError(
-            f"prepared corpus {found.folder}: its tokens are not those of tokens_sha256 in {MANIFEST}; prepare it again"
+            f"prepared corpus {prepared.folder}: its tokens are not those of tokens_sha256 in {MANIFEST}; prepare it again"
         )
 
 
@@ -163,8 +251,8 @@ def _verify(folder: Path, shards: tuple[Shard, ...], *, large: bool) -> None:
         for name, expected in ((shard.file, shard.sha256), (shard.index, shard.index_sha256)):
             path = folder / name
             try:
-                facts = path.stat()
-                stamps[name] = [facts.st_size, facts.st_mtime_ns, expected]
+                stat = path.stat()
+                stamps[name] = [stat.st_size, stat.st_mtime_ns, expected]
                 right = known.get(name) == stamps[name] or sha256_file(path) == expected
             except OSError as error:
                 raise DataError(

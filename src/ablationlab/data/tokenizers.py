@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
 from ablationlab.core.registry import Registry
-from ablationlab.data.archives import GPT2_BPE
+from ablationlab.data.sources import GPT2_BPE
 
 
 class Tokenizer(Protocol):
-    """What a corpus needs; ``characters`` is the vocabulary of a character tokenizer, and None for others."""
+    """What a corpus needs of a tokenizer."""
 
     @property
     def characters(self) -> str | None:
-        """The vocabulary, where it is made of characters."""
+        """The vocabulary of a character tokenizer, in the order of its ids; None for others."""
         ...
 
     @property
     def end_of_document(self) -> int | None:
-        """The token that follows every document of a prepared corpus; None where there is none."""
+        """The token that follows every document of a prepared corpus, if there is one."""
         ...
 
     @property
@@ -34,7 +34,7 @@ class Tokenizer(Protocol):
 
     @property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """Bytes of text that each token stands for; an end of document stands for none."""
+        """Bytes of text of each token; an end of document has none."""
         ...
 
     @classmethod
@@ -44,16 +44,12 @@ class Tokenizer(Protocol):
 
     @property
     def vocabulary(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         ...
 
-    def encode(self, text: str) -> NDArray[np.int64]:
-        """Token ids of a text."""
-        ...
+    def encode(self, text: str) -> NDArray[np.int64]: ...
 
-    def decode(self, tokens: NDArray[np.int64]) -> str:
-        """Text of token ids."""
-        ...
+    def decode(self, tokens: NDArray[np.int64]) -> str: ...
 
 
 class CharTokenizer:
@@ -67,7 +63,6 @@ class CharTokenizer:
 
     @property
     def characters(self) -> str:
-        """The vocabulary, in the order of its ids."""
         return self._characters
 
     @classmethod
@@ -77,17 +72,14 @@ class CharTokenizer:
 
     @property
     def vocabulary(self) -> int:
-        """Number of distinct characters."""
         return len(self._points)
 
     @property
     def identity(self) -> str:
-        """Of the characters."""
         return hashlib.sha256(f"char {self._characters}".encode()).hexdigest()
 
     @property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """In UTF-8."""
         return np.array([len(character.encode()) for character in self._characters], dtype=np.int64)
 
     def encode(self, text: str) -> NDArray[np.int64]:
@@ -96,12 +88,11 @@ class CharTokenizer:
         ids = np.searchsorted(self._points, points)
         known = self._points[np.minimum(ids, len(self._points) - 1)] == points
         if not known.all():
-            strange = text[int(np.argmin(known))]
-            raise DataError(f"character {strange!r} is not in the vocabulary of {self.vocabulary} characters")
+            unknown = text[int(np.argmin(known))]
+            raise DataError(f"character {unknown!r} is not in the vocabulary of {self.vocabulary} characters")
         return ids.astype(np.int64)
 
     def decode(self, tokens: NDArray[np.int64]) -> str:
-        """Text of token ids."""
         return "".join(map(chr, self._points[np.asarray(tokens)]))
 
 
@@ -118,7 +109,6 @@ class GPT2Tokenizer:
 
     @classmethod
     def of(cls, text: str) -> GPT2Tokenizer:
-        """The same for every text."""
         return cls()
 
     @cached_property
@@ -134,12 +124,11 @@ class GPT2Tokenizer:
 
     @property
     def identity(self) -> str:
-        """Of the two files, by their pinned checksums."""
         return hashlib.sha256(f"gpt2 {sorted(GPT2_BPE.members.values())}".encode()).hexdigest()
 
     @cached_property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """A token is written with one letter a byte."""
+        # The vocabulary file writes a token with one letter per byte.
         lengths = np.zeros(self.vocabulary, dtype=np.int64)
         for token, number in self._bpe.get_vocab().items():
             lengths[number] = len(token)
@@ -147,16 +136,15 @@ class GPT2Tokenizer:
         return lengths
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """Token ids of a text; there is no unknown character."""
         return np.asarray(self._bpe.encode(text).ids, dtype=np.int64)
 
     def decode(self, tokens: NDArray[np.int64]) -> str:
-        """Text of token ids; bytes that are no whole character become the replacement character."""
+        """Text of token ids; bytes that are not a whole character become the replacement character."""
         return str(self._bpe.decode([int(token) for token in tokens], skip_special_tokens=False))
 
 
 class ByteTokenizer:
-    """One token a byte of UTF-8, and one that ends a document: 257 tokens."""
+    """One token per byte of UTF-8, and one that ends a document: 257 tokens."""
 
     characters: None = None
     vocabulary = 257
@@ -165,27 +153,24 @@ class ByteTokenizer:
 
     @classmethod
     def of(cls, text: str) -> ByteTokenizer:
-        """The same for every text."""
         return cls()
 
     @property
     def byte_lengths(self) -> NDArray[np.int64]:
-        """One each."""
         return np.array([1] * 256 + [0], dtype=np.int64)
 
     def encode(self, text: str) -> NDArray[np.int64]:
-        """The bytes of a text."""
         return np.frombuffer(text.encode(), dtype=np.uint8).astype(np.int64)
 
     def decode(self, tokens: NDArray[np.int64]) -> str:
-        """Text of token ids; bytes that are no whole character become the replacement character."""
+        """Text of token ids; bytes that are not a whole character become the replacement character."""
         ends = np.flatnonzero(np.asarray(tokens) == self.end_of_document)
         parts = np.split(np.asarray(tokens), ends)
         texts = [bytes(part[part < 256].astype(np.uint8)).decode(errors="replace") for part in parts]
         return END_OF_DOCUMENT.join(texts)
 
 
-#: How the end of a document is shown where tokens become text, as in GPT-2's vocabulary.
+#: The end of a document in decoded text, as in GPT-2's vocabulary.
 END_OF_DOCUMENT = "<|endoftext|>"
 TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")
 TOKENIZERS.add("char", CharTokenizer)

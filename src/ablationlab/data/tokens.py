@@ -1,7 +1,7 @@
-"""A long sequence of tokens in pieces that may lie on disk: what windows are cut from, without reading the rest.
+"""A long sequence of tokens in pieces that may be on disk: windows are read from it without reading the rest.
 
-A plain array is a sequence of one piece, so everything here takes either. Components of a mixture stand one behind another;
-`Share` says how long each is and how often it is drawn from.
+A plain array is a sequence of one piece, so every function here takes either. The components of a mixture follow each other;
+`Share` says how long each is and how often samples are drawn from it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
-#: Tokens from one place up to another.
+#: (start, stop): tokens from start up to stop.
 Span = tuple[int, int]
-#: Tokens looked at in one go where a whole sequence is read.
+#: Tokens read at a time where a whole sequence is read.
 _BLOCK = 2**22
 
 
@@ -27,7 +27,7 @@ class Share(NamedTuple):
 
 
 class Tokens:
-    """Pieces end to end; a window may cross from one to the next."""
+    """Pieces one after another; a window may cross from one to the next."""
 
     def __init__(self, pieces: Sequence[NDArray[Any]], shares: Sequence[Share] = ()) -> None:
         self.pieces = tuple(piece for piece in pieces if len(piece))
@@ -41,18 +41,18 @@ class Tokens:
         """A contiguous part, in memory."""
         start, stop, step = part.indices(len(self))
         if step != 1:
-            raise ValueError("only contiguous parts are read")
+            raise ValueError("only contiguous parts can be read")
         return np.asarray(self.windows(np.array([start]), max(stop - start, 0))[0])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """All of it, in memory."""
+        """All tokens, in memory."""
         return self[:].astype(dtype or np.int64, copy=False)
 
     def windows(self, starts: Ids, length: int) -> Ids:
-        """tokens[start : start + length] of each start, as int64 rows."""
+        """tokens[start : start + length] for each start, as int64 rows."""
         starts = np.asarray(starts, dtype=np.int64)
         if len(starts) and (starts.min() < 0 or starts.max() + length > len(self)):
-            raise IndexError(f"a window of {length} tokens reaches past the {len(self):,} that there are")
+            raise IndexError(f"a window of {length} tokens reaches past the end of {len(self):,} tokens")
         out = np.empty((len(starts), length), dtype=np.int64)
         firsts = np.searchsorted(self._ends, starts, side="right")
         for row, (start, piece) in enumerate(zip(starts.tolist(), firsts.tolist(), strict=True)):
@@ -67,27 +67,26 @@ class Tokens:
 
     def part(self, start: int, stop: int) -> Tokens:
         """The same tokens from *start* to *stop*; nothing is read."""
-        found, begin = [], 0
+        pieces, begin = [], 0
         for piece in self.pieces:
             low, high = max(start - begin, 0), min(stop - begin, len(piece))
             if low < high:
-                found.append(piece[low:high])
+                pieces.append(piece[low:high])
             begin += len(piece)
-        return Tokens(found)
+        return Tokens(pieces)
 
     def blocks(self) -> Iterator[Ids]:
-        """All of it, a manageable block at a time."""
+        """All tokens, a block at a time."""
         for start in range(0, len(self), _BLOCK):
             yield self[start : start + _BLOCK]
 
 
 def as_tokens(tokens: Ids | Tokens) -> Tokens:
-    """Either kind as pieces."""
     return tokens if isinstance(tokens, Tokens) else Tokens([tokens])
 
 
 def windows(tokens: Ids | Tokens, starts: Ids, length: int) -> Ids:
-    """tokens[start : start + length] of each start, from either kind."""
+    """tokens[start : start + length] for each start."""
     if isinstance(tokens, Tokens):
         return tokens.windows(starts, length)
     return np.asarray(tokens[np.asarray(starts)[:, None] + np.arange(length)])
@@ -102,7 +101,7 @@ def token_counts(tokens: Ids | Tokens, vocabulary: int) -> Ids:
 
 
 def sample(tokens: Ids | Tokens, most: int) -> Ids:
-    """All tokens where they are few; else the beginning of each component, in the proportion of the mixture."""
+    """All tokens if there are at most *most*; else the beginning of each component, in the proportions of the mixture."""
     if len(tokens) <= most:
         return np.asarray(tokens, dtype=np.int64)
     sequence = as_tokens(tokens)

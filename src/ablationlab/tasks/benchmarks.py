@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.core.errors import DataError
-from ablationlab.data.archives import BENCHMARK_MEMBERS, BENCHMARKS
-from ablationlab.data.sources import cache_folder
+from ablationlab.data.sources import BENCHMARK_MEMBERS, BENCHMARKS, cache_folder
 from ablationlab.records.storage import content_hash, replace, sha256_file
 
 VERSION = "2"

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ablationlab.core.errors import PlanError
-from ablationlab.data.batches import OrderHash, curve_windows
+from ablationlab.data.batches import DataOrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import compute_dtype, observe, prepare
 from ablationlab.model.parameters import weight_digest
@@ -150,7 +150,9 @@ class StackTrainer:
             saved = point.saved[slot] if point.saved else None
             record = saved.record if saved else None
             order = (
-                OrderHash.start(self.corpus.record, **shape) if record is None else OrderHash(record.data_order_hash)
+                DataOrderHash.start(self.corpus.record, **shape)
+                if record is None
+                else DataOrderHash(record.data_order_hash)
             )
             done = folder.done
             log = None if done or not self.stack.leads else MetricsLog(folder, record)
@@ -220,7 +222,7 @@ class StackTrainer:
         for step_offsets in offsets:
             self.probes.fed(step_offsets)
             for slot, run in enumerate(self.runs):
-                run.order.feed(step_offsets[slot])
+                run.order.update(step_offsets[slot])
             orders.append(tuple(run.order.value for run in self.runs))
         if due:
             for note in self.probes.observe(last, due):

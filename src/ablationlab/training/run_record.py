@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from ablationlab.core.errors import PlanError, RecordError
-from ablationlab.data.batches import planned_order
+from ablationlab.data.batches import planned_data_order
 from ablationlab.model.parameters import joint_digest
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import Environment
@@ -101,4 +101,4 @@ def _layout(execution: Execution) -> str:
 
 @lru_cache(maxsize=64)
 def _order(seed: int, corpus: Corpus, steps: int, batch: int, context: int) -> str:
-    return planned_order(seed, corpus, steps=steps, batch=batch, context=context)
+    return planned_data_order(seed, corpus, steps=steps, batch=batch, context=context)

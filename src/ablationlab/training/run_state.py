@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from ablationlab.core.errors import RecordError
-from ablationlab.data.batches import OrderHash
+from ablationlab.data.batches import DataOrderHash, drawn_samples
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.data.proportions import fed
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
@@ -36,7 +35,7 @@ class RunState:
 
     planned: PlannedRun
     folder: RunFolder
-    order: OrderHash
+    order: DataOrderHash
     done: bool  # it has its result already
     log: MetricsLog | None  # None when it is done, and in a process that writes no records
     probe_log: AppendLog | None = None  # None in a study without probes, too
@@ -110,7 +109,7 @@ class RunState:
             checkpoint=checkpoints.path_of(self.folder, saved.record.step).name,
             weights_sha256=saved.record.files[checkpoints.WEIGHTS],
             history=history,  # with this start, which validates, even if it trained nothing
-            fed=fed(
+            fed=drawn_samples(
                 corpus,
                 self.planned.seed,
                 steps=steps,

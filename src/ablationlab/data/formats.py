@@ -1,6 +1,6 @@
-"""How the named corpora fall into documents: from the members of a package to one file, and from that file to texts.
+"""Formats of the named corpora: from the files of a package to one file, and from that file to its documents.
 
-Nothing here depends on tables that differ between versions of Python, so that the texts are the same everywhere.
+Nothing here depends on tables that differ between versions of Python, so the documents are the same everywhere.
 """
 
 from __future__ import annotations
@@ -14,27 +14,29 @@ from itertools import pairwise
 from pathlib import Path
 
 
+def only_member(members: Mapping[str, bytes]) -> bytes:
+    (data,) = members.values()
+    return data
+
+
 def json_lines(members: Mapping[str, bytes]) -> bytes:
-    """One line of JSON a member, in the order of their names."""
+    """One line of JSON per member, in the order of their names."""
     rows = [{"name": Path(name).stem, "text": members[name].decode()} for name in sorted(members)]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def from_json_lines(path: Path) -> Iterator[str]:
-    """The texts of such a file."""
+def json_lines_texts(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8") as lines:
         for line in lines:
             yield str(json.loads(line)["text"])
 
 
-def unzipped(members: Mapping[str, bytes]) -> bytes:
-    """The only member, which is gzipped."""
-    (data,) = members.values()
-    return gzip.decompress(data)
+def gunzip(members: Mapping[str, bytes]) -> bytes:
+    return gzip.decompress(only_member(members))
 
 
 def wikitext(members: Mapping[str, bytes]) -> bytes:
-    """WikiText's three parts in a row, so that the official test part is at the end, where data is held out."""
+    """WikiText's train, valid and test splits one after another: the test split is at the end, where text is held out."""
     by_part = {Path(name).name.partition(".")[0]: data for name, data in members.items()}
     return b"".join(gzip.decompress(by_part[part]) for part in ("train", "valid", "test"))
 
@@ -44,8 +46,10 @@ _TITLE = re.compile(r"(?:^|(?<=\n)) \n = (?!= )[^\n]*(?<! =) = \n \n")
 
 
 def wikitext_articles(path: Path) -> Iterator[str]:
-    """Articles with their title lines; together they are the whole text, but for blanks at their ends."""
-    yield from _cut_before(_TITLE, path.read_bytes().decode())
+    """Articles with their title lines; together they are the whole text except for blanks between them."""
+    for piece in _cut_before(_TITLE, path.read_bytes().decode()):
+        if article := piece.strip(" \n"):
+            yield article
 
 
 _PAGE = re.compile(r"^  <page>\n", re.MULTILINE)
@@ -53,39 +57,33 @@ _PAGE = re.compile(r"^  <page>\n", re.MULTILINE)
 
 def wikipedia_pages(path: Path) -> Iterator[str]:
     """The raw dump, cut before every page: together the documents are exactly its bytes."""
-    text = path.read_bytes().decode()
-    starts = [0, *(found.start() for found in _PAGE.finditer(text)), len(text)]
-    for start, end in pairwise(starts):
-        if end > start:
-            yield text[start:end]
+    yield from filter(None, _cut_before(_PAGE, path.read_bytes().decode()))
 
 
 def _cut_before(heading: re.Pattern[str], text: str) -> Iterator[str]:
-    starts = [0, *(found.start() for found in heading.finditer(text)), len(text)]
+    starts = [0, *(match.start() for match in heading.finditer(text)), len(text)]
     for start, end in pairwise(starts):
-        piece = text[start:end].strip(" \n")
-        if piece:
-            yield piece
+        yield text[start:end]
 
 
 _TEXT = re.compile(r"<text [^>]*>(.*?)(?:</text>|\Z)", re.DOTALL)
 _NAME = re.compile(r"<title>(.*?)</title>")
-#: Titles of pages that are no articles begin so.
-_SPACES = ("Wikipedia:", "Template:", "Image:", "MediaWiki:", "Category:", "Portal:", "Help:", "User:", "Talk:")
-#: An article has at least so many characters of plain text.
+#: Titles of pages that are not articles start with one of these.
+_NAMESPACES = ("Wikipedia:", "Template:", "Image:", "MediaWiki:", "Category:", "Portal:", "Help:", "User:", "Talk:")
+#: Articles with fewer characters of plain text are left out.
 SHORTEST_ARTICLE = 200
 
 
 def wikipedia_articles(path: Path) -> Iterator[str]:
-    """Articles as plain text, each under its title; redirects and stubs of next to nothing are left out."""
+    """Articles as plain text, each under its title, without redirects and very short articles."""
     for page in wikipedia_pages(path):
         title, body = _NAME.search(page), _TEXT.search(page)
-        if title is None or body is None or title[1].startswith(_SPACES):
+        if title is None or body is None or title[1].startswith(_NAMESPACES):
             continue
         source = html.unescape(body[1])
         if source.lstrip()[:9].lower() == "#redirect":
             continue
-        text = plain(source)
+        text = plain_text(source)
         if len(text) >= SHORTEST_ARTICLE:
             yield f"{html.unescape(title[1])}\n\n{text}"
 
@@ -95,7 +93,7 @@ _DROPPED = re.compile(r"<(math|ref|gallery|timeline|pre|code|nowiki)\b[^<>]*>.*?
 _TAG = re.compile(r"</?[a-zA-Z][^<>]*>")
 _INNERMOST_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}")
 _INNERMOST_TABLE = re.compile(r"\{\|(?:(?!\{\|).)*?\|\}", re.DOTALL)
-# [[Image:...|caption with [[links]]]], categories and links to other languages are no prose.
+# [[Image:...|caption with [[links]]]], categories and links to other languages are not prose.
 _FILE = re.compile(
     r"\[\[(?:Image|File|Category|Media|[a-z][a-z-]{1,11}):(?:[^\[\]]|\[\[[^\[\]]*\]\])*\]\]", re.IGNORECASE
 )
@@ -111,8 +109,8 @@ _LINES = re.compile(r" ?\n ?(?:\n ?)+")
 _DEEPEST = 8
 
 
-def plain(markup: str) -> str:
-    """Prose of wiki markup, by plain substitutions: good for training text, no parser of the whole language."""
+def plain_text(markup: str) -> str:
+    """The prose of wiki markup, by regular expressions: good enough for training text, not a parser of the language."""
     text = _DROPPED.sub("", _COMMENT.sub("", markup))
     for pattern in (_INNERMOST_TEMPLATE, _INNERMOST_TABLE):
         for _ in range(_DEEPEST):
