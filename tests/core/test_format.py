@@ -120,3 +120,12 @@ def test_every_number_can_be_written_and_keeps_its_sign(value):
         assert text
         assert text.startswith("−") == (math.copysign(1, value) < 0 and value != 0) or text in ("0", "−0")
         assert not set("e-") & set(text)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(0, 6))
+def test_rounding_never_signs_a_zero(value, places):
+    text = form.fixed(value, places, sign=True)
+    if not any(sign in text for sign in "123456789"):
+        assert text[0] not in "+−-"
+    assert "-" not in text
+    assert math.isfinite(value)

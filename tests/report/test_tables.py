@@ -5,20 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
-from ablationlab.report import numbers
 from ablationlab.report.loading import load_material
-from ablationlab.report.tables import Cell, Column, Table, write_tables
-from ablationlab.report.tables.render import latex, markdown, to_csv, to_latex, to_markdown
+from ablationlab.report.table import Cell, Column, Table, latex, markdown, typst
+from ablationlab.report.tables import write_tables
 from analysis.builder import build, study
 
 EVIL = r"a_b & 50% #1 ~x^2 {y} \z $m$ <t> |p| `q`"
@@ -97,10 +96,10 @@ def test_markup_in_names_stays_text(tmp_path):
     folder = made(tmp_path, made=study(name=f"x {EVIL}", question=EVIL))
     assert markdown(EVIL) in (folder / "statistics.md").read_text()
     table = Table("t", EVIL, (Column("k", EVIL),), ((Cell.of(EVIL),), (Cell.name(EVIL),)))
-    text = to_latex(table)
+    text = table.latex()
     assert not re.findall(r"(?<!\\)[#%_&](?!\\)", re.sub(r"% Needs.*\n|\\[#%_&]", "", text))
-    assert to_markdown(table).count("\n") == 4
-    assert [len(re.split(r"(?<!\\)\|", line)) for line in to_markdown(table).splitlines()] == [3, 3, 3, 3]
+    assert table.markdown().count("\n") == 4
+    assert [len(re.split(r"(?<!\\)\|", line)) for line in table.markdown().splitlines()] == [3, 3, 3, 3]
 
 
 @given(st.text())
@@ -122,7 +121,7 @@ def test_latex_text_is_balanced_and_free_of_commands(text):
 def test_csv_can_be_read_back(values):
     columns = tuple(Column(f"c{i}", "") for i in range(len(values)))
     table = Table("t", "", columns, (tuple(Cell.of(value) for value in values),))
-    _, row = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    _, row = list(csv.reader(io.StringIO(table.csv(), newline="")))
     for value, found in zip(values, row, strict=True):
         if isinstance(value, bool) or value is None:
             assert found == {True: "true", False: "false", None: ""}[value]
@@ -134,47 +133,7 @@ def test_csv_can_be_read_back(values):
 
 def test_a_text_that_a_spreadsheet_would_compute_is_disarmed():
     table = Table("t", "", (Column("c", ""),), ((Cell.of("=1+1"),), (Cell.of("@x"),), (Cell.of(-1.5),)))
-    assert to_csv(table).splitlines() == ["c", "'=1+1", "'@x", "-1.5"]
-
-
-@pytest.mark.parametrize(
-    ("mean", "sd", "expected"),
-    [
-        (2.48754, 0.003131, "2.4875 ± 0.0031"),
-        (1.053, 0.1088, "1.05 ± 0.11"),
-        (13.575, None, "13.6"),
-        (0.0, 0.0, "0.000 ± 0.000"),
-        (1234.5, 56.7, "1,234 ± 57"),
-        (None, None, "–"),
-    ],
-)
-def test_a_mean_has_the_digits_of_its_spread(mean, sd, expected):
-    assert numbers.mean_sd(mean, sd) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(0.0003, "0.0003"), (1e-5, "10⁻⁵"), (3e-8, "3×10⁻⁸"), (6.8e12, "6.8×10¹²"), (-2e-7, "−2×10⁻⁷"), (7.0, "7")],
-)
-def test_settings_are_written_as_powers_of_ten(value, expected):
-    assert numbers.setting(value) == expected
-
-
-@pytest.mark.parametrize(
-    ("p", "expected"),
-    [(1e-7, "<0.0001"), (0.00031, "0.0003"), (0.0312, "0.031"), (0.58, "0.58"), (1.0, "1.00"), (None, "–")],
-)
-def test_p_values(p, expected):
-    assert numbers.p_value(p) == expected
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False, width=32), st.integers(0, 6))
-def test_rounding_never_signs_a_zero(value, places):
-    text = numbers.fixed(value, places, sign=True)
-    if not any(sign in text for sign in "123456789"):
-        assert text[0] not in "+−-"
-    assert "-" not in text
-    assert math.isfinite(value)
+    assert table.csv().splitlines() == ["c", "'=1+1", "'@x", "-1.5"]
 
 
 def test_what_is_missing_or_stale_is_refused(tmp_path):
@@ -195,3 +154,74 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write"):
         write_tables(load_material(folder), tmp_path / "file")
+
+
+SAMPLE = Table(
+    "sample",
+    "Two arms. Means over seeds.",
+    (
+        Column("variant", "Variant"),
+        Column("reference", printed=False),
+        Column("mean", "Mean", "right"),
+        Column("interval", "Interval", "right", below=True),
+        Column("flops", "FLOPs", "right"),
+    ),
+    (
+        (Cell.name("<a>"), Cell.of("none"), Cell.of(1.25, "1.25", note="nats"), Cell.of(None, "[1, 2]"), Cell.of(3)),
+        (Cell.name("b"), Cell.of("none"), Cell.of(-0.5, "−0.50", tone="bad"), Cell.of(None), Cell(4, "4", strong=True)),
+    ),
+    note="A *note*.",
+)
+
+
+def test_six_forms_of_one_table():
+    assert SAMPLE.csv().splitlines() == ["variant,reference,mean,interval,flops", "<a>,none,1.25,,3", "b,none,-0.5,,4"]
+    assert SAMPLE.markdown().splitlines() == [
+        "| Variant | Mean | Interval | FLOPs |",
+        "|:--|--:|--:|--:|",
+        r"| `<a>` | 1.25 (nats) | \[1, 2\] | 3 |",
+        "| `b` | −0.50 | – | **4** |",
+        "",
+        r"A \*note\*.",
+    ]
+    assert r"\texttt{b} & $-$0.50 & -- & \textbf{4} \\" in SAMPLE.latex()
+    assert "[`b`], [−0.50], [–], [#strong[4]]," in SAMPLE.typst()
+    html = SAMPLE.html(sortable=True)
+    assert "<button>mean, interval</button>" in html
+    assert '<tr data-variant="&lt;a&gt;" data-reference="none">' in html
+    assert '<td class="c-mean n" data-value="1.25">1.25<small>nats</small><small>[1, 2]</small></td>' in html
+    assert '<td class="c-mean n bad" data-value="-0.5">−0.50</td>' in html
+    assert "<td" in SAMPLE.html_standalone()
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    console.print(SAMPLE.terminal())
+    lines = [line.split() for line in console.file.getvalue().splitlines()]
+    assert lines[1:4] == [
+        ["variant", "mean", "interval", "FLOPs"],
+        ["<a>", "1.25", "(nats)", "[1,", "2]", "3"],
+        ["b", "−0.50", "–", "4"],
+    ]
+
+
+def test_columns_that_are_not_printed_stay_in_csv():
+    assert SAMPLE.without("mean").csv() == SAMPLE.csv() == SAMPLE.only("mean").csv()
+    assert "| Variant | Interval | FLOPs |" in SAMPLE.without("mean").markdown()
+    assert SAMPLE.first(1)[0].rows == SAMPLE.rows[:1]
+    assert [SAMPLE.first(most)[1] for most in (1, 2, 5)] == [1, 0, 0]
+
+
+TAGS = {"div", "table", "caption", "span", "thead", "tr", "th", "tbody", "td", "small", "a", "b"}
+
+
+@given(st.text())
+def test_html_holds_no_markup_of_a_cell(text):
+    table = Table("t", text, (Column("k", text),), ((Cell.of(text, link=text),), (Cell(text, text, True, True, text),)))
+    for made in (table.html(), table.html_standalone()):
+        tags = re.findall(r"<[^>]*>", made)
+        assert len(re.findall("[<>]", made)) == 2 * len(tags)
+        assert {re.match(r"</?(\w+)", tag)[1] for tag in tags} <= TAGS
+
+
+@given(st.text())
+def test_typst_text_opens_no_code(text):
+    made = typst(text)
+    assert not re.findall(r"(?<!\\)(?:\\\\)*[#$*_`<>@\[\]]", made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 
     from ablationlab.report.charts.theme import Figure
     from ablationlab.report.figures import Figures
-
-_STYLE = (
-    "border-collapse:collapse;font-variant-numeric:tabular-nums",
-    "text-align:left;padding:2px 10px;border-bottom:1px solid #999",
-    "text-align:left;padding:2px 10px",
-)
 
 
 def load_results(path: str | Path) -> Results:
@@ -208,7 +202,7 @@ class Results:
         return self.material.verdict.verdicts if self.material.verdict is not None else ()
 
     def _html(self) -> Iterator[str]:
-        from ablationlab.report.tables import comparisons, findings
+        from ablationlab.report.tables import DECISIONS, comparisons
 
         material = self.material
         yield f"<h3>{escape(material.name)}</h3>"
@@ -220,7 +214,7 @@ class Results:
             yield f"<p>Mind: {escape(problem)}</p>"
         for one in self._verdicts():
             where = f" ({escape(one.regime)})" if len(material.regimes) > 1 else ""
-            decision = escape(findings.DECISIONS[one.decision])
+            decision = escape(DECISIONS[one.decision])
             yield f"<p><b><code>{escape(one.variant)}</code>{where}: {decision}.</b> {escape(one.recommendation)}</p>"
         if material.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
@@ -229,10 +223,9 @@ class Results:
         found = asked or others
         if found:
             title = "Registered comparisons" if found[0].label == "registered" else "Comparisons (exploratory)"
-            table = comparisons.table("comparisons", title, found, len(material.analysis.regimes))
-            heads = [column.title for column in table.columns]
+            table = comparisons.comparison_table("comparisons", title, found, len(material.analysis.regimes))
             yield f"<p>{title}; difference = variant − reference.</p>"
-            yield _html_table(heads, ([cell.text for cell in row] for row in table.rows))
+            yield table.html_standalone()
 
 
 _COMPARISON = [
@@ -269,12 +262,3 @@ def _frame(rows: list[Mapping[str, Any]] | list[dict[str, Any]], columns: list[s
     import pandas as pd
 
     return pd.DataFrame(rows) if rows else pd.DataFrame(columns=columns)
-
-
-def _html_table(heads: Iterable[str], rows: Iterable[list[str]]) -> str:
-    table, head, cell = _STYLE
-    top = "".join(f'<th style="{head}">{escape(text)}</th>' for text in heads)
-    body = "".join(
-        "<tr>" + "".join(f'<td style="{cell}">{escape(text)}</td>' for text in row) + "</tr>" for row in rows
-    )
-    return f'<table style="{table}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'

@@ -14,7 +14,7 @@ from ablationlab.report.numbers import NONE, count, counted, number
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.typst import Typst, code, say, sentences
 from ablationlab.report.probes import Reading, read_probes
-from ablationlab.report.tables.render import Cell, Column, Table
+from ablationlab.report.table import Cell, Column, Table
 
 #: Arms that have a column; the page has them all.
 MOST_ARMS = 5

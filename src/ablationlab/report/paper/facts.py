@@ -150,7 +150,7 @@ def finding(one: Comparison, *, bare: bool = False) -> Typst:
     seen = shown(one)
     values = {"metric": metric_of(one), "variant": code(one.variant), "reference": code(one.reference)}
     zero = not any(sign in "123456789" for sign in seen.size)
-    if seen.style == "factor":
+    if seen.delta.startswith("×"):
         text = say(
             "with {variant}, {metric} is {times} times that with {reference}", times=seen.size.lstrip("×"), **values
         )
@@ -168,7 +168,7 @@ def certainty(one: Comparison) -> Typst:
     seen, interval = shown(one), one.main_interval
     parts = []
     if interval is not None and interval.low is not None:
-        bounds = with_unit(seen.range, seen.unit) if seen.style == "percent" else seen.range
+        bounds = with_unit(seen.range, seen.unit) if seen.unit == "%" else seen.range
         parts.append(say("{level} interval {range}", level=level(interval.level), range=bounds))
     else:
         parts.append(Typst("no interval"))

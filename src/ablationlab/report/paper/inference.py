@@ -9,8 +9,8 @@ from ablationlab.report.naming import metric_meaning, metric_name
 from ablationlab.report.numbers import setting
 from ablationlab.report.paper.facts import CORRECTIONS, Facts
 from ablationlab.report.paper.typst import Typst, escape, listed, say, sentences
-from ablationlab.report.tables import comparisons, design
-from ablationlab.report.tables.render import Table
+from ablationlab.report.table import Table
+from ablationlab.report.tables import comparisons, study
 
 #: Metrics that the methods explain one by one; more stand in the tables.
 MOST_METRICS = 8
@@ -139,14 +139,10 @@ def decision(facts: Facts) -> Typst:
 
 def criteria_table(facts: Facts) -> Table | None:
     """The registered criteria, short enough for a column."""
-    table = design.criteria(facts.analysis)
-    return (
-        None
-        if table is None
-        else table.without("correction", "test")
-        if _uniform(facts)
-        else table.without("correction")
-    )
+    table = study.criteria_table(facts.analysis)
+    if not table.rows:
+        return None
+    return table.without("correction", "test") if _uniform(facts) else table.without("correction")
 
 
 def _uniform(facts: Facts) -> bool:

@@ -9,7 +9,7 @@ from ablationlab.report.naming import metric_name
 from ablationlab.report.numbers import count, counted, number, part, scaled, with_unit
 from ablationlab.report.paper.facts import Facts, finding, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, code, escape, listed, say, sentences
-from ablationlab.report.tables.findings import DECISIONS
+from ablationlab.report.tables import DECISIONS
 
 #: More results than these are counted in the abstract, not listed.
 MOST_IN_ABSTRACT = 4

@@ -5,30 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.report.paper.typst import Typst, code, escape, literal
-from ablationlab.report.tables.render import Cell, Table
+from ablationlab.report.table import Table
 
 
 def table_figure(table: Table, label: str, *, wide: bool = False, note: str = "", caption: str = "") -> Typst:
     """A table with its caption above, over both columns of the page if *wide*."""
     note_text = f" {note}" if note else ""
-    text = f"{caption or table.caption}{note_text}"
+    text = f"{caption or table.title}{note_text}"
     return Typst(
         f"#figure(\n  kind: table,\n  scope: {literal('parent' if wide else 'column')},\n"
-        f"  caption: [{escape(text)}],\n{_body(table)},\n) <{label}>"
+        f"  caption: [{escape(text)}],\n  {table.typst()},\n) <{label}>"
     )
-
-
-def _body(table: Table) -> str:
-    columns = ", ".join("auto" for _ in table.columns)
-    aligns = ", ".join(column.align for column in table.columns)
-    header = ", ".join(f"[{escape(column.title)}]" for column in table.columns)
-    rows = "\n".join("    " + ", ".join(f"[{cell_markup(cell)}]" for cell in row) + "," for row in table.rows)
-    return f"  booktable(\n    columns: ({columns},),\n    align: ({aligns},),\n    header: ({header},),\n{rows}\n  )"
-
-
-def cell_markup(cell: Cell) -> Typst:
-    """A cell as markup."""
-    return code(cell.text) if cell.code else escape(cell.text)
 
 
 def image_figure(path: str, caption: str, label: str, *, wide: bool = False, alt: str = "") -> Typst:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.report.paper.render import table_figure
 from ablationlab.report.paper.typst import Typst, say, sentences
-from ablationlab.report.tables import replication as content
+from ablationlab.report.tables import direction_table, figure_table
 
 
 def paragraphs(found: Replication | None) -> list[Typst]:
@@ -25,7 +25,7 @@ def paragraphs(found: Replication | None) -> list[Typst]:
 
 def tables(found: Replication | None) -> Typst:
     """Figures and directions, over both columns."""
-    made = [] if found is None else [content.figures(found), content.directions(found)]
+    made = [] if found is None else [figure_table(found), direction_table(found)]
     labels = ("replication-figures", "replication-directions")
     return Typst(
         "\n\n".join(

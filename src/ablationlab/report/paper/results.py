@@ -9,8 +9,8 @@ from ablationlab.report.naming import metric_of
 from ablationlab.report.numbers import count, counted, number, percent, setting
 from ablationlab.report.paper.facts import Facts, finding, gain_clause, outcome, unstable_counts
 from ablationlab.report.paper.typst import Typst, capital, listed, say, sentences
-from ablationlab.report.tables import comparisons, findings
-from ablationlab.report.tables.render import Table, row_limit
+from ablationlab.report.table import Table
+from ablationlab.report.tables import comparisons, study
 
 #: Comparisons told one by one; the table has them all.
 MOST_TOLD = 4
@@ -215,13 +215,20 @@ def comparison_tables(facts: Facts) -> dict[str, tuple[Table, str]]:
     found: dict[str, tuple[Table, str]] = {}
     if asked:
         title = "Registered comparisons" if facts.registered else "What the criteria ask (exploratory: not registered)"
-        table = comparisons.table("registered", f"{title}; difference = variant − reference.", asked, regimes)
-        found["registered"] = row_limit(table, MOST_ROWS)
+        table = comparisons.comparison_table(
+            "registered", f"{title}; difference = variant − reference.", asked, regimes
+        )
+        found["registered"] = _limited(table, MOST_ROWS)
     if others:
         caption = "Exploratory comparisons, corrected among themselves; difference = variant − reference."
-        table = comparisons.table("exploratory", caption, others, regimes)
-        found["exploratory"] = row_limit(table, MOST_ROWS)
-    stable = findings.stability(facts.analysis)
+        table = comparisons.comparison_table("exploratory", caption, others, regimes)
+        found["exploratory"] = _limited(table, MOST_ROWS)
+    stable = study.stability_table(facts.analysis)
     if stable is not None and stable.rows:
-        found["stability"] = row_limit(stable, MOST_ROWS)
+        found["stability"] = _limited(stable, MOST_ROWS)
     return found
+
+
+def _limited(table: Table, most: int) -> tuple[Table, str]:
+    short, left = table.first(most)
+    return short, f"The other {count(left)} rows are in tables/{table.key}.csv." if left else ""

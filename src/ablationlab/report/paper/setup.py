@@ -10,7 +10,7 @@ from ablationlab.records.settings import FrontEnd, ModelConfig, Study
 from ablationlab.report.numbers import count, counted, setting, tens
 from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.typst import Typst, code, listed, say, sentences
-from ablationlab.report.tables.render import Cell, Column, Table
+from ablationlab.report.table import Cell, Column, Table
 
 
 def _shared(facts: Facts, corpus: Corpus) -> list[Typst]:

@@ -20,7 +20,7 @@ from ablationlab.report.paper.facts import Facts
 from ablationlab.report.paper.pictures import Picture, pictures
 from ablationlab.report.paper.render import hash_grid, image_figure, table_figure
 from ablationlab.report.paper.typst import Typst, escape, literal, say
-from ablationlab.report.tables.write import check_conclusions
+from ablationlab.report.tables import check_conclusions
 
 if TYPE_CHECKING:
     from jinja2 import Environment

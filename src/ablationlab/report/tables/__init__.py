@@ -1,11 +1,46 @@
-"""Tables of a study: each made once, as values and as text, then written as CSV, LaTeX (booktabs) and Markdown.
+"""Tables of a study, each built once from its results: comparisons, arms, verdicts, stability, power, runs.
 
-:func:`write_tables` is what the report calls. CSV holds the full numbers; the others what a paper prints.
+A builder gives a :class:`ablationlab.report.table.Table`; :func:`write_tables` writes all of them as CSV and LaTeX, and the
+whole analysis as statistics.md.
 """
 
 from __future__ import annotations
 
-from ablationlab.report.tables.render import Cell, Column, Table
-from ablationlab.report.tables.write import write_tables
+from ablationlab.report.tables.comparisons import comparison_table, difference_of, item_table, method_table, pair_table
+from ablationlab.report.tables.study import (
+    DECISIONS,
+    arm_table,
+    criteria_table,
+    direction_table,
+    figure_table,
+    gain_table,
+    power_table,
+    run_table,
+    stability_table,
+    variant_table,
+    verdict_table,
+)
+from ablationlab.report.tables.write import check_conclusions, statistics_markdown, tables_of, write_tables
 
-__all__ = ["Cell", "Column", "Table", "write_tables"]
+__all__ = [
+    "DECISIONS",
+    "arm_table",
+    "check_conclusions",
+    "comparison_table",
+    "criteria_table",
+    "difference_of",
+    "direction_table",
+    "figure_table",
+    "gain_table",
+    "item_table",
+    "method_table",
+    "pair_table",
+    "power_table",
+    "run_table",
+    "stability_table",
+    "statistics_markdown",
+    "tables_of",
+    "variant_table",
+    "verdict_table",
+    "write_tables",
+]

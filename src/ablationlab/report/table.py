@@ -1,0 +1,370 @@
+"""A table, and its six forms: terminal, CSV, LaTeX, Markdown, HTML and Typst.
+
+A cell has a text for people and a raw value for CSV. Each form escapes text in its own way, here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Literal
+
+from ablationlab.core.format import DASH, MINUS, NARROW, plain
+
+if TYPE_CHECKING:
+    import rich.table
+
+Value = str | float | int | bool | None
+Align = Literal["left", "right", "center"]
+Tone = Literal["", "good", "bad", "warn"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value as it is recorded, and as it is printed. *note* is an aside: a second line in HTML, in brackets elsewhere."""
+
+    value: Value
+    text: str
+    code: bool = False  # a name, in the typewriter face
+    strong: bool = False
+    note: str = ""
+    tone: Tone = ""  # HTML only
+    link: str = ""  # HTML only
+
+    @classmethod
+    def of(cls, value: Value, text: str | None = None, *, note: str = "", tone: Tone = "", link: str = "") -> Cell:
+        """A cell; without a text, the value's own."""
+        return cls(
+            value, text if text is not None else DASH if value is None else str(value), note=note, tone=tone, link=link
+        )
+
+    @classmethod
+    def name(cls, value: str) -> Cell:
+        """The name of a variant, a run, a regime."""
+        return cls(value, value, code=True)
+
+    @property
+    def whole(self) -> str:
+        """The text, and the note in brackets."""
+        return f"{self.text} ({self.note})" if self.note else self.text
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: *key* heads it in CSV, *title* elsewhere. One that is not *printed* is in CSV alone.
+
+    In HTML, a column *below* another is the second line of the cell before it.
+    """
+
+    key: str
+    title: str = ""
+    align: Align = "left"
+    printed: bool = True
+    below: bool = False
+
+
+Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns and rows; *title* stands above, *note* below."""
+
+    key: str
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    note: str = ""
+
+    @classmethod
+    def simple(
+        cls, title: str, heads: Sequence[str], rows: Iterable[Sequence[Value | Cell]], right: Iterable[str] = ()
+    ) -> Table:
+        """A table from plain values; the columns named in *right* are aligned to the right."""
+        numbers = set(right)
+        columns = tuple(Column(head, head, "right" if head in numbers else "left") for head in heads)
+        made = (tuple(cell if isinstance(cell, Cell) else Cell.of(cell) for cell in row) for row in rows)
+        return cls(re.sub(r"\W+", "-", title.lower()).strip("-"), title, columns, tuple(made))
+
+    def without(self, *keys: str) -> Table:
+        """The same with these columns in CSV alone."""
+        columns = (dataclasses.replace(c, printed=False) if c.key in keys else c for c in self.columns)
+        return dataclasses.replace(self, columns=tuple(columns))
+
+    def first(self, most: int) -> tuple[Table, int]:
+        """The first rows of a long table, and how many were left out."""
+        return dataclasses.replace(self, rows=self.rows[:most]), max(0, len(self.rows) - most)
+
+    def only(self, *keys: str) -> Table:
+        """The same with the other columns in CSV alone."""
+        return dataclasses.replace(
+            self, columns=tuple(dataclasses.replace(c, printed=c.key in keys) for c in self.columns)
+        )
+
+    def _printed(self) -> list[tuple[Column, list[Cell]]]:
+        """(column, its cells) of everything that is printed."""
+        return [(c, [row[i] for row in self.rows]) for i, c in enumerate(self.columns) if c.printed]
+
+    def terminal(self) -> rich.table.Table:
+        """A table for rich; cells are text, never markup."""
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        shown = self._printed()
+        made = RichTable(
+            title=Text(plain(self.title)),
+            title_justify="left",
+            title_style="bold",
+            caption=Text(plain(self.note)) if self.note else None,
+            caption_justify="left",
+            box=None,
+            pad_edge=False,
+            padding=(0, 2, 0, 0),
+        )
+        for column, _ in shown:
+            made.add_column(Text(_small(column.title)), justify=column.align, overflow="fold")
+        for cells in zip(*(cells for _, cells in shown), strict=True):
+            made.add_row(*(Text(plain(c.whole), style="bold" if c.strong else "") for c in cells))
+        return made
+
+    def csv(self) -> str:
+        """RFC 4180 with full numbers; a formula-like text (=, +, -, @) is quoted with an apostrophe, as spreadsheets ask."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\r\n")
+        writer.writerow([column.key for column in self.columns])
+        writer.writerows([_csv(cell.value) for cell in row] for row in self.rows)
+        return out.getvalue()
+
+    def latex(self) -> str:
+        """A table environment for booktabs; needs nothing else but textcomp's signs (any LaTeX since 2020)."""
+        shown = self._printed()
+        align = "".join(column.align[0] for column, _ in shown)
+        head = " & ".join(latex(column.title) for column, _ in shown)
+        body = "\n".join("    " + " & ".join(map(_latex_cell, cells)) + r" \\" for cells in _rows(shown))
+        note = f"\n  \\par\\smallskip\\footnotesize {latex(self.note)}" if self.note else ""
+        return (
+            "% Needs \\usepackage{booktabs}.\n"
+            "\\begin{table}\n  \\centering\n"
+            f"  \\caption{{{latex(self.title)}}}\n  \\label{{tab:{self.key}}}\n"
+            f"  \\begin{{tabular}}{{{align}}}\n    \\toprule\n    {head} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n"
+            f"  \\end{{tabular}}{note}\n\\end{{table}}\n"
+        )
+
+    def markdown(self) -> str:
+        """A pipe table, and the note below it."""
+        marks = {"left": ":--", "right": "--:", "center": ":-:"}
+        shown = self._printed()
+        lines = [
+            "| " + " | ".join(markdown(column.title) for column, _ in shown) + " |",
+            "|" + "|".join(marks[column.align] for column, _ in shown) + "|",
+            *("| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in _rows(shown)),
+        ]
+        return "\n".join(lines) + "\n" + (f"\n{markdown(self.note)}\n" if self.note else "")
+
+    def typst(self) -> str:
+        """A call of the template's ``booktable``, in code mode."""
+        shown = self._printed()
+        columns = ", ".join("auto" for _ in shown)
+        aligns = ", ".join(column.align for column, _ in shown)
+        header = ", ".join(f"[{typst(column.title)}]" for column, _ in shown)
+        rows = "\n".join("    " + ", ".join(f"[{_typst_cell(cell)}]" for cell in cells) + "," for cells in _rows(shown))
+        return f"booktable(\n    columns: ({columns},),\n    align: ({aligns},),\n    header: ({header},),\n{rows}\n  )"
+
+    def html(self, *, sortable: bool = False, tall: bool = False, caption: bool = True) -> str:
+        """A table in a region that scrolls, for the page and its style sheet; rows follow the page's selection."""
+        body = "".join(f"<tr{self._about(row)}>{self.html_cells(row)}</tr>\n" for row in self.rows)
+        above = f"<caption><span>{escape(self.title)}</span></caption>" if caption and self.title else ""
+        below = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
+        label = escape(self.title.partition(".")[0] or self.key)
+        return (
+            f'<div class="scroll{" tall" if tall else ""}" tabindex="0" role="region" aria-label="{label}">'
+            f"<table{_class('sortable' if sortable else '')}>{above}{self.html_head(sortable=sortable)}\n"
+            f"<tbody>\n{body}</tbody></table></div>{below}"
+        )
+
+    def html_standalone(self) -> str:
+        """A table with its own style, for a notebook."""
+        shown = self._printed()
+        base = "padding:2px 10px"
+        heads = "".join(
+            f'<th style="{base};border-bottom:1px solid #999;text-align:{c.align}">{escape(c.title)}</th>'
+            for c, _ in shown
+        )
+        rows = "".join(
+            "<tr>"
+            + "".join(
+                f'<td style="{base};text-align:{c.align}">{escape(cell.whole)}</td>'
+                for (c, _), cell in zip(shown, cells, strict=True)
+            )
+            + "</tr>"
+            for cells in _rows(shown)
+        )
+        style = "border-collapse:collapse;font-variant-numeric:tabular-nums"
+        return f'<table style="{style}"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+
+    def html_head(self, *, sortable: bool = False, more: bool = False) -> str:
+        """The head; *more* adds a column for what unfolds below a row."""
+        heads: list[tuple[Column, list[str]]] = []
+        for column in self.columns:
+            if column.printed and column.below and heads:
+                heads[-1][1].append(column.title)
+            elif column.printed:
+                heads.append((column, [column.title]))
+        cells = []
+        for column, titles in heads:
+            title = escape(", ".join(_small(title) for title in titles if title))
+            right = _class("n" if column.align == "right" else "")
+            cells.append(
+                f'<th{right} aria-sort="none"><button>{title}</button></th>' if sortable else f"<th{right}>{title}</th>"
+            )
+        if more:
+            cells.append('<th><span class="visually-hidden">details</span></th>')
+        return f"<thead><tr>{''.join(cells)}</tr></thead>"
+
+    def html_cells(self, row: Row) -> str:
+        """The cells of a row, the first one as its head."""
+        parts: list[tuple[Column, list[Cell]]] = []
+        for column, cell in zip(self.columns, row, strict=True):
+            if column.printed and column.below and parts:
+                parts[-1][1].append(cell)
+            elif column.printed:
+                parts.append((column, [cell]))
+        return "".join(_html_cell(column, cells, first=number == 0) for number, (column, cells) in enumerate(parts))
+
+    def _about(self, row: Row) -> str:
+        """What the row is about, for the page's selection."""
+        values = {c.key: cell.value for c, cell in zip(self.columns, row, strict=True) if c.key in _SELECTED}
+        return "".join(f' data-{key}="{escape(str(value))}"' for key, value in values.items() if value is not None)
+
+
+_SELECTED = ("variant", "reference", "regime", "seed")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
+
+
+def _rows(shown: list[tuple[Column, list[Cell]]]) -> Iterable[tuple[Cell, ...]]:
+    return zip(*(cells for _, cells in shown), strict=True)
+
+
+def _small(title: str) -> str:
+    """A head in small letters, for terminal and page; FLOPs and SD stay as they are."""
+    return title[:1].lower() + title[1:] if title[1:2].islower() else title
+
+
+def _csv(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else repr(value)
+    text = str(value)
+    return f"'{text}" if text[:1] in "=+-@\t\r" and not isinstance(value, int) else text
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "#": r"\#",
+    "$": r"\$",
+    "%": r"\%",
+    "&": r"\&",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "`": r"\textasciigrave{}",
+    MINUS: "$-$",
+    DASH: "--",
+    NARROW: r"\,",
+    "±": r"$\pm$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "∞": r"$\infty$",
+    "Δ": r"$\Delta$",
+    "·": r"$\cdot$",
+    **{sign: rf"\textsuperscript{{{digit}}}" for sign, digit in zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789", strict=True)},
+    "⁻": r"\textsuperscript{$-$}",
+    "\N{NO-BREAK SPACE}": "~",
+}
+
+
+def latex(text: str) -> str:
+    """Text escaped for LaTeX."""
+    return "".join(_LATEX.get(sign, sign) for sign in _CONTROL.sub(" ", text))
+
+
+def _latex_cell(cell: Cell) -> str:
+    text = rf"\texttt{{{latex(cell.text)}}}" if cell.code else latex(cell.text)
+    text = rf"\textbf{{{text}}}" if cell.strong else text
+    return text + (f" ({latex(cell.note)})" if cell.note else "")
+
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")
+
+
+def markdown(text: str) -> str:
+    """Text escaped for Markdown, on one line."""
+    return _MARKDOWN.sub(r"\\\1", _CONTROL.sub(" ", text))
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = _CONTROL.sub(" ", cell.text)
+    text = f"`{text}`" if cell.code and "`" not in text and "|" not in text else markdown(text)
+    text = f"**{text}**" if cell.strong else text
+    return text + (f" ({markdown(cell.note)})" if cell.note else "")
+
+
+#: Signs that mean something to Typst wherever they stand.
+_TYPST_ALWAYS = re.compile(r"([\\#$*_`<>@~\[\]\"'{}])")
+#: Shorthands: comments and addresses, dashes, ellipses, a minus before a digit.
+_TYPST_PAIRS = re.compile(r"(?<=/)/|/(?=[/*])|-(?=[-?\d])|(?<=-)-|\.(?=\.)")
+#: Signs that mean something at the start of a line, or right behind a piece of code.
+_TYPST_FIRST = re.compile(r"^(?:[=+\-/(.;,:]|\d+(?=\.))")
+
+
+def typst(text: str) -> str:
+    """Text escaped for Typst."""
+    text = _CONTROL.sub(" ", text)
+    text = _TYPST_PAIRS.sub(lambda found: "\\" + found[0], _TYPST_ALWAYS.sub(r"\\\1", text))
+    first = _TYPST_FIRST.match(text)
+    if first is None:
+        return text
+    # A leading number would open a list with its point; any other sign is escaped itself.
+    return f"{text[: first.end()]}\\{text[first.end() :]}" if first[0].isdigit() else f"\\{text}"
+
+
+def _typst_cell(cell: Cell) -> str:
+    text = _CONTROL.sub(" ", cell.text)
+    text = f"`{text}`" if cell.code and text.strip() and "`" not in text else typst(text)
+    text = f"#strong[{text}]" if cell.strong else text
+    return text + (f" \\({typst(cell.note)})" if cell.note else "")
+
+
+def _html_cell(column: Column, cells: Sequence[Cell], *, first: bool) -> str:
+    cell, *below = cells
+    text = escape(cell.text)
+    text = f'<a href="{escape(cell.link)}">{text}</a>' if cell.link else text
+    text = f"<b>{text}</b>" if cell.strong else text
+    asides = [(cell.note, ""), *((one.whole, one.tone) for one in below)]
+    text += "".join(
+        f"<small{_class(tone)}>{escape(aside)}</small>" for aside, tone in asides if aside not in ("", DASH)
+    )
+    classes = [f"c-{column.key}", *(["n"] if column.align == "right" else []), *([cell.tone] if cell.tone else [])]
+    number = cell.value if isinstance(cell.value, int | float) and not isinstance(cell.value, bool) else None
+    sort = f' data-value="{number}"' if number is not None else ""
+    tag, scope = ("th", ' scope="row"') if first else ("td", "")
+    return f"<{tag}{scope}{_class(*classes)}{sort}>{text}</{tag}>"
+
+
+def _class(*names: str) -> str:
+    return f' class="{escape(" ".join(names))}"' if any(names) else ""

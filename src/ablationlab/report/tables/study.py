@@ -1,0 +1,349 @@
+"""Tables of a study: what was registered and run, arms, verdicts, stability, power, and a published table beside ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ablationlab.core.format import DASH, amount, count, level, mean_sd, number, p_value, percent, setting
+from ablationlab.instrument.replication import DirectionPart, FigurePart, Replication, words
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityGain
+from ablationlab.records.plan import Plan
+from ablationlab.records.verdict import Verdict
+from ablationlab.report.material import RunMaterial
+from ablationlab.report.naming import metric_name, unit_of
+from ablationlab.report.table import Cell, Column, Row, Table, Tone
+from ablationlab.study.variants import VARIANTS
+
+#: What a decision is called in a sentence and in a table.
+DECISIONS = {
+    "adopt": "adopt the variant",
+    "adopt-in-regime": "adopt the variant in this regime",
+    "trade-off": "trade-off",
+    "keep-baseline": "keep the baseline",
+    "tie": "tie",
+    "inconclusive": "inconclusive",
+}
+
+
+def criteria_table(analysis: Analysis) -> Table:
+    """What was registered."""
+    rows = []
+    for one in analysis.criteria:
+        contrast = one.get("contrast")
+        against = f"{contrast[0]} − {contrast[1]}" if contrast else f"each − {analysis.baseline}"
+        effect, margin = one.get("smallest_effect"), one.get("margin")
+        rows.append(
+            (
+                Cell.of(str(one["role"])),
+                Cell.of(str(one["metric"]), metric_name(str(one["metric"]))),
+                Cell.name(str(one["regime"])),
+                Cell(against, against, code=True),
+                Cell.of(str(one["test"])),
+                Cell.of(float(one["alpha"]), setting(float(one["alpha"]))),
+                Cell.of(str(one["correction"])),
+                Cell.of(effect, DASH if effect is None else f"±{setting(float(effect))}"),
+                Cell.of(margin, DASH if margin is None else setting(float(margin))),
+            )
+        )
+    columns = (
+        Column("role", "Role"),
+        Column("metric", "Metric"),
+        Column("regime", "Regime", printed=len(analysis.regimes) > 1),
+        Column("contrast", "Contrast"),
+        Column("test", "Test"),
+        Column("alpha", "Level", "right"),
+        Column("correction", "Correction"),
+        Column("smallest_effect", "Smallest effect", "right"),
+        Column("margin", "Margin", "right", printed=any(one.get("margin") is not None for one in analysis.criteria)),
+    )
+    return Table("criteria", "Criteria of the sealed plan.", columns, tuple(rows))
+
+
+def variant_table(plan: Plan, names: Sequence[str]) -> Table:
+    """The arms: formula, parameters, budget."""
+    rows = []
+    for name in names:
+        runs = [run for run in plan.runs if run.variant == name]
+        known = next((variant for key, variant in VARIANTS.items() if key == name), None)
+        if not runs:
+            continue
+        budget = runs[0].budget
+        rows.append(
+            (
+                Cell.name(name),
+                Cell.of(known.formula if known else None),
+                Cell.of(known.meaning if known else None),
+                Cell.of(budget.parameters, count(budget.parameters)),
+                Cell.of(budget.tokens, count(budget.tokens)),
+                Cell.of(budget.matmul_flops, amount(budget.matmul_flops)),
+                Cell.of(len(runs)),
+            )
+        )
+    columns = (
+        Column("variant", "Variant"),
+        Column("formula", "Input to block 1"),
+        Column("meaning", "Meaning"),
+        Column("parameters", "Parameters", "right"),
+        Column("tokens", "Tokens", "right"),
+        Column("matmul_flops", "Matrix-product FLOPs", "right"),
+        Column("runs", "Runs", "right"),
+    )
+    title = "The arms: input of the first block, parameters, and the budget of one run in the first regime."
+    return Table("variants", title, columns, tuple(rows))
+
+
+def run_table(runs: Sequence[RunMaterial]) -> Table:
+    """Every run with its state and its metrics."""
+    names = list(dict.fromkeys(name for run in runs if run.result for name in run.result.metrics))
+    columns = [Column("run", "Run"), Column("variant", "Variant"), Column("regime", "Regime"), Column("seed", "Seed")]
+    columns += [Column("lr", "Learning rate", "right"), Column("state", "State"), Column("steps", "Steps", "right")]
+    columns += [Column(name, metric_name(name), "right") for name in names]
+    rows = []
+    for run in runs:
+        cells = [Cell.name(run.id), Cell.name(run.variant), Cell.name(run.regime), Cell.of(run.seed)]
+        steps = run.step or run.steps
+        cells += [Cell.of(run.lr, setting(run.lr)), Cell.of(run.state), Cell.of(steps, count(steps))]
+        cells += [Cell.of(run.metric(name), number(run.metric(name), 5)) for name in names]
+        rows.append(tuple(cells))
+    return Table("runs", "Every planned run.", tuple(columns), tuple(rows))
+
+
+def arm_table(analysis: Analysis) -> Table:
+    """Mean and SD over seeds of every metric for every arm; from the comparisons with the baseline."""
+    baseline = analysis.baseline
+    arms: dict[tuple[str, str], dict[str, tuple[Comparison, float | None, float | None]]] = {}
+    for one in analysis.comparisons:
+        if one.reference != baseline or one.task not in (None, MACRO):
+            continue
+        row = arms.setdefault((one.metric, one.regime), {})
+        row[one.variant] = (one, one.variant_mean, one.variant_sd)
+        # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
+        if baseline not in row or row[baseline][0].n < one.n:
+            row[baseline] = (one, one.reference_mean, one.reference_sd)
+    names = [
+        name for name in dict.fromkeys((baseline, *analysis.variants)) if any(name in row for row in arms.values())
+    ]
+    columns = [Column("metric", "Metric"), Column("regime", "Regime", printed=len(analysis.regimes) > 1)]
+    columns.append(Column("unit", printed=False))
+    for name in names:
+        columns += [
+            Column(f"{name}_n", printed=False),
+            Column(f"{name}_mean", name, "right"),
+            Column(f"{name}_sd", printed=False),
+        ]
+    rows = []
+    for (metric, regime), row in arms.items():
+        unit = next(iter(row.values()))[0].unit
+        cells = [Cell.of(metric, metric_name(metric), note=unit_of(metric, unit)), Cell.name(regime), Cell.of(unit)]
+        for name in names:
+            pairs, mean, sd = (row[name][0].n, *row[name][1:]) if name in row else (None, None, None)
+            cells += [Cell.of(pairs), Cell.of(mean, mean_sd(mean, sd)), Cell.of(sd)]
+        rows.append(tuple(cells))
+    return Table("arms", "Mean and standard deviation over seeds, per arm.", tuple(columns), tuple(rows))
+
+
+def stability_table(analysis: Analysis) -> Table | None:
+    """Unstable runs per arm, the largest spike score, and the gain over the baseline."""
+    stability = analysis.stability
+    if stability is None:
+        return None
+    rows = []
+    for arm in stability.arms:
+        gain = stability.gain(arm.variant, analysis.baseline, arm.regime)
+        text = DASH
+        if gain is not None and gain.estimate is not None:
+            text = f"{percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
+        word = DASH if arm.unstable is None else "unstable" if arm.unstable else "stable"
+        rows.append(
+            (
+                *(Cell.name(arm.regime), Cell.name(arm.variant), Cell.of(arm.runs), Cell.of(arm.diverged)),
+                *(Cell.of(arm.failed), Cell.of(arm.spiked), Cell.of(arm.unstable_runs)),
+                Cell.of(arm.unstable, word),
+                Cell.of(arm.largest_spike_score, number(arm.largest_spike_score)),
+                Cell.of(None if gain is None else gain.estimate, text),
+                *map(Cell.of, _gain_bounds(gain)),
+            )
+        )
+    columns = (
+        Column("regime", "Regime", printed=len(analysis.regimes) > 1),
+        Column("variant", "Arm"),
+        Column("runs", "Runs", "right"),
+        Column("diverged", "Diverged", "right"),
+        Column("failed", "Worse than start", "right", printed=any(arm.failed for arm in stability.arms)),
+        Column("spiked", "Spiked", "right"),
+        Column("unstable_runs", printed=False),
+        Column("unstable", "Arm is"),
+        Column("largest_spike_score", "Largest spike score", "right"),
+        Column("gain", "Stability gain", "right"),
+        Column("gain_low", printed=False),
+        Column("gain_high", printed=False),
+        Column("mcnemar_p", printed=False),
+    )
+    title = (
+        "Stability. A run is unstable if it diverged, ended worse than it began, or has a spike score above "
+        f"{setting(stability.threshold)}; the gain is the share of unstable runs of {analysis.baseline} minus the arm's own."
+    )
+    return Table("stability", title, columns, tuple(rows))
+
+
+def _gain_bounds(gain: StabilityGain | None) -> tuple[float | None, ...]:
+    return (None, None, None) if gain is None else (gain.low, gain.high, gain.mcnemar_p)
+
+
+def gain_table(analysis: Analysis) -> Table | None:
+    """Unstable runs of every pair of arms."""
+    if analysis.stability is None:
+        return None
+    rows = tuple(
+        (
+            Cell.of(gain.variant, f"{gain.variant} against {gain.reference}"),
+            Cell.of(gain.reference),
+            Cell.name(gain.regime),
+            Cell.of(None, f"{gain.reference_unstable}/{gain.n} → {gain.variant_unstable}/{gain.n}"),
+            Cell.of(gain.estimate, percent(gain.estimate)),
+            Cell.of(gain.low, f"{percent(gain.low)} to {percent(gain.high)}"),
+            Cell.of(gain.mcnemar_p, p_value(gain.mcnemar_p)),
+        )
+        for gain in analysis.stability.gains
+    )
+    columns = (
+        Column("variant", "Stability gain"),
+        Column("reference", printed=False),
+        Column("regime", "Regime", printed=len(analysis.regimes) > 1, below=True),
+        Column("unstable", "Unstable runs", "right"),
+        Column("gain", "Difference", "right"),
+        Column("interval", "Interval", "right", below=True),
+        Column("p", "McNemar p", "right"),
+    )
+    return Table("gains", "Unstable runs, reference → variant.", columns, rows)
+
+
+def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
+    """One decision per variant and regime."""
+    rows = tuple(
+        (
+            *(Cell.name(one.regime), Cell.name(one.variant), Cell.name(one.reference)),
+            *(Cell.of(one.decision, DECISIONS[one.decision]), Cell.of(one.rule), Cell.of(one.label), Cell.of(one.why)),
+        )
+        for one in verdict.verdicts
+    )
+    columns = (
+        Column("regime", "Regime", printed=len(analysis.regimes) > 1),
+        Column("variant", "Variant"),
+        Column("reference", printed=False),
+        Column("decision", "Decision"),
+        Column("rule", "Rule", "right"),
+        Column("label", "Label"),
+        Column("why", "Why", printed=False),
+    )
+    title = f"Decisions against the baseline {analysis.baseline}, and the rule that made them."
+    return Table("verdicts", title, columns, rows)
+
+
+def power_table(analysis: Analysis) -> Table:
+    """Power at this number of seeds."""
+    rows = []
+    for one in analysis.power:
+        reached = one.smallest_effect is not None and one.detectable_80 <= one.smallest_effect
+        rows.append(
+            (
+                Cell.name(one.comparison),
+                Cell.of(one.n),
+                Cell.of(one.delta_sd, number(one.delta_sd)),
+                Cell.of(one.detectable_80, number(one.detectable_80)),
+                Cell.of(one.detectable_90, number(one.detectable_90)),
+                Cell.of(one.smallest_effect, setting(one.smallest_effect), tone=_reach(one.smallest_effect, reached)),
+                Cell.of(one.pairs_80, count(one.pairs_80)),
+                Cell.of(one.pairs_80_conservative, count(one.pairs_80_conservative)),
+                Cell.of(one.equivalence_pairs_80, count(one.equivalence_pairs_80)),
+            )
+        )
+    columns = (
+        Column("comparison", "Comparison"),
+        Column("n", "n", "right"),
+        Column("delta_sd", "SD of differences", "right"),
+        Column("detectable_80", "Detectable, 80 %", "right"),
+        Column("detectable_90", "90 %", "right"),
+        Column("smallest_effect", "Smallest effect", "right"),
+        Column("pairs_80", "Pairs for it", "right"),
+        Column("pairs_80_conservative", "at the SD's upper bound", "right"),
+        Column("equivalence_pairs_80", "for equivalence", "right"),
+    )
+    title = "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test."
+    return Table("power", title, columns, tuple(rows))
+
+
+def _reach(effect: float | None, reached: bool) -> Tone:
+    return "" if effect is None else "good" if reached else "warn"
+
+
+_WITHIN: dict[str, Tone] = {"within": "good", "outside": "bad"}
+_TRANSFERS: dict[str, Tone] = {"transfers": "good", "reversed": "bad", "absent": "bad"}
+
+
+def figure_table(found: Replication, figures: Sequence[FigurePart] | None = None, title: str = "") -> Table:
+    """Published values, ours, the difference with its interval."""
+    shown = found.figures if figures is None else figures
+    rows = tuple(
+        (
+            Cell.of(one.published_as, words.figure_name(one)),
+            Cell.name(one.regime),
+            Cell.name(one.variant),
+            Cell.of(one.published, words.published(one)),
+            Cell.of(one.mean, words.ours(one)),
+            Cell.of(one.difference, words.difference(one)),
+            Cell(words.interval(one), words.interval(one)),
+            Cell.of(one.outcome, words.WITHIN[one.outcome], tone=_WITHIN.get(one.outcome, "")),
+        )
+        for one in shown
+    )
+    columns = (
+        Column("figure", "Figure"),
+        Column("regime", "Regime", printed=len({one.regime for one in shown}) > 1),
+        Column("variant", "Variant"),
+        Column("published", "Published", "right"),
+        Column("ours", "Ours", "right"),
+        Column("difference", "Difference", "right"),
+        Column("interval", f"{level(found.level)} interval", "right"),
+        Column("within", "0 within"),
+    )
+    caption = title or (
+        f"Published figures ({found.title}) beside ours: mean ± SD (runs); difference = ours − published, with its "
+        f"{level(found.level)} interval. A star: another definition, or none is given."
+    )
+    return Table("replication_figures", caption, columns, rows)
+
+
+def direction_table(found: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False) -> Table:
+    """Published signs beside our comparisons; with *reasons*, why a sign does not transfer."""
+
+    def row(one: DirectionPart) -> Row:
+        anchor = (links or {}).get(one.comparison or "")
+        outcome = words.transfers(one) if reasons else words.TRANSFERS[one.outcome]
+        return (
+            Cell.of(one.published_as, words.claim(one)),
+            Cell(one.variant, f"{one.variant} − {one.reference}", code=True, link=f"#{anchor}" if anchor else ""),
+            Cell.of(one.reference),
+            Cell.of(one.metric, metric_name(one.metric), note="log" if one.transform == "log" else ""),
+            Cell.name(one.regime),
+            Cell.of(one.sign),
+            Cell.of(one.delta, words.difference(one)),
+            Cell(words.interval(one), words.interval(one)),
+            Cell.of(one.p_adjusted, p_value(one.p_adjusted)),
+            Cell.of(one.outcome, outcome, tone=_TRANSFERS.get(one.outcome, "")),
+        )
+
+    columns = (
+        Column("published", "Published"),
+        Column("variant", "Contrast"),
+        Column("reference", printed=False),
+        Column("metric", "Metric", below=True),
+        Column("regime", "Regime"),
+        Column("sign", "Sign"),
+        Column("ours", "Ours", "right"),
+        Column("interval", f"{level(found.level)} interval", "right", below=True),
+        Column("p_adjusted", "Adjusted p", "right"),
+        Column("outcome", "Transfers"),
+    )
+    title = f"Published signs ({found.title}) beside ours, decided by the corrected test of the analysis."
+    return Table("replication_directions", title, columns, tuple(map(row, found.directions)))
