@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/coverage.py                    # the tables of docs/statistics.md
     PYTHONPATH=src python benchmarks/coverage.py --simulations 1000 # a quick look
-    PYTHONPATH=src python benchmarks/coverage.py --python           # also the numbers of stats/_measured.py
+    PYTHONPATH=src python benchmarks/coverage.py --python           # also the numbers of stats/caveats.py
 
 Every cell simulates studies whose true mean difference is zero and asks how often the nominal 95 % interval
 holds zero and how often the test rejects at 0.05. In brackets: the Monte-Carlo standard error, in points.
@@ -94,7 +94,7 @@ def print_crossed(simulations: int, seed: int) -> None:
 
 
 def print_python(cells: Cells) -> None:
-    """The literals of stats/_measured.py."""
+    """The literals of stats/caveats.py."""
     for label, kind in (("COVERAGE", 0), ("FALSE_POSITIVES", 1)):
         literal = {
             name: {
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--simulations", type=int, default=10_000, help="simulated studies per cell")
     parser.add_argument("--crossed-simulations", type=int, default=1_000, help="the same, crossed bootstrap")
     parser.add_argument("--seed", type=int, default=20_240_601)
-    parser.add_argument("--python", action="store_true", help="print stats/_measured.py too")
+    parser.add_argument("--python", action="store_true", help="print stats/caveats.py too")
     arguments = parser.parse_args()
     cells: Cells = {
         name: {

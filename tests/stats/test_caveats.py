@@ -13,7 +13,7 @@ from ablationlab.stats import (
     item_pairs,
     percentile_interval,
 )
-from ablationlab.stats._measured import COVERAGE, FALSE_POSITIVES
+from ablationlab.stats.caveats import COVERAGE, FALSE_POSITIVES
 
 from .strategies import generator
 

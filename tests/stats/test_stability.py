@@ -13,8 +13,8 @@ from scipy import optimize
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
+from ablationlab.stats.simulation import measured_false_alarms
 from ablationlab.stats.stability import (
-    measured_false_alarms,
     spike_score,
     stability_gain,
     tango_interval,

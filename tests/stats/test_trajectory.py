@@ -8,8 +8,8 @@ from scipy.ndimage import median_filter
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
-from ablationlab.stats import trajectory
-from ablationlab.stats.trajectory import EarlyWarning, Watch, largest_rise, running_median, spikes, steps_to
+from ablationlab.stats import stability as trajectory
+from ablationlab.stats.stability import EarlyWarning, Watch, largest_rise, running_median, spikes, steps_to
 
 
 def course(losses, norms):

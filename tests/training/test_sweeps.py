@@ -13,7 +13,7 @@ from ablationlab.records.environment import current
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord, read_metrics
-from ablationlab.stats.trajectory import EarlyWarning
+from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.training.loop import Progress, StackTrainer

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ablationlab.analysis.material import Material
 from ablationlab.records.analysis import ArmStability, RunStability, StabilityAnalysis, StabilityGain
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
-from ablationlab.stats.results import Caveat
+from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.stability import stability_gain
 
 
@@ -72,11 +72,11 @@ def _caveats(gain: Gain, planned: int) -> list[Caveat]:
     found = []
     if gain.n < planned:
         text = f"Judged on {gain.n} of the {planned} planned pairs."
-        found.append(Caveat(code="fewer-pairs-than-planned", about="", text=text))
+        found.append(Caveat(code=CaveatCode.FEWER_PAIRS_THAN_PLANNED, about="", text=text))
     if gain.n < 4:
         text = f"{gain.n} pairs cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
-        found.append(Caveat(code="cannot-exclude-zero", about="tango", text=text))
+        found.append(Caveat(code=CaveatCode.CANNOT_EXCLUDE_ZERO, about="tango", text=text))
     elif gain.n == 4:
         text = "With 4 pairs the interval excludes a true gain of 0 in up to 12.5 % of studies instead of 5 %."
-        found.append(Caveat(code="undercoverage", about="tango", text=text))
+        found.append(Caveat(code=CaveatCode.UNDERCOVERAGE, about="tango", text=text))
     return found

@@ -11,7 +11,7 @@ from ablationlab.analysis.questions import Question
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Comparison, Family, Missing, Outcome, Pair, Seed
 from ablationlab.stats import PairedComparison, adjust, compare
-from ablationlab.stats.results import Caveat
+from ablationlab.stats.results import Caveat, CaveatCode
 
 RESAMPLES: Final = 10_000
 #: Beyond this no sum of squares is safe; the statistics refuse it, so it counts as no number.
@@ -42,7 +42,7 @@ def _comparison(material: Material, question: Question) -> Comparison:
         numbers = _numbers(result, pairs)
         caveats += result.caveats
     elif not refused:
-        caveats.append(Caveat(code="no-pairs", about="", text="No seed has a value in both arms."))
+        caveats.append(Caveat(code=CaveatCode.NO_PAIRS, about="", text="No seed has a value in both arms."))
     ask = question.ask
     test = numbers["tests"].get(ask.test) if pairs else None
     return Comparison(
@@ -108,7 +108,7 @@ def _transform(
 ) -> tuple[Literal["identity", "log"], list[Caveat]]:
     if question.metric.transform == "log" and any(min(a, b) <= 0 for _, a, b in pairs):
         text = "Meant to be tested as a logarithm, but some values are not above 0; tested as they are."
-        return "identity", [Caveat(code="not-positive", about="", text=text)]
+        return "identity", [Caveat(code=CaveatCode.NOT_POSITIVE, about="", text=text)]
     return question.metric.transform, []
 
 
@@ -171,12 +171,12 @@ def _about_missing(missing: Iterable[Missing], *, refused: bool) -> list[Caveat]
         text = (
             f"Not compared, by the registered rule for diverged runs: {who}. That they diverged counts under stability."
         )
-        return [Caveat(code="refused-for-divergence", about="", text=text)]
+        return [Caveat(code=CaveatCode.REFUSED_FOR_DIVERGENCE, about="", text=text)]
     text = (
         f"Diverged, so without a value: {who}. What is compared here are the survivors; that these runs diverged counts "
         "under stability."
     )
-    return [Caveat(code="survivors-only", about="", text=text)]
+    return [Caveat(code=CaveatCode.SURVIVORS_ONLY, about="", text=text)]
 
 
 def corrected(found: Sequence[Comparison]) -> tuple[list[Comparison], list[Family]]:

@@ -29,7 +29,7 @@ from ablationlab.stats import (
     paired_t_interval,
     paired_t_test,
 )
-from ablationlab.stats.results import Caveat, Interval
+from ablationlab.stats.results import Caveat, CaveatCode, Interval
 
 FloatArray = NDArray[np.float64]
 
@@ -172,22 +172,22 @@ def _about_chance(task: TaskScores) -> list[Caveat]:
         f"Neither arm beats guessing ({task.chance:.3g}) on these {items} items (best {best:.3g}, one-sided p = {p:.2g}): "
         "not sensitive, so no difference here is no evidence of equivalence."
     )
-    return [Caveat(code="at-chance", about=task.task, text=text)]
+    return [Caveat(code=CaveatCode.AT_CHANCE, about=task.task, text=text)]
 
 
 def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
-    found = [Caveat(code="left-out", about="", text=f"{note}.") for note in scores.notes]
+    found = [Caveat(code=CaveatCode.LEFT_OUT, about="", text=f"{note}.") for note in scores.notes]
     for task in scores.tasks:
         lost = task.unpaired_variant + task.unpaired_reference
         if lost:
             text = f"{task.task}: {task.unpaired_variant} and {task.unpaired_reference} items did not pair and are left out."
-            found.append(Caveat(code="unpaired-items", about=task.task, text=text))
+            found.append(Caveat(code=CaveatCode.UNPAIRED_ITEMS, about=task.task, text=text))
     if len(scores.seeds) < 3:
         text = (
             f"{len(scores.seeds)} run(s) an arm: this speaks about these trained models on other items, not about training "
             "them again with other seeds. 3 seeds give a first interval over seeds."
         )
-        found.append(Caveat(code="too-few-seeds", about="", text=text))
+        found.append(Caveat(code=CaveatCode.TOO_FEW_SEEDS, about="", text=text))
     if crossed is not None:
         found += interval_caveats(crossed.macro)
     return found

@@ -13,8 +13,7 @@ from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.records.settings import Stability, Study
-from ablationlab.stats.stability import Spike, ended_worse, spike_score
-from ablationlab.stats.trajectory import Course, course
+from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score
 
 #: Metrics that no result holds: they are made here, from the course of the run.
 COURSE: Final = (

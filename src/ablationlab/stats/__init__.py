@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ablationlab.stats.results import (
     Caveat,
+    CaveatCode,
     DifferenceOfMeans,
     EffectSize,
     Equivalence,
@@ -37,9 +38,8 @@ if TYPE_CHECKING:
         expected_false_positives,
         interval_caveats,
     )
-    from ablationlab.stats.comparison import compare
-    from ablationlab.stats.effects import cohens_d_z, hedges_g_av
-    from ablationlab.stats.equivalence import paired_tost
+    from ablationlab.stats.comparison import as_ratio, compare, ratio_of_geometric_means, summarize
+    from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
     from ablationlab.stats.intervals import (
         all_intervals,
         bca_interval,
@@ -55,9 +55,8 @@ if TYPE_CHECKING:
         item_bootstrap,
         item_pairs,
         mcnemar_tests,
+        sensitivity,
     )
-    from ablationlab.stats.multiplicity import Adjusted, adjust, benjamini_hochberg, bonferroni, holm
-    from ablationlab.stats.paired import as_ratio, ratio_of_geometric_means, summarize
     from ablationlab.stats.power import (
         detectable_difference,
         detectable_effect,
@@ -71,14 +70,18 @@ if TYPE_CHECKING:
         tost_power,
     )
     from ablationlab.stats.significance import (
+        Adjusted,
+        adjust,
         all_tests,
+        benjamini_hochberg,
+        bonferroni,
         bootstrap_test,
+        holm,
         paired_t_test,
         sign_flip_floor,
         sign_flip_test,
         wilcoxon_test,
     )
-    from ablationlab.stats.task_sensitivity import sensitivity
     from ablationlab.stats.unpaired import difference_of_means
 
 _MODULES = (
@@ -86,14 +89,10 @@ _MODULES = (
     "caveats",
     "comparison",
     "effects",
-    "equivalence",
     "intervals",
     "items",
-    "multiplicity",
-    "paired",
     "power",
     "significance",
-    "task_sensitivity",
     "unpaired",
 )
 
@@ -110,6 +109,7 @@ def __getattr__(name: str) -> object:
 __all__ = [
     "Adjusted",
     "Caveat",
+    "CaveatCode",
     "Crossed",
     "DifferenceOfMeans",
     "EffectSize",

@@ -129,6 +129,13 @@ def standard_deviation(values: FloatArray) -> float | None:
     return float(np.std(values / scale, ddof=1) * scale)
 
 
+def correlation(a: FloatArray, b: FloatArray) -> float:
+    """Pearson's correlation of two samples that both vary."""
+    x, y = (np.asarray(values / power_of_two(values)) for values in (a, b))
+    x, y = x - x.mean(), y - y.mean()
+    return float(np.clip((x @ y) / np.sqrt((x @ x) * (y @ y)), -1.0, 1.0))
+
+
 @dataclass(frozen=True, eq=False)
 class Canonical:
     """deltas = factor * values in some order: sorted, of magnitude about 1, of fixed orientation.

@@ -1,18 +1,67 @@
-"""What a comparison cannot claim, in plain words.
+"""What a comparison cannot claim: a code for programs, the method it is about ("" for all of them), and a sentence.
 
-Every caveat has a code for programs, the method it is about (or "" for the whole comparison), and a sentence.
+The tables hold simulated coverage and false-positive rates by distribution, method and number of pairs (None: the interval
+had no finite bound). ``python benchmarks/coverage.py --python`` writes them; docs/statistics.md gives their standard errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 import numpy as np
 
 from ablationlab.core.registry import Registry
 from ablationlab.stats._common import count
-from ablationlab.stats._measured import COVERAGE, CROSSED, FALSE_POSITIVES, LEVEL
-from ablationlab.stats.results import Caveat, Interval, PairedSample, PValue
+from ablationlab.stats.results import Caveat, CaveatCode, Interval, PairedSample, PValue
+
+#: The nominal level of the simulated intervals; the tests ran at 1 - LEVEL.
+LEVEL: Final = 0.95
+
+COVERAGE: Final[Mapping[str, Mapping[str, Mapping[int, float | None]]]] = {
+    "normal": {
+        "paired-t": {3: 0.949, 5: 0.946, 8: 0.95, 10: 0.949, 20: 0.952},
+        "percentile": {3: 0.745, 5: 0.838, 8: 0.887, 10: 0.9, 20: 0.931},
+        "bca": {3: 0.715, 5: 0.837, 8: 0.89, 10: 0.898, 20: 0.928},
+        "bootstrap-t": {3: None, 5: 0.95, 8: 0.951, 10: 0.949, 20: 0.952},
+    },
+    "skewed": {
+        "paired-t": {3: 0.89, 5: 0.883, 8: 0.893, 10: 0.894, 20: 0.92},
+        "percentile": {3: 0.698, 5: 0.783, 8: 0.841, 10: 0.859, 20: 0.908},
+        "bca": {3: 0.679, 5: 0.8, 8: 0.859, 10: 0.871, 20: 0.914},
+        "bootstrap-t": {3: None, 5: 0.93, 8: 0.937, 10: 0.938, 20: 0.947},
+    },
+    "heavy-tailed": {
+        "paired-t": {3: 0.965, 5: 0.962, 8: 0.963, 10: 0.958, 20: 0.958},
+        "percentile": {3: 0.755, 5: 0.834, 8: 0.88, 10: 0.892, 20: 0.923},
+        "bca": {3: 0.716, 5: 0.815, 8: 0.853, 10: 0.864, 20: 0.891},
+        "bootstrap-t": {3: None, 5: 0.951, 8: 0.935, 10: 0.931, 20: 0.927},
+    },
+}
+
+#: Crossed seeds x items bootstrap where the seeds make nearly all of the noise, its worst case.
+CROSSED: Final[Mapping[int, float | None]] = {3: 0.78, 5: 0.856, 10: 0.908, 20: 0.941}
+
+FALSE_POSITIVES: Final[Mapping[str, Mapping[str, Mapping[int, float | None]]]] = {
+    "normal": {
+        "paired-t": {3: 0.051, 5: 0.054, 8: 0.05, 10: 0.051, 20: 0.048},
+        "sign-flip": {3: 0.0, 5: 0.0, 8: 0.046, 10: 0.051, 20: 0.048},
+        "bootstrap": {3: 0.197, 5: 0.162, 8: 0.112, 10: 0.101, 20: 0.07},
+        "wilcoxon": {3: 0.0, 5: 0.0, 8: 0.038, 10: 0.051, 20: 0.046},
+    },
+    "skewed": {
+        "paired-t": {3: 0.11, 5: 0.117, 8: 0.107, 10: 0.106, 20: 0.08},
+        "sign-flip": {3: 0.0, 5: 0.0, 8: 0.098, 10: 0.101, 20: 0.08},
+        "bootstrap": {3: 0.267, 5: 0.227, 8: 0.17, 10: 0.15, 20: 0.102},
+        "wilcoxon": {3: 0.0, 5: 0.0, 8: 0.086, 10: 0.096, 20: 0.127},
+    },
+    "heavy-tailed": {
+        "paired-t": {3: 0.035, 5: 0.038, 8: 0.037, 10: 0.042, 20: 0.042},
+        "sign-flip": {3: 0.0, 5: 0.0, 8: 0.045, 10: 0.049, 20: 0.047},
+        "bootstrap": {3: 0.171, 5: 0.147, 8: 0.1, 10: 0.091, 20: 0.065},
+        "wilcoxon": {3: 0.0, 5: 0.0, 8: 0.038, 10: 0.05, 20: 0.047},
+    },
+}
 
 
 def expected_coverage(method: str, n: int, *, distribution: str = "normal") -> float | None:
@@ -50,16 +99,16 @@ def _about_the_pairs(sample: PairedSample, planned: int | None) -> list[Caveat]:
     n, found = sample.n, []
     if n < 3:
         text = f"{_pairs(n)}: fewer than 3 give no interval, no effect size and no t or bootstrap p."
-        found.append(Caveat("too-few-pairs", "", text))
+        found.append(Caveat(CaveatCode.TOO_FEW_PAIRS, "", text))
     elif sample.delta_sd == 0:
         text = f"All {n} deltas equal {sample.delta:.6g}: no spread, so no interval and no t or bootstrap p."
-        found.append(Caveat("constant-deltas", "", text))
+        found.append(Caveat(CaveatCode.CONSTANT_DELTAS, "", text))
     if planned is not None and n < count("planned_pairs", planned):
         text = f"Compared on {_pairs(n)} of the {planned} planned; the missing ones may differ from these."
-        found.append(Caveat("fewer-pairs-than-planned", "", text))
+        found.append(Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, "", text))
     if sample.variance_reduction is not None and sample.variance_reduction < 0 and n >= 3:
         text = "Pairing by seed did not help here: the deltas vary more than unpaired arms would."
-        found.append(Caveat("pairing-did-not-help", "", text))
+        found.append(Caveat(CaveatCode.PAIRING_DID_NOT_HELP, "", text))
     return found
 
 
@@ -70,14 +119,14 @@ def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
     n, name = interval.n, interval.method
     if interval.status == "unbounded":
         text = f"The {name} interval has no finite bound with {_pairs(n)}: {interval.note}."
-        return (Caveat("unbounded-interval", name, text),)
+        return (Caveat(CaveatCode.UNBOUNDED_INTERVAL, name, text),)
     if interval.status != "ok" or name not in COVERAGE["normal"]:
         return ()
     if not np.isclose(interval.level, LEVEL):
         if name == "paired-t" or n > 50:
             return ()
         text = f"The {name} interval undercovers at few pairs; by how much was simulated at {LEVEL:.0%} only."
-        return (Caveat("undercoverage", name, text),)
+        return (Caveat(CaveatCode.UNDERCOVERAGE, name, text),)
     covers = expected_coverage(name, n)
     if covers is None or covers >= LEVEL - 0.01:
         return ()
@@ -85,7 +134,7 @@ def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
         f"A nominal {LEVEL:.0%} {name} bootstrap interval over {_pairs(n)} covers about {covers:.0%} "
         "(simulated, normal differences)."
     )
-    return (Caveat("undercoverage", name, text),)
+    return (Caveat(CaveatCode.UNDERCOVERAGE, name, text),)
 
 
 def _about_crossed(interval: Interval) -> tuple[Caveat, ...]:
@@ -97,7 +146,7 @@ def _about_crossed(interval: Interval) -> tuple[Caveat, ...]:
         f"{covers:.0%} where differences between seeds make the noise (simulated); where the items do, it "
         "covers more than it says."
     )
-    return (Caveat("undercoverage", "crossed", text),)
+    return (Caveat(CaveatCode.UNDERCOVERAGE, "crossed", text),)
 
 
 def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
@@ -109,7 +158,7 @@ def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
             f"With {_pairs(test.n)} the {kind}{test.test} test cannot go below p = {test.minimum_p:.4g}, "
             f"so it cannot reach {alpha:g} whatever the data."
         )
-        return [Caveat("cannot-reach-alpha", test.test, text)]
+        return [Caveat(CaveatCode.CANNOT_REACH_ALPHA, test.test, text)]
     false = expected_false_positives(test.test, test.n) if np.isclose(alpha, 1 - LEVEL) else None
     if false is None or false <= alpha + 0.01:
         return []
@@ -117,7 +166,7 @@ def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
         f"The {test.test} test rejects a true null about {false:.0%} of the time at a nominal {alpha:.0%} "
         f"with {_pairs(test.n)} (simulated, normal differences)."
     )
-    return [Caveat("false-positives", test.test, text)]
+    return [Caveat(CaveatCode.FALSE_POSITIVES, test.test, text)]
 
 
 def _pairs(n: int) -> str:

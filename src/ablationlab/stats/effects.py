@@ -7,6 +7,12 @@ Both intervals invert the noncentral t distribution of the paired t statistic: w
 that P(T >= t | lambda_lo) = P(T <= t | lambda_hi) = alpha / 2, d_z lies in lambda / sqrt(n), exactly for
 normal deltas, and delta_av in lambda / sqrt(n) * sd(delta) / s_av, approximately (Algina and Keselman 2003,
 who take the ratio of the standard deviations as known). Either excludes 0 just when the paired t-test does.
+
+Equivalence: is the mean delta inside the band of differences too small to matter?
+
+Two one-sided paired t-tests (TOST, Schuirmann 1987): t_low = (mean - low) / se rejects "mean <= low",
+t_high = (mean - high) / se rejects "mean >= high"; p is the larger of the two. Equivalence at alpha is the
+same statement as "the 1 - 2 alpha paired-t interval lies inside the band".
 """
 
 from __future__ import annotations
@@ -15,9 +21,19 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import optimize, special, stats
 
-from ablationlab.stats._common import Canonical, canonical, fraction, pair, paired_deltas, standard_deviation
-from ablationlab.stats.paired import correlation
-from ablationlab.stats.results import EffectSize
+from ablationlab.core.errors import StatisticsError
+from ablationlab.stats._common import (
+    Canonical,
+    canonical,
+    correlation,
+    fraction,
+    pair,
+    paired_deltas,
+    positive,
+    standard_deviation,
+)
+from ablationlab.stats.intervals import paired_t_interval
+from ablationlab.stats.results import EffectSize, Equivalence
 
 
 def cohens_d_z(deltas: ArrayLike, *, level: float = 0.95) -> EffectSize:
@@ -86,3 +102,35 @@ def _effect(name: str, sample: Canonical, ratio: float, correction: float, level
     low, high = (bound / root * ratio for bound in noncentrality_bounds(d * root, sample.n - 1, level))
     ends = sorted((low * orientation, high * orientation))
     return EffectSize(name, float(d * ratio * correction * orientation), ends[0], ends[1], level, sample.n)
+
+
+def equivalence_bounds(smallest_effect: float | tuple[float, float]) -> tuple[float, float]:
+    """(-e, e) for a smallest effect e, or two bounds (low, high) as given; low < 0 < high."""
+    if isinstance(smallest_effect, tuple | list):
+        if len(smallest_effect) != 2 or not np.isfinite(smallest_effect).all():
+            raise StatisticsError(f"smallest_effect must be one number or (low, high), got {smallest_effect!r}")
+        low, high = (float(bound) for bound in smallest_effect)
+        if not low < 0 < high:
+            raise StatisticsError(f"smallest_effect must have low < 0 < high, got {smallest_effect!r}")
+        return low, high
+    size = positive("smallest_effect", smallest_effect)
+    return -size, size
+
+
+def paired_tost(deltas: ArrayLike, *, smallest_effect: float | tuple[float, float], alpha: float = 0.05) -> Equivalence:
+    """Test whether the mean delta lies strictly within the smallest effect that matters."""
+    bounds = equivalence_bounds(smallest_effect)
+    alpha = fraction("alpha", alpha)
+    if alpha >= 0.5:
+        raise StatisticsError(f"alpha must be below 0.5 so that 1 - 2 alpha is a level, got {alpha!r}")
+    sample = canonical(deltas)
+    if problem := sample.problem():
+        return Equivalence(bounds, alpha, None, None, None, None, None, None, sample.n, *problem)
+    error = float(sample.sd * abs(sample.factor) / np.sqrt(sample.n))
+    p_low, p_high = (
+        float(special.stdtr(sample.n - 1, side * (sample.estimate - bound) / error))
+        for side, bound in ((-1, bounds[0]), (1, bounds[1]))
+    )
+    interval = paired_t_interval(deltas, level=1 - 2 * alpha)
+    p = max(p_low, p_high)
+    return Equivalence(bounds, alpha, p, p_low, p_high, interval.low, interval.high, equivalent=p < alpha, n=sample.n)

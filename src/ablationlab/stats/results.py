@@ -6,6 +6,7 @@ A number that could not be computed is None, and *status* and *note* say why; no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
 #: "ok", or why there is no number: not enough pairs, no variation, or no finite bound.
@@ -122,11 +123,36 @@ class Equivalence(Result):
     note: str = ""
 
 
+class CaveatCode(StrEnum):
+    """What there is to know."""
+
+    # Of the pairs and their statistics.
+    TOO_FEW_PAIRS = "too-few-pairs"
+    CONSTANT_DELTAS = "constant-deltas"
+    FEWER_PAIRS_THAN_PLANNED = "fewer-pairs-than-planned"
+    PAIRING_DID_NOT_HELP = "pairing-did-not-help"
+    UNBOUNDED_INTERVAL = "unbounded-interval"
+    UNDERCOVERAGE = "undercoverage"
+    CANNOT_REACH_ALPHA = "cannot-reach-alpha"
+    FALSE_POSITIVES = "false-positives"
+    CANNOT_EXCLUDE_ZERO = "cannot-exclude-zero"
+    # Of the values that were compared.
+    NO_PAIRS = "no-pairs"
+    NOT_POSITIVE = "not-positive"
+    SURVIVORS_ONLY = "survivors-only"
+    REFUSED_FOR_DIVERGENCE = "refused-for-divergence"
+    # Of single items.
+    AT_CHANCE = "at-chance"
+    LEFT_OUT = "left-out"
+    UNPAIRED_ITEMS = "unpaired-items"
+    TOO_FEW_SEEDS = "too-few-seeds"
+
+
 @dataclass(frozen=True)
 class Caveat(Result):
     """One thing to know before believing a number; *about* is the method it concerns, "" for the whole comparison."""
 
-    code: str
+    code: CaveatCode
     about: str
     text: str
 

@@ -10,7 +10,7 @@ from ablationlab.model.optimizers import lr_factor
 from ablationlab.model.transfer import Fetch
 from ablationlab.records.run import Divergence, StepLine
 from ablationlab.records.settings import TrainingConfig
-from ablationlab.stats.trajectory import EarlyWarning
+from ablationlab.stats.stability import EarlyWarning
 from ablationlab.training.probing import StackProbes
 from ablationlab.training.run_state import RunState
 
