@@ -21,14 +21,13 @@ from typing import Any
 import torch
 
 from ablationlab.data.corpus import load_corpus
-from ablationlab.evaluation.desk import Desk
 from ablationlab.evaluation.harness import StackLM, ask
 from ablationlab.evaluation.length import length_parts
 from ablationlab.evaluation.members import Member, ScoredStack
-from ablationlab.evaluation.posed import Posed
 from ablationlab.evaluation.scoring import StackScorer, row_batches
-from ablationlab.evaluation.text import token_classes
-from ablationlab.evaluation.tokens import token_parts
+from ablationlab.evaluation.task_batch import LocalTaskBuilder
+from ablationlab.evaluation.tasks import PackedTask
+from ablationlab.evaluation.tokens import token_classes, token_parts
 from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
@@ -109,14 +108,14 @@ def main() -> None:
         torch.float32,
     )
     with TemporaryDirectory() as folder:
-        question = TaskRequest(("suite",), (0, 2), "one", options.items)
+        request = TaskRequest(("suite",), (0, 2), "one", options.items)
         began = time.process_time()
-        desk = Desk(question, corpus, model.context, Path(folder))
-        posed = desk.posed()
+        builder = LocalTaskBuilder(request, corpus, model.context, Path(folder))
+        tasks = builder.tasks()
         building = time.process_time() - began
         scorer = StackScorer(stack)
         # The batches of a whole evaluation, longest rows first in every task, and every n-th of them to be timed.
-        batches = [(task, rows) for task in posed if task.packed for rows in row_batches(task.packed.rows, "cpu", 1)]
+        batches = [(task, rows) for task in tasks if task.packed for rows in row_batches(task.packed.rows, "cpu", 1)]
         chosen = batches[:: options.part]
         steps, scoring, tokens = [], [], []
         piece = -(-len(corpus.validation) // (options.part * options.rounds))
@@ -128,38 +127,42 @@ def main() -> None:
             for task, rows in chosen[number :: options.rounds]:
                 scoring.append(timed(lambda task=task, rows=rows: scorer.begin_rows(task.packed, [rows]).finish()))  # type: ignore[misc]
         lengths = timed(lambda: length_parts(stack, corpus.validation))
-        marking = timed(lambda: mark(desk, posed[:: options.part]))
+        marking = timed(lambda: score(builder, tasks[:: options.part]))
         scored = sum(scoring) * sum(len(rows) for _, rows in batches) / sum(len(rows) for _, rows in chosen)
-        marked, read = marking * len(posed) / len(posed[:: options.part]), sum(tokens) * options.part
+        marked, read = marking * len(tasks) / len(tasks[:: options.part]), sum(tokens) * options.part
         training = median(steps) * options.steps
         whole = (scored + marked) * (1 + CONTROLS) + read + lengths
         print(f"training: {median(steps):.3f} s a step, {training:.0f} s a run of {options.steps} steps")
         print(
-            f"evaluation: {whole:.0f} s a run: {int(len(posed) * options.items)} items {scored:.0f} s, marking them "
+            f"evaluation: {whole:.0f} s a run: {int(len(tasks) * options.items)} items {scored:.0f} s, the harness "
             f"{marked:.1f} s, a third of both again for the control; next tokens {read:.0f} s, length {lengths:.0f} s; "
             f"once a process {building:.0f} s to build the tasks"
         )
         print(f"evaluation / training = {whole / training:.2f}")
         if options.hf:
-            beside_hf(desk, scorer, member, corpus.tokenizer.characters or "", options.hf)
+            beside_hf(builder, scorer, member, corpus.tokenizer.characters or "", options.hf)
 
 
-def mark(desk: Desk, tasks: Sequence[Posed]) -> None:
-    """Have the harness mark answers to tasks; any answers will do."""
+def score(builder: LocalTaskBuilder, tasks: Sequence[PackedTask]) -> None:
+    """Have the harness score answers to tasks; any answers will do."""
     for task in tasks:
         assert task.packed is not None
-        desk.marked(task.name, "bench", "final", [(-float(n % 7), False) for n in range(len(task.packed.truncated_N))])
+        builder.scored(
+            task.name, "bench", "final", [(-float(n % 7), False) for n in range(len(task.packed.truncated_N))]
+        )
 
 
-def beside_hf(desk: Desk, scorer: StackScorer, member: Member, characters: str, limit: int) -> None:
+def beside_hf(builder: LocalTaskBuilder, scorer: StackScorer, member: Member, characters: str, limit: int) -> None:
     """Items/s of one zero-shot pass over the suite through `simple_evaluate`, ours and the harness's `hf` model in turn."""
-    tasks = [sheet.asked.loaded for sheet in desk.sheets.values() if sheet.asked.fewshot == 0]
+    tasks = [batch.task.loaded for batch in builder.batches.values() if batch.task.fewshot == 0]
     hf = hf_of(member, characters)
     ours, theirs = [], []
     for _ in range(2):
-        ours.append(timed(lambda: ask(StackLM(scorer, desk.text, member.model.context), tasks, desk.manager, limit)))
-        theirs.append(timed(lambda: ask(hf, tasks, desk.manager, limit)))
-    count = sum(min(limit, len(sheet.items)) for sheet in desk.sheets.values() if sheet.asked.fewshot == 0)
+        ours.append(
+            timed(lambda: ask(StackLM(scorer, builder.text, member.model.context), tasks, builder.manager, limit))
+        )
+        theirs.append(timed(lambda: ask(hf, tasks, builder.manager, limit)))
+    count = sum(min(limit, len(batch.items)) for batch in builder.batches.values() if batch.task.fewshot == 0)
     print(
         f"items/s through simple_evaluate: ours {count / min(ours):.1f}, hf {count / min(theirs):.1f}, "
         f"ratio {min(theirs) / min(ours):.1f}"

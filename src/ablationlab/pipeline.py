@@ -18,7 +18,7 @@ from ablationlab.study.load import load_study, parse_study
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
-    from ablationlab.evaluation.clerks import Clerks
+    from ablationlab.evaluation import ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Results
@@ -64,11 +64,11 @@ def run(
     plan, corpus = seal(resolved, results, device, workers if nproc is None else nproc)
     before = run_statuses(plan, results)
     drift = checked_drift(plan, corpus, device, accept=accept_drift or all(one.result is not None for one in before))
-    clerks = None
+    builder = None
     if any(one.result is None for one in before):
         done_steps = sum(one.steps for one in before if one.result is not None)
         with (
-            hired(resolved, plan, results, corpus, workers) as clerks,
+            building_tasks(resolved, plan, results, corpus, workers) as builder,
             display_for(make_console(), plan, done_steps) as display,
         ):
             where: dict[str, Any] = {"executor": executor, "address": address, "nproc": nproc}
@@ -77,7 +77,7 @@ def run(
                     "stopped at a step boundary, with a checkpoint; the same call goes on from there"
                 )
     check_ledger(plan, results)
-    evaluate(resolved, results, device, workers, clerks)
+    evaluate(resolved, results, device, workers, builder)
     conclude(results.path)
     if report:
         from ablationlab.report.make import make_report
@@ -196,34 +196,34 @@ def layout_notice(study: Study, executor: Executor) -> str:
 
 
 @contextmanager
-def hired(
+def building_tasks(
     study: Study, plan: Plan, results: ResultsFolder, corpus: TokenizedCorpus, workers: int | None
-) -> Iterator[Clerks | None]:
-    """Processes that make the tasks ready while a GPU trains; sent home if training does not reach its end."""
+) -> Iterator[ProcessTaskBuilder | None]:
+    """Processes that build the tasks while a GPU trains; they are ended if training does not reach its end."""
     if plan.execution.device != "cuda" or not study.evaluation.tasks:
         yield None
         return
-    from ablationlab.evaluation.evaluate import hire
+    from ablationlab.evaluation import start_building_tasks
 
-    clerks = hire(results, plan, corpus, workers)
+    builder = start_building_tasks(results, plan, corpus, workers)
     try:
-        yield clerks
+        yield builder
     except BaseException:
-        if clerks is not None:
-            clerks.close()
+        if builder is not None:
+            builder.close()
         raise
 
 
 def evaluate(
-    study: Study, results: ResultsFolder, device: Device, workers: int | None, clerks: Clerks | None = None
+    study: Study, results: ResultsFolder, device: Device, workers: int | None, builder: ProcessTaskBuilder | None = None
 ) -> None:
     """Score every run on the tasks that the study asks for, if any; what is scored already is not scored again."""
     if not study.evaluation.tasks:
         return
-    from ablationlab.evaluation.evaluate import evaluate as score
+    from ablationlab.evaluation import evaluate as score
     from ablationlab.study.plan import usable_cores
 
-    score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores(), clerks=clerks)
+    score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores(), builder=builder)
 
 
 def conclude(folder: Path) -> tuple[Analysis, Verdict]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from ablationlab.evaluation import metrics_of
 from ablationlab.evaluation.calibration import choice_calibration
 from ablationlab.evaluation.files import SCHEMA, write
-from ablationlab.evaluation.workshop import metrics_of
 from ablationlab.records.evaluation import (
     Evaluation,
     HowPart,

@@ -19,9 +19,7 @@ from rich.table import Table
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
-from ablationlab.evaluation.course import Course
-from ablationlab.evaluation.evaluate import evaluate
-from ablationlab.evaluation.workshop import OpenRun
+from ablationlab.evaluation import Measurement, ScoringQueue, evaluate
 from ablationlab.pipeline import run
 from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite
 from ablationlab.records.folders import ResultsFolder
@@ -112,17 +110,17 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
     for path in copy.glob("runs/*/evaluation.json"):
         path.unlink()
         path.with_name("samples.parquet").unlink()
-    put_off, later = [], Course.later
+    deferred, later = [], ScoringQueue.later
 
-    def watched(course: Course, one: OpenRun, work: Callable[[], None]) -> None:
-        put_off.append(work)
-        later(course, one, work)
+    def watched(queue: ScoringQueue, measurement: Measurement, save: Callable[[], None]) -> None:
+        deferred.append(measurement)
+        later(queue, measurement, save)
 
-    monkeypatch.setattr(Course, "puts_off", True)
-    monkeypatch.setattr(Course, "later", watched)
+    monkeypatch.setattr(ScoringQueue, "overlaps", True)
+    monkeypatch.setattr(ScoringQueue, "later", watched)
     evaluate(copy, device="cpu")
-    # At least next tokens, tasks of the final weights, those of the baselines' halfway weights, speed.
-    assert len(put_off) >= 6 + 6 + 3 + 6
+    # Next tokens, length, tasks of the final weights, those of the baselines' halfway weights, speed.
+    assert len(deferred) == 6 + 6 + 6 + 3 + 6
     for name, one in evaluations(evaluated).items():
         again = evaluations(copy)[name]
         assert (again.tokens, again.length, again.tasks) == (one.tokens, one.length, one.tasks)

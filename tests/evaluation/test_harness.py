@@ -13,8 +13,7 @@ import torch
 
 from ablationlab.core.errors import DataError
 from ablationlab.data.tokenizers import CharTokenizer
-from ablationlab.evaluation.scoring import StackScorer
-from ablationlab.evaluation.text import ScoringTokens
+from ablationlab.evaluation.scoring import ScoringTokens, StackScorer
 from ablationlab.records.settings import ModelConfig
 from ablationlab.tasks import benchmarks
 from ablationlab.training.export import gpt2_config, ours_to_gpt2

@@ -9,9 +9,9 @@ import torch
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.calibration import TEMPERATURES
 from ablationlab.evaluation.length import DOCUMENTS, length_parts
-from ablationlab.evaluation.text import CLASSES, ScoringTokens, token_classes
+from ablationlab.evaluation.scoring import ScoringTokens
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.tokens import token_parts
+from ablationlab.evaluation.tokens import CLASSES, token_classes, token_parts
 from ablationlab.model.gpt import forward
 from ablationlab.training.perplexity import run_metrics, validation_totals
 

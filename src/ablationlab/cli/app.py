@@ -206,7 +206,7 @@ def run(
     Runs go on from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study share
     the work. A run whose loss is not finite ends as `diverged`, which is a result; the others go on.
     """
-    from ablationlab.pipeline import check_executor, checked_drift, hired, layout_notice, ranks_of, train
+    from ablationlab.pipeline import building_tasks, check_executor, checked_drift, layout_notice, ranks_of, train
     from ablationlab.report.progress import display_for
     from ablationlab.report.terminal.base import precisions, results_table
     from ablationlab.study.status import check_ledger, ledger_sentence, run_statuses
@@ -229,10 +229,10 @@ def run(
     if waiting and (notice := layout_notice(resolved, executor)):
         console.print(notice, markup=False, highlight=False)
     done_steps = sum(status.steps for status in before if status.result is not None)
-    clerks = None
+    builder = None
     if waiting:
-        tasks = hired(resolved, sealed, results, corpus, workers)
-        with tasks as clerks, display_for(console, sealed, done_steps) as display:
+        tasks = building_tasks(resolved, sealed, results, corpus, workers)
+        with tasks as builder, display_for(console, sealed, done_steps) as display:
             finished = train(
                 resolved,
                 sealed,
@@ -246,8 +246,8 @@ def run(
                 nproc=nproc,
             )
         if not finished:
-            if clerks is not None:
-                clerks.close()
+            if builder is not None:
+                builder.close()
             again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
             again += "" if address is None else f" --address {shlex.quote(address)}"
             again += "" if nproc is None else f" --nproc {nproc}"
@@ -259,7 +259,7 @@ def run(
     console.print(results_table(sealed, run_statuses(sealed, results)))
     pairs = check_ledger(sealed, results)
     console.print(f"\n{ledger_sentence(sealed, results, pairs)}", markup=False, highlight=False)
-    after_training(resolved, results, console, device, workers, clerks)
+    after_training(resolved, results, console, device, workers, builder)
     judge(results, console)
     if report:
         show_at_the_end(results.path, console)

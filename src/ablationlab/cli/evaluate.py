@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ablationlab.evaluation.clerks import Clerks
+    from ablationlab.evaluation import ProcessTaskBuilder
     from ablationlab.records.folders import ResultsFolder
     from ablationlab.records.settings import Study
 
@@ -42,9 +42,9 @@ def evaluate(
         tuple[int, ...], Several, Parameter(help="Numbers of examples, such as 0 2. Default: evaluation.fewshot.")
     ] = (),
     templates: Annotated[
-        Literal["one", "all"] | None, Parameter(help="One wording a task, or all. Default: evaluation.templates.")
+        Literal["one", "all"] | None, Parameter(help="One template per task, or all. Default: evaluation.templates.")
     ] = None,
-    items: Annotated[int | None, Parameter(help="Items a task, at most. Default: evaluation.items, or all.")] = None,
+    items: Annotated[int | None, Parameter(help="Items per task, at most. Default: evaluation.items, or all.")] = None,
     device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Where to score; all runs alike.")] = "auto",
     workers: Annotated[int | None, Parameter(help="Processes on a CPU. Default: one per core.")] = None,
     throughput: Annotated[bool, Parameter(help="Time inference and training, all runs in turn.")] = True,
@@ -54,7 +54,7 @@ def evaluate(
     Writes evaluation.json and samples.parquet into every run's folder, and evaluation/suite.json. Only what is missing is
     scored; a task whose items or wording changed counts as missing. Afterwards: ablationlab analyze RESULTS.
     """
-    from ablationlab.evaluation.crew import read_plan
+    from ablationlab.evaluation import read_plan
     from ablationlab.records.folders import ResultsFolder
     from ablationlab.tasks import SUITE_GROUP
 
@@ -90,10 +90,10 @@ def score(
     workers: int | None = None,
     *,
     throughput: bool = True,
-    clerks: Clerks | None = None,
+    builder: ProcessTaskBuilder | None = None,
 ) -> str | None:
     """Evaluate, saying what is being done, and show a table; in words, why there was nothing to score, if so."""
-    from ablationlab.evaluation.evaluate import evaluate as run_evaluation
+    from ablationlab.evaluation import evaluate as run_evaluation
     from ablationlab.report.terminal.evaluation import evaluation_view
     from ablationlab.study.plan import usable_cores
 
@@ -111,7 +111,7 @@ def score(
         workers=workers or usable_cores(),
         throughput=throughput,
         report=say,
-        clerks=clerks,
+        builder=builder,
     )
     if outcome.nothing is not None:
         return outcome.nothing
@@ -134,11 +134,11 @@ def after_training(
     console: Console,
     device: Literal["auto", "cpu", "cuda"],
     workers: int | None,
-    clerks: Clerks | None = None,
+    builder: ProcessTaskBuilder | None = None,
 ) -> None:
     """The step of `run` between training and analysis, where the study asks for tasks."""
     if study.evaluation.tasks:
         console.print()
-        nothing = score(results, console, study.evaluation.tasks, device=device, workers=workers, clerks=clerks)
+        nothing = score(results, console, study.evaluation.tasks, device=device, workers=workers, builder=builder)
         if nothing is not None:
             console.print(f"  {nothing}; the analysis counts them", markup=False, highlight=False)

@@ -1,1 +1,39 @@
-"""Scores of trained runs."""
+"""Measures trained runs: a list of evaluators (next tokens, length, tasks, throughput) and one loop over stacks of runs.
+
+`evaluate` writes evaluation.json and samples.parquet of every run. An evaluator is an object with a title, `missing`, `run`
+and `metrics` (`Evaluator`); tasks go through lm-evaluation-harness, which only `harness.py` and `task_batch.py` load.
+"""
+
+from ablationlab.evaluation.context import EvaluationContext, Evaluator, Measurement, ScoredMember, ScoringQueue
+from ablationlab.evaluation.evaluate import (
+    EVALUATORS,
+    Outcome,
+    evaluate,
+    metrics_of,
+    read_plan,
+    start_building_tasks,
+)
+from ablationlab.evaluation.length import Length
+from ablationlab.evaluation.tasks import ProcessTaskBuilder, TaskBuilder, Tasks
+from ablationlab.evaluation.throughput import Throughput
+from ablationlab.evaluation.tokens import NextTokens
+
+__all__ = [
+    "EVALUATORS",
+    "EvaluationContext",
+    "Evaluator",
+    "Length",
+    "Measurement",
+    "NextTokens",
+    "Outcome",
+    "ProcessTaskBuilder",
+    "ScoredMember",
+    "ScoringQueue",
+    "TaskBuilder",
+    "Tasks",
+    "Throughput",
+    "evaluate",
+    "metrics_of",
+    "read_plan",
+    "start_building_tasks",
+]

@@ -1,37 +1,54 @@
-"""Evaluate every trained run of a results folder: what is missing; over processes on a CPU, in stacks on a GPU."""
+"""Evaluates every trained run of a results folder: one loop over stacks of runs and evaluators.
+
+On a CPU runs are spread over processes; on a GPU they are scored in stacks, by this process. Only what is missing is
+measured, and it is written as it comes.
+"""
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from ablationlab.core.errors import RecordError, RunFailure
-from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.evaluation.course import Course
-from ablationlab.evaluation.crew import Job, attempt, in_processes, load_members, read_plan, units, workshop
-from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.workshop import OpenRun, Workshop, save_record, task_root
-from ablationlab.model.device import choose_device
-from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, ThroughputPart, evaluation_path, suite_path
+from ablationlab.core.errors import PlanError, RecordError, RunFailure, WorkerDied
+from ablationlab.core.processes import Pool
+from ablationlab.data.corpus import TokenizedCorpus, load_corpus
+from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
+from ablationlab.evaluation.files import OpenEvaluation, provenance
+from ablationlab.evaluation.length import Length
+from ablationlab.evaluation.members import Member, load_final, load_half
+from ablationlab.evaluation.tasks import ProcessTaskBuilder, Tasks, write_suite
+from ablationlab.evaluation.throughput import Throughput
+from ablationlab.evaluation.tokens import NextTokens
+from ablationlab.model.device import choose_device, prepare
+from ablationlab.records.evaluation import Evaluation, Weights, evaluation_path, suite_path
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.run import Result
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock
-from ablationlab.study.plan import usable_cores
+from ablationlab.study.plan import stackable, usable_cores
 from ablationlab.tasks import TaskRequest
 
-if TYPE_CHECKING:
-    from ablationlab.evaluation.clerks import Clerks
-
-Report = Callable[[str], None]
+#: Every evaluator, in the order in which they run.
+EVALUATORS: tuple[type[Evaluator], ...] = (NextTokens, Length, Tasks, Throughput)
+#: Sets of weights that are scored together on a GPU. A constant, so that a study that grows keeps its scores; five seeds of
+#: three variants and the baseline's halfway weights fill two such stacks.
+WIDTH = 10
+#: Parameters of one such stack, at most: 4 GB of weights.
+MOST_PARAMETERS = 1_000_000_000
+#: Stacks whose weights are held in memory at once.
+STACKS = 2
+#: Checkpoints that are read and verified at once.
+READERS = 8
 #: Between two looks at a folder that another process is scoring.
 WAIT_SECONDS = 1.0
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -64,97 +81,43 @@ def evaluate(
     workers: int = 1,
     throughput: bool = True,
     report: Report = lambda _: None,
-    clerks: Clerks | None = None,
+    builder: ProcessTaskBuilder | None = None,
 ) -> Outcome:
-    """Score all finished runs; what is not given is as the study says. *clerks* hired earlier have the tasks ready.
+    """Score all finished runs; what is not given is as the study says. A *builder* started earlier has the tasks ready.
 
     Diverged runs are recorded as not evaluable. Where all are, nothing else is done, and the outcome says so.
     """
     began = time.monotonic()
     results = ResultsFolder(folder)
     plan = read_plan(results)
-    question = question_of(plan.study, tasks, fewshot, templates, items)
+    request = task_request(plan.study, tasks, fewshot, templates, items)
     kind, _ = choose_device(device)
-    lock = Lock(results.locks / "evaluation")
-    if not lock.acquire():
-        report(f"another process ({lock.holder()}) is scoring these runs; waiting for it")
-        while not lock.acquire():
-            time.sleep(WAIT_SECONDS)
-    hired: list[Clerks] = []
-    try:
-        runs, sick = _evaluable(plan, results)
+    with _locked(results, report):
+        finished, diverged = _evaluable(plan, results)
+        runs = [run for run in plan.runs if run.id in finished]
         if not runs:
-            if clerks is not None:
-                clerks.close()
-            if not sick:
+            if builder is not None:
+                builder.close()
+            if not diverged:
                 raise RecordError(f"{folder}: no run has finished training, so there is nothing to evaluate")
-            return Outcome((), (), sick, time.monotonic() - began)
-        shop = workshop(Job(folder, question, kind))
-        before = {run.id: _stamp(results, run) for run in runs}
-        if question.tasks and (clerks is not None or (kind == "cuda" and workers > 1)):
-            hired = _seat(shop, plan.study, runs, clerks, workers)
-        if question.tasks and not hired:
-            _write_suite(shop, plan, runs, report)
-        course = Course(shop)
-        failures = _spread(Job(folder, question, kind, os.getpid()), course, plan, runs, workers, report)
-        try:
-            if throughput and not failures:  # the clerks still mark what came last
-                _time(course, plan, runs, report)
-        finally:
-            course.end()
-        if failures:
-            raise RunFailure(
-                "some runs were not evaluated; mend this and run the same command again\n  " + "\n  ".join(failures)
-            )
-        if question.tasks and hired:
-            _write_suite(shop, plan, runs, report)
-        changed = tuple(run.id for run in runs if _stamp(results, run) != before[run.id])
+            return Outcome((), (), diverged, time.monotonic() - began)
+        weights = tuple(result.weights_sha256 for result in finished.values())
+        context = open_context(folder, request, kind, weights)
+        before = {run.id: _bytes(results, run) for run in runs}
+        in_processes = bool(request.tasks) and (builder is not None or (kind == "cuda" and workers > 1))
+        with _task_builders(context, runs, builder, workers if in_processes else 0):
+            _evaluate_runs(context, runs, workers, report, throughput=throughput, suite_first=not in_processes)
+        changed = tuple(run.id for run in runs if _bytes(results, run) != before[run.id])
         same = tuple(run.id for run in runs if run.id not in changed)
-        return Outcome(changed, same, sick, time.monotonic() - began)
-    finally:
-        for one in hired:
-            one.close()
-        lock.release()
+        return Outcome(changed, same, diverged, time.monotonic() - began)
 
 
-def hire(results: ResultsFolder, plan: Plan, corpus: TokenizedCorpus, workers: int | None) -> Clerks | None:
-    """Clerks for the tasks of a study that is about to be trained on a GPU, beside which the processor has little to do."""
-    from ablationlab.evaluation.clerks import Clerks
-
-    study = plan.study
-    contexts = {run.model.context for run in plan.runs}
-    count = (workers or usable_cores()) - 1
-    if plan.execution.device != "cuda" or not study.evaluation.tasks or len(contexts) != 1 or count < 2:
-        return None
-    question = question_of(study, None, None, None, None)
-    fresh = not suite_path(results).exists()
-    return Clerks(question, study.data, corpus, contexts.pop(), task_root(results), count, describe=fresh)
-
-
-def _seat(
-    shop: Workshop, study: Study, runs: Sequence[PlannedRun], clerks: Clerks | None, workers: int
-) -> list[Clerks]:
-    """Clerks for every context: those that were hired before, where they have this very question, or new ones."""
-    from ablationlab.evaluation.clerks import Clerks
-
-    found = []
-    for context in dict.fromkeys(run.model.context for run in runs):
-        if clerks is not None and (clerks.question, clerks.context) == (shop.question, context):
-            found.append(clerks)
-        else:
-            found.append(Clerks(shop.question, study.data, shop.corpus, context, shop.root, workers))
-        shop.desks[context] = found[-1]
-    if clerks is not None and clerks not in found:
-        clerks.close()
-    return found
-
-
-def question_of(
+def task_request(
     study: Study,
-    tasks: Sequence[str] | None,
-    fewshot: Sequence[int] | None,
-    templates: Literal["one", "all"] | None,
-    items: int | None,
+    tasks: Sequence[str] | None = None,
+    fewshot: Sequence[int] | None = None,
+    templates: Literal["one", "all"] | None = None,
+    items: int | None = None,
 ) -> TaskRequest:
     """What is asked: the study's own settings where the command says nothing."""
     own = study.evaluation
@@ -166,82 +129,270 @@ def question_of(
     )
 
 
-def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[list[PlannedRun], dict[str, str]]:
-    """Runs with weights to score, but for those that only the sweep has; a diverged run is recorded as not evaluable."""
-    runs, sick = [], {}
+def start_building_tasks(
+    results: ResultsFolder, plan: Plan, corpus: TokenizedCorpus, workers: int | None
+) -> ProcessTaskBuilder | None:
+    """Build the tasks of a study that is about to be trained on a GPU, beside which the processor has little to do."""
+    study = plan.study
+    lengths = _lengths(plan.runs)
+    count = (workers or usable_cores()) - 1
+    if plan.execution.device != "cuda" or not study.evaluation.tasks or len(lengths) != 1 or count < 2:
+        return None
+    fresh = not suite_path(results).exists()
+    root = task_folder(results)
+    return ProcessTaskBuilder(task_request(study), study.data, corpus, lengths[0], root, count, describe=fresh)
+
+
+def metrics_of(record: Evaluation) -> dict[str, float | None]:
+    """Every run-level metric that follows from what was measured on a run."""
+    return {name: value for evaluator in EVALUATORS for name, value in evaluator.metrics(record).items()}
+
+
+# What is evaluated, and with what.
+
+
+def read_plan(results: ResultsFolder) -> Plan:
+    """The sealed plan of a results folder."""
+    if not results.plan.exists():
+        raise RecordError(f"{results.path} is not a results folder of a study: it has no {results.plan.name}")
+    return Plan.read(results.plan)
+
+
+@contextmanager
+def _locked(results: ResultsFolder, report: Report) -> Iterator[None]:
+    lock = Lock(results.locks / "evaluation")
+    if not lock.acquire():
+        report(f"another process ({lock.holder()}) is scoring these runs; waiting for it")
+        while not lock.acquire():
+            time.sleep(WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], dict[str, str]]:
+    """(results of runs with weights to score, why other runs have none), without those that only the sweep has."""
+    finished, diverged = {}, {}
     for run in plan.runs:
         folder = results.run(run.id)
         if not folder.done or not plan.study.owns(run):
             continue
         result = Result.read(folder.result)
         if result.status == "finished":
-            runs.append(run)
+            finished[run.id] = result
             continue
         at = result.divergence
-        sick[run.id] = "diverged" if at is None else f"diverged at step {at.step} ({at.cause})"
+        diverged[run.id] = "diverged" if at is None else f"diverged at step {at.step} ({at.cause})"
         Evaluation(
             id=run.id,
             plan_hash=plan.plan_hash,
             status="not-evaluable",
-            why=sick[run.id],
+            why=diverged[run.id],
             checkpoint=result.checkpoint,
             weights_sha256=result.weights_sha256,
         ).replace(evaluation_path(folder))
-    return runs, sick
+    return finished, diverged
 
 
-def _stamp(results: ResultsFolder, run: PlannedRun) -> bytes:
+def open_context(
+    folder: Path, request: TaskRequest, kind: Literal["cpu", "cuda"], weights: tuple[str, ...]
+) -> EvaluationContext:
+    """Load the text and fix the arithmetic of this process: fp32, one thread on a CPU."""
+    results = ResultsFolder(folder)
+    plan = read_plan(results)
+    _, name = choose_device(kind)
+    device = prepare(Execution(device=kind, device_name=name, precision="fp32", stack_width=1, threads=1))
+    corpus = load_corpus(plan.study.data)
+    if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
+        raise PlanError(f"corpus {plan.corpus.name!r} is not the one that the plan was sealed with; restore it")
+    width = _width(plan) if kind == "cuda" else 1
+    return EvaluationContext(results, plan, corpus, request, provenance(kind, name, width), device, width, weights)
+
+
+def _width(plan: Plan) -> int:
+    """Sets of weights that are scored together on a GPU: fewer of large models, for all of them are there in fp32."""
+    largest = max(run.budget.parameters for run in plan.runs)
+    return max(1, min(WIDTH, MOST_PARAMETERS // largest))
+
+
+def _lengths(runs: Sequence[PlannedRun]) -> list[int]:
+    """The contexts of the models."""
+    return list(dict.fromkeys(run.model.context for run in runs))
+
+
+def _bytes(results: ResultsFolder, run: PlannedRun) -> bytes:
     path = evaluation_path(results.run(run.id))
     return path.read_bytes() if path.exists() else b""
 
 
+@contextmanager
+def _task_builders(
+    context: EvaluationContext, runs: Sequence[PlannedRun], builder: ProcessTaskBuilder | None, processes: int
+) -> Iterator[None]:
+    """Processes that build the tasks for every context; *builder* is one of them where it has this very request."""
+    builders: list[ProcessTaskBuilder] = []
+    data = context.plan.study.data
+    try:
+        for length in _lengths(runs) if processes else ():
+            if builder is not None and (builder.request, builder.context) == (context.request, length):
+                builders.append(builder)
+            else:
+                root = task_folder(context.results)
+                builders.append(ProcessTaskBuilder(context.request, data, context.corpus, length, root, processes))
+            context.builders[length] = builders[-1]
+        if builder is not None and builder not in builders:
+            builder.close()
+        yield
+    finally:
+        for started in builders:
+            started.close()
+
+
+# The loop.
+
+
+def _evaluate_runs(
+    context: EvaluationContext,
+    runs: Sequence[PlannedRun],
+    workers: int,
+    report: Report,
+    *,
+    throughput: bool,
+    suite_first: bool,
+) -> None:
+    """All evaluators on all runs. *suite_first*: describe the tasks before they are asked, not afterwards."""
+    if context.request.tasks and suite_first:
+        write_suite(context, _lengths(runs), report)
+    opened: dict[str, OpenEvaluation] = {}
+    failures = _spread(context, opened, runs, workers, report)
+    try:
+        if throughput and not failures:  # the harness still scores what came last
+            _evaluate_study(context, opened, runs, report)
+    finally:
+        context.queue.end()
+    if failures:
+        raise RunFailure(
+            "some runs were not evaluated; mend this and run the same command again\n  " + "\n  ".join(failures)
+        )
+    if context.request.tasks and not suite_first:
+        write_suite(context, _lengths(runs), report)
+
+
 def _spread(
-    job: Job, course: Course, plan: Plan, runs: Sequence[PlannedRun], workers: int, report: Report
+    context: EvaluationContext,
+    opened: dict[str, OpenEvaluation],
+    runs: Sequence[PlannedRun],
+    workers: int,
+    report: Report,
 ) -> list[str]:
-    """On a CPU one run a process; on a GPU all runs that may share a stack, in this process. What went wrong, in words."""
-    groups = units(plan, runs, course.shop.width)
-    crew = min(workers, len(groups)) if job.device == "cpu" else 1
-    if crew == 1:
-        return [problem for unit in groups for problem in attempt(course, plan, unit, report)]
-    return in_processes(job, groups, crew, report)
+    """On a CPU one run per process; on a GPU all runs that may share a stack, in this process. The problems, in words."""
+    groups = _groups(context.plan, runs, context.width)
+    processes = min(workers, len(groups)) if context.device.type == "cpu" else 1
+    if processes == 1:
+        return [problem for group in groups for problem in _evaluate_group(context, opened, group, report)]
+    failures: list[str] = []
+    arguments = (context.results.path, context.request, context.weights_sha256)
+    with Pool(_worker, arguments, name="evaluation", processes=processes) as pool:
+        for group, future in pool.as_completed((tuple(group), (group,)) for group in groups):
+            names = ", ".join(group)
+            try:
+                problems = future.result()
+            except WorkerDied as error:
+                failures.append(f"{names}: its process {error.how}")
+                continue
+            report(f"{names}: {'failed' if problems else 'done'}")
+            failures += problems
+    return failures
 
 
-def _write_suite(shop: Workshop, plan: Plan, runs: Sequence[PlannedRun], report: Report) -> None:
-    """suite.json: what was asked, with chance and n-gram accuracies; scores of tasks that are there already are kept."""
-    path = suite_path(shop.results)
-    known = {task.task_hash: task for task in Suite.read(path).tasks} if path.exists() else {}
-    listed: dict[str, SuiteTask] = {}
-    for context in dict.fromkeys(run.model.context for run in runs):
-        desk = shop.desk(context)
-        posed = desk.posed()
-        new = [task.name for task in posed if task.hash not in known]
-        if new:
-            report(f"chance and n-gram models, {len(new)} tasks")
-            known |= {task.task_hash: task for task in desk.describe(new)}
-        listed |= {task.hash: known[task.hash] for task in posed}
-    superseded = {(task.task, task.template, task.fewshot) for task in listed.values()}
-    others = [t for t in known.values() if (t.task, t.template, t.fewshot) not in superseded]
-    every = sorted([*listed.values(), *others], key=lambda t: (t.fewshot, t.task, t.template, t.task_hash))
-    Suite(plan_hash=plan.plan_hash, tasks=tuple(every)).replace(path)
+def _worker(folder: Path, request: TaskRequest, weights: tuple[str, ...]) -> Callable[[Sequence[str]], list[str]]:
+    """In a process of its own: evaluates groups of runs, with tasks that are built once."""
+    context = open_context(folder, request, "cpu", weights)
+    return lambda ids: _evaluate_group(context, {}, ids, lambda _: None)
 
 
-def _time(course: Course, plan: Plan, runs: Sequence[PlannedRun], report: Report) -> None:
-    """Speed and memory, interleaved over all runs; measured again only when the set of runs has changed."""
-    shop = course.shop
-    elsewhere = [run for run in runs if run.id not in course.runs]  # scored by other processes
-    records = [one.record for one in course.runs.values()]
-    records += [Evaluation.read(evaluation_path(shop.results.run(run.id))) for run in elsewhere]
-    together = {record.throughput.together if record.throughput else None for record in records}
-    if None not in together and len(together) == 1:
-        return
-    report("throughput, all runs in turn")
-    for run in elsewhere:
-        course.admit(*load_members(plan, shop.results, run))
-    timed = [course.runs[run.id] for run in runs]
-    for one, part in zip(timed, measure([one.final for one in timed], shop.device), strict=True):
-        course.later(one, partial(_note_speed, shop, one, part))
+def _groups(plan: Plan, runs: Sequence[PlannedRun], width: int) -> list[list[str]]:
+    """Runs that are evaluated together, those of one variant side by side: one alone, or enough to fill a few stacks."""
+    by_shape: dict[str, list[PlannedRun]] = {}
+    for run in runs:
+        by_shape.setdefault(stackable(run), []).append(run)
+    order = {name: place for place, name in enumerate(plan.study.variants)}
+    most = 1 if width == 1 else STACKS * width
+    groups = []
+    for same in by_shape.values():
+        ids = [run.id for run in sorted(same, key=lambda run: order[run.variant])]
+        groups += [ids[start : start + most] for start in range(0, len(ids), most)]
+    return groups
 
 
-def _note_speed(shop: Workshop, one: OpenRun, part: ThroughputPart) -> None:
-    one.record = one.record.model_copy(update={"throughput": part})
-    save_record(shop, one)
+def _evaluate_group(
+    context: EvaluationContext, opened: dict[str, OpenEvaluation], ids: Sequence[str], report: Report
+) -> list[str]:
+    """All evaluators on runs of one shape, stack by stack. A damaged checkpoint is reported; the other runs are evaluated."""
+    plan, problems = context.plan, []
+    with ThreadPoolExecutor(min(len(ids), READERS)) as readers:  # reading and hashing wait for no interpreter
+        loads = [readers.submit(load_members, plan, context.results, plan.run(run_id)) for run_id in ids]
+    runs = []
+    for run_id, load in zip(ids, loads, strict=True):
+        try:
+            opened[run_id] = context.open(*load.result())
+        except RecordError as error:
+            problems.append(f"{run_id}: {error}")
+        else:
+            runs.append(opened[run_id])
+    every: tuple[Weights, ...] = ("final", "half")
+    for evaluator in _evaluators(context, "stack"):
+        missing = {run.record.id: evaluator.missing(run.final.run, run.record) for run in runs}
+        members = [
+            ScoredMember(run, run.members[weights])
+            for weights in every
+            for run in runs
+            if weights in missing[run.record.id]
+        ]
+        for start in range(0, len(members), context.width):
+            stack = members[start : start + context.width]
+            report(f"{evaluator.title}, {', '.join(scored.member.name for scored in stack)}")
+            _measure(context, evaluator, stack)
+    context.queue.settle()
+    return problems
+
+
+def _evaluate_study(
+    context: EvaluationContext, opened: dict[str, OpenEvaluation], runs: Sequence[PlannedRun], report: Report
+) -> None:
+    """Evaluators of all runs together, where any run lacks their result."""
+    results = context.results
+    for evaluator in _evaluators(context, "study"):
+        records = {
+            run.id: opened[run.id].record if run.id in opened else Evaluation.read(evaluation_path(results.run(run.id)))
+            for run in runs
+        }
+        if not any(evaluator.missing(run, records[run.id]) for run in runs):
+            continue
+        report(f"{evaluator.title}, all runs in turn")
+        for run in runs:
+            if run.id not in opened:  # it was scored by another process
+                opened[run.id] = context.open(*load_members(context.plan, results, run))
+        _measure(context, evaluator, [ScoredMember(opened[run.id], opened[run.id].final) for run in runs])
+
+
+def _evaluators(context: EvaluationContext, scope: Literal["stack", "study"]) -> list[Evaluator]:
+    return [evaluator(context) for evaluator in EVALUATORS if evaluator.scope == scope]
+
+
+def _measure(context: EvaluationContext, evaluator: Evaluator, members: Sequence[ScoredMember]) -> None:
+    for measurement in evaluator.run(members):
+        context.queue.later(measurement, partial(_save, measurement.run))
+
+
+def _save(run: OpenEvaluation) -> None:
+    run.save(metrics_of(run.record))
+
+
+def load_members(plan: Plan, results: ResultsFolder, run: PlannedRun) -> tuple[Member, Member | None]:
+    """A run's final weights, and for a baseline those kept halfway, where there are any."""
+    folder = results.run(run.id)
+    final = load_final(run, folder, Result.read(folder.result))
+    baseline = run.variant == plan.study.baseline
+    return final, load_half(run, folder, plan.plan_hash) if baseline else None

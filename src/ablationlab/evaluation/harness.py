@@ -1,8 +1,8 @@
 """The adapter to lm-evaluation-harness: an LM that scores for a whole stack and answers for one member at a time.
 
 Any harness program can drive it, `simple_evaluate` among them. The first member's requests are scored for all members in
-stacked passes; the others are answered from memory. An evaluation of a study asks its runs by sheets instead (`sheets.py`),
-which the harness builds once; a test holds the two to the same numbers.
+stacked passes; the others are answered from memory. The evaluation of a study builds each task's requests once instead
+(`task_batch.py`); a test checks that both give the same numbers.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ with warnings.catch_warnings():
 from ablationlab.core.errors import DataError
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.packed import head, packed_hidden
-from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, StackScorer
-from ablationlab.evaluation.text import ScoringTokens
+from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, ScoringTokens, StackScorer
 from ablationlab.tasks.build import quiet
 
 MAX_GENERATED = 64
-# Texts that are written on in one pass.
+# Texts that are generated in one pass.
 GENERATED_TOGETHER = 32
 # Seeds of a harness run: its own defaults.
 PYTHON_SEED, NUMPY_SEED, FEWSHOT_SEED = 0, 1234, 1234
@@ -127,41 +126,41 @@ class StackLM(TemplateLM):  # type: ignore[misc]
         """Greedy continuations, up to the first stop text or the most tokens allowed; the window slides past the context."""
         if not isinstance(self.scorer, StackScorer):
             raise DataError("n-gram models do not generate")
-        written = [self._written(*request.args) for request in requests]
-        order = sorted(written, key=lambda one: len(one.ids))
+        texts = [self._generation(*request.args) for request in requests]
+        order = sorted(texts, key=lambda text: len(text.ids))
         for start in range(0, len(order), GENERATED_TOGETHER):
             self._generate(self.scorer.stack, order[start : start + GENERATED_TOGETHER])
-        return [one.answer for one in written]
+        return [text.answer for text in texts]
 
-    def _written(self, context: str, options: Mapping[str, Any]) -> _Written:
+    def _generation(self, context: str, options: Mapping[str, Any]) -> _Generation:
         if options.get("do_sample") or float(options.get("temperature") or 0.0) > 0.0:
             raise DataError("this adapter decodes greedily; the task asks for sampling")
         until = options.get("until") or []
         stops = [until] if isinstance(until, str) else list(until)
         most = int(options.get("max_gen_toks") or options.get("max_tokens") or MAX_GENERATED)
-        return _Written(self.tok_encode(context) or [self.eot_token_id], [stop for stop in stops if stop], most)
+        return _Generation(self.tok_encode(context) or [self.eot_token_id], [stop for stop in stops if stop], most)
 
-    def _generate(self, stack: ScoredStack, batch: Sequence[_Written]) -> None:
-        """Write on, all of them a token at a time, until each has met a stop text or its end."""
-        while living := [one for one in batch if not one.done]:
-            tokens = _greedy(stack, [one.ids[-self.context :] for one in living], self.current)
-            for one, token in zip(living, tokens, strict=True):
-                one.ids.append(token)
-                one.made.append(token)
-                one.answer = self.text.decode(one.made)
-                found = [one.answer.index(stop) for stop in one.stops if stop in one.answer]
-                one.done = bool(found) or len(one.made) >= one.most
-                one.answer = one.answer[: min(found)] if found else one.answer
+    def _generate(self, stack: ScoredStack, batch: Sequence[_Generation]) -> None:
+        """Generate all of them, a token at a time, until each has met a stop text or its end."""
+        while unfinished := [text for text in batch if not text.done]:
+            tokens = _greedy(stack, [text.ids[-self.context :] for text in unfinished], self.current)
+            for text, token in zip(unfinished, tokens, strict=True):
+                text.ids.append(token)
+                text.generated.append(token)
+                text.answer = self.text.decode(text.generated)
+                ends = [text.answer.index(stop) for stop in text.stops if stop in text.answer]
+                text.done = bool(ends) or len(text.generated) >= text.most
+                text.answer = text.answer[: min(ends)] if ends else text.answer
 
 
 @dataclass
-class _Written:
-    """A text that is being written on."""
+class _Generation:
+    """A text that is being generated, after the tokens of its prompt."""
 
     ids: list[int]
     stops: list[str]
     most: int
-    made: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
     answer: str = ""
     done: bool = False
 

@@ -17,23 +17,67 @@ model misses is not told apart.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
 
+from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
+from ablationlab.evaluation.files import OpenEvaluation
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.model.gpt import forward
 from ablationlab.model.transfer import Mark, to_host
-from ablationlab.records.evaluation import LengthPart
+from ablationlab.records.evaluation import Evaluation, LengthPart, Weights
+from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import TOKENS_PER_PASS, tokens_per_pass
 
 DOCUMENTS = 32
 #: Pieces of a context, and windows that end in the context after it.
 PIECES = 8
 _WINDOWS_PER_PASS = 64
+
+
+class Length:
+    """The evaluator of the loss near the end of the context and past it."""
+
+    title = "length"
+    scope: Literal["stack", "study"] = "stack"
+
+    def __init__(self, context: EvaluationContext) -> None:
+        self._context = context
+
+    def missing(self, run: PlannedRun, record: Evaluation) -> Sequence[Weights]:
+        possible = fits(run.model.context, len(self._context.corpus.validation))
+        return ("final",) if possible and record.length is None else ()
+
+    def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
+        part_of = begin_length_parts(self._context.stack(members), self._context.corpus.validation)
+        assert part_of is not None
+        for number, (run, _) in enumerate(members):
+            yield Measurement(run, partial(_note, run, part_of, number))
+
+    @staticmethod
+    def metrics(record: Evaluation) -> dict[str, float | None]:
+        part = record.length
+        if part is None:
+            return {}
+        metrics: dict[str, float | None] = {"loss_near_end": part.near_end, "loss_past_end": part.past_end}
+        if part.near:  # else an older record, where the two are of different tokens
+            metrics["sliding_cost"] = part.past_end - part.near_end
+        return metrics
+
+
+def _note(run: OpenEvaluation, part_of: Callable[[int], LengthPart], number: int) -> None:
+    run.update(length=part_of(number))
+
+
+def fits(context: int, tokens: int) -> bool:
+    """Whether a text has a document of twice the context, and the context enough positions to be cut into pieces."""
+    return tokens > 2 * context and context >= PIECES
 
 
 def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPart] | None:
@@ -47,9 +91,9 @@ def begin_length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callabl
     """Queue it on the device; what is returned waits for it and gives a member's part."""
     context, runs = stack.model.context, len(stack.fronts)
     size = context // PIECES
-    room = len(tokens) - 2 * context - 1
-    if room < 0 or size < 1:
+    if not fits(context, len(tokens)):
         return None
+    room = len(tokens) - 2 * context - 1
     starts = np.unique(np.linspace(0, room, DOCUMENTS).astype(np.int64))
     text = torch.from_numpy(tokens).to(stack.device)
     edges = [*range(0, PIECES * size, size), context]

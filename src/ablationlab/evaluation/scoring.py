@@ -22,6 +22,58 @@ MASK_PER_PASS = {"cpu": 8_000_000, "cuda": 64_000_000}
 LOGITS_PER_PASS = {"cpu": 2**26, "cuda": 2**30}
 
 
+class Tokens(Protocol):
+    """What scoring needs of a tokenizer."""
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of tokens."""
+        ...
+
+    def encode(self, text: str) -> NDArray[np.int64]:
+        """Token ids."""
+        ...
+
+    def decode(self, tokens: NDArray[np.int64]) -> str:
+        """Text."""
+        ...
+
+
+class ScoringTokens:
+    """A tokenizer, its unknown characters replaced by a space, and the token that stands for an empty context.
+
+    A character model has no special tokens: the empty context is a newline, or the first token where there is none.
+    """
+
+    def __init__(self, tokenizer: Tokens) -> None:
+        self.tokenizer = tokenizer
+        characters = getattr(tokenizer, "characters", None)
+        self._known = None if characters is None else frozenset(characters)
+        stand_in = " " if self._known is None or " " in self._known else min(self._known)
+        self._stand_in = stand_in
+        special = getattr(tokenizer, "end_of_document", None)
+        newline = self._known is None or "\n" in self._known
+        self.empty_context = special if special is not None else int(tokenizer.encode("\n")[0]) if newline else 0
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+        if self._known is not None:
+            for character in set(text) - self._known:
+                text = text.replace(character, self._stand_in)
+        ids: list[int] = self.tokenizer.encode(text).tolist()
+        return ids
+
+    def count_unknown(self, text: str) -> int:
+        """Characters of a text that the vocabulary lacks."""
+        if self._known is None or self._known.issuperset(text):
+            return 0
+        return sum(character not in self._known for character in text)
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ids."""
+        return self.tokenizer.decode(np.asarray(ids, dtype=np.int64))
+
+
 @dataclass(frozen=True)
 class Continuation:
     """Tokens to score, after the tokens that come before them (at least one)."""

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.members import Member, ScoredStack
 from ablationlab.model.gpt import forward
 from ablationlab.model.ops import compiling, loss_R
-from ablationlab.records.evaluation import ThroughputPart
+from ablationlab.records.evaluation import Evaluation, ThroughputPart, Weights
+from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import ModelConfig
 from ablationlab.records.storage import content_hash
 
@@ -28,6 +31,40 @@ CPU_BATCH = 4  # samples
 GPU_TOKENS = 2048
 ROUNDS = 5
 NEAR_BYTES = 2**31  # of weights that wait for their turn on the device
+
+
+class Throughput:
+    """The evaluator of speed and memory: all runs of the study in turn, again only when the set of runs has changed."""
+
+    title = "throughput"
+    scope: Literal["stack", "study"] = "study"
+
+    def __init__(self, context: EvaluationContext) -> None:
+        self._context, self._together = context, _together(context.weights_sha256)
+
+    def missing(self, run: PlannedRun, record: Evaluation) -> Sequence[Weights]:
+        timed = record.throughput is not None and record.throughput.together == self._together
+        return () if timed else ("final",)
+
+    def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
+        parts = measure([scored.member for scored in members], self._context.device)
+        for (run, _), part in zip(members, parts, strict=True):
+            yield Measurement(run, partial(run.update, throughput=part))
+
+    @staticmethod
+    def metrics(record: Evaluation) -> dict[str, float | None]:
+        if record.throughput is None:
+            return {}
+        return {
+            "inference_speed": record.throughput.inference_tokens_per_second,
+            "training_speed": record.throughput.training_tokens_per_second,
+            "inference_memory": float(record.throughput.inference_bytes),
+            "training_memory": float(record.throughput.training_bytes),
+        }
+
+
+def _together(weights_sha256: Sequence[str]) -> str:
+    return content_hash(sorted(weights_sha256))
 
 
 class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -138,7 +175,7 @@ def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUND
             place.take(weights[number])
             seconds[number][0].append(_timed(place.infer, device))
             seconds[number][1].append(_timed(place.train, device))
-    together = content_hash(sorted(member.sha256 for member in members))
+    together = _together([member.sha256 for member in members])
     return [
         _part(times, member, rounds, places[kind], together)
         for times, kind, member in zip(seconds, kinds, members, strict=True)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,17 +19,62 @@ from torch import Tensor
 
 from ablationlab.data.batches import validation_windows
 from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_part
+from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
+from ablationlab.evaluation.files import OpenEvaluation
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.text import CLASSES
+from ablationlab.evaluation.scoring import Tokens
 from ablationlab.model.gpt import decode, embed
 from ablationlab.model.transfer import Mark, to_host
-from ablationlab.records.evaluation import TokensPart
+from ablationlab.records.evaluation import Evaluation, TokensPart, Weights
+from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import tokens_per_pass
 
 #: Bins of positions, at most.
 POSITION_BINS = 16
 #: Tokens whose loss is taken at every temperature, about: of a longer split every n-th batch of windows.
 HEATED = 131_072
+#: Classes of tokens, by their characters.
+CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
+
+
+class NextTokens:
+    """The evaluator of next-token predictions and their calibration."""
+
+    title = "next tokens"
+    scope: Literal["stack", "study"] = "stack"
+
+    def __init__(self, context: EvaluationContext) -> None:
+        self._context = context
+
+    @cached_property
+    def _classes(self) -> NDArray[np.int64]:
+        return token_classes(self._context.corpus.tokenizer)
+
+    def missing(self, run: PlannedRun, record: Evaluation) -> Sequence[Weights]:
+        return ("final",) if record.tokens is None else ()
+
+    def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
+        corpus = self._context.corpus
+        size = corpus.record.validation_bytes
+        part_of = begin_token_parts(self._context.stack(members), corpus.validation, self._classes, size)
+        for number, (run, _) in enumerate(members):
+            yield Measurement(run, partial(_note, run, part_of, number))
+
+    @staticmethod
+    def metrics(record: Evaluation) -> dict[str, float | None]:
+        if record.tokens is None:
+            return {}
+        return {
+            "token_ece": record.tokens.calibration.ece_equal_mass_debiased,
+            "token_brier": record.tokens.calibration.brier,
+            "best_temperature": record.tokens.temperature.best,
+            "temperature_sensitivity": record.tokens.temperature.sensitivity,
+            "logit_scale": record.tokens.logit_scale,
+        }
+
+
+def _note(run: OpenEvaluation, part_of: Callable[[int], TokensPart], number: int) -> None:
+    run.update(tokens=part_of(number))
 
 
 class _Sums:
@@ -155,3 +202,24 @@ def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensP
         temperature=temperature_part(list(halves[0]), list(halves[1]), sums.heated[0] / sum(sums.heated)),
         logit_scale=float(sums.scale[run]) / count,
     )
+
+
+def token_classes(tokenizer: Tokens) -> NDArray[np.int64]:
+    """The class of every token id, as an index into `CLASSES`."""
+    special = getattr(tokenizer, "end_of_document", None)
+    found = [_class_of(tokenizer.decode(np.asarray([token]))) for token in range(tokenizer.vocabulary)]
+    if special is not None:
+        found[special] = CLASSES.index("end-of-document")
+    return np.asarray(found, dtype=np.int64)
+
+
+def _class_of(text: str) -> int:
+    if any(character.isalpha() for character in text):
+        name = "alphabetic"
+    elif any(character.isdigit() for character in text):
+        name = "numeric"
+    elif not text.strip():
+        name = "whitespace"
+    else:
+        name = "punctuation"
+    return CLASSES.index(name)
