@@ -11,7 +11,8 @@ import numpy as np
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import Environment, Git
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.plan import Budget, Declared, Execution, Plan, PlannedRun
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.plan import Budget, Execution, Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
 from ablationlab.records.settings import Study
 from ablationlab.study.load import parse_study
@@ -32,7 +33,6 @@ CORPUS = Corpus(
 ENVIRONMENT = Environment(versions={"python": "3.11"}, platform="test", processor="test", code_hash="2" * 64, git=Git())
 EXECUTION = Execution(device="cpu", device_name="test", precision="fp32", stack_width=1, threads=1)
 CRITERIA = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05, "margin": 0.1}]
-DECLARES = {"none": Declared(), "layernorm": Declared(settings=("front",), parameters=("front.*",))}
 Metrics = Mapping[str, float | None]
 
 
@@ -86,6 +86,8 @@ def make_plan(made: Study) -> Plan:
         study=made,
         study_hash=made.hash,
         criteria_hash=made.criteria_hash,
+        variants={name: VARIANTS[name].declares for name in made.variants},
+        metrics=dict(METRICS.items()),
         corpus=CORPUS,
         execution=EXECUTION,
         runs=tuple(runs),
@@ -124,7 +126,7 @@ def write_run(
         study_hash=plan.study_hash,
         plan_hash=plan.plan_hash,
         baseline=plan.study.baseline,
-        declares=DECLARES.get(run.variant, DECLARES["layernorm"]),
+        declares=plan.variants[run.variant],
         corpus=plan.corpus,
         data_order_hash=f"order-{run.seed}",
         initial_weights={"wte": f"init-{run.seed}"},

@@ -9,7 +9,7 @@ from ablationlab.core.errors import MismatchError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import parameters, weight_digest
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.plan import Declared, Plan
+from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
 from ablationlab.study.ledger import (
     environment_mismatches,
@@ -92,7 +92,7 @@ def test_exchangeable_arms_match_and_an_undeclared_redraw_does_not(study_table, 
     base, one, two = (bench.record(name) for name in ("none", "redrawn", "redrawn-2"))
     assert record_mismatches(one, base) == record_mismatches(two, base) == record_mismatches(one, two) == []
     assert one.shared_init_hash == base.shared_init_hash, "over all that no arm redraws"
-    hidden = [one.model_copy(update={"declares": Declared()}) for one in (one, base)]
+    hidden = [one.model_copy(update={"declares": Declaration()}) for one in (one, base)]
     found = record_mismatches(*hidden)
     assert "model.redraw: 1 against None" in found
     redrawn = [line for line in found if line.startswith("initial value of ")]
@@ -162,15 +162,15 @@ def test_two_seeds_differ_in_their_data_and_in_every_drawn_parameter(bench):
 def test_a_preset_is_only_a_name(bench):
     run = bench.plan.runs[0]
     named = run.model_copy(update={"model": run.model.changed(preset="char-mini")})
-    assert setting_mismatches(named, run, [Declared()]) == []
+    assert setting_mismatches(named, run, [Declaration()]) == []
 
 
 def test_a_declaration_covers_its_table_and_not_its_neighbours(bench):
     by_variant = {run.variant: run for run in bench.plan.runs if run.seed == 1}
     arm, base = by_variant["layernorm"], by_variant["none"]
-    undeclared = setting_mismatches(arm, base, [Declared(settings=("fron", "tied"))])
+    undeclared = setting_mismatches(arm, base, [Declaration(settings=("fron", "tied"))])
     assert "model.front.norm: 'layernorm' against 'none'" in undeclared
-    assert setting_mismatches(arm, base, [Declared(settings=("front",))]) == []
+    assert setting_mismatches(arm, base, [Declaration(settings=("front",))]) == []
 
 
 def test_refusing_names_both_runs_and_every_mismatch():

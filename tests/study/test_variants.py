@@ -73,8 +73,8 @@ def test_a_variant_leaves_the_model_it_was_given_alone_and_is_idempotent(name):
 
 
 def test_a_variant_explains_itself():
-    assert all(arm.name == name and arm.formula and arm.meaning for name, arm in VARIANTS.items())
-    assert VARIANTS["rmsnorm"].formula.startswith("RMSNorm(E_tok + E_pos)")
+    assert all(arm.name == name and arm.declares.formula and arm.declares.meaning for name, arm in VARIANTS.items())
+    assert VARIANTS["rmsnorm"].declares.formula.startswith("RMSNorm(E_tok + E_pos)")
 
 
 def test_ownership_goes_by_table_and_by_pattern_not_by_prefix_of_a_word():
@@ -90,4 +90,4 @@ def test_ownership_goes_by_table_and_by_pattern_not_by_prefix_of_a_word():
 def test_a_name_is_given_once():
     with pytest.raises(ValueError, match="variant 'layernorm' is registered twice"):
         variant("layernorm", formula="", meaning="", changes=())(lambda model: model)
-    assert VARIANTS["layernorm"].formula.startswith("LN(")
+    assert VARIANTS["layernorm"].declares.formula.startswith("LN(")

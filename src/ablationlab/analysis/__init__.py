@@ -22,6 +22,7 @@ __all__ = ["Material", "TableOptions", "analyze", "read_results", "read_table"]
 def analyze(material: Material) -> Analysis:
     """Every comparison, corrected and labelled; the same material gives the same bytes."""
     found, families = corrected(comparisons(material, questions(material)))
+    named = {one.metric for one in found} | {str(criterion["metric"]) for criterion in material.criteria}
     return Analysis(
         study=material.name,
         question=material.question,
@@ -36,6 +37,7 @@ def analyze(material: Material) -> Analysis:
         primary=material.primary,
         tie_breakers=material.tie_breakers,
         resamples=RESAMPLES,
+        metrics={name: metric for name, metric in material.metrics.items() if name in named},
         comparisons=tuple(found),
         families=tuple(families),
         stability=stability(material),

@@ -12,7 +12,6 @@ from ablationlab.analysis.material import Arm, Material
 from ablationlab.analysis.sensitive import described, gated, macro_gate, macro_mean
 from ablationlab.records.analysis import EvaluationAnalysis, Seed, TaskSensitivity
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import TASK_MEANS
@@ -27,7 +26,7 @@ def values_of(plan: Plan, evaluated: Evaluated, whys: Mapping[str, str]) -> Cell
     values: Cells = {}
     recorded = {name for one in evaluated.runs.values() for name in one.metrics} - TASK_MEANS.keys()
     averaged = {name: evaluated.averaged(name) for name in TASK_MEANS}
-    names = [name for name in METRICS if name in recorded or averaged.get(name)]
+    names = [name for name in plan.metrics if name in recorded or averaged.get(name)]
     for run in plan.runs:
         gone = whys.get(run.id) or evaluated.why_not(run.id)
         for name in names:

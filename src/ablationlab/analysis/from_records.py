@@ -15,7 +15,6 @@ from ablationlab.analysis.sweeps import swept
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, Deviation, LedgerCheck, Seed
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import TUNED, Study
 from ablationlab.study.ledger import record_mismatches, refuse
@@ -39,7 +38,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     extra = tuple(pair for pair in extra if set(pair) <= set(study.variants))
     registered = study.contrasts + tuple(c.contrast for c in study.criteria if c.contrast is not None)
     checked = _check_arms(plan, results, done, registered + extra)
-    names = [name for name in METRICS if any(name in run.result.metrics for run in done)]
+    names = [name for name in plan.metrics if any(name in run.result.metrics for run in done)]
     names = list(dict.fromkeys([*names, *measured_names(done)]))
     against = [(name, study.baseline) for name in study.variants if name != study.baseline]
     sweep = swept(study, plan, done, names, [*against, *registered, *extra])
@@ -65,7 +64,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         seeds=study.seeds,
         contrasts=study.contrasts + extra,
         asks=tuple(Ask.from_criterion(criterion, registered=sealed) for criterion in study.criteria),
-        metrics=dict(METRICS.items()),
+        metrics=plan.metrics,
         values=values,
         tie_breakers=study.tie_breakers,
         spike_threshold=threshold,
@@ -162,7 +161,7 @@ def _deviations(
     if study_file is not None:
         found += against_file(study, study_file)
     measured = {"spike_score", *measured_names(done)}.union(*(run.result.metrics for run in done))
-    measured |= {name for name, metric in METRICS.items() if metric.level == "sweep"}
+    measured |= {name for name, metric in plan.metrics.items() if metric.level == "sweep"}
     measured |= evaluated.metrics if evaluated else set()
     unanswered = dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured)
     for name in unanswered:

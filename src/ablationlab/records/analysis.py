@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from ablationlab.records.metrics import Metric
 from ablationlab.records.schema import Part, Record
 from ablationlab.stats.results import (
     Caveat,
@@ -495,6 +496,7 @@ class Analysis(Record):
     primary: str | None
     tie_breakers: tuple[str, ...]
     resamples: int
+    metrics: dict[str, Metric]  # as defined when the plan was sealed, or by the user's table
     comparisons: tuple[Comparison, ...]
     families: tuple[Family, ...]
     stability: StabilityAnalysis | None

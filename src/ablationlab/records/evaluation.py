@@ -9,10 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ablationlab.records.folders import ResultsFolder, RunFolder
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
@@ -184,14 +183,6 @@ class Evaluation(Record):
     throughput: ThroughputPart | None = None
     tasks: tuple[TaskResult, ...] = ()
     samples_sha256: str | None = None
-
-    @field_validator("metrics")
-    @classmethod
-    def _known_metrics(cls, metrics: dict[str, float | None]) -> dict[str, float | None]:
-        for name in metrics:
-            if name not in METRICS or METRICS[name].level != "run":
-                raise ValueError(f"{name!r} is no run-level metric of the registry")
-        return metrics
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """The result of that key, if there is one."""

@@ -1,6 +1,6 @@
 """Every metric, declared once: what it means, its unit, which way is better, how it is tested.
 
-Records carry metric names; nothing downstream knows more about a name than what stands here.
+A plan seals these definitions, and whoever reads its results takes them from there.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class Metric:
 
     ``direction`` is None where neither way is better. ``transform`` is applied before testing (perplexity is tested as
     its logarithm). ``family`` groups metrics for the multiplicity correction. ``level``: one number per run, per item,
-    per step, or per seed over all rates of a sweep.
+    per step, or per seed over all rates of a sweep. ``derived_from`` names the metric that this one is a function of, where
+    there is one: a test of either is a test of both.
     """
 
     name: str
@@ -27,9 +28,18 @@ class Metric:
     family: str
     level: Literal["run", "item", "step", "sweep"] = "run"
     transform: Literal["identity", "log"] = "identity"
+    derived_from: str | None = None
 
 
 METRICS: Registry[Metric] = Registry("metric")
+
+
+def checked_metrics(metrics: dict[str, float | None]) -> dict[str, float | None]:
+    """The same, before it is written: every name must be a run-level metric of the registry."""
+    for name in metrics:
+        if METRICS[name].level != "run":
+            raise ValueError(f"{name!r} is not a run-level metric")
+    return metrics
 
 
 def _declare(*metrics: Metric) -> None:
@@ -52,6 +62,7 @@ _declare(
         "lower",
         "language-modelling",
         transform="log",
+        derived_from="validation_loss",
     ),
     Metric(
         "bits_per_byte",
@@ -59,6 +70,7 @@ _declare(
         "bits/byte",
         "lower",
         "language-modelling",
+        derived_from="validation_loss",
     ),
     Metric(
         "next_token_accuracy",

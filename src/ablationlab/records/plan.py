@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from ablationlab.core.errors import RecordError
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import Environment
+from ablationlab.records.metrics import Metric
 from ablationlab.records.schema import Part, Record
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
 from ablationlab.records.storage import content_hash, read_json
@@ -47,9 +48,14 @@ class Execution(Part):
         return self.model_copy(update=dict(zip(names, layout, strict=True)))
 
 
-class Declared(Part):
-    """What a variant may change: model settings (by key) and parameters (by name pattern)."""
+class Declaration(Part):
+    """A variant as it was declared: its formula, its meaning, and what it may change.
 
+    ``settings`` are keys of the model's settings, ``parameters`` patterns of parameter names.
+    """
+
+    formula: str = ""
+    meaning: str = ""
     settings: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
 
@@ -82,12 +88,17 @@ class PlannedRun(Part):
 
 
 class Plan(Record):
-    """plan.lock: the resolved study and everything that is fixed before the first step."""
+    """plan.lock. ``variants`` and ``metrics`` are declarations and definitions as they were when it was sealed.
+
+    Whoever reads results takes them from here, not from what is installed.
+    """
 
     KIND: ClassVar[str] = "plan"
     study: Study
     study_hash: str
     criteria_hash: str
+    variants: dict[str, Declaration]
+    metrics: dict[str, Metric]
     corpus: Corpus
     execution: Execution
     runs: tuple[PlannedRun, ...]

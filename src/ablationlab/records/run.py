@@ -10,13 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import field_validator
-
 from ablationlab.core.errors import RecordError
 from ablationlab.records.corpus import Corpus, Fed
 from ablationlab.records.environment import Environment
-from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Declared, Execution
+from ablationlab.records.plan import Budget, Declaration, Execution
 from ablationlab.records.schema import SCHEMA_VERSION, Part, Record
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import content_hash, read_json
@@ -32,7 +29,7 @@ class RunRecord(Record):
     plan_hash: str
     variant: str
     baseline: str
-    declares: Declared
+    declares: Declaration
     regime: str
     seed: int
     model: ModelConfig
@@ -88,7 +85,7 @@ class Timing(Part):
 
 
 class Result(Record):
-    """result.json: how a run ended. Metric names are those of the registry."""
+    """result.json: how a run ended. The plan defines its metrics."""
 
     KIND: ClassVar[str] = "result"
     id: str
@@ -105,14 +102,6 @@ class Result(Record):
     fed: tuple[Fed, ...] = ()
     timing: Timing
     finished: str
-
-    @field_validator("metrics")
-    @classmethod
-    def _known_metrics(cls, metrics: dict[str, float | None]) -> dict[str, float | None]:
-        for name in metrics:
-            if name not in METRICS or METRICS[name].level != "run":
-                raise ValueError(f"{name!r} is no run-level metric of the registry")
-        return metrics
 
 
 class Checkpoint(Record):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from ablationlab.records.analysis import Analysis, Seed
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
@@ -44,7 +43,7 @@ def _disagreements(analysis: Analysis, runs: tuple[RunMaterial, ...]) -> list[st
         cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
     seen_values = set()
     for comparison in analysis.comparisons:
-        if comparison.task is not None or comparison.metric not in METRICS:
+        if comparison.task is not None:
             continue
         for pair in comparison.pairs:
             for variant, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablationlab.core.errors import MismatchError
-from ablationlab.records.plan import Declared, PlannedRun
+from ablationlab.records.plan import Declaration, PlannedRun
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import Frozen
 
@@ -37,7 +37,7 @@ def _differences(a: Frozen, b: Frozen, prefix: str) -> Iterable[tuple[str, str]]
 
 
 def setting_mismatches(
-    a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declared], *, tuned: bool = False
+    a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declaration], *, tuned: bool = False
 ) -> list[str]:
     """Differences in model, training and budget that no variant declared; *tuned* arms may differ in their rate."""
     allowed = list(declared)

@@ -16,7 +16,8 @@ from ablationlab.model.parameters import Parameter, matmul_flops_per_token, para
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import current, drift
 from ablationlab.records.folders import ResultsFolder, slug
-from ablationlab.records.plan import Budget, Declared, Execution, Plan, PlannedRun
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.plan import Budget, Declaration, Execution, Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, steps_of
 from ablationlab.records.storage import content_hash
 from ablationlab.study.batch_split import probes_refusal
@@ -114,6 +115,8 @@ def make_plan(
         study=study,
         study_hash=study.hash,
         criteria_hash=study.criteria_hash,
+        variants={name: VARIANTS[name].declares for name in study.variants},
+        metrics=dict(METRICS.items()),
         corpus=corpus.record,
         execution=Execution(
             device=device_kind,
@@ -257,7 +260,7 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
         refuse(run.id, base.id, found)
 
 
-def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[Declared]) -> list[str]:
+def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[Declaration]) -> list[str]:
     """Parameters that differ in shape or start, or that only one arm has, although no variant declared them."""
     ours, theirs = ({p.name: p for p in parameters(one.model)} for one in (run, base))
     return [

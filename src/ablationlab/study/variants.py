@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ablationlab.core.registry import Registry
-from ablationlab.records.plan import Declared
+from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 Change = Callable[[ModelConfig], ModelConfig]
@@ -20,23 +20,15 @@ Change = Callable[[ModelConfig], ModelConfig]
 
 @dataclass(frozen=True)
 class Variant:
-    """A named change. ``formula`` is what enters block 1, unless it says otherwise."""
+    """A named change. The formula it declares is what enters block 1, unless it says otherwise."""
 
     name: str
-    formula: str
-    meaning: str
+    declares: Declaration
     change: Change
-    changes: tuple[str, ...]
-    parameters: tuple[str, ...]
 
     def apply(self, model: ModelConfig) -> ModelConfig:
         """The changed model."""
         return self.change(model)
-
-    @property
-    def declares(self) -> Declared:
-        """What this variant may change, as it stands in records."""
-        return Declared(settings=self.changes, parameters=self.parameters)
 
 
 VARIANTS: Registry[Variant] = Registry("variant")
@@ -48,7 +40,8 @@ def variant(
     """Register a change under a name."""
 
     def register(change: Change) -> Change:
-        VARIANTS.add(name, Variant(name, formula, meaning, change, changes, parameters))
+        declares = Declaration(formula=formula, meaning=meaning, settings=changes, parameters=parameters)
+        VARIANTS.add(name, Variant(name, declares, change))
         return change
 
     return register

@@ -15,7 +15,6 @@ from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.run import RunRecord
 from ablationlab.records.settings import Study
-from ablationlab.study.variants import VARIANTS
 
 
 def ensure_run_record(
@@ -40,8 +39,8 @@ def ensure_run_record(
         return
     if folder.checkpoints.is_dir() or folder.result.exists():
         raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
-    arms = [VARIANTS[name] for name in study.variants]
-    shared = [name for name in digests if not any(arm.declares.covers_parameter(name) for arm in arms)]
+    declared = plan.variants.values()
+    shared = [name for name in digests if not any(variant.covers_parameter(name) for variant in declared)]
     RunRecord(
         id=run.id,
         study=study.name,
@@ -49,7 +48,7 @@ def ensure_run_record(
         plan_hash=plan.plan_hash,
         variant=run.variant,
         baseline=study.baseline,
-        declares=VARIANTS[run.variant].declares,
+        declares=plan.variants[run.variant],
         regime=run.regime,
         seed=run.seed,
         model=run.model,

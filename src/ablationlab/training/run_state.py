@@ -10,6 +10,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.data.batches import DataOrderHash, drawn_samples
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.records.folders import RunFolder
+from ablationlab.records.metrics import checked_metrics
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
 from ablationlab.records.run import Checkpoint, Divergence, Result, Start, Timing
@@ -105,7 +106,7 @@ class RunState:
             matmul_flops=budget.matmul_flops // budget.steps * steps,
             data_order_hash=saved.record.data_order_hash,
             divergence=self.divergence,
-            metrics=measured,
+            metrics=checked_metrics(measured),
             checkpoint=checkpoints.path_of(self.folder, saved.record.step).name,
             weights_sha256=saved.record.files[checkpoints.WEIGHTS],
             history=history,  # with this start, which validates, even if it trained nothing

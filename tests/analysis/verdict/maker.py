@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ablationlab.records.analysis import Analysis, ArmStability, Comparison, Missing, StabilityAnalysis, StabilityGain
+from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.stats.results import Equivalence, Interval, Sensitivity
 from ablationlab.stats.stability import stability_gain
 
@@ -142,6 +143,8 @@ def stability(
 
 def analysis(*found: Comparison, stable: StabilityAnalysis | None = None, **changes: Any) -> Analysis:
     """An analysis of these comparisons; stable arms unless told otherwise."""
+    names = [one.metric for one in found] + [one["metric"] for one in changes.get("criteria", ())]
+    own = Metric("own", "a metric of the test", "1", "lower", "own")
     values: dict[str, Any] = {
         "study": "made",
         "question": "",
@@ -156,6 +159,7 @@ def analysis(*found: Comparison, stable: StabilityAnalysis | None = None, **chan
         "primary": "validation_loss",
         "tie_breakers": ("calibration", "throughput"),
         "resamples": 10_000,
+        "metrics": {name: dict(METRICS.items()).get(name, own) for name in names},
         "comparisons": found,
         "families": (),
         "stability": stability() if stable is None else stable,

@@ -12,7 +12,6 @@ from typing import Final
 
 from ablationlab.analysis.verdict.words import measured, share
 from ablationlab.records.analysis import NOT_SCORED, Analysis, Comparison, StabilityGain
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
 from ablationlab.records.verdict import HypothesisVerdict
 from ablationlab.stats.stability import tango_interval
@@ -57,13 +56,9 @@ def _asks_stability(analysis: Analysis) -> bool:
         or analysis.sweep is not None
         or any(one.regime == SWEEP for one in analysis.comparisons)
         or analysis.stability is None
-        or any(_is_stability(str(one.get("metric"))) for one in analysis.criteria)
+        or any(analysis.metrics[one["metric"]].family == "stability" for one in analysis.criteria)
         or any(bool(_unstable(analysis, regime)) for regime in analysis.regimes)
     )
-
-
-def _is_stability(metric: str) -> bool:
-    return metric in METRICS and METRICS[metric].family == "stability"
 
 
 def _no_stress(analysis: Analysis) -> str:

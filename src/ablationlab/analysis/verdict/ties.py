@@ -5,7 +5,6 @@ from __future__ import annotations
 from ablationlab.analysis.verdict.case import Case
 from ablationlab.analysis.verdict.words import measured
 from ablationlab.records.analysis import Comparison
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.verdict import TieBreak
 
 
@@ -31,8 +30,7 @@ def _comparisons(case: Case, name: str) -> list[Comparison]:
     """The comparisons that a tie-breaker names: a metric, or all metrics of a family that have a better direction."""
     analysis = case.analysis
     metrics = dict.fromkeys(one.metric for one in analysis.comparisons)
-    named = [metric for metric in metrics if metric == name]
-    named = named or [metric for metric in metrics if metric in METRICS and METRICS[metric].family == name]
+    named = [name] if name in metrics else [metric for metric in metrics if analysis.metrics[metric].family == name]
     found = [analysis.comparison(metric, case.regime, case.variant, analysis.baseline) for metric in named]
     return [one for one in found if one is not None and one.direction is not None]
 

@@ -13,12 +13,10 @@ from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import RunRecord
 from ablationlab.records.settings import DEFAULT_REGIME, Study
 from ablationlab.study.ledger import record_mismatches, refuse
-from ablationlab.study.variants import VARIANTS
 
 FEWEST_STUDIES: Final = 10
 
@@ -45,16 +43,17 @@ def read_exchangeable(folder: Path) -> tuple[Material, Study, Plan]:
     material = read_results(folder)
     plan, _ = Plan.read_with_seal(results.plan)
     study = plan.study
-    refuse_other_arms(study, folder)
+    refuse_other_arms(plan, folder)
     return material, study, plan
 
 
-def refuse_other_arms(study: Study, folder: Path) -> None:
+def refuse_other_arms(plan: Plan, folder: Path) -> None:
     """Only redraws of the baseline are exchangeable with it; with any other arm the truth is not known."""
+    study = plan.study
     if study.regimes:
         raise StatisticsError(f"{folder}: validation knows the default regime alone, not {', '.join(study.regimes)}")
-    base = VARIANTS[study.baseline].apply(study.model).changed(redraw=0)
-    other = [name for name in study.variants if VARIANTS[name].apply(study.model).changed(redraw=0) != base]
+    models = {run.variant: run.model.changed(redraw=0) for run in plan.runs}
+    other = [name for name in study.variants if models[name] != models[study.baseline]]
     if other:
         raise StatisticsError(
             f"{folder}: {', '.join(other)} and {study.baseline} are not exchangeable, so nobody knows what a right answer "
@@ -90,7 +89,7 @@ def cut(material: Material, pairs: int) -> Cut:
 def _deciding(material: Material) -> Material:
     """The default regime and the metrics that a decision can depend on: those asked about, and the tie-breakers."""
     asked = {ask.metric for ask in material.asks}
-    ties = {name for name, one in METRICS.items() if {name, one.family} & set(material.tie_breakers)}
+    ties = {name for name, one in material.metrics.items() if {name, one.family} & set(material.tie_breakers)}
     values = {
         arm: by_seed
         for arm, by_seed in material.values.items()

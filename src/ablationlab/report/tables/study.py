@@ -12,7 +12,6 @@ from ablationlab.records.verdict import Verdict
 from ablationlab.report.material import RunMaterial
 from ablationlab.report.naming import metric_name, unit_of
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
-from ablationlab.study.variants import VARIANTS
 
 #: What a decision is called in a sentence and in a table.
 DECISIONS = {
@@ -64,15 +63,14 @@ def variant_table(plan: Plan, names: Sequence[str]) -> Table:
     rows = []
     for name in names:
         runs = [run for run in plan.runs if run.variant == name]
-        known = next((variant for key, variant in VARIANTS.items() if key == name), None)
         if not runs:
             continue
         budget = runs[0].budget
         rows.append(
             (
                 Cell.name(name),
-                Cell.of(known.formula if known else None),
-                Cell.of(known.meaning if known else None),
+                Cell.of(plan.variants[name].formula),
+                Cell.of(plan.variants[name].meaning),
                 Cell.of(budget.parameters, count(budget.parameters)),
                 Cell.of(budget.tokens, count(budget.tokens)),
                 Cell.of(budget.matmul_flops, amount(budget.matmul_flops)),

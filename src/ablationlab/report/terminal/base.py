@@ -200,7 +200,7 @@ def _spread(values: Sequence[float | None]) -> str:
 
 def variants_table() -> Table:
     """Every variant with its formula."""
-    rows = [(v.name, v.formula, v.meaning) for _, v in VARIANTS.items()]
+    rows = [(v.name, v.declares.formula, v.declares.meaning) for _, v in VARIANTS.items()]
     return table("Variants: what enters block 1", ["name", "formula", "meaning"], rows)
 
 
