@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -37,19 +36,6 @@ def test_a_foreign_or_damaged_file_is_named(tmp_path):
     path.write_text(json.dumps(data))
     with pytest.raises(RecordError, match=r"comparisons\.0\.unknown"):
         Analysis.read(path)
-
-
-def test_verdicts_from_before_hypotheses_could_be_not_asked_still_load(tmp_path):
-    path = tmp_path / "verdict.json"
-    made = decide(analysis(comparison()))
-    assert {one.status for one in made.hypotheses.values()} == {"not-asked"}
-    made.replace(path)
-    path.write_text(path.read_text().replace('"not-asked"', '"undecided"'))
-    assert {one.status for one in Verdict.read(path).hypotheses.values()} == {"undecided"}
-    shipped = sorted((Path(__file__).parents[2] / "docs" / "gallery").glob("*/verdict.json"))
-    assert shipped
-    for file in shipped:
-        assert set(Verdict.read(file).hypotheses) == {"H0", "H1a", "H1b"}
 
 
 def test_a_file_holds_no_clock_time_and_no_path():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablationlab.core.errors import RecordError
+from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import METRICS, checked_metrics
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Result, StepLine, Timing, read_metrics
 from ablationlab.records.schema import SCHEMA_VERSION
@@ -122,8 +122,6 @@ def test_a_record_of_another_version_is_refused_with_both_versions(tmp_path):
         ({"colour": "red"}, "colour"),
         ({"status": "lost"}, "status"),
         ({"timing": {"starts": 1}}, "timing.train_seconds"),
-        ({"metrics": {"validation_los": 1.0}}, "'validation_los' is no run-level metric"),
-        ({"metrics": {"gradient_norm": 1.0}}, "'gradient_norm' is no run-level metric"),
     ],
 )
 def test_a_damaged_record_is_refused_with_the_field(tmp_path, change, says):
@@ -267,3 +265,13 @@ def test_a_plan_is_no_plan_without_its_fields(tmp_path):
     path.write_text(json.dumps({"kind": "plan", "schema_version": SCHEMA_VERSION}))
     with pytest.raises(RecordError, match=r"plan\.lock: study: Field required"):
         Plan.read(path)
+
+
+def test_metrics_are_checked_when_they_are_written_not_when_they_are_read(tmp_path):
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps({**json.loads(result().to_bytes()), "metrics": {"of_a_plug_in": 1.0}}))
+    assert Result.read(path).metrics == {"of_a_plug_in": 1.0}
+    with pytest.raises(UnknownNameError, match="validation_los"):
+        checked_metrics({"validation_los": 1.0})
+    with pytest.raises(ValueError, match="'gradient_norm' is not a run-level metric"):
+        checked_metrics({"gradient_norm": 1.0})
