@@ -11,7 +11,7 @@ import torch
 import triton.testing
 from torch import Tensor
 
-from ablationlab.evaluation.packed import _Attend, plain_attention
+from ablationlab.model.attention import PackedAttention, plain_attention
 from ablationlab.model.kernels.packed_attention import packed_attention
 
 # runs, rows, tokens a row, heads, size of a head
@@ -34,7 +34,7 @@ def main() -> None:
         qkv = torch.randn(runs, rows, time, 3 * heads * size, device="cuda")
         b = torch.randn(runs, 3 * heads * size, device="cuda")
         segments, whole = segments_of(rows, time), qkv + b[:, None, None]
-        added = _Attend(segments, runs).added
+        added = PackedAttention(segments, runs).added
         exact = plain_attention(whole[:1].double(), added[:rows].double(), heads)
         forms: dict[str, Callable[[], Tensor]] = {
             "ours": lambda: packed_attention(qkv, b, segments, heads),  # noqa: B023

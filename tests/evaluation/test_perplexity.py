@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablationlab.model.gpt import embed, forward
+from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.parameters import parameters
 from ablationlab.records.settings import ModelConfig
 from ablationlab.study.variants import VARIANTS
@@ -27,14 +27,14 @@ def test_every_token_but_the_first_is_scored_once_with_the_context_before_it():
     totals = validation_totals(params, MODEL, fronts, TEXT, torch.float32)
     assert totals.tokens == len(TEXT) - 1
     for run in range(2):
-        one = {name: value[run : run + 1] for name, value in params.items()}
+        forward = ForwardPass({name: value[run : run + 1] for name, value in params.items()}, MODEL, fronts[:1])
         nll, hits, norms = [], [], []
         for target in range(1, len(TEXT)):  # token by token, in float64, as slowly and plainly as can be
             start = (target - 1) // 8 * 8
-            logits = forward(one, TEXT[None, None, start:target], MODEL, fronts[:1])[0, 0, -1].double()
+            logits = forward.logits(TEXT[None, None, start:target])[0, 0, -1].double()
             nll.append(float(F.cross_entropy(logits, TEXT[target])))
             hits.append(int(logits.argmax()) == int(TEXT[target]))
-            norms.append(float(embed(one, TEXT[None, None, start:target], MODEL, fronts[:1])[0, 0, -1].norm()))
+            norms.append(float(forward.embed(TEXT[None, None, start:target])[0, 0, -1].norm()))
         found = run_metrics(totals, run, validation_bytes=50)
         assert found["validation_loss"] == pytest.approx(np.mean(nll), rel=1e-5)
         assert found["perplexity"] == pytest.approx(math.exp(np.mean(nll)), rel=1e-4)

@@ -6,7 +6,6 @@ import torch
 
 from ablationlab.evaluation import scoring
 from ablationlab.evaluation.scoring import Continuation, StackScorer
-from ablationlab.model.gpt import forward
 
 from .models import MODEL, member, stack
 
@@ -33,7 +32,7 @@ def alone(one: Continuation, run: int) -> tuple[float, bool]:
     """One run, one sequence, through the model's own forward pass."""
     mine = stack(MEMBERS[run])
     whole = (one.context + one.tokens)[-(MODEL.context + 1) :]
-    logits = forward(mine.params, torch.tensor([[whole[:-1]]]), mine.model, mine.fronts)[0, 0].double()
+    logits = mine.forward.logits(torch.tensor([[whole[:-1]]]))[0, 0].double()
     scored = min(len(one.tokens), len(whole) - 1)
     places = range(len(whole) - 1 - scored, len(whole) - 1)
     logp = logits.log_softmax(-1)

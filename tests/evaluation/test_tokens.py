@@ -12,7 +12,6 @@ from ablationlab.evaluation.length import DOCUMENTS, length_parts
 from ablationlab.evaluation.scoring import ScoringTokens
 from ablationlab.evaluation.throughput import measure
 from ablationlab.evaluation.tokens import CLASSES, token_classes, token_parts
-from ablationlab.model.gpt import forward
 from ablationlab.training.perplexity import run_metrics, validation_totals
 
 from .models import MODEL, member, stack
@@ -52,7 +51,7 @@ def test_loss_by_position_and_brier_against_a_plain_loop():
     brier = []
     for start in range(0, len(TEXT) - 1, 24):
         span = TEXT[start : start + 25]
-        logits = forward(mine.params, torch.from_numpy(span[None, None, :-1]), mine.model, mine.fronts)[0, 0].double()
+        logits = mine.forward.logits(torch.from_numpy(span[None, None, :-1]))[0, 0].double()
         for place, target in enumerate(span[1:]):
             p = logits[place].softmax(-1).numpy()
             by_place.setdefault(place, []).append(-math.log(p[target]))
@@ -80,7 +79,7 @@ def test_unknown_characters_are_replaced_and_counted():
 def plain_losses(mine, begin: int, end: int) -> dict[int, float]:
     """Loss of every token of TEXT that a window from *begin* to *end* predicts, by its place in TEXT."""
     span = TEXT[begin : end + 1]
-    logits = forward(mine.params, torch.from_numpy(span[None, None, :-1]), mine.model, mine.fronts)[0, 0].double()
+    logits = mine.forward.logits(torch.from_numpy(span[None, None, :-1]))[0, 0].double()
     return {begin + i + 1: -float(logits[i].log_softmax(-1)[span[i + 1]]) for i in range(len(span) - 1)}
 
 

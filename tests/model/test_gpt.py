@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablationlab.model.gpt import ONE_HOT_VOCABULARY, embed, forward, front_end, look_up
+from ablationlab.model.gpt import ONE_HOT_VOCABULARY, ForwardPass, front_end, look_up
 from ablationlab.model.ops import loss_R
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
 from ablationlab.records.settings import FrontEnd, ModelConfig
@@ -27,6 +27,14 @@ def weights_of(model: ModelConfig, *seeds: int) -> dict[str, torch.Tensor]:
 def tokens_for(model: ModelConfig, runs: int, batch: int = 3, seed: int = 0) -> torch.Tensor:
     generator = np.random.default_rng(seed)
     return torch.from_numpy(generator.integers(0, model.vocabulary, (runs, batch, model.context)))
+
+
+def forward(weights, tokens, model, fronts, **how):
+    return ForwardPass(weights, model, fronts, **how).logits(tokens)
+
+
+def embed(weights, tokens, model, fronts):
+    return ForwardPass(weights, model, fronts).embed(tokens)
 
 
 def test_the_baseline_gives_the_logits_of_transformers_gpt2():

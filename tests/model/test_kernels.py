@@ -10,8 +10,8 @@ import torch.nn.functional as F
 
 pytest.importorskip("triton", reason="the kernels need Triton, which this platform lacks")
 
-from ablationlab.evaluation.packed import _Attend, plain_attention
 from ablationlab.model import ops
+from ablationlab.model.attention import PackedAttention, plain_attention
 from ablationlab.model.dropout import Dropout, dropout_keys
 from ablationlab.model.kernels.adamw import update_
 from ablationlab.model.kernels.attention import ShortAttention, fits
@@ -117,7 +117,7 @@ def test_attention_over_packed_rows(time, heads, size, biased):
             number, place = number + 1, place + tail
     ours = packed_attention(qkv, b if biased else None, segments, heads)
     whole = qkv + b[:, None, None] if biased else qkv
-    theirs = plain_attention(whole, _Attend(segments, 2).added, heads)
+    theirs = plain_attention(whole, PackedAttention(segments, 2).added, heads)
     there = segments >= 0
     agree([ours[:, there]], [theirs[:, there]])
     assert bool(ours.isfinite().all())

@@ -29,7 +29,6 @@ from numpy.typing import NDArray
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.files import OpenEvaluation
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.model.gpt import forward
 from ablationlab.model.transfer import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, LengthPart, Weights
 from ablationlab.records.plan import PlannedRun
@@ -107,7 +106,7 @@ def begin_length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callabl
             group = starts[first : first + per_pass] + slid * size
             span = torch.stack([text[start : start + context + 1] for start in group])
             targets = span[:, 1:].expand(runs, -1, -1)
-            logits = forward(stack.params, span[:, :-1].expand(runs, -1, -1), stack.model, stack.fronts)
+            logits = stack.forward.logits(span[:, :-1].expand(runs, -1, -1))
             nll = F.cross_entropy(logits.flatten(0, 2), targets.flatten(), reduction="none").view(runs, -1, context)
             loss_RT = nll.double().sum(dim=1) / len(starts)
             if slid:

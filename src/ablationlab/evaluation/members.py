@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ablationlab.core.errors import RecordError
-from ablationlab.model.gpt import Parameters
-from ablationlab.model.parameters import Parameter, parameters
+from ablationlab.model.gpt import ForwardPass, Parameters
+from ablationlab.model.parameters import Parameter, parameters, stack_parameters
 from ablationlab.records.evaluation import Weights
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.plan import PlannedRun
@@ -79,13 +79,15 @@ class ScoredStack:
     def of(cls, members: Sequence[Member], device: torch.device, width: int | None = None) -> ScoredStack:
         """Stack weights whose models differ in nothing but their front end, padded to *width*."""
         padded = [*members, *[members[-1]] * ((width or len(members)) - len(members))]
-        gain = any(member.model.front.gain for member in padded)
-        bias = any(member.model.front.bias for member in padded)
-        full = FrontEnd(norm="layernorm" if gain or bias else "none", gain=gain, bias=bias)
-        slots = parameters(padded[0].model.changed(front=full))
+        slots = stack_parameters(member.model for member in padded)
         params = {slot.name: torch.stack([_value(member, slot) for member in padded]).to(device) for slot in slots}
         fronts = tuple(member.model.front for member in padded)
         return cls(tuple(members), padded[0].model, fronts, params, device)
+
+    @property
+    def forward(self) -> ForwardPass:
+        """The forward pass with these weights, in fp32."""
+        return ForwardPass(self.params, self.model, self.fronts)
 
 
 def _value(member: Member, slot: Parameter) -> Tensor:

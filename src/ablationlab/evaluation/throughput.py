@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.members import Member, ScoredStack
-from ablationlab.model.gpt import forward
+from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import compiling, loss_R
 from ablationlab.records.evaluation import Evaluation, ThroughputPart, Weights
 from ablationlab.records.plan import PlannedRun
@@ -135,12 +135,12 @@ class _Place:
 
     def _infer(self) -> None:
         with torch.no_grad():
-            forward(self.stack.params, self.tokens[..., :-1], self.stack.model, self.stack.fronts)
+            self.stack.forward.logits(self.tokens[..., :-1])
 
     def _train(self) -> None:
         """Forward, loss and gradient, which is all of a step that a variant's front end can change."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.stack.params.items()}
-        logits = forward(leaves, self.tokens[..., :-1], self.stack.model, self.stack.fronts)
+        logits = ForwardPass(leaves, self.stack.model, self.stack.fronts).logits(self.tokens[..., :-1])
         loss = loss_R(logits, self.tokens[..., 1:]).sum()
         torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
 

@@ -23,7 +23,6 @@ from ablationlab.evaluation.context import EvaluationContext, Measurement, Score
 from ablationlab.evaluation.files import OpenEvaluation
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.scoring import Tokens
-from ablationlab.model.gpt import decode, embed
 from ablationlab.model.transfer import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, TokensPart, Weights
 from ablationlab.records.plan import PlannedRun
@@ -158,8 +157,8 @@ def begin_token_parts(
         every = math.ceil(len(tokens) / HEATED)
         for number, batch in enumerate(batches):
             span = torch.stack([text[start : start + length + 1] for start, length in batch])
-            vectors = embed(stack.params, span[:, :-1].expand(runs, -1, -1), model, stack.fronts)
-            sums.add(decode(stack.params, vectors, model), span[:, 1:], half, heat=number % every == 0)
+            vectors = stack.forward.embed(span[:, :-1].expand(runs, -1, -1))
+            sums.add(stack.forward.decode(vectors), span[:, 1:], half, heat=number % every == 0)
     mark = sums.fetch()
 
     def part_of(run: int) -> TokensPart:

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from ablationlab.core.seeding import words
 from ablationlab.model.ops import fused
+from ablationlab.model.parts import parts_of
 from ablationlab.records.settings import ModelConfig
 
 
 def dropout_sites(model: ModelConfig) -> tuple[str, ...]:
     """The names of all places where a model drops units."""
-    blocks = [f"blocks.{i}.{part}" for i in range(model.layers) for part in ("attn", "attn.out", "mlp")]
-    return ("front", *blocks)
+    parts = [(f"blocks.{number}.{part.name}", part) for number in range(model.layers) for _, part in parts_of(model)]
+    return ("front", *(site for prefix, part in parts for site in part.dropout_sites(prefix)))
 
 
 def dropout_keys(seeds: Sequence[int], step: int, sites: Sequence[str]) -> NDArray[np.int32]:

@@ -1,90 +1,149 @@
-"""The GPT, for many runs at once.
+"""The GPT, for many runs at once: one forward pass for training, validation, scoring, probes and sharded models.
 
 Shapes carry suffixes: R runs of a stack, B samples, T positions, D width, H heads, V vocabulary, I/O inputs/outputs.
-Every parameter has a leading run axis (``w_RIO``); a single run is a stack of one. The functions are pure: parameters
-come in as a dict by name, so the same code serves a stack (views of one flat buffer), a notebook module, and tests.
+Every parameter has a leading run axis (``w_RIO``); a single run is a stack of one. Parameters come in as a dict by name, so
+the same code serves a stack (views of one flat buffer), a notebook module, and tests.
 
     x = front(E_tok, E_pos);  x += attention(LN(x));  x += mlp(LN(x));  logits = LN(x) · headᵀ
 
-Residual stream, norms and the loss are fp32; matrix products and attention run in ``dtype`` (bf16 where registered).
+Residual stream, norms and the loss are fp32; matrix products and attention run in ``dtype`` (bf16 where registered). The
+parts of a block are in `parts.py`, the ways to attend in `attention.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ablationlab.model.attention import Attend, CausalAttention, DroppedAttention
 from ablationlab.model.dropout import Dropout
-from ablationlab.model.ops import (
-    add,
-    add_norm,
-    affine,
-    bias_gelu,
-    causal_attention,
-    fused,
-    head_loss_R,
-    loss_R,
-    masked_attention,
-    norm,
-    short_attention,
-)
+from ablationlab.model.ops import add, add_norm, affine, fused, head_loss_R, loss_R, norm
+from ablationlab.model.parts import norm_before, parts_of
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 Parameters = Mapping[str, Tensor]
 # Up to this vocabulary the gradient of the look-up is a matrix product with one-hot rows: deterministic on every device,
 # where scattering with atomics is not. Larger vocabularies use torch's own sorted, deterministic backward.
 ONE_HOT_VOCABULARY = 512
-# One block: (params, x, y, its number, model, dtype, out, dropout) -> (x, y). `block` itself, or something around it.
-Block = Callable[
-    [Parameters, Tensor, Tensor, int, ModelConfig, torch.dtype, torch.dtype, Dropout | None], tuple[Tensor, Tensor]
-]
-# Attention: (params, y, the block's name, model, dtype, dropout) -> its output, and a bias that its reader still has to add.
-Attend = Callable[[Parameters, Tensor, str, ModelConfig, torch.dtype, Dropout | None], tuple[Tensor, Tensor | None]]
 
 
-def forward(
-    params: Parameters,
-    tokens_RBT: Tensor,
-    model: ModelConfig,
-    fronts: Sequence[FrontEnd],
-    *,
-    dtype: torch.dtype = torch.float32,
-    dropout: Dropout | None = None,
-) -> Tensor:
-    """logits_RBTV in fp32. ``fronts`` holds one front end per run; everything behind it is shared."""
-    x = embed(params, tokens_RBT, model, fronts)
-    return decode(params, x, model, dtype=dtype, dropout=dropout)
+@dataclass(frozen=True, eq=False)
+class ForwardPass:
+    """The model with its weights, and how it is run this time. ``fronts`` holds one front end per run; the rest is shared.
 
+    Three hooks, all off by default: ``attend`` takes the place of causal attention; ``run_block(forward, number, x, y)``
+    takes the place of `block` (a sharded model gathers its parameters there); ``keep(place, x)`` sees the residual stream, at
+    "front" and after every part of a block, at that part's name.
+    """
 
-def training_loss_R(
-    params: Parameters,
-    tokens_RBT: Tensor,
-    targets_RBT: Tensor,
-    model: ModelConfig,
-    fronts: Sequence[FrontEnd],
-    *,
-    dtype: torch.dtype = torch.float32,
-    dropout: Dropout | None = None,
-    through: Block | None = None,
-) -> Tensor:
-    """Mean negative log-likelihood in nats, per run. Blocks run by *through* where that is given."""
-    x = embed(params, tokens_RBT, model, fronts)
-    if model.head_bias:
-        return loss_R(decode(params, x, model, dtype=dtype, dropout=dropout, through=through), targets_RBT)
-    y = transform(params, x, model, dtype, dtype, dropout, through)
-    return head_loss_R(y.flatten(1, 2), _head(params, model).to(dtype), targets_RBT.flatten(1))
+    params: Parameters
+    model: ModelConfig
+    fronts: Sequence[FrontEnd]
+    dtype: torch.dtype = torch.float32  # of matrix products and attention
+    head_dtype: torch.dtype | None = None  # of the output head, where that is another
+    dropout: Dropout | None = None
+    attend: Attend | None = None
+    run_block: Callable[[ForwardPass, int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
+    keep: Callable[[str, Tensor], None] | None = None
 
+    def logits(self, tokens_RBT: Tensor) -> Tensor:
+        """logits_RBTV in fp32."""
+        return self.decode(self.embed(tokens_RBT))
 
-def embed(params: Parameters, tokens_RBT: Tensor, model: ModelConfig, fronts: Sequence[FrontEnd]) -> Tensor:
-    """x_RBTD, the vectors entering block 1."""
-    tok = look_up(params["tok.weight"], tokens_RBT)
-    pos = params["pos.weight"][:, None, : tokens_RBT.shape[-1]]
-    return front_ends(params, tok, pos, fronts)
+    def loss_R(self, tokens_RBT: Tensor, targets_RBT: Tensor) -> Tensor:
+        """Mean negative log-likelihood in nats, per run."""
+        x = self.embed(tokens_RBT)
+        if self.model.head_bias:
+            return loss_R(self.decode(x), targets_RBT)
+        y = self.hidden(x)
+        return head_loss_R(y.flatten(1, 2), self._head_weight.to(self._out), targets_RBT.flatten(1))
+
+    def embed(self, tokens_RBT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
+        """x_RBTD, the vectors entering block 1. Positions count from 0 where they are not given."""
+        return front_ends(self.params, *self.look_up(tokens_RBT, positions_BT), self.fronts)
+
+    def look_up(self, tokens_RBT: Tensor, positions_BT: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """The token and position vectors, before the front end."""
+        table = self.params["pos.weight"]
+        pos = table[:, None, : tokens_RBT.shape[-1]] if positions_BT is None else table[:, positions_BT]
+        return look_up(self.params["tok.weight"], tokens_RBT), pos
+
+    def decode(self, x: Tensor) -> Tensor:
+        """logits_RBTV in fp32, from the vectors entering block 1."""
+        return self.head(self.hidden(x))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        """y_RBTD, what the head reads: all blocks and the final norm, from the vectors entering block 1."""
+        if self.dropout is not None:
+            x = self.dropout(x, "front")
+        if self.keep is not None:
+            self.keep("front", x)
+        y = self._norm(x, norm_before(self.model, 0))
+        for number in range(self.model.layers):
+            x, y = self.block(number, x, y) if self.run_block is None else self.run_block(self, number, x, y)
+        return y
+
+    def block(self, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """The residual stream x and its norm y after one block, from those before it; the norm is the model's next."""
+        name, parts = f"blocks.{number}", parts_of(self.model)
+        norms = [*(f"{name}.{norm}" for norm, _ in parts[1:]), norm_before(self.model, number + 1)]
+        for (_, part), following in zip(parts, norms, strict=True):
+            place = f"{name}.{part.name}"
+            o, bias = part(self, y, place)
+            x, y = self._add_and_norm(x, o, bias, following, place)
+        return x, y
+
+    def head(self, y: Tensor) -> Tensor:
+        """logits_RBTV in fp32."""
+        return linear(y, self._head_weight.transpose(1, 2), self.params.get("head.bias"), self._out).float()
+
+    def layer(self, x: Tensor, name: str, *, keep_bias: bool = False) -> tuple[Tensor, Tensor | None]:
+        """x · w (+ b), and the bias if it was left for the next kernel to add."""
+        w, b = self.params[f"{name}.weight"], self.params.get(f"{name}.bias")
+        if fused(x) and not keep_bias:
+            return linear(x, w, None, self.dtype), b
+        return linear(x, w, b, self.dtype), None
+
+    @property
+    def attention(self) -> Attend:
+        """How this pass attends."""
+        if self.attend is not None:
+            return self.attend
+        return CausalAttention() if self.dropout is None else DroppedAttention(self.dropout)
+
+    @property
+    def _out(self) -> torch.dtype:
+        return self.head_dtype or self.dtype
+
+    @property
+    def _head_weight(self) -> Tensor:
+        return self.params["tok.weight"] if self.model.tied else self.params["head.weight"]
+
+    def _norm(self, x: Tensor, name: str | None) -> Tensor:
+        """LayerNorm with each run's own gain and bias, in the precision of what reads it; None stands for no final norm."""
+        if name is None:
+            return x.to(self._out)
+        dtype = self._out if name == "final_norm" else self.dtype
+        return norm(x, self.params[f"{name}.gain"], self.params.get(f"{name}.bias"), self.model.norm_eps, dtype)
+
+    def _add_and_norm(
+        self, x: Tensor, o: Tensor, bias: Tensor | None, following: str | None, place: str
+    ) -> tuple[Tensor, Tensor]:
+        """x + (o + bias) and its norm: one kernel on a GPU, unless somebody looks at the sum between them."""
+        if self.keep is None and following is not None:
+            dtype = self._out if following == "final_norm" else self.dtype
+            gain, shift = self.params[f"{following}.gain"], self.params.get(f"{following}.bias")
+            return add_norm(x, o, bias, gain, shift, self.model.norm_eps, dtype)
+        total = add(x, o, bias)
+        if self.keep is not None:
+            self.keep(place, total)
+        return total, self._norm(total, following)
 
 
 def front_ends(params: Parameters, tok: Tensor, pos: Tensor, fronts: Sequence[FrontEnd]) -> Tensor:
@@ -125,111 +184,6 @@ def front_end(tok: Tensor, pos: Tensor, front: FrontEnd, gain: Tensor | None, bi
     return x + pos if front.place == "token" else x
 
 
-def decode(
-    params: Parameters,
-    x: Tensor,
-    model: ModelConfig,
-    *,
-    dtype: torch.dtype = torch.float32,
-    head_dtype: torch.dtype | None = None,
-    dropout: Dropout | None = None,
-    through: Block | None = None,
-) -> Tensor:
-    """logits_RBTV from the vectors entering block 1; the head runs in ``head_dtype`` where that is given."""
-    head_dtype = head_dtype or dtype
-    y = transform(params, x, model, dtype, head_dtype, dropout, through)
-    return linear(y, _head(params, model).transpose(1, 2), params.get("head.bias"), head_dtype).float()
-
-
-def transform(
-    params: Parameters,
-    x: Tensor,
-    model: ModelConfig,
-    dtype: torch.dtype,
-    out: torch.dtype,
-    dropout: Dropout | None,
-    through: Block | None = None,
-) -> Tensor:
-    """y_RBTD in *out*: all blocks and the final norm. A sum with the residual stream and the norm after it are one step."""
-    if dropout is not None:
-        x = dropout(x, "front")
-    if not model.layers:
-        return layer_norm(params, "final_norm", x, model, out) if model.final_norm else x.to(out)
-    y = layer_norm(params, "blocks.0.norm1", x, model, dtype)
-    for number in range(model.layers):
-        x, y = (through or block)(params, x, y, number, model, dtype, out, dropout)
-    return y
-
-
-def block(
-    params: Parameters,
-    x: Tensor,
-    y: Tensor,
-    number: int,
-    model: ModelConfig,
-    dtype: torch.dtype,
-    out: torch.dtype,
-    dropout: Dropout | None,
-    attend: Attend | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The residual stream x and its norm y after one block, from those before it; the norm is what follows in the model.
-
-    *attend* takes the place of causal self-attention where it is given.
-    """
-    name = f"blocks.{number}"
-    after = norm_after(model, number)
-    for branch, following in ((attend or attention, f"{name}.norm2"), (mlp, after)):
-        o, bias = branch(params, y, name, model, dtype, dropout)
-        if following is None:
-            return x, add(x, o, bias).to(out)
-        last = branch is mlp and number + 1 == model.layers
-        gain, shift = params[f"{following}.gain"], params.get(f"{following}.bias")
-        x, y = add_norm(x, o, bias, gain, shift, model.norm_eps, out if last else dtype)
-    return x, y
-
-
-def norm_after(model: ModelConfig, number: int) -> str | None:
-    """The norm behind a block: the next block's first, or the final one where there is one."""
-    if number + 1 < model.layers:
-        return f"blocks.{number + 1}.norm1"
-    return "final_norm" if model.final_norm else None
-
-
-def attention(
-    params: Parameters, y: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
-) -> tuple[Tensor, Tensor | None]:
-    """Causal self-attention: its output, and a bias that the reader of it still has to add."""
-    short = dropout is None and short_attention(y, y.shape[2], y.shape[3] // model.heads)
-    qkv, bias = layer(params, y, f"{block}.attn.qkv", dtype, keep_bias=not short)
-    if dropout is None:
-        a = causal_attention(qkv, bias, model.heads)
-    else:
-        # Fused attention takes no named mask, so the plain path it is.
-        weights, values = masked_attention(qkv, model.heads)
-        a = (dropout(weights, f"{block}.attn") @ values).transpose(2, 3).reshape(y.shape)
-    o, bias = layer(params, a, f"{block}.attn.out", dtype, keep_bias=dropout is not None)
-    return (o, bias) if dropout is None else (dropout(o, f"{block}.attn.out"), None)
-
-
-def mlp(
-    params: Parameters, y: Tensor, block: str, model: ModelConfig, dtype: torch.dtype, dropout: Dropout | None
-) -> tuple[Tensor, Tensor | None]:
-    """Two linear layers around GELU in GPT-2's tanh form: their output, and a bias that its reader still has to add."""
-    h, bias = layer(params, y, f"{block}.mlp.up", dtype)
-    o, bias = layer(params, bias_gelu(h, bias), f"{block}.mlp.down", dtype, keep_bias=dropout is not None)
-    return (o, bias) if dropout is None else (dropout(o, f"{block}.mlp"), None)
-
-
-def layer(
-    params: Parameters, x: Tensor, name: str, dtype: torch.dtype, *, keep_bias: bool = False
-) -> tuple[Tensor, Tensor | None]:
-    """x · w (+ b), and the bias if it was left for the next kernel to add."""
-    w, b = params[f"{name}.weight"], params.get(f"{name}.bias")
-    if fused(x) and not keep_bias:
-        return linear(x, w, None, dtype), b
-    return linear(x, w, b, dtype), None
-
-
 def linear(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None, dtype: torch.dtype) -> Tensor:
     """y_RBTO = x · w + b, one batched product for the whole stack."""
     R, B, T, inputs = x_RBTI.shape
@@ -241,17 +195,6 @@ def linear(x_RBTI: Tensor, w_RIO: Tensor, b_RO: Tensor | None, dtype: torch.dtyp
         x = x_RBTI.reshape(R, B * T, inputs).to(dtype)
         y = torch.bmm(x, w) if b is None else torch.baddbmm(b[:, None], x, w)
     return y.view(R, B, T, w.shape[-1])
-
-
-def layer_norm(
-    params: Parameters, name: str, x: Tensor, model: ModelConfig, dtype: torch.dtype = torch.float32
-) -> Tensor:
-    """LayerNorm with each run's own gain and bias, in *dtype*."""
-    return norm(x, params[f"{name}.gain"], params.get(f"{name}.bias"), model.norm_eps, dtype)
-
-
-def _head(params: Parameters, model: ModelConfig) -> Tensor:
-    return params["tok.weight"] if model.tied else params["head.weight"]
 
 
 def look_up(w_RVD: Tensor, tokens_RBT: Tensor) -> Tensor:

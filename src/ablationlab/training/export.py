@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
-from ablationlab.model.gpt import forward
+from ablationlab.model.gpt import ForwardPass
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import FrontEnd, ModelConfig
@@ -32,7 +32,7 @@ class GPT(nn.Module):
         if tokens_BT.shape[-1] > self.config.context:
             raise ValueError(f"{tokens_BT.shape[-1]} tokens do not fit the context of {self.config.context}")
         params = {name: value[None] for name, value in self.named_parameters()}
-        return forward(params, tokens_BT[None], self.config, [self.config.front])[0]
+        return ForwardPass(params, self.config, [self.config.front]).logits(tokens_BT[None])[0]
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer this run was trained with, from its record."""

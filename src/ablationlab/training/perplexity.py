@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ablationlab.data.batches import Window, validation_windows
-from ablationlab.model.gpt import Parameters, decode, embed
+from ablationlab.model.gpt import ForwardPass, Parameters
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 # Tokens per forward pass of one run. A constant, so that the bits of a result never depend on the machine.
@@ -55,12 +55,13 @@ def validation_totals(
 ) -> Totals:
     """Sums over the split, or over these windows of it."""
     totals = Totals(len(fronts), tokens.device)
+    # The head in fp32 whatever the precision: bf16 logits tie, and ties would go to the smaller token id.
+    forward = ForwardPass(params, model, fronts, dtype, head_dtype=torch.float32)
     for batch in validation_batches(len(tokens), model, windows):
         span, length = spans(tokens, batch, model.context), batch[0][1]
         inputs = span[:, :-1].expand(len(fronts), -1, -1)
-        vectors = embed(params, inputs, model, fronts)
-        # The head in fp32 whatever the precision: bf16 logits tie, and ties would go to the smaller token id.
-        logits = decode(params, vectors, model, dtype=dtype, head_dtype=torch.float32)
+        vectors = forward.embed(inputs)
+        logits = forward.decode(vectors)
         totals.add(logits[:, :, :length], span[:, 1 : length + 1], vectors[:, :, :length])
     return totals
 

@@ -21,13 +21,13 @@ from torch import Tensor
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.model.gpt import training_loss_R
+from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import compiling, fused
 from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, lr_factor
-from ablationlab.model.parameters import Parameter, parameter_count, parameters
+from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
-from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig
+from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.perplexity import Totals, validation_totals
 
@@ -76,11 +76,8 @@ class Layout:
         The matrices of the blocks stand first, so that one pass turns them all into the precision of the products; then
         the other matrices, so that all that may decay is one piece.
         """
-        gain = any(member.model.front.gain for member in members)
-        bias = any(member.model.front.bias for member in members)
-        full = FrontEnd(norm="layernorm" if gain or bias else "none", gain=gain, bias=bias)
-        found = parameters(members[0].model.changed(front=full))
-        return cls(tuple(sorted(found, key=lambda parameter: (not parameter.in_products, not parameter.is_matrix))))
+        slots = stack_parameters(member.model for member in members)
+        return cls(tuple(sorted(slots, key=lambda parameter: (not parameter.in_products, not parameter.is_matrix))))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -322,15 +319,14 @@ class Stack:
         gradient_RP: Tensor | None = None
         for first in range(0, self.training.batch, size):
             part = windows_RBT[:, first : first + size]
-            losses = training_loss_R(
+            forward = ForwardPass(
                 self.layout.views(self.weights_RP, self.dtype),
-                part[..., :-1],
-                part[..., 1:],
                 self.model,
                 self.fronts,
-                dtype=self.dtype,
+                self.dtype,
                 dropout=Dropout(self.model.dropout, self._sites, keys, first) if self.model.dropout else None,
             )
+            losses = forward.loss_R(part[..., :-1], part[..., 1:])
             total = losses.sum() if passes == 1 else losses.sum() / passes
             (gradient,) = torch.autograd.grad(total, self.weights_RP)
             losses_R = losses.detach() if losses_R is None else losses_R.add_(losses.detach())

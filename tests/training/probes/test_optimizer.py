@@ -12,7 +12,7 @@ from probes.conftest import MODEL, TRAINING, snapshot_of
 from ablationlab.model.optimizers import gradient_norm_R
 from ablationlab.model.parameters import parameters
 from ablationlab.study.variants import VARIANTS
-from ablationlab.training.probes.groups import PARTS, block_of, groups, part_of, squares
+from ablationlab.training.probes.groups import ORDER, groups, groups_of, squares
 from ablationlab.training.probes.optimizer import gradient_norm, second_moment, update_ratio
 
 
@@ -27,11 +27,12 @@ def by_group(readings, measure, run):
 
 @pytest.mark.parametrize("variant", ["none", "layernorm", "untied"])
 def test_every_parameter_is_in_exactly_one_group(variant):
-    names = [p.name for p in parameters(VARIANTS[variant].apply(MODEL.changed(head_bias=True)))]
-    assert {part_of(name) for name in names} <= set(PARTS)
-    blocks = [block_of(name) for name in names]
-    assert sum(block is not None for block in blocks) == sum(name.startswith("blocks.") for name in names)
-    assert {block for block in blocks if block} == {"block-1", "block-2"}
+    owned = parameters(VARIANTS[variant].apply(MODEL.changed(head_bias=True)))
+    found = groups_of(owned)
+    assert sorted(place for group in ORDER for place in found.get(group, ())) == list(range(len(owned)))
+    blocks = [place for group, places in found.items() if group.startswith("block-") for place in places]
+    assert [owned[place].name.startswith("blocks.") for place in range(len(owned))].count(True) == len(blocks)
+    assert set(found) - set(ORDER) == {"total", "block-1", "block-2"}
 
 
 def test_squares_of_the_groups_sum_to_the_total_which_is_the_trained_gradient_norm(snapshot):
@@ -40,7 +41,7 @@ def test_squares_of_the_groups_sum_to_the_total_which_is_the_trained_gradient_no
     for run in range(3):
         found = by_group(readings, "norm", run)
         assert found["total"] == pytest.approx(whole[run].item(), rel=1e-5)
-        parts = [value for group, value in found.items() if group in PARTS]
+        parts = [value for group, value in found.items() if group in ORDER]
         assert math.fsum(value**2 for value in parts) == pytest.approx(found["total"] ** 2, rel=1e-9)
         assert ("front" in found) == (run > 0)
     gradient = snapshot.layout.views(snapshot.gradient_RP)
@@ -62,7 +63,7 @@ def test_update_ratio_is_that_of_an_adamw_step_done_by_hand():
     gradient = {name: value[0].clone() for name, value in snapshot.layout.views(snapshot.gradient_RP).items()}
     lr = 1e-2 / TRAINING.warmup  # the first step of a warmup of two
     for group in ("embedding", "mlp", "norms", "total"):
-        names = [n for n in weights if group in ("total", part_of(n))]
+        names = [p.name for p in parameters(MODEL) if group in ("total", p.group)]
         tensors = [weights[name].clone().requires_grad_() for name in names]
         for tensor, name in zip(tensors, names, strict=True):
             tensor.grad = gradient[name]

@@ -9,8 +9,9 @@ import pytest
 import torch
 from probes.conftest import MODEL, snapshot_of
 
-from ablationlab.model.gpt import embed, forward
-from ablationlab.model.ops import add, loss_R
+from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.ops import add, loss_R, norm
+from ablationlab.model.parts import MLP
 from ablationlab.training.probes.activations import attention, output, residual
 from ablationlab.training.probes.bound import gradient_bound, mlp_jacobian, spectral_norm
 from ablationlab.training.probes.taps import tapped
@@ -41,8 +42,9 @@ def test_the_tapped_pass_gives_the_models_logits(variant, gradient):
         snapshot.weights, snapshot.windows_RBT, snapshot.model, snapshot.fronts, torch.float32, gradient=gradient
     )
     with torch.no_grad():
-        logits = forward(snapshot.weights, snapshot.windows_RBT[..., :-1], snapshot.model, snapshot.fronts)
-        entering = embed(snapshot.weights, snapshot.windows_RBT[..., :-1], snapshot.model, snapshot.fronts)
+        plain = ForwardPass(snapshot.weights, snapshot.model, snapshot.fronts)
+        entering = plain.embed(snapshot.windows_RBT[..., :-1])
+        logits = plain.decode(entering)
     assert torch.allclose(taps.logits_RBTV, logits, atol=1e-5)
     assert torch.equal(taps.stream[0], entering)
     assert len(taps.stream) == MODEL.layers + 1
@@ -52,7 +54,7 @@ def test_the_tapped_pass_gives_the_models_logits(variant, gradient):
 def test_a_model_without_blocks_biases_or_final_norm_is_tapped_too():
     model = MODEL.changed(layers=0, final_norm=False, head_bias=True, biases=False, tied=False)
     snapshot = replace(snapshot_of("none", model=model), backward=False)
-    logits = forward(snapshot.weights, snapshot.sample_RBT[..., :-1], snapshot.model, snapshot.fronts)
+    logits = ForwardPass(snapshot.weights, snapshot.model, snapshot.fronts).logits(snapshot.sample_RBT[..., :-1])
     assert torch.allclose(snapshot.taps.logits_RBTV, logits, atol=1e-6)
     assert next(list(r.groups) for r in residual(snapshot)) == ["input"]
 
@@ -62,11 +64,11 @@ def test_gradients_of_the_stream_are_those_of_the_loss(snapshot):
     taps = snapshot.taps
     weights = {name: value.double() for name, value in snapshot.weights.items()}
     direction = torch.randn(taps.stream[0].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
-    from ablationlab.model.gpt import decode
+    forward = ForwardPass(weights, snapshot.model, snapshot.fronts, torch.float64)
 
     def loss(shift: float) -> torch.Tensor:
         x = taps.stream[0].double() + shift * direction
-        return loss_R(decode(weights, x, snapshot.model, dtype=torch.float64), snapshot.sample_RBT[..., 1:])
+        return loss_R(forward.decode(x), snapshot.sample_RBT[..., 1:])
 
     slope = (loss(1e-3) - loss(-1e-3)) / 2e-3
     wanted = (taps.gradients[0].double() * direction).flatten(1).sum(dim=1)
@@ -133,8 +135,6 @@ def test_equal_logits_have_a_log_partition_of_log_v_plus_the_logit(snapshot):
 
 
 def test_the_mlps_jacobian_is_autograds(snapshot):
-    from ablationlab.model.gpt import layer_norm, mlp
-
     found = mlp_jacobian(snapshot)
     tokens = snapshot.taps.middle[0].flatten(1, 2)
     chosen = torch.linspace(0, tokens.shape[1] - 1, found.shape[1]).long()
@@ -143,8 +143,8 @@ def test_the_mlps_jacobian_is_autograds(snapshot):
 
         def sublayer(x, mine=mine):
             x = x.view(1, 1, 1, -1)
-            y = add(x, *mlp(mine, layer_norm(mine, "blocks.0.norm2", x, MODEL), "blocks.0", MODEL, torch.float32, None))
-            return y.flatten()
+            y = norm(x, mine["blocks.0.norm2.gain"], mine["blocks.0.norm2.bias"], MODEL.norm_eps, torch.float32)
+            return add(x, *MLP(ForwardPass(mine, MODEL, ()), y, "blocks.0.mlp")).flatten()
 
         for place, token in enumerate(chosen):
             wanted = torch.autograd.functional.jacobian(sublayer, tokens[run, token])

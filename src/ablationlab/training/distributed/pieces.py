@@ -1,4 +1,4 @@
-"""The model of one run as torch modules, so that DDP and FSDP2 can hook into them. What is computed is `model.py`'s.
+"""The model of one run as torch modules, so that DDP and FSDP2 can hook into them. What is computed is `model.gpt`'s.
 
 FSDP gathers the parameters of a module when its ``forward`` begins and lets them go when it ends, so a module here owns
 what its own forward reads: block *i* owns its matrices, its second norm and the norm that follows it; the root owns the
@@ -16,6 +16,7 @@ which is why a block is two modules, one inside the other.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -24,8 +25,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ablationlab.model.dropout import Dropout
-from ablationlab.model.gpt import Parameters, block, decode, embed, norm_after, training_loss_R
-from ablationlab.model.parameters import Parameter, parameters
+from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.parameters import Parameter, parameters, read_by_block
 from ablationlab.records.settings import ModelConfig
 
 
@@ -51,28 +52,27 @@ class Piece(nn.Module):
 class Matrices(Piece):
     """The matrices of one block, and its computation."""
 
-    def __init__(self, owned: Sequence[Parameter], number: int, model: ModelConfig, dtype: torch.dtype) -> None:
+    def __init__(self, owned: Sequence[Parameter], number: int, *, recompute: bool) -> None:
         super().__init__(owned)
-        self.number, self.model, self.dtype = number, model, dtype
-        self.again = False  # compute the block's inside a second time in the backward pass instead of keeping it
+        self.number = number
+        self.recompute = recompute  # the inside of the block in the backward pass, instead of keeping it
 
     def forward(
-        self, vectors: Mapping[str, Tensor], x: Tensor, y: Tensor, out: torch.dtype, dropout: Dropout | None
+        self, forward: ForwardPass, vectors: Mapping[str, Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
         """(x, y) after the block."""
-        if self.again and torch.is_grad_enabled():
+        if self.recompute and torch.is_grad_enabled():
             # Masks are functions of their names, so there is no generator to put back.
-            found: tuple[Tensor, Tensor] = checkpoint(
-                self._block, vectors, x, y, out, dropout, use_reentrant=False, preserve_rng_state=False
+            result: tuple[Tensor, Tensor] = checkpoint(
+                self._block, forward, vectors, x, y, use_reentrant=False, preserve_rng_state=False
             )
-            return found
-        return self._block(vectors, x, y, out, dropout)
+            return result
+        return self._block(forward, vectors, x, y)
 
     def _block(
-        self, vectors: Mapping[str, Tensor], x: Tensor, y: Tensor, out: torch.dtype, dropout: Dropout | None
+        self, forward: ForwardPass, vectors: Mapping[str, Tensor], x: Tensor, y: Tensor
     ) -> tuple[Tensor, Tensor]:
-        params = {**vectors, **self.with_run_axis()}
-        return block(params, x, y, self.number, self.model, self.dtype, out, dropout)
+        return replace(forward, params={**vectors, **self.with_run_axis()}).block(self.number, x, y)
 
 
 class Unit(Piece):
@@ -82,26 +82,24 @@ class Unit(Piece):
         super().__init__(owned)
         self.matrices = matrices
 
-    def forward(self, x: Tensor, y: Tensor, out: torch.dtype, dropout: Dropout | None) -> tuple[Tensor, Tensor]:
+    def forward(self, forward: ForwardPass, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """(x, y) after the block."""
-        found: tuple[Tensor, Tensor] = self.matrices(self.with_run_axis(), x, y, out, dropout)
-        return found
+        result: tuple[Tensor, Tensor] = self.matrices(forward, self.with_run_axis(), x, y)
+        return result
 
 
 class Root(Piece):
     """The whole model of one run."""
 
     def __init__(self, model: ModelConfig, dtype: torch.dtype, *, checkpointing: bool) -> None:
-        everything = {parameter.name: parameter for parameter in parameters(model)}
-        units = []
+        units: list[Unit] = []
+        owned: set[Parameter] = set()
         for number in range(model.layers):
-            behind = norm_after(model, number)
-            mine = [p for name, p in everything.items() if _belongs(name, f"blocks.{number}", behind)]
-            matrices = Matrices([p for p in mine if p.in_products], number, model, dtype)
-            matrices.again = checkpointing
-            units.append(Unit([p for p in mine if not p.in_products], matrices))
-            everything = {name: p for name, p in everything.items() if p not in mine}
-        super().__init__(list(everything.values()))
+            reads = read_by_block(model, number)
+            matrices = Matrices([p for p in reads if p.in_products], number, recompute=checkpointing)
+            units.append(Unit([p for p in reads if not p.in_products], matrices))
+            owned.update(reads)
+        super().__init__([parameter for parameter in parameters(model) if parameter not in owned])
         self.units = nn.ModuleList(units)
         self.model, self.dtype = model, dtype
 
@@ -110,37 +108,25 @@ class Root(Piece):
     ) -> tuple[Tensor, Tensor]:
         """The mean loss; or, without targets, the logits as validation wants them (head in fp32). And the vectors entering
         block 1, detached."""
-        params = self.with_run_axis()
-        fronts = (self.model.front,)
-        if targets_1BT is None:
-            x = embed(params, tokens_1BT, self.model, fronts)
-            logits = decode(params, x, self.model, dtype=self.dtype, head_dtype=torch.float32, through=self._through)
-            return logits, x
-        loss = training_loss_R(
-            params,
-            tokens_1BT,
-            targets_1BT,
+        forward = ForwardPass(
+            self.with_run_axis(),
             self.model,
-            fronts,
-            dtype=self.dtype,
-            dropout=dropout,
-            through=self._through,
+            (self.model.front,),
+            self.dtype,
+            head_dtype=torch.float32 if targets_1BT is None else None,
+            dropout=dropout if targets_1BT is not None else None,
+            run_block=self._run_block,
         )
+        if targets_1BT is None:
+            x = forward.embed(tokens_1BT)
+            return forward.decode(x), x
+        loss = forward.loss_R(tokens_1BT, targets_1BT)
         return loss, loss.detach()
 
-    def _through(
-        self,
-        params: Parameters,
-        x: Tensor,
-        y: Tensor,
-        number: int,
-        model: ModelConfig,
-        dtype: torch.dtype,
-        out: torch.dtype,
-        dropout: Dropout | None,
-    ) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = self.units[number](x, y, out, dropout)
-        return found
+    def _run_block(self, forward: ForwardPass, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """By the unit that owns the block's parameters; those of the root are not its business."""
+        result: tuple[Tensor, Tensor] = self.units[number](replace(forward, params={}), x, y)
+        return result
 
     def everything(self) -> dict[str, nn.Parameter]:
         """All parameters by their own names, in the model's order; sharded where they are."""
@@ -149,12 +135,6 @@ class Root(Piece):
             assert isinstance(unit, Unit)
             found |= unit.own() | unit.matrices.own()
         return {parameter.name: found[parameter.name] for parameter in parameters(self.model)}
-
-
-def _belongs(name: str, prefix: str, behind: str | None) -> bool:
-    if name.startswith(f"{prefix}.norm1."):
-        return False  # read by whoever stands before the block
-    return name.startswith(f"{prefix}.") or (behind is not None and name.startswith(f"{behind}."))
 
 
 def lay_out(root: Root, how: Literal["ddp", "fsdp"], device: torch.device, world: int) -> None:

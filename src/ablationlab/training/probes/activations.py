@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ablationlab.model.gpt import look_up
+from ablationlab.model.gpt import ForwardPass
 from ablationlab.training.probes.embedding import LEVELS, quantiles_RQ
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 
@@ -98,9 +98,9 @@ def centering(snapshot: Snapshot) -> list[Reading]:
     """What centering removes: of the table's rows, of E_tok + E_pos before any norm, and of what enters block 1."""
     tokens = snapshot.sample_RBT[..., :-1]
     table = snapshot.weights["tok.weight"]
-    summed = look_up(table, tokens) + snapshot.weights["pos.weight"][:, None, : tokens.shape[-1]]
+    token, position = ForwardPass(snapshot.weights, snapshot.model, snapshot.fronts).look_up(tokens)
     return [
         Reading("share", centering_share(table[:, None]), ("rows",)),
-        Reading("share", centering_share(summed), ("sum",)),
+        Reading("share", centering_share(token + position), ("sum",)),
         Reading("share", centering_share(snapshot.taps.stream[0]), ("input",)),
     ]

@@ -23,9 +23,9 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from ablationlab.model.parts import ATTENTION, MLP, Part
 from ablationlab.training.probes.activations import stream_names
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 
@@ -33,10 +33,12 @@ JACOBIAN_TOKENS = 4
 SQUARINGS = 8  # as many as 2**8 power iterations, in few launches
 
 
-def _std(snapshot: Snapshot, name: str, first_column: int = 0) -> Tensor:
-    """Standard deviation of one matrix of every block: (R, blocks)."""
-    matrices = [snapshot.weights[f"blocks.{i}.{name}.weight"] for i in range(snapshot.model.layers)]
-    return torch.stack(matrices, dim=1)[..., first_column:].flatten(2).std(dim=2, correction=0)
+def _matrix_norms(snapshot: Snapshot, part: Part) -> Tensor:
+    """Product of σ (√d₁ + √d₂) over both matrices of a part, in every block: (R, blocks)."""
+    paths = [part.path(snapshot.weights, f"blocks.{i}.{part.name}") for i in range(snapshot.model.layers)]
+    into, out_of = (torch.stack(matrices, dim=1) for matrices in zip(*paths, strict=True))
+    sizes = math.prod(math.sqrt(rows) + math.sqrt(columns) for *_, rows, columns in (into.shape, out_of.shape))
+    return out_of.flatten(2).std(dim=2, correction=0) * into.flatten(2).std(dim=2, correction=0) * sizes
 
 
 def _scale(places: tuple[Tensor, ...]) -> Tensor:
@@ -46,12 +48,10 @@ def _scale(places: tuple[Tensor, ...]) -> Tensor:
 
 def gradient_bound(snapshot: Snapshot) -> list[Reading]:
     """Predicted factors of every sub-layer, their products, and the growth of ‖dL/dx‖ that was measured."""
-    taps, width = snapshot.taps, snapshot.model.width
+    taps = snapshot.taps
     names = stream_names(snapshot.model.layers)
     spread = torch.stack([kept.column_max_R for kept in taps.attention], dim=1).sqrt()  # ‖A‖ at most
-    attention = _std(snapshot, "attn.out") * _std(snapshot, "attn.qkv", 2 * width) * 4 * width * spread
-    wide = (math.sqrt(width) + math.sqrt(snapshot.model.mlp_ratio * width)) ** 2
-    mlp = _std(snapshot, "mlp.up") * _std(snapshot, "mlp.down") * wide
+    attention, mlp = _matrix_norms(snapshot, ATTENTION) * spread, _matrix_norms(snapshot, MLP)
     scale = torch.stack([_scale(taps.stream[:-1]), _scale(taps.middle)], dim=2)  # R, blocks, sub-layers
     factor = 1 + torch.stack([attention, mlp], dim=2) / scale
     sublayers = tuple(f"{name}.{part}" for name in names[1:] for part in ("attention", "mlp"))
@@ -80,16 +80,8 @@ def mlp_jacobian(snapshot: Snapshot) -> Tensor:
     identity = torch.eye(width, device=x.device)
     norm = (identity - 1 / width - unit[..., :, None] * unit[..., None, :] / width) / deviation[..., None]
     gain, bias = weights["blocks.0.norm2.gain"], weights.get("blocks.0.norm2.bias")
-    up, down = weights["blocks.0.mlp.up.weight"], weights["blocks.0.mlp.down.weight"]
     inner = unit * gain[:, None] + (0 if bias is None else bias[:, None])
-    hidden = inner @ up
-    if (shift := weights.get("blocks.0.mlp.up.bias")) is not None:
-        hidden = hidden + shift[:, None]
-    with torch.enable_grad():
-        at = hidden.detach().requires_grad_()
-        (slope,) = torch.autograd.grad(F.gelu(at, approximate="tanh").sum(), at)
-    through = (norm * gain[:, None, None]) @ up[:, None]  # R, K, D, hidden
-    return identity + (through * slope[:, :, None]) @ down[:, None]
+    return identity + MLP.jacobian(weights, f"blocks.0.{MLP.name}", inner, norm * gain[:, None, None])
 
 
 def spectral_norm(matrices: Tensor) -> Tensor:

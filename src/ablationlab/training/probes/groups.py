@@ -7,7 +7,7 @@ by one product with a membership table where that is small, else parameter by pa
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -17,35 +17,24 @@ from torch import Tensor
 from ablationlab.model.parameters import Parameter
 from ablationlab.training.probes.snapshot import Snapshot
 
-#: Disjoint groups that together are all parameters.
-PARTS = ("embedding", "position", "front", "attention", "mlp", "norms", "head")
-_BLOCK = re.compile(r"blocks\.(\d+)\.(norm1|norm2|attn|mlp)\.")
-_PART = {"norm1": "norms", "norm2": "norms", "attn": "attention", "mlp": "mlp"}
-_FIRST = {"tok": "embedding", "pos": "position", "front": "front", "final_norm": "norms", "head": "head"}
+# The order in which groups are recorded; those of other kinds of parts follow.
+ORDER = ("embedding", "position", "front", "attention", "mlp", "norms", "head")
 CHUNK = 64
 # Entries of the largest membership table: a model of a million parameters has fewer, one of a hundred million more.
 LARGEST_TABLE = 2**22
 
 
-def part_of(name: str) -> str:
-    """The disjoint group of a parameter."""
-    block = _BLOCK.match(name)
-    return _PART[block.group(2)] if block else _FIRST[name.partition(".")[0]]
-
-
-def block_of(name: str) -> str | None:
-    """block-n for a parameter of block n, counted from 1."""
-    block = _BLOCK.match(name)
-    return f"block-{int(block.group(1)) + 1}" if block else None
-
-
-def groups_of(names: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+def groups_of(parameters: Sequence[Parameter]) -> dict[str, tuple[int, ...]]:
     """Group -> positions of its parameters: the total, the disjoint groups, then each block."""
-    found = {"total": tuple(range(len(names)))}
-    for part in PARTS:
-        found[part] = tuple(i for i, name in enumerate(names) if part_of(name) == part)
-    for label in dict.fromkeys(filter(None, map(block_of, names))):
-        found[label] = tuple(i for i, name in enumerate(names) if block_of(name) == label)
+
+    def where(wanted: Callable[[Parameter], bool]) -> tuple[int, ...]:
+        return tuple(i for i, parameter in enumerate(parameters) if wanted(parameter))
+
+    found = {"total": where(lambda _: True)}
+    for group in dict.fromkeys((*ORDER, *(parameter.group for parameter in parameters))):
+        found[group] = where(lambda parameter, group=group: parameter.group == group)  # type: ignore[misc]
+    for block in dict.fromkeys(p.block for p in parameters if p.block is not None):
+        found[f"block-{block + 1}"] = where(lambda parameter, block=block: parameter.block == block)  # type: ignore[misc]
     return {group: members for group, members in found.items() if members}
 
 
@@ -93,7 +82,7 @@ def _groups(
     device: torch.device,
 ) -> Groups:
     names = tuple(parameter.name for parameter in parameters)
-    found = groups_of(names)
+    found = groups_of(parameters)
     slots = tuple(size // CHUNK for size in sizes)
     assert all(size % CHUNK == 0 for size in sizes)
     member_NG = torch.zeros(len(names), len(found), dtype=torch.float64)

@@ -1,0 +1,81 @@
+"""One weight tensor of a model: its name, shape and initial value. No torch.
+
+Every parameter is drawn from its own stream, named by (seed, "init", parameter name), so that all variants of one seed
+share every parameter they have in common, bit for bit. A redrawn one comes from (seed, "init", name, "redraw", k): another
+draw from the same distribution.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablationlab.core.seeding import stream
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter tensor of one run: ``std · N(0, 1)`` if std is given, else the constant ``fill``."""
+
+    name: str
+    shape: tuple[int, ...]
+    std: float | None = None
+    fill: float = 0.0
+    redraw: int = 0  # which of the iid draws; 0 is the ordinary one
+    group: str = ""  # what it is a part of: embedding, position, front, norms, head, or the group of a block's part
+    block: int | None = None  # the block that it belongs to
+
+    @property
+    def size(self) -> int:
+        """Number of scalars."""
+        return math.prod(self.shape)
+
+    @property
+    def is_matrix(self) -> bool:
+        """Matrices and embeddings, as against gains and biases."""
+        return len(self.shape) >= 2
+
+    @property
+    def in_products(self) -> bool:
+        """A matrix of a block: it is read by matrix products alone, in their precision."""
+        return self.is_matrix and self.block is not None
+
+    def draw(self, seed: int) -> NDArray[np.float32]:
+        """The initial value for one seed."""
+        if self.std is None:
+            return np.full(self.shape, self.fill, dtype=np.float32)
+        again = ("redraw", self.redraw) if self.redraw else ()
+        normal = stream(seed, "init", self.name, *again).standard_normal(self.shape, dtype=np.float32)
+        return normal * np.float32(self.std)
+
+
+def affine(name: str, width: int, *, gain: bool = True, bias: bool) -> list[Parameter]:
+    """Gain and bias of a norm."""
+    found = [Parameter(f"{name}.gain", (width,), fill=1.0)] if gain else []
+    return found + ([Parameter(f"{name}.bias", (width,))] if bias else [])
+
+
+def linear(name: str, inputs: int, outputs: int, std: float, *, bias: bool, redraw: int = 0) -> list[Parameter]:
+    """Matrix and bias of a linear layer."""
+    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, redraw=redraw)]
+    return weight + ([Parameter(f"{name}.bias", (outputs,))] if bias else [])
+
+
+def weight_digest(array: NDArray[np.float32]) -> str:
+    """SHA-256 over shape and little-endian bytes of one parameter."""
+    total = hashlib.sha256(repr(array.shape).encode())
+    total.update(np.ascontiguousarray(array, dtype="<f4").data)
+    return total.hexdigest()
+
+
+def joint_digest(digests: dict[str, str], names: Iterable[str]) -> str:
+    """One hash for the named parameters, from their own hashes."""
+    total = hashlib.sha256()
+    for name in sorted(names):
+        total.update(f"{name}={digests[name]}\n".encode())
+    return total.hexdigest()
