@@ -28,7 +28,7 @@ from ablationlab.model.device import compute_dtype, prepare
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan
 from ablationlab.study.probes import is_due, probe_intervals
-from ablationlab.training.probing import StackProbes
+from ablationlab.training.probes.stack_probes import StackProbes
 from ablationlab.training.stack import FEED, Member, Stack
 
 PROMISE = 0.03
@@ -103,7 +103,7 @@ def main() -> None:
                 looking = due if number == before + length else ()
                 for position in range(count):
                     stack.advance(watch=bool(looking) and position == count - 1)
-                    probes.fed(offsets[position])
+                    probes.take(offsets[position])
             if due:
                 probes.observe(number, due)
                 written(before if on_gpu else None)

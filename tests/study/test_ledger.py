@@ -23,7 +23,7 @@ from ablationlab.study.ledger import (
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
 from ablationlab.study.status import check_ledger, ledger_sentence, run_statuses
-from ablationlab.training.run_record import ensure_run_record
+from ablationlab.training.run_state import ensure_run_record
 
 
 class Bench:

@@ -24,7 +24,7 @@ from ablationlab.study.variants import VARIANTS
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
 from ablationlab.training.distributed.ranks import Ranks
-from ablationlab.training.distributed.stack import SpreadStack
+from ablationlab.training.distributed.stack import DistributedStack
 from ablationlab.training.stack import Member, Stack
 
 STEPS, HALF = 8, 4
@@ -65,11 +65,11 @@ class Scenario:
         training = TRAINING.changed(**self.training)
         return Stack([self.member], width, training, STEPS, TOKENS, device, self.dtype)
 
-    def spread(self, ranks: Ranks) -> SpreadStack:
+    def spread(self, ranks: Ranks) -> DistributedStack:
         """The same run over ranks."""
         self.prepared()
         how = ExecutionConfig(parallel=self.parallel, activation_checkpointing=self.checkpointing)
-        return SpreadStack([self.member], how, ranks, TRAINING.changed(**self.training), STEPS, TOKENS, self.dtype)
+        return DistributedStack([self.member], how, ranks, TRAINING.changed(**self.training), STEPS, TOKENS, self.dtype)
 
 
 SCENARIOS = {

@@ -20,7 +20,7 @@ from ablationlab.model.parameters import parameter_count, parameters
 from ablationlab.records.settings import TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.distributed.ranks import Ranks
-from ablationlab.training.memory import no_room, out_of_memory
+from ablationlab.training.loop import no_room, out_of_memory
 from conftest import torch_as_it_was
 
 HERE = Path(__file__).parent

@@ -29,7 +29,7 @@ from ablationlab.training.executors.torchrun import check
 from ablationlab.training.executors.torchrun import killed as killed_ranks
 from ablationlab.training.export import load
 from ablationlab.training.loop import StackTrainer
-from ablationlab.training.run_record import layout_drift
+from ablationlab.training.run_state import layout_drift
 from conftest import run_cli, torch_as_it_was, write_study
 
 STEPS = 48

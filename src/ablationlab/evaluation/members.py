@@ -16,7 +16,7 @@ from ablationlab.records.folders import RunFolder
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.settings import FrontEnd, ModelConfig
-from ablationlab.training import checkpoints, control
+from ablationlab.training import checkpoints
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +50,10 @@ def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> Member:
 
 def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> Member | None:
     """The weights kept halfway, or None where none were kept."""
-    if not control.path_of(folder).exists():
+    if not checkpoints.halfway_path(folder).exists():
         return None
-    record, weights = control.load(folder, plan_hash)
-    name = f"{control.FOLDER} (step {record.step})"
+    record, weights = checkpoints.load_halfway(folder, plan_hash)
+    name = f"{checkpoints.HALFWAY} (step {record.step})"
     return _member(run, "half", weights, name, record.files[checkpoints.WEIGHTS])
 
 

@@ -11,9 +11,12 @@ Loshchilov & Hutter 2019, in the order of operations of torch.optim.AdamW.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.model.ops import fused
@@ -31,6 +34,12 @@ def lr_factor(training: TrainingConfig, step: int, steps: int) -> float:
         return step / training.warmup
     progress = (step - training.warmup) / max(1, steps - training.warmup)
     return training.final_lr + (1 - training.final_lr) * 0.5 * (1 + math.cos(math.pi * progress))
+
+
+def learning_rates(training: TrainingConfig, lr_R: Sequence[float], steps: range, total: int) -> NDArray[np.float32]:
+    """lr_SR that steps of a run of *total* steps use: each run's own rate times the schedule's factor."""
+    factors = np.array([lr_factor(training, step, total) for step in steps])
+    return (factors[:, None] * np.asarray(lr_R)).astype(np.float32)
 
 
 def clock(training: TrainingConfig, step: int) -> tuple[float, float, float]:

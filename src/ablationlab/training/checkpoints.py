@@ -86,7 +86,7 @@ def load(run: RunFolder, step: int, *, tensors: bool = True) -> Saved:
     if not tensors:
         return Saved(record, {})
     if sharded:
-        from ablationlab.training.distributed.reading import read_whole
+        from ablationlab.training.distributed.shards import read_whole
 
         return Saved(record, read_whole(folder))
     state = {"weights": verified(folder / WEIGHTS, record)}
@@ -132,3 +132,41 @@ def drop(run: RunFolder, steps: list[int]) -> None:
         shutil.rmtree(path_of(run, step), ignore_errors=True)
     if steps:
         sync_folder(run.checkpoints)
+
+
+# The positive control: a baseline run's weights at half of its steps, kept beside its checkpoints. A task that cannot tell
+# these weights from the final ones cannot be expected to tell variants apart. They are the run's own past, on its own
+# schedule: not what a run planned for half the steps would end with, whose learning rate would have decayed by then. Such a
+# run would be somewhat better, so this control is somewhat easier to tell apart than that one.
+HALFWAY = "halfway"
+
+
+def halfway_step(steps: int) -> int | None:
+    """The step whose weights are kept: half of them; None for a run of one step."""
+    return steps // 2 or None
+
+
+def halfway_path(run: RunFolder) -> Path:
+    return run.path / HALFWAY
+
+
+def save_halfway(run: RunFolder, record: Checkpoint, weights: dict[str, Tensor]) -> None:
+    """Write the positive control; one of an earlier start, which trained up to this step before, is replaced."""
+    blob = safetensors.torch.save(weights)
+    sealed = record.model_copy(update={"files": {WEIGHTS: hashlib.sha256(blob).hexdigest()}}).sealed()
+    target = halfway_path(run)
+    if target.exists():
+        with storage_errors(target):
+            shutil.rmtree(target)
+    with new_folder(target) as folder:
+        write_bytes(folder / WEIGHTS, blob)
+        write_bytes(folder / RECORD, sealed.to_bytes())
+
+
+def load_halfway(run: RunFolder, plan_hash: str) -> tuple[Checkpoint, dict[str, Tensor]]:
+    """Read and verify the positive control; `RecordError` says what is wrong."""
+    folder = halfway_path(run)
+    record = Checkpoint.read(folder / RECORD)
+    if (record.id, record.plan_hash) != (run.path.name, plan_hash):
+        raise RecordError(f"{folder} belongs to another run or another plan")
+    return record, verified(folder / WEIGHTS, record)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from ablationlab.core.errors import PlanError
+from ablationlab.core.errors import OutOfMemory, PlanError
 from ablationlab.data.batches import DataOrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import compute_dtype, observe, prepare
@@ -19,21 +19,19 @@ from ablationlab.records.environment import Environment
 from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import Checkpoint, Start
+from ablationlab.records.settings import TrainingConfig, divisors_of
 from ablationlab.study.probes import expanded
-from ablationlab.training import checkpoints, control
-from ablationlab.training.memory import no_room, out_of_memory
-from ablationlab.training.metrics_log import MetricsLog
-from ablationlab.training.numbers import Chunk, Numbers
-from ablationlab.training.probing import StackProbes
+from ablationlab.training import checkpoints
+from ablationlab.training.logs import MetricsLog
+from ablationlab.training.metrics_writer import Chunk, MetricsWriter
+from ablationlab.training.probes.stack_probes import StackProbes
 from ablationlab.training.progress import Progress, Reporter, Stopped
-from ablationlab.training.resume import ResumePoint, resume_point
-from ablationlab.training.run_record import ensure_run_record, layout_drift
-from ablationlab.training.run_state import RunState
+from ablationlab.training.run_state import ResumePoint, RunState, ensure_run_record, layout_drift, resume_point
 from ablationlab.training.stack import Member, Stack
 
 if TYPE_CHECKING:
     from ablationlab.training.distributed.ranks import Ranks
-    from ablationlab.training.distributed.stack import SpreadStack
+    from ablationlab.training.distributed.stack import DistributedStack
 
 __all__ = ["Progress", "StackTrainer", "Stopped"]
 
@@ -77,17 +75,17 @@ class StackTrainer:
         how = plan.execution_of(planned[0])
         device = prepare(how)
         members = [Member(r.id, r.seed, r.lr, r.model) for r in planned]
-        numbers = compute_dtype(how.precision)
-        self.stack: Stack | SpreadStack
+        dtype = compute_dtype(how.precision)
+        self.stack: Stack | DistributedStack
         if ranks is None:
             self.stack = Stack(
-                members, plan.execution.stack_width, self.training, self.steps, corpus.train, device, numbers
+                members, plan.execution.stack_width, self.training, self.steps, corpus.train, device, dtype
             )
         else:
-            from ablationlab.training.distributed.stack import SpreadStack
+            from ablationlab.training.distributed.stack import DistributedStack
 
-            self.stack = SpreadStack(
-                members, self.study.execution, ranks, self.training, self.steps, corpus.train, numbers
+            self.stack = DistributedStack(
+                members, self.study.execution, ranks, self.training, self.steps, corpus.train, dtype
             )
         self.validation = torch.from_numpy(corpus.validation).to(self.stack.device)
         self._curve_windows = curve_windows(corpus.record, self.model.context, self.study.evaluation.curve_windows)
@@ -121,7 +119,7 @@ class StackTrainer:
                 drift=drift,
             ),
         )
-        self.numbers = Numbers(self.runs, self.training, self.steps, self.model.context, self.probes)
+        self.metrics = MetricsWriter(self.runs, self._tokens_per_step() // len(self.runs), self.probes)
         self.reporter = Reporter(
             report,
             stack=stack_index,
@@ -220,7 +218,7 @@ class StackTrainer:
             self.stack.advance(watch=step == last and bool(due))
         orders = []
         for step_offsets in offsets:
-            self.probes.fed(step_offsets)
+            self.probes.take(step_offsets)
             for slot, run in enumerate(self.runs):
                 run.order.update(step_offsets[slot])
             orders.append(tuple(run.order.value for run in self.runs))
@@ -229,7 +227,9 @@ class StackTrainer:
                 self._report(last, note=note)
         every = self.study.evaluation.curve_every
         curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
-        self.numbers.add(Chunk(steps, Fetch(torch.stack(self.stack.measured())), orders, curve))
+        self.metrics.add(
+            Chunk(steps, self.stack.learning_rates(steps), Fetch(torch.stack(self.stack.measured())), orders, curve)
+        )
         if self.stack.reach > 1:
             self._drain(keep=1)
         elif time.monotonic() - self._drained_at > REPORT_SECONDS:
@@ -264,10 +264,10 @@ class StackTrainer:
     def _drain(self, keep: int = 0) -> None:
         """Bring pending numbers into the records, all but the newest *keep* chunks, and report."""
         self._drained_at = time.monotonic()
-        heard = self.numbers.drain(keep)
-        if heard is not None:
-            note = f"early warning: {'; '.join(heard.warnings)}" if heard.warnings else ""
-            self._report(heard.step, heard.losses, heard.norms, note)
+        latest = self.metrics.drain(keep)
+        if latest is not None:
+            note = f"early warning: {'; '.join(latest.warnings)}" if latest.warnings else ""
+            self._report(latest.step, latest.losses, latest.norms, note)
 
     def _report(
         self,
@@ -301,7 +301,7 @@ class StackTrainer:
 
     @property
     def _control_step(self) -> int | None:
-        return control.step_of(self.steps) if self.study.evaluation.positive_control else None
+        return checkpoints.halfway_step(self.steps) if self.study.evaluation.positive_control else None
 
     def _keep_control(self, step: int, began: float) -> None:
         """Keep the baseline's weights of this step, before any later checkpoint could make it unreachable."""
@@ -310,7 +310,7 @@ class StackTrainer:
             if not run.done and run.divergence is None and run.planned.variant == self.study.baseline:
                 weights = self.stack.weights(slot)
                 if run.log is not None:
-                    control.keep(run.folder, self._record_of(run, step, began), weights)
+                    checkpoints.save_halfway(run.folder, self._record_of(run, step, began), weights)
 
     def _finish(self, last_step: int) -> None:
         """Validate over the whole split and write the results; then the older checkpoints may go."""
@@ -331,3 +331,33 @@ class StackTrainer:
         for run in self.runs:
             if self.stack.leads:
                 checkpoints.drop(run.folder, checkpoints.steps_on_disk(run.folder)[:-1])
+
+
+# The words of torch's allocator on the CPU, which raises a plain RuntimeError.
+_CPU_WORDS = "DefaultCPUAllocator"
+
+
+def no_room(error: BaseException) -> bool:
+    """Whether an exception says that memory ran out, on a GPU or on the host."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and _CPU_WORDS in str(error)
+
+
+def out_of_memory(error: BaseException, training: TrainingConfig, *, width: int = 1, ranks: int = 1) -> OutOfMemory:
+    """The error to raise instead: it names the micro-batch to set, and what else would help."""
+    share = training.batch // ranks
+    now = min(training.micro_batch or share, share)
+    smaller = [size for size in divisors_of(share) if size <= now // 2]
+    where = f"each of {ranks} ranks" if ranks > 1 else f"a stack of {width} runs" if width > 1 else "one device"
+    text = f"out of memory: {now} sequences of a forward pass do not fit on {where} ({str(error).splitlines()[0]}). "
+    if smaller:
+        text += f"Set training.micro_batch = {smaller[-1]} in the study (now {training.micro_batch or 'all at once'})"
+    else:
+        text += "One sequence at a time does not fit either"
+    other = []
+    if width > 1:
+        other.append("a smaller execution.stack_width")
+    other += ["execution.activation_checkpointing = true with execution.parallel = 'fsdp' (--executor torchrun)"]
+    text += f"; else {', or '.join(other)}. Such a setting holds for all arms, so it makes another plan: use --out"
+    return OutOfMemory(text)

@@ -1,24 +1,119 @@
-"""The host's side of one run in training: its files, how far they are, and how it ends."""
+"""One run in training on the host: its run.json, its files, where it stands on disk, and how it ends."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
 
-from ablationlab.core.errors import RecordError
-from ablationlab.data.batches import DataOrderHash, drawn_samples
+from ablationlab.core.errors import PlanError, RecordError
+from ablationlab.data.batches import DataOrderHash, drawn_samples, planned_data_order
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.records.folders import RunFolder
+from ablationlab.model.parameters import joint_digest
+from ablationlab.records.corpus import Corpus
+from ablationlab.records.environment import Environment
+from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.metrics import checked_metrics
-from ablationlab.records.plan import PlannedRun
+from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
-from ablationlab.records.run import Checkpoint, Divergence, Result, Start, Timing
-from ablationlab.records.storage import replace
+from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.settings import Study
+from ablationlab.records.storage import replace, sweep
 from ablationlab.training import checkpoints
-from ablationlab.training.append_log import AppendLog
-from ablationlab.training.metrics_log import MetricsLog
+from ablationlab.training.checkpoints import Saved
+from ablationlab.training.logs import AppendLog, MetricsLog, kept_part
 from ablationlab.training.perplexity import Totals, run_metrics
+from ablationlab.training.probes.stack_probes import kept_probes
+
+
+def ensure_run_record(
+    plan: Plan,
+    study: Study,
+    run: PlannedRun,
+    folder: RunFolder,
+    digests: dict[str, str],
+    executor: str,
+    execution: Execution,
+    environment: Environment,
+    drift: tuple[str, ...],
+) -> None:
+    """Create the run's record, or make sure that the one on disk is of this very plan.
+
+    *digests* are of the weights that the stack really starts from, *execution* is what was found, not what was asked.
+    """
+    if folder.record.exists():
+        found = RunRecord.read(folder.record)
+        if (found.id, found.plan_hash) != (run.id, plan.plan_hash):
+            raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
+        return
+    if folder.checkpoints.is_dir() or folder.result.exists():
+        raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
+    declared = plan.variants.values()
+    shared = [name for name in digests if not any(variant.covers_parameter(name) for variant in declared)]
+    RunRecord(
+        id=run.id,
+        study=study.name,
+        study_hash=plan.study_hash,
+        plan_hash=plan.plan_hash,
+        variant=run.variant,
+        baseline=study.baseline,
+        declares=plan.variants[run.variant],
+        regime=run.regime,
+        seed=run.seed,
+        model=run.model,
+        training=run.training,
+        corpus=plan.corpus,
+        budget=run.budget,
+        data_order_hash=_order(run.seed, plan.corpus, run.budget.steps, run.training.batch, run.model.context),
+        initial_weights=digests,
+        shared_init_hash=joint_digest(digests, shared),
+        executor=executor,
+        execution=execution,
+        stack=run.stack,
+        slot=run.slot,
+        stack_members=plan.stacks[run.stack],
+        environment=environment,
+        drift=drift,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).create(folder.record)
+
+
+def layout_drift(
+    plan: Plan, results: ResultsFolder, folders: Sequence[RunFolder], found: Execution, *, accept: bool
+) -> tuple[str, ...]:
+    """How this process lays a run out on devices, against what these runs, or the first of the study, began with.
+
+    Sums over another number of ranks round otherwise, so going on with it is refused unless it is accepted.
+    """
+    first = next((folder for run in plan.runs if (folder := results.run(run.id)).record.exists()), None)
+    for folder in [folder for folder in folders if folder.record.exists()] or filter(None, [first]):
+        began = RunRecord.read(folder.record).execution
+        if began.layout() != found.layout():
+            change = f"{_layout(began)} -> {_layout(found)}"
+            if not accept:
+                raise PlanError(
+                    f"run {folder.path.name} of this study began on {_layout(began)}, and this is {_layout(found)}: sums "
+                    "round otherwise. Use the same executor and number of processes, plan anew with --out, or go on with "
+                    "--accept-drift, which is recorded"
+                )
+            return (f"execution on {change}",)
+    return ()
+
+
+def _layout(execution: Execution) -> str:
+    if execution.parallel == "none":
+        return "one process"
+    again = " with activation checkpointing" if execution.activation_checkpointing else ""
+    return f"{execution.ranks} rank{'s' if execution.ranks > 1 else ''} ({execution.parallel}{again})"
+
+
+@lru_cache(maxsize=64)
+def _order(seed: int, corpus: Corpus, steps: int, batch: int, context: int) -> str:
+    return planned_data_order(seed, corpus, steps=steps, batch=batch, context=context)
+
 
 FINAL_METRICS = (
     "validation_loss",
@@ -124,3 +219,65 @@ class RunState:
             ),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         ).create(self.folder.result)
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """Step 0 and nothing saved, or a step and one checkpoint per member. ``trained``: only the results are missing."""
+
+    step: int = 0
+    saved: tuple[Saved, ...] = ()
+    trained: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> Any:
+        """All of it but the tensors."""
+        records = [saved.record.model_dump(mode="json") for saved in self.saved]
+        return {"step": self.step, "records": records, "trained": self.trained, "notes": self.notes}
+
+    @classmethod
+    def from_json(cls, told: Any) -> ResumePoint:
+        """The same again, without the tensors."""
+        saved = tuple(Saved(Checkpoint.model_validate(record), {}) for record in told["records"])
+        return cls(told["step"], saved, told["trained"], tuple(told["notes"]))
+
+
+def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = True) -> ResumePoint:
+    """Find it, passing over damaged checkpoints; what is newer than it is removed. Needs the stack's lock.
+
+    Without *tensors* the checkpoints are verified and left on disk.
+    """
+    for folder in folders:
+        sweep(folder.path)
+        if folder.checkpoints.is_dir():
+            sweep(folder.checkpoints)
+    common = set.intersection(*(set(checkpoints.steps_on_disk(folder)) for folder in folders))
+    notes: list[str] = []
+    found = ResumePoint()
+    for step in sorted(common, reverse=True):
+        try:
+            saved = tuple(_sound(folder, step, plan_hash, tensors) for folder in folders)
+        except RecordError as error:
+            notes.append(f"passed over: {error}")
+            continue
+        finals = [one.final for one in saved]
+        if any(finals) and not all(finals):
+            notes.append(f"passed over step {step}: some members lack their optimizer state")
+            continue
+        found = ResumePoint(step, saved, trained=all(finals))
+        break
+    for folder in folders:
+        if not folder.done:
+            checkpoints.drop(folder, [step for step in checkpoints.steps_on_disk(folder) if step > found.step])
+    if found.step:
+        notes.append(f"going on from step {found.step}")
+    return ResumePoint(found.step, found.saved, found.trained, tuple(notes))
+
+
+def _sound(folder: RunFolder, step: int, plan_hash: str, tensors: bool) -> Saved:
+    saved = checkpoints.load(folder, step, tensors=tensors)
+    if (saved.record.id, saved.record.plan_hash) != (folder.path.name, plan_hash):
+        raise RecordError(f"{checkpoints.path_of(folder, step)} belongs to another run or another plan")
+    kept_part(folder, saved.record)
+    kept_probes(folder, saved.record)
+    return saved

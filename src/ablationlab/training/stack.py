@@ -23,7 +23,7 @@ from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import compiling, fused
-from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, lr_factor
+from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, learning_rates
 from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
@@ -151,7 +151,7 @@ class Stack:
             self._fill(row, {parameter.name: parameter.draw(member.seed) for parameter in parameters(member.model)})
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
         self.optimizer = AdamW.start(training, self.weights_RP.detach(), self.layout.decaying(training.decay))
-        self.lr_R = np.array([member.lr for member in padded])
+        self.lr_R = [member.lr for member in padded]
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self._text = train_tokens
         self._shares = train_tokens.shares if isinstance(train_tokens, Tokens) else ()
@@ -241,17 +241,20 @@ class Stack:
         }
         return np.stack([batch_offsets(seed, step, **shape, shares=self._shares) for seed in self.seeds])
 
+    def learning_rates(self, steps: range) -> NDArray[np.float32]:
+        """lr_SR that these steps use."""
+        return learning_rates(self.training, self.lr_R, steps, self.steps)
+
     def feed(self, first: int, offsets_SRB: NDArray[np.int64]) -> None:
         """Hand over the next steps, from *first* on, at most `FEED` of them; they are made by as many calls of `advance`."""
         count = len(offsets_SRB)
         assert 0 < count <= FEED
         steps = range(first, first + count)
-        factors = np.array([lr_factor(self.training, step, self.steps) for step in steps])
         self._put(self._offsets, offsets_SRB)
         if self.train_tokens is None:
             found = windows(self._text, offsets_SRB.reshape(-1), self.model.context + 1)
             self._put(self._gathered, found.astype(np.int32).reshape(*offsets_SRB.shape, -1))
-        self._put(self._lr, (factors[:, None] * self.lr_R).astype(np.float32))
+        self._put(self._lr, self.learning_rates(steps))
         self._put(self._clock, np.array([clock(self.training, step) for step in steps], dtype=np.float32))
         if self.model.dropout:
             self._put(self._keys, np.stack([dropout_keys(self.seeds, step, self._sites) for step in steps]))

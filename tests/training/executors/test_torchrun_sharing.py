@@ -29,7 +29,7 @@ from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.probes import PROBES
 from ablationlab.training.executors.job import refuse_failures
 from ablationlab.training.loop import StackTrainer
-from ablationlab.training.run_record import ensure_run_record
+from ablationlab.training.run_state import ensure_run_record
 from conftest import run_cli, torch_as_it_was, write_study
 
 PATIENCE = 300

@@ -12,9 +12,8 @@ import torch
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.study.variants import VARIANTS
-from ablationlab.training.probes.feed import Feed
+from ablationlab.training.probes.data_order import SeenData, Vocabulary
 from ablationlab.training.probes.snapshot import Snapshot
-from ablationlab.training.probes.vocabulary import Vocabulary
 from ablationlab.training.stack import Member, Stack
 
 TEXT = "It was 1606; the King's men, 12 of them, played.\nWas it? No: 7!\n" * 40
@@ -32,10 +31,10 @@ def snapshot_of(
     members = [Member(name, 1 + i, 1e-2, VARIANTS[name].apply(model)) for i, name in enumerate(variants)]
     stack = Stack(members, len(members), training, 8, tokens, torch.device("cpu"), torch.float32)
     vocabulary = Vocabulary.of(tokenizer, tokens)
-    feed = Feed(stack.seeds, tokens, model.context, vocabulary, [("text", 0)], 8 * training.batch)
+    seen = SeenData(stack.seeds, tokens, model.context, vocabulary, [("text", 0)], 8 * training.batch)
     for step in range(1, steps + 1):
         offsets = stack.offsets(step)
-        feed.take(offsets)
+        seen.take(offsets)
         stack.train_step(step, offsets, watch=True)
     watched = stack.watched
     assert watched is not None
@@ -54,7 +53,7 @@ def snapshot_of(
         dtype=torch.float32,
         seeds=stack.seeds,
         vocabulary=vocabulary,
-        feed=feed,
+        seen=seen,
         backward=True,
     )
 

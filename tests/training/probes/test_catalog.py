@@ -13,7 +13,7 @@ from ablationlab.records.settings import ModelConfig
 from ablationlab.study.load import parse_study
 from ablationlab.study.probes import PROBES, expanded, is_due, probe_intervals
 from ablationlab.study.variants import VARIANTS
-from ablationlab.training.probes.measure import MEASUREMENTS
+from ablationlab.training.probes.stack_probes import MEASUREMENTS
 from conftest import TINY
 
 

@@ -12,8 +12,8 @@ from scipy import stats
 
 from ablationlab.training.probes.activations import centering_share, mean_cosine
 from ablationlab.training.probes.embedding import LEVELS, embedding_gain, embedding_norm, entropy_rank, token_frequency
-from ablationlab.training.probes.measure import MEASUREMENTS
 from ablationlab.training.probes.snapshot import Snapshot
+from ablationlab.training.probes.stack_probes import MEASUREMENTS
 
 
 def values(readings, measure, group=None):
@@ -126,7 +126,7 @@ def test_quantiles_are_numpys(snapshot):
 
 
 def test_token_classes_by_text_and_the_end_of_document_by_its_id(snapshot):
-    from ablationlab.training.probes.vocabulary import Vocabulary
+    from ablationlab.training.probes.data_order import Vocabulary
 
     texts = ("a", "Ġthe".replace("Ġ", " "), "7", " 12", ".", "->", "\n", "  ", "é", "'s", "\ufffd", "<|end|>")
     vocabulary = Vocabulary(texts, np.ones(len(texts), dtype=np.int64), end=11)

@@ -12,8 +12,15 @@ from probes.conftest import MODEL, TRAINING, snapshot_of
 from ablationlab.model.optimizers import gradient_norm_R
 from ablationlab.model.parameters import parameters
 from ablationlab.study.variants import VARIANTS
-from ablationlab.training.probes.groups import ORDER, groups, groups_of, squares
-from ablationlab.training.probes.optimizer import gradient_norm, second_moment, update_ratio
+from ablationlab.training.probes.optimizer import (
+    ORDER,
+    gradient_norm,
+    groups,
+    groups_of,
+    second_moment,
+    squares,
+    update_ratio,
+)
 
 
 def by_group(readings, measure, run):

@@ -13,8 +13,8 @@ from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import add, loss_R, norm
 from ablationlab.model.parts import MLP
 from ablationlab.training.probes.activations import attention, output, residual
-from ablationlab.training.probes.bound import gradient_bound, mlp_jacobian, spectral_norm
-from ablationlab.training.probes.taps import tapped
+from ablationlab.training.probes.gradient_bound import gradient_bound, mlp_jacobian, spectral_norm
+from ablationlab.training.probes.snapshot import tapped
 
 
 def values(readings, measure, group):

@@ -12,7 +12,7 @@ from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.probes import failures, read_probes, to_parquet
 from ablationlab.records.run import Result, read_metrics
 from ablationlab.study.probes import PROBES
-from ablationlab.training.probes.measure import MEASUREMENTS
+from ablationlab.training.probes.stack_probes import MEASUREMENTS
 from ablationlab.training.stack import Stack
 from conftest import run_here, write_study
 

@@ -22,14 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.model.optimizers import clock, lr_factor, move
+from ablationlab.model.optimizers import clock, learning_rates, move
 from ablationlab.model.parameters import parameter_count, parameters
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved, path_of
-from ablationlab.training.distributed import reading, writing
+from ablationlab.training.distributed import shards
 from ablationlab.training.distributed.pieces import Root, lay_out
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.perplexity import Totals, spans, validation_batches
@@ -38,7 +38,7 @@ from ablationlab.training.stack import Layout, Measured, Member, Watched
 T = TypeVar("T")
 
 
-class SpreadStack:
+class DistributedStack:
     """A stack of one run, of which this process holds a copy (ddp) or a shard (fsdp)."""
 
     def __init__(
@@ -141,6 +141,10 @@ class SpreadStack:
         shape = {"batch": self.training.batch, "context": self.model.context, "train_tokens": len(self.train_tokens)}
         return batch_offsets(self.seeds[0], step, **shape, shares=self._shares)[None]
 
+    def learning_rates(self, steps: range) -> NDArray[np.float32]:
+        """lr_SR that these steps use."""
+        return learning_rates(self.training, [self.members[0].lr], steps, self.steps)
+
     def feed(self, first: int, offsets_SRB: NDArray[np.int64]) -> None:
         """Hand over the next steps, from *first* on."""
         self._fed = [(first + number, offsets_RB[0]) for number, offsets_RB in enumerate(offsets_SRB)]
@@ -222,14 +226,14 @@ class SpreadStack:
         """Clip and update this rank's part, with the arithmetic of `optim.AdamW`."""
         if self.training.clip != "off":
             torch._foreach_mul_(list(gradients.values()), min(1.0, self.training.clip / (norm + 1e-6)))
-        lr = self.members[0].lr * lr_factor(self.training, step, self.steps)
+        lr = float(self.learning_rates(range(step, step + 1))[0, 0])
         at = torch.tensor(clock(self.training, step)[0], device=self.device)
         for decay in sorted(set(self._decays.values())):
             names = [name for name in gradients if self._decays[name] == decay and gradients[name].numel()]
             if names:
                 parts = (self._parameters, gradients, self._m, self._v)
                 weights, g, m, v = ([local(part[name]) for name in names] for part in parts)
-                move(weights, g, m, v, self.training, lr=float(np.float32(lr)), step=at, decay=decay)
+                move(weights, g, m, v, self.training, lr=lr, step=at, decay=decay)
 
     def _second_moment(self) -> tuple[float, float]:
         """Mean and maximum over all parameters."""
@@ -283,7 +287,7 @@ class SpreadStack:
     def save(self, slot: int, folder: RunFolder, record: Checkpoint | None, *, final: bool) -> None:
         """Write a checkpoint, in shards; a final one is whole, and like that of any other run."""
         if not final:
-            writing.save(self.ranks, folder, record, self._state())
+            shards.save(self.ranks, folder, record, self._state())
             return
         weights = self.weights(slot)
         if self.leads:
@@ -296,7 +300,7 @@ class SpreadStack:
         state = self._state()
         if saved.final:
             state = {name: value.detach() for name, value in self._parameters.items()}
-        reading.load(path_of(folder, saved.record.step), state)
+        shards.load(path_of(folder, saved.record.step), state)
         self.alive = saved.record.divergence is None
 
 

@@ -63,7 +63,7 @@ def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
 def check_layout(job: Job, layout: tuple[str, int, bool] = ("none", 1, False)) -> None:
     """Refuse, before any process is started and once for all runs, what each of them would refuse: a study whose runs began
     on another number of processes, or in another layout."""
-    from ablationlab.training.run_record import layout_drift
+    from ablationlab.training.run_state import layout_drift
 
     results = ResultsFolder(job.folder)
     for stack in open_stacks(job.plan, results):

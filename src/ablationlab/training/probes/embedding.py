@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.training.probes.constants import on_device
-from ablationlab.training.probes.snapshot import Reading, Snapshot
+from ablationlab.training.probes.snapshot import Reading, Snapshot, on_device
 
 LEVELS = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 # Up to this many tokens each is a point of its own in frequency against norm; more are drawn together.

@@ -5,39 +5,30 @@ Shape suffixes: R runs, P parameters of a row, B sequences, T tokens, D width, V
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.model.parameters import Parameter, parameters
+from ablationlab.model.attention import ObservedAttention
+from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.ops import loss_R
+from ablationlab.model.parameters import parameters
+from ablationlab.model.parts import parts_of
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig
-from ablationlab.training.probes.feed import Feed
-from ablationlab.training.probes.taps import Taps, tapped
-from ablationlab.training.probes.vocabulary import Vocabulary
+from ablationlab.training.stack import Layout
+
+if TYPE_CHECKING:
+    from ablationlab.training.probes.data_order import SeenData, Vocabulary
+
 
 # Tokens of a run's batch that the tapped pass reads: the first sequences of the batch, at least one.
 SAMPLED_TOKENS = 256
-
-
-class Layout(Protocol):
-    """Where each parameter lives in a row of a flat buffer (`training.stack.Layout`)."""
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters, in order."""
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """Their slots' sizes."""
-
-    def views(self, flat_RP: Tensor) -> dict[str, Tensor]:
-        """Each parameter with its run axis."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +86,7 @@ class Snapshot:
     dtype: torch.dtype
     seeds: tuple[int, ...]
     vocabulary: Vocabulary
-    feed: Feed
+    seen: SeenData
     backward: bool = False  # whether the tapped pass is differentiated; so where a probe that needs it is due
 
     @cached_property
@@ -122,3 +113,86 @@ class Snapshot:
 
 def _names(model: ModelConfig, front: FrontEnd) -> frozenset[str]:
     return frozenset(parameter.name for parameter in parameters(model.changed(front=front)))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """What is kept of one block's attention."""
+
+    logit_max_R: Tensor
+    entropy_RBHT: Tensor  # of every query, in nats
+    column_max_R: Tensor  # largest sum of a column of an attention matrix: what one key receives from all queries
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, scores_RBHTT: Tensor, weights_RBHTT: Tensor) -> Attention:
+        return cls(
+            scores_RBHTT.amax(dim=(1, 2, 3, 4)),
+            torch.special.entr(weights_RBHTT).sum(dim=-1),
+            weights_RBHTT.sum(dim=-2).amax(dim=(1, 2, 3)),
+        )
+
+
+@dataclass(frozen=True)
+class Taps:
+    """The inside of one pass. ``stream[0]`` enters block 1, ``stream[n]`` leaves block n; ``middle[n]`` enters the MLP
+    of block n + 1. ``gradients`` are dL/d stream, of the mean loss of the sampled tokens, where they were asked for."""
+
+    stream: tuple[Tensor, ...]
+    middle: tuple[Tensor, ...]
+    attention: tuple[Attention, ...]
+    logits_RBTV: Tensor
+    gradients: tuple[Tensor, ...] = ()
+
+
+def tapped(
+    params: Mapping[str, Tensor],
+    windows_RBT: Tensor,
+    model: ModelConfig,
+    fronts: Sequence[FrontEnd],
+    dtype: torch.dtype,
+    *,
+    gradient: bool = False,
+) -> Taps:
+    """Run the pass on the windows (inputs and their targets)."""
+    kept: dict[str, Tensor] = {}
+    attention: dict[str, Attention] = {}
+
+    def observe(name: str, scores: Tensor, weights: Tensor) -> None:
+        attention[name] = Attention.of(scores, weights)
+
+    forward = ForwardPass(
+        {name: value.detach() for name, value in params.items()},
+        model,
+        fronts,
+        dtype,
+        attend=ObservedAttention(observe),
+        keep=kept.__setitem__,
+    )
+    with torch.no_grad():
+        x = forward.embed(windows_RBT[..., :-1])
+    with torch.enable_grad() if gradient else torch.no_grad():
+        logits = forward.decode(x.detach().requires_grad_(gradient))
+        *_, (_, before_last), (_, last) = parts_of(model)
+        stream = [kept["front"], *(kept[f"blocks.{number}.{last.name}"] for number in range(model.layers))]
+        middle = [kept[f"blocks.{number}.{before_last.name}"] for number in range(model.layers)]
+        gradients: tuple[Tensor, ...] = ()
+        if gradient:
+            gradients = torch.autograd.grad(loss_R(logits, windows_RBT[..., 1:]).sum(), stream)
+    return Taps(
+        tuple(x.detach() for x in stream),
+        tuple(x.detach() for x in middle),
+        tuple(attention.values()),
+        logits.detach(),
+        gradients,
+    )
+
+
+def on_device(table: NDArray[Any], device: torch.device) -> Tensor:
+    """The table as a tensor there; the same one every time, so it is not to be written to."""
+    return _kept(table.tobytes(), table.dtype.str, table.shape, device)
+
+
+@lru_cache(maxsize=64)
+def _kept(data: bytes, dtype: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    return torch.from_numpy(np.frombuffer(data, dtype=dtype).reshape(shape).copy()).to(device)

@@ -1,4 +1,4 @@
-"""What steps have said, on its way into the records: read from the device in chunks, written, looked at for divergence."""
+"""Measurements of steps on their way into the records: read from the device in chunks, written, checked for divergence."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablationlab.model.optimizers import lr_factor
+import numpy as np
+from numpy.typing import NDArray
+
 from ablationlab.model.transfer import Fetch
 from ablationlab.records.run import Divergence, StepLine
-from ablationlab.records.settings import TrainingConfig
 from ablationlab.stats.stability import EarlyWarning
-from ablationlab.training.probing import StackProbes
+from ablationlab.training.probes.stack_probes import StackProbes
 from ablationlab.training.run_state import RunState
 
 
@@ -20,14 +21,15 @@ class Chunk:
     """Steps that were handed over together, and what is known of them."""
 
     steps: range
+    lr_SR: NDArray[np.float32]  # the learning rates that the steps used
     measured: Fetch
-    orders: list[tuple[str, ...]]  # of each step, the hash of what every run was fed up to it
+    orders: list[tuple[str, ...]]  # of each step, the hash of every run's data order up to it
     curve: Fetch | None
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What was read last: the newest step, each run's loss and gradient norm there, and early warnings."""
+class Latest:
+    """The newest step that was read, each run's loss and gradient norm there, and early warnings."""
 
     step: int
     losses: list[float]
@@ -35,14 +37,11 @@ class Heard:
     warnings: list[str]
 
 
-class Numbers:
-    """The chunks of one stack that the host has not read yet."""
+class MetricsWriter:
+    """Writes what the steps of one stack measured; holds the chunks that the host has not read yet."""
 
-    def __init__(
-        self, runs: Sequence[RunState], training: TrainingConfig, steps: int, context: int, probes: StackProbes
-    ) -> None:
-        self.runs, self.training, self.steps, self.probes = runs, training, steps, probes
-        self.tokens_per_step = training.batch * context
+    def __init__(self, runs: Sequence[RunState], tokens_per_step: int, probes: StackProbes) -> None:
+        self.runs, self.tokens_per_step, self.probes = runs, tokens_per_step, probes
         self._pending: list[Chunk] = []
         self._warning = EarlyWarning([run.planned.id for run in runs])
 
@@ -50,7 +49,7 @@ class Numbers:
         """Waits for nothing."""
         self._pending.append(chunk)
 
-    def drain(self, keep: int = 0) -> Heard | None:
+    def drain(self, keep: int = 0) -> Latest | None:
         """Bring the numbers to the host, all but the newest *keep* chunks; write them and notice divergence."""
         pending = self._pending[: len(self._pending) - keep]
         self._pending = self._pending[len(pending) :]
@@ -67,12 +66,13 @@ class Numbers:
         warnings: list[str] = []
         for slot, run in enumerate(self.runs):
             lines: list[StepLine] = []
-            for (chunk, position), said in zip(rows, values, strict=True):
+            for (chunk, position), measures in zip(rows, values, strict=True):
                 if run.divergence is not None:
                     break
                 step = chunk.steps[position]
                 curve = curves[step][slot] if step in curves else None
-                lines.append(self._line(run, step, [field[slot] for field in said], curve))
+                lr = chunk.lr_SR[position, slot]
+                lines.append(self._line(step, lr, [field[slot] for field in measures], curve))
                 loss, norm = lines[-1].loss, lines[-1].gradient_norm
                 run.last_norm = norm
                 warnings += filter(None, [self._warning.feed(slot, step, loss, norm)])
@@ -87,14 +87,14 @@ class Numbers:
             if run.probe_log is not None and probed:
                 run.probe_log.write("".join(probed))
         losses, norms, *_ = values[-1]
-        return Heard(last, losses, norms, warnings)
+        return Latest(last, losses, norms, warnings)
 
-    def _line(self, run: RunState, step: int, said: list[float], curve: float | None) -> StepLine:
-        loss, norm, second_mean, second_max = said
+    def _line(self, step: int, lr: np.float32, measures: list[float], curve: float | None) -> StepLine:
+        loss, norm, second_mean, second_max = measures
         return StepLine(
             step=step,
             loss=loss,
-            lr=run.planned.lr * lr_factor(self.training, step, self.steps),
+            lr=float(str(lr)),  # the shortest decimal that is this float32
             gradient_norm=norm,
             second_moment_mean=second_mean,
             second_moment_max=second_max,

@@ -6,7 +6,7 @@ goes on. Numbers stay on the device until the loop drains; a run that has diverg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,16 +22,34 @@ from ablationlab.records.folders import RunFolder
 from ablationlab.records.probes import HEADER, ProbeLine, failures, parse, row_starts, written_line
 from ablationlab.records.run import Checkpoint
 from ablationlab.study.probes import PROBES, is_due
-from ablationlab.training.append_log import AppendLog, pinned_part
-from ablationlab.training.probes.feed import Feed
-from ablationlab.training.probes.measure import MEASUREMENTS
+from ablationlab.training.logs import AppendLog, pinned_part
+from ablationlab.training.probes import activations, data_order, embedding, gradient_bound, optimizer
+from ablationlab.training.probes.data_order import SeenData, Vocabulary
 from ablationlab.training.probes.snapshot import Reading, Snapshot
-from ablationlab.training.probes.vocabulary import Vocabulary
 from ablationlab.training.stack import Stack
 
 if TYPE_CHECKING:
-    from ablationlab.training.distributed.stack import SpreadStack
+    from ablationlab.training.distributed.stack import DistributedStack
 
+
+# Every probe by its name in the catalog (`study.probes`).
+MEASUREMENTS: Mapping[str, Callable[[Snapshot], list[Reading]]] = {
+    "gradient-norm": optimizer.gradient_norm,
+    "update-ratio": optimizer.update_ratio,
+    "second-moment": optimizer.second_moment,
+    "embedding-norm": embedding.embedding_norm,
+    "token-frequency": embedding.token_frequency,
+    "cosine": activations.cosine,
+    "effective-rank": embedding.effective_rank,
+    "residual": activations.residual,
+    "embedding-gain": embedding.embedding_gain,
+    "attention": activations.attention,
+    "output": activations.output,
+    "centering": activations.centering,
+    "gradient-bound": gradient_bound.gradient_bound,
+    "data-mixture": data_order.data_mixture,
+    "duplicate-ngrams": data_order.duplicate_ngrams,
+}
 _LONGEST_ERROR = 300
 
 
@@ -68,7 +86,7 @@ class StackProbes:
     """All probes of a stack. ``intervals`` is empty in a study without probes: then nothing is done."""
 
     def __init__(
-        self, intervals: Mapping[str, int], stack: Stack | SpreadStack, corpus: TokenizedCorpus, start: int
+        self, intervals: Mapping[str, int], stack: Stack | DistributedStack, corpus: TokenizedCorpus, start: int
     ) -> None:
         models = [member.model for member in stack.members]
         self.intervals = {
@@ -80,7 +98,7 @@ class StackProbes:
         self.failed: set[str] = set()
         self._late: list[str] = []  # notes on probes that failed after their look, on the host
         self._pending: list[_Measured] = []
-        self._feed: Feed | None = None
+        self._seen: SeenData | None = None
         if not self.intervals:
             return
         self._vocabulary = Vocabulary.of(corpus.tokenizer, corpus.train)
@@ -89,7 +107,7 @@ class StackProbes:
             "context": stack.model.context,
             "train_tokens": len(corpus.train),
         }
-        self._feed = Feed(
+        self._seen = SeenData(
             stack.seeds,
             corpus.train,
             stack.model.context,
@@ -99,7 +117,7 @@ class StackProbes:
             ngrams="duplicate-ngrams" in self.intervals,
         )
         shares = shares_of(corpus.record)
-        self._feed.replay(
+        self._seen.replay(
             start, lambda step: np.stack([batch_offsets(seed, step, **shape, shares=shares) for seed in stack.seeds])
         )
 
@@ -111,15 +129,15 @@ class StackProbes:
             if name not in self.failed and is_due(step, every, self.steps)
         )
 
-    def fed(self, offsets_RB: NDArray[np.int64]) -> None:
-        """Tell what a step is fed; every step, due or not."""
-        if self._feed is not None:
-            self._feed.take(offsets_RB)
+    def take(self, offsets_RB: NDArray[np.int64]) -> None:
+        """The offsets of a step's batch; of every step, due or not."""
+        if self._seen is not None:
+            self._seen.take(offsets_RB)
 
     def observe(self, step: int, due: Sequence[str]) -> list[str]:
         """Let the probes that are due look at the stack after *step*, which was watched; notes on those that failed."""
         stack, watched = self.stack, self.stack.watched
-        assert self._feed is not None
+        assert self._seen is not None
         assert watched is not None
         snapshot = Snapshot(
             step=step,
@@ -136,7 +154,7 @@ class StackProbes:
             dtype=stack.dtype,
             seeds=stack.seeds,
             vocabulary=self._vocabulary,
-            feed=self._feed,
+            seen=self._seen,
             backward=any(PROBES[name].backward for name in due),
         )
         return self.look(snapshot, due)

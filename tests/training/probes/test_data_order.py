@@ -10,17 +10,16 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.records.settings import DataConfig
 from ablationlab.study.probes import NGRAM
-from ablationlab.training.probes import feed as feeding
-from ablationlab.training.probes.feed import Feed
-from ablationlab.training.probes.vocabulary import Vocabulary, token_class
+from ablationlab.training.probes import data_order
+from ablationlab.training.probes.data_order import SeenData, Vocabulary, token_class
 
 CONTEXT = 20
 
 
-def made(text: str, seeds=(1,), sources=(("text", 0),), windows: int = 100) -> tuple[Feed, np.ndarray]:
+def made(text: str, seeds=(1,), sources=(("text", 0),), windows: int = 100) -> tuple[SeenData, np.ndarray]:
     tokenizer = CharTokenizer.of(text)
     tokens = tokenizer.encode(text)
-    return Feed(seeds, tokens, CONTEXT, Vocabulary.of(tokenizer, tokens), sources, windows), tokens
+    return SeenData(seeds, tokens, CONTEXT, Vocabulary.of(tokenizer, tokens), sources, windows), tokens
 
 
 def counted(tokens: np.ndarray, starts: list[int]) -> float:
@@ -31,45 +30,45 @@ def counted(tokens: np.ndarray, starts: list[int]) -> float:
 def test_what_is_fed_twice_is_half_duplicate_and_what_is_fed_once_is_not():
     rng = np.random.default_rng(0)
     text = "".join(rng.choice(list("abcdefghij"), 400))
-    feed, _ = made(text)
-    feed.take(np.array([[0, 100]]))
-    assert feed.duplicates(1) == 0
-    feed.take(np.array([[100, 0]]))
-    assert feed.duplicates(1) == pytest.approx(0.5)
+    seen, _ = made(text)
+    seen.take(np.array([[0, 100]]))
+    assert seen.duplicates(1) == 0
+    seen.take(np.array([[100, 0]]))
+    assert seen.duplicates(1) == pytest.approx(0.5)
 
 
 def test_duplicates_equal_plain_counting_over_a_repetitive_text_however_it_is_asked():
     text = "to be, or not to be, that is the question:\n" * 30
-    feed, tokens = made(text)
+    seen, tokens = made(text)
     rng, fed = np.random.default_rng(1), []
     for step in range(12):
         starts = rng.integers(0, len(tokens) - CONTEXT, 3)
         fed += starts.tolist()
-        feed.take(starts[None])
+        seen.take(starts[None])
         if step % 5 == 4:
-            assert feed.duplicates(1) == pytest.approx(counted(tokens, fed))
-    assert feed.duplicates(1) == pytest.approx(counted(tokens, fed))
-    assert 0.5 < feed.duplicates(1) < 1
+            assert seen.duplicates(1) == pytest.approx(counted(tokens, fed))
+    assert seen.duplicates(1) == pytest.approx(counted(tokens, fed))
+    assert 0.5 < seen.duplicates(1) < 1
 
 
 def test_a_sample_of_kinds_estimates_the_rate(monkeypatch):
-    monkeypatch.setattr(feeding, "REMEMBERED", 2**10)
+    monkeypatch.setattr(data_order, "REMEMBERED", 2**10)
     rng = np.random.default_rng(2)
     text = "".join(rng.choice(list("abcdefghij"), 4000))
-    feed, tokens = made(text, windows=1000)
-    assert feed._keep > 5
+    seen, tokens = made(text, windows=1000)
+    assert seen._keep > 5
     starts = rng.integers(0, len(tokens) - CONTEXT, (1, 1000))
-    feed.take(starts)
-    assert feed.duplicates(1) == pytest.approx(counted(tokens, starts[0].tolist()), abs=0.03)
+    seen.take(starts)
+    assert seen.duplicates(1) == pytest.approx(counted(tokens, starts[0].tolist()), abs=0.03)
 
 
 def test_shares_are_those_of_the_tokens_that_were_inputs():
     text = "ab1. \n" * 100
-    feed, _ = made(text)
-    feed.take(np.array([[7, 311]]))
+    seen, _ = made(text)
+    seen.take(np.array([[7, 311]]))
     fed = "".join(text[start : start + CONTEXT] for start in (7, 311))
     wanted = {name: sum(token_class(c) == name for c in fed) / len(fed) for name in map(token_class, fed)}
-    assert feed.classes(1) == pytest.approx(wanted)
+    assert seen.classes(1) == pytest.approx(wanted)
 
 
 def test_sources_are_the_files_of_a_folder_and_their_shares_what_was_drawn(tmp_path):
@@ -79,9 +78,9 @@ def test_sources_are_the_files_of_a_folder_and_their_shares_what_was_drawn(tmp_p
     (tmp_path / "texts" / "z.txt").write_text("z" * 100)  # the last tenth or so is held out
     corpus = load_corpus(DataConfig(corpus=str(tmp_path / "texts"), validation=0.1))
     assert corpus.sources == (("a.txt", 0), ("b/c.txt", 300))
-    feed = Feed((1,), corpus.train, 10, Vocabulary.of(corpus.tokenizer, corpus.train), corpus.sources, 10)
-    feed.take(np.array([[0, 295, 400, 500]]))
-    assert feed.sources(1) == pytest.approx({"a.txt": 15 / 40, "b/c.txt": 25 / 40})
+    seen = SeenData((1,), corpus.train, 10, Vocabulary.of(corpus.tokenizer, corpus.train), corpus.sources, 10)
+    seen.take(np.array([[0, 295, 400, 500]]))
+    assert seen.sources(1) == pytest.approx({"a.txt": 15 / 40, "b/c.txt": 25 / 40})
 
 
 def test_runs_of_one_seed_share_a_count_and_a_resumed_feed_goes_on_with_it():
@@ -114,12 +113,14 @@ def test_counts_from_the_index_are_those_from_the_text_itself(monkeypatch):
     offsets = [rng.integers(0, 3000 - 30, (1, 40)) for _ in range(5)]
 
     def counted():
-        feed = Feed((7,), tokens, 30, vocabulary, sources, 100_000)  # so many windows planned that few n-grams are kept
+        seen = SeenData(
+            (7,), tokens, 30, vocabulary, sources, 100_000
+        )  # so many windows planned that few n-grams are kept
         for step in offsets:
-            feed.take(step)
-        return feed.classes(7), feed.sources(7), feed.duplicates(7)
+            seen.take(step)
+        return seen.classes(7), seen.sources(7), seen.duplicates(7)
 
     indexed = counted()
-    monkeypatch.setattr("ablationlab.training.probes.feed.INDEXED", 0)
+    monkeypatch.setattr("ablationlab.training.probes.data_order.INDEXED", 0)
     assert counted() == indexed
     assert 0 < indexed[2] < 1

@@ -1,19 +1,84 @@
-"""What was really fed to a stack's runs, from the first step on: which sources, which classes, how much of it again.
+"""What the runs of a stack have been trained on, from the first step on, and the probes that report it.
 
-It is told the offsets of every step that is trained. After a resume, the steps before are drawn again from their named
-streams: the checkpoint's data-order hash says that these were the ones.
+The offsets of every step are counted. After a resume, the steps before it are drawn again from their named streams: the
+checkpoint's data-order hash says that these were the ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ablationlab.data.tokens import Tokens, windows
+from ablationlab.data.tokens import Tokens, token_counts, windows
 from ablationlab.study.probes import NGRAM
-from ablationlab.training.probes.vocabulary import CLASSES, Vocabulary
+from ablationlab.training.probes.snapshot import Reading, Snapshot
+
+CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
+
+
+class _Tokenizer(Protocol):
+    @property
+    def vocabulary(self) -> int: ...
+    def decode(self, tokens: NDArray[np.int64]) -> str: ...
+
+
+def token_class(text: str) -> str:
+    """Class of a token by its text: a letter anywhere makes it alphabetic, else a digit numeric; blanks are whitespace.
+
+    Everything else (punctuation, symbols, bytes that are no text by themselves) counts as punctuation.
+    """
+    if any(character.isalpha() for character in text):
+        return "alphabetic"
+    if any(character.isnumeric() for character in text):
+        return "numeric"
+    return "whitespace" if text and text.isspace() else "punctuation"
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokens by id. ``counts_V``: occurrences in the training text. ``end``: the end-of-document token, if there is one."""
+
+    texts: tuple[str, ...]
+    counts_V: NDArray[np.int64]
+    end: int | None = None
+
+    @classmethod
+    def of(cls, tokenizer: _Tokenizer, train: NDArray[np.int64] | Tokens) -> Vocabulary:
+        """The vocabulary of a tokenized corpus."""
+        size = tokenizer.vocabulary
+        texts = tuple(tokenizer.decode(np.array([token], dtype=np.int64)) for token in range(size))
+        end = getattr(tokenizer, "end_of_document", None)
+        return cls(texts, token_counts(train, size), end if isinstance(end, int) else None)
+
+    @cached_property
+    def class_V(self) -> NDArray[np.int64]:
+        """Position in `CLASSES` of every token."""
+        found = np.array([CLASSES.index(token_class(text)) for text in self.texts], dtype=np.int64)
+        if self.end is not None:
+            found[self.end] = CLASSES.index("end-of-document")
+        return found
+
+    @cached_property
+    def members(self) -> dict[str, NDArray[np.int64]]:
+        """Token ids of every class that has any."""
+        found = {name: np.flatnonzero(self.class_V == number) for number, name in enumerate(CLASSES)}
+        return {name: ids for name, ids in found.items() if len(ids)}
+
+    @cached_property
+    def by_frequency(self) -> NDArray[np.int64]:
+        """Token ids, the most frequent first; ties by id."""
+        return np.argsort(-self.counts_V, kind="stable")
+
+    def points(self, most: int) -> Sequence[NDArray[np.int64]]:
+        """Tokens by falling frequency, one a point; past *most* tokens, points are bins of about equally many."""
+        return np.array_split(self.by_frequency, min(most, len(self.texts)))
+
 
 # Distinct n-grams remembered per seed, about. Past it, only those whose hash falls into one of `_keep` classes are counted:
 # a sample of kinds of n-grams, drawn by content, so that the rate stays unbiased and memory small.
@@ -23,7 +88,7 @@ _BASE = 0x9E3779B97F4A7C15  # an odd constant: 2**64 / golden ratio
 INDEXED = 2**22
 
 
-class Feed:
+class SeenData:
     """Running counts per seed; runs of one seed are fed the same and share them."""
 
     def __init__(
@@ -157,3 +222,21 @@ def _hashes(windows_NT: NDArray[np.int64]) -> NDArray[np.uint64]:
     total *= np.uint64(0xBF58476D1CE4E5B9)
     total ^= total >> np.uint64(27)
     return total.reshape(-1)
+
+
+def data_mixture(snapshot: Snapshot) -> list[Reading]:
+    """Shares of the tokens fed up to and including this step, by source and by token class."""
+    seen = snapshot.seen
+    shares = [
+        {f"source:{name}": share for name, share in seen.sources(seed).items()}
+        | {f"class:{name}": share for name, share in seen.classes(seed).items()}
+        for seed in snapshot.seeds
+    ]
+    values = torch.tensor([list(run.values()) for run in shares], dtype=torch.float64)
+    return [Reading("share", values, tuple(shares[0]))]
+
+
+def duplicate_ngrams(snapshot: Snapshot) -> list[Reading]:
+    """Share of the n-grams up to and including this step that had occurred before."""
+    rates = [snapshot.seen.duplicates(seed) for seed in snapshot.seeds]
+    return [Reading("rate", torch.tensor(rates, dtype=torch.float64))]

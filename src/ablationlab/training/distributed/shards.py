@@ -9,20 +9,27 @@ loads into any other. The parameters stand under their names, the moments under 
 
 from __future__ import annotations
 
+import logging
 import shutil
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
+import torch
+from safetensors import SafetensorError
 from torch import Tensor
-from torch.distributed.checkpoint import state_dict_saver
+from torch.distributed.checkpoint import state_dict_loader, state_dict_saver
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
+from ablationlab.core.errors import RecordError
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.storage import TEMPORARY, sha256_file, storage_errors, sync_folder, write_bytes
 from ablationlab.training.checkpoints import RECORD, make_place, path_of
 from ablationlab.training.distributed.ranks import Ranks
-from ablationlab.training.distributed.reading import quiet
 
 
 def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping[str, Tensor]) -> None:
@@ -62,3 +69,50 @@ def _disk_error(error: CheckpointException) -> BaseException:
     """The operating system's own words, where one of the ranks had trouble with the disk."""
     causes = [cause for cause, _ in error.failures.values() if isinstance(cause, OSError)]
     return causes[0] if causes else error
+
+
+PARTS = ("weights", "m", "v")
+
+
+def load(folder: Path, state: Mapping[str, Tensor]) -> None:
+    """Read into *state*, in place, whatever part of each tensor it holds; every rank calls it."""
+    with quiet():
+        try:
+            state_dict_loader.load(dict(state), storage_reader=HuggingFaceStorageReader(str(folder)))
+        except (CheckpointException, SafetensorError, RuntimeError) as error:
+            raise RecordError(f"{folder} cannot be read back: {error}") from error
+
+
+def read_whole(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """Weights and moments put together again, in one process."""
+    reader = HuggingFaceStorageReader(str(folder))
+    with quiet():
+        try:
+            sizes: Any = reader.read_metadata().state_dict_metadata
+            flat = {name: torch.empty(there.size, dtype=there.properties.dtype) for name, there in sizes.items()}
+            state_dict_loader.load(flat, storage_reader=reader, no_dist=True)
+        except (CheckpointException, SafetensorError, RuntimeError) as error:
+            raise RecordError(f"{folder} cannot be read back: {error}") from error
+    state: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+    for name, value in flat.items():
+        part, _, rest = name.partition(".")
+        if part in ("m", "v"):
+            state[part][rest] = value
+        else:
+            state["weights"][name] = value
+    return state
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """torch tells every save and load to its log; errors are still told."""
+    log = logging.getLogger("torch.distributed.checkpoint")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            # Reading in one process is meant, not a group that was forgotten.
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
+            yield
+    finally:
+        log.setLevel(before)

@@ -1,4 +1,4 @@
-"""A file of one run that only grows while it trains, and is cut back to the checkpoint when it goes on."""
+"""Files of one run that only grow while it trains, and are cut back to the checkpoint when it continues."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from io import BufferedRandom
 from pathlib import Path
 
 from ablationlab.core.errors import RecordError
+from ablationlab.records.folders import RunFolder
+from ablationlab.records.run import METRICS_HEADER, Checkpoint, StepLine
 from ablationlab.records.storage import storage_errors, sync_folder
 
 
@@ -61,3 +63,19 @@ def pinned_part(path: Path, size: int, sha256: str, step: int) -> bytes:
     if hashlib.sha256(data).hexdigest() != sha256:
         raise RecordError(f"{path} does not match the checkpoint of step {step}")
     return data
+
+
+class MetricsLog(AppendLog):
+    """An open metrics file."""
+
+    def __init__(self, run: RunFolder, checkpoint: Checkpoint | None) -> None:
+        super().__init__(run.metrics, METRICS_HEADER, None if checkpoint is None else kept_part(run, checkpoint))
+
+    def append(self, lines: list[StepLine]) -> None:
+        """Write lines through to the operating system."""
+        self.write("".join(line.to_line() for line in lines))
+
+
+def kept_part(run: RunFolder, checkpoint: Checkpoint) -> bytes:
+    """The bytes of metrics.jsonl that belong to a checkpoint; `RecordError` if they are not what it pinned."""
+    return pinned_part(run.metrics, checkpoint.metrics_bytes, checkpoint.metrics_sha256, checkpoint.step)
