@@ -11,8 +11,10 @@ from ablationlab.records.corpus import Component, Shared
 from ablationlab.report.loading import load_material
 from ablationlab.report.material import Material
 from ablationlab.report.page.design import strip
-from ablationlab.report.paper.write import paper_source
+from ablationlab.report.paper.write import compiled, write_facts, write_template
 from analysis.builder import build
+
+from .test_paper import Words, text_of
 
 NOTHING = Shared(
     leaked_exact=0,
@@ -34,9 +36,12 @@ def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
     return load_material(folder)
 
 
-def source_of(material: Material) -> str:
-    """The paper's source, without what escapes its signs."""
-    return paper_source(material).replace("\\", "")
+def paper_of(material: Material) -> Words:
+    """The paper's text."""
+    folder = material.folder / "paper"
+    write_template(folder)
+    write_facts(material, folder)
+    return text_of(compiled(folder / "paper.typ"))
 
 
 def mixed(material: Material, shared: Shared | None, overlap: str | None) -> Material:
@@ -64,10 +69,10 @@ def mixed(material: Material, shared: Shared | None, overlap: str | None) -> Mat
 
 
 def test_what_is_mixed_is_named(material):
-    source = source_of(mixed(material, NOTHING, "remove-from-training"))
-    assert "tokens of a mixture (70 % news, 30 % speeches_#1) a run" in source
-    assert "validation split being the last part of each corpus" in source
-    assert "one text" not in source
+    text = paper_of(mixed(material, NOTHING, "remove-from-training"))
+    assert "tokens of a mixture (70 % news, 30 % speeches_#1) per run" in text
+    assert "The validation split is the last part of each corpus" in text
+    assert "one text" not in text
     facts = strip(mixed(material, NOTHING, "remove-from-training"))
     (corpus,) = (fact for fact in facts if fact[0] == "corpus")
     assert corpus[1] == "mixture"
@@ -75,23 +80,23 @@ def test_what_is_mixed_is_named(material):
 
 
 def test_one_text_reads_as_before(material):
-    source = source_of(material)
-    assert "of one text, " in source
-    assert "being its last part." in source
-    assert "mixture" not in source.split("= Introduction")[0]
+    text = paper_of(material)
+    assert "of one text, " in text
+    assert "The validation split is the last part of the text." in text
+    assert "mixture" not in text.split("Introduction")[0]
 
 
 def test_what_corpora_share_is_told(material):
-    clean = source_of(mixed(material, NOTHING, "remove-from-training"))
-    assert "no training document stands in the validation split or in two of the corpora" in clean
-    assert "0.88 % (news) and 0.88 % (speeches_#1) are in a run of 13 words" in clean
+    clean = paper_of(mixed(material, NOTHING, "remove-from-training"))
+    assert "no training document is in the validation split or in two of the corpora" in clean
+    assert "0.88 % (news) and 0.88 % (speeches_#1) are in a sequence of 13 words" in clean
     found = NOTHING.model_copy(update={"leaked_near": 2, "repeated_exact": 1, "tokens": 500, "seen_without": 0.001})
-    removed, kept = (source_of(mixed(material, found, how)) for how in ("remove-from-training", "keep"))
+    removed, kept = (paper_of(mixed(material, found, how)) for how in ("remove-from-training", "keep"))
     assert (
-        "six training documents, 4 of them in the validation split, stood in the mixture twice and were left out"
+        "six training documents, 4 of them in the validation split, occurred twice in the mixture and were removed"
         in removed
     )
     assert "0.1 % (news)" in removed
-    assert "twice and were kept" in kept
+    assert "twice in the mixture and were kept" in kept
     assert "0.88 % (news)" in kept
-    assert "in a run of 13" not in source_of(mixed(material, None, None)), "records from before it was looked for"
+    assert "in a sequence of 13" not in paper_of(mixed(material, None, None)), "records from before it was looked for"

@@ -67,7 +67,7 @@ def _rest(material: Material, target: Path, figures: object) -> list[tuple[Part,
     def paper() -> list[Path]:
         from ablationlab.report.paper import write_paper
 
-        return [path for path in write_paper(material, target, figures=figures) if path.suffix == ".pdf"][-1:]  # type: ignore[arg-type]
+        return [write_paper(material, target, figures=figures)]  # type: ignore[arg-type]
 
     return [("tables", tables), ("paper", paper)]
 

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.format import DASH, MINUS, NARROW, plain
 
@@ -167,14 +167,16 @@ class Table:
         ]
         return "\n".join(lines) + "\n" + (f"\n{markdown(self.note)}\n" if self.note else "")
 
-    def typst(self) -> str:
-        """A call of the template's ``booktable``, in code mode."""
+    def typst(self) -> dict[str, Any]:
+        """What the paper's template draws: columns with title and align, rows of cells. Data, so nothing is escaped."""
         shown = self._printed()
-        columns = ", ".join("auto" for _ in shown)
-        aligns = ", ".join(column.align for column, _ in shown)
-        header = ", ".join(f"[{typst(column.title)}]" for column, _ in shown)
-        rows = "\n".join("    " + ", ".join(f"[{_typst_cell(cell)}]" for cell in cells) + "," for cells in _rows(shown))
-        return f"booktable(\n    columns: ({columns},),\n    align: ({aligns},),\n    header: ({header},),\n{rows}\n  )"
+        return {
+            "columns": [{"title": column.title, "align": column.align} for column, _ in shown],
+            "rows": [
+                [{"text": cell.whole, "code": cell.code, "strong": cell.strong} for cell in cells]
+                for cells in _rows(shown)
+            ],
+        }
 
     def html(self, *, sortable: bool = False, tall: bool = False, caption: bool = True) -> str:
         """A table in a region that scrolls, for the page and its style sheet; rows follow the page's selection."""
@@ -322,32 +324,6 @@ def _markdown_cell(cell: Cell) -> str:
     text = f"`{text}`" if cell.code and "`" not in text and "|" not in text else markdown(text)
     text = f"**{text}**" if cell.strong else text
     return text + (f" ({markdown(cell.note)})" if cell.note else "")
-
-
-#: Signs that mean something to Typst wherever they stand.
-_TYPST_ALWAYS = re.compile(r"([\\#$*_`<>@~\[\]\"'{}])")
-#: Shorthands: comments and addresses, dashes, ellipses, a minus before a digit.
-_TYPST_PAIRS = re.compile(r"(?<=/)/|/(?=[/*])|-(?=[-?\d])|(?<=-)-|\.(?=\.)")
-#: Signs that mean something at the start of a line, or right behind a piece of code.
-_TYPST_FIRST = re.compile(r"^(?:[=+\-/(.;,:]|\d+(?=\.))")
-
-
-def typst(text: str) -> str:
-    """Text escaped for Typst."""
-    text = _CONTROL.sub(" ", text)
-    text = _TYPST_PAIRS.sub(lambda found: "\\" + found[0], _TYPST_ALWAYS.sub(r"\\\1", text))
-    first = _TYPST_FIRST.match(text)
-    if first is None:
-        return text
-    # A leading number would open a list with its point; any other sign is escaped itself.
-    return f"{text[: first.end()]}\\{text[first.end() :]}" if first[0].isdigit() else f"\\{text}"
-
-
-def _typst_cell(cell: Cell) -> str:
-    text = _CONTROL.sub(" ", cell.text)
-    text = f"`{text}`" if cell.code and text.strip() and "`" not in text else typst(text)
-    text = f"#strong[{text}]" if cell.strong else text
-    return text + (f" \\({typst(cell.note)})" if cell.note else "")
 
 
 def _html_cell(column: Column, cells: Sequence[Cell], *, first: bool) -> str:

@@ -15,7 +15,8 @@ from ablationlab.records.settings import validated
 from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report
 from ablationlab.report.page import write_page
-from ablationlab.report.paper.write import compiled, paper_source, references
+from ablationlab.report.paper import write_paper
+from ablationlab.report.paper.collect import facts_of
 from ablationlab.report.tables import write_tables
 from ablationlab.stats.unpaired import difference_of_means
 from analysis.builder import STEPS, build, calm, study
@@ -210,18 +211,17 @@ def test_page_tables_and_paper_show_it_escaped(recorded):
     assert page.index('href="#verdict"') < page.index('href="#replication"') < page.index('href="#tradeoff"')
     written = {path.name for path in write_tables(material, recorded)}
     assert {"replication_figures.csv", "replication_directions.tex"} <= written
-    source = recorded / "paper.typ"
-    source.write_text(paper_source(material))
-    (recorded / "references.bib").write_text(references())
-    assert compiled(source).startswith(b"%PDF")
-    assert "Published and ours" in source.read_text()
+    assert write_paper(material, recorded).read_bytes().startswith(b"%PDF")
+    facts = facts_of(material).replication
+    assert facts is not None
+    assert facts.title == material.replication.title
 
 
 def test_without_a_replication_nothing_of_it_is_shown(flipped):
     conclude(flipped)
     material = load_material(flipped)
     assert 'id="replication"' not in write_page(material, flipped).read_text()
-    assert "Published and ours" not in paper_source(material)
+    assert facts_of(material).replication is None
 
 
 def test_a_replication_of_another_plan_is_left_out_and_named(recorded):

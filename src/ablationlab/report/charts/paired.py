@@ -139,12 +139,13 @@ def _difference(material: Material, group: list[Comparison]) -> Figure:
         )
         sentences.append(f"{comparison.variant} against {comparison.reference}: {mean} ({low} to {high})")
     regime = f", regime {first.regime}" if len(material.regimes) > 1 else ""
+    alike_in = "" if material.plan is None else ", same data order, same initial weights"
     return Figure(
         key=_key("paired", material, first),
         title=f"Paired differences in {name}{regime}",
         caption=(
-            "Small marks: one pair of runs each, same seed, same data order, same initial weights. Diamond and bar: mean "
-            f"and {level * 100:g} % interval ({first.interval}) over all seeds; {better}."
+            f"Small marks: one pair of runs each, same seed{alike_in}. Diamond and bar: mean and {level * 100:g} % "
+            f"interval ({first.interval}) over all seeds; {better}."
             + (f" Shaded: smaller than the smallest effect that matters, ±{effect:g}." if effect else "")
         ),
         chart=selectable(alt.layer(*layers), material),

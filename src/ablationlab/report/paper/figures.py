@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,103 +12,73 @@ if TYPE_CHECKING:
     from ablationlab.report.charts.theme import Figure
     from ablationlab.report.figures import Figures
 
-#: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots an inch.
+#: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots per inch.
 COLUMN = 318
-HIGHEST = 225
 FACE = "Libertinus Serif, Liberation Serif, Times New Roman, serif"
 #: Names of arms side by side above a chart.
 LEGEND_COLUMNS = 3
-#: Figures of one kind, where there is one for each regime.
-MOST_OF_A_KIND = 2
-
-_BAND = "Line: mean over seeds; band: their range, lowest to highest, which is no interval."
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Charts whose key begins so, where they go in the paper, and a caption of our own where the page's is of no "
-    "use."""
+    """Charts of the page whose key begins with *start*: at most *most* of them, in this section of the paper."""
 
+    key: str
     start: str
     section: str
-    caption: str = ""
-    most: int = MOST_OF_A_KIND
+    most: int = 1
     height: int = 200
+    only_unstable: bool = False  # where no run was unstable, the chart shows nothing but dots at rest
 
 
 KINDS = (
-    Kind("paired-", "results", most=1, height=150),
-    Kind("curve-loss", "results", _BAND, height=145),
-    Kind(
-        "curve-gap",
-        "results",
-        f"Both runs of a pair see the same batch at the same step, so the noise of batches cancels. {_BAND}",
-        height=145,
-    ),
-    Kind("tradeoff", "stability", most=1, height=180),
-    Kind("sweep-curves", "stability", most=1),
-    Kind("sweep-sensitivity", "stability", most=1),
-    Kind(
-        "probe-residual-depth",
-        "diagnostics",
-        "Mean norm of the residual stream over tokens. Line: mean over seeds; marks: seeds.",
-        most=1,
-        height=150,
-    ),
-    Kind("tasks", "evaluation", most=1, height=HIGHEST),
-    Kind("reliability", "evaluation", most=1, height=HIGHEST),
+    Kind("paired", "paired-", "results", height=150),
+    Kind("curve-loss", "curve-loss", "results", most=2, height=145),
+    Kind("curve-gap", "curve-gap", "results", most=2, height=145),
+    Kind("tradeoff", "tradeoff", "stability", height=180),
+    Kind("sweep-curves", "sweep-curves", "stability"),
+    Kind("sweep-sensitivity", "sweep-sensitivity", "stability"),
+    Kind("residual-depth", "probe-residual-depth", "diagnostics", height=150),
+    Kind("tasks", "tasks", "evaluation", height=225),
+    Kind("reliability", "reliability", "evaluation", height=225),
+    Kind("spikes", "spikes", "stability", only_unstable=True),
 )
-#: Drawn only where a run was unstable: otherwise they show nothing but dots at rest.
-UNSTABLE = Kind("spikes", "stability", most=1)
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One figure: its file, its place, its words."""
+    """One figure; *kind* is what the template's words go by, *caption* the page's."""
 
     key: str
+    kind: str
     section: str
     title: str
     caption: str
+    alt: str
     svg: str
-    wide: bool = False
-    alt: str = ""
-
-    @property
-    def path(self) -> str:
-        """Where the file goes, relative to the paper."""
-        return f"figures/paper-{self.key}.svg"
-
-    @property
-    def label(self) -> str:
-        """What the text refers to it by."""
-        return f"fig-{self.key}"
 
 
 def pictures(material: Material, figures: Figures | None = None) -> list[Picture]:
     """Those that there are data for, in the order of the paper; *figures* spares drawing them again."""
     from ablationlab.report.figures import draw_figures
 
-    drawn = figures or draw_figures(material)
+    drawn = (figures or draw_figures(material)).every()
     stability = material.analysis.stability if material.analysis is not None else None
     unstable = stability is not None and any(arm.unstable for arm in stability.arms)
-    kinds = (*KINDS, UNSTABLE) if unstable else KINDS
     return [
         Picture(
             key=re.sub(r"[^a-z0-9-]", "-", figure.key.lower()),
+            kind=kind.key,
             section=kind.section,
-            title=figure.title,
-            caption=f"{figure.title.rstrip('.')}. {kind.caption or figure.caption}",
-            svg=column_svg(figure, kind.height),
+            title=figure.title.rstrip("."),
+            caption=figure.caption,
             alt=figure.alt,
+            svg=column_svg(figure, kind.height),
         )
-        for kind in kinds
-        for figure in _of(kind, drawn.every())
+        for kind in KINDS
+        if unstable or not kind.only_unstable
+        for figure in [figure for figure in drawn if figure.key.startswith(kind.start)][: kind.most]
     ]
-
-
-def _of(kind: Kind, figures: Iterable[Figure]) -> list[Figure]:
-    return [figure for figure in figures if figure.key.startswith(kind.start)][: kind.most]
 
 
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:

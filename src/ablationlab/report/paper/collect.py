@@ -1,0 +1,685 @@
+"""From results to `Facts`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from ablationlab.core import format
+from ablationlab.instrument.replication import words as replication_words
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.settings import Study, looks_like_path
+from ablationlab.records.verdict import Cost, HypothesisVerdict, VariantVerdict, Verdict
+from ablationlab.report.material import Material
+from ablationlab.report.naming import in_sentence, metric_meaning, metric_name, metric_of
+from ablationlab.report.paper.facts import (
+    Apart,
+    ArmFacts,
+    Bounds,
+    CorpusFacts,
+    CostFacts,
+    DecisionFacts,
+    DesignFacts,
+    DiagnosticsFacts,
+    EnvironmentFacts,
+    EvaluationFacts,
+    ExploratoryFacts,
+    Facts,
+    Favours,
+    FigureFacts,
+    Finding,
+    GainFacts,
+    Group,
+    Hypotheses,
+    HypothesisFacts,
+    IdleGain,
+    Interim,
+    MissingPair,
+    Named,
+    NotAsked,
+    Open,
+    OverlapFacts,
+    PlanFacts,
+    PowerFacts,
+    ProbeRow,
+    RegimeFacts,
+    ReplicationFacts,
+    ResultsFacts,
+    Settings,
+    StabilityFacts,
+    StatisticsFacts,
+    TableData,
+    TrainingFacts,
+)
+from ablationlab.report.paper.figures import Picture
+from ablationlab.report.probes import Reading, read_probes
+from ablationlab.report.table import Table
+from ablationlab.report.tables import (
+    comparison_table,
+    criteria_table,
+    difference_of,
+    direction_table,
+    figure_table,
+    stability_table,
+)
+from ablationlab.report.tables.comparisons import split
+
+#: What the paper gives one by one; the tables of the results folder hold the rest.
+MOST_TOLD, MOST_ROWS, MOST_METRICS, MOST_CAVEATS, MOST_ARMS = 4, 24, 8, 6, 5
+#: An arm's probe reading is pointed out where its mean is beyond this factor of the baseline's.
+APART = 1.5
+
+
+def facts_of(material: Material, figures: Sequence[Picture] = ()) -> Facts:
+    """The facts of results that have an analysis and a verdict, with the *figures* that were drawn."""
+    analysis, verdict, plan = material.analysis, material.verdict, material.plan
+    assert analysis is not None
+    assert verdict is not None
+    study = None if plan is None else plan.study
+    asked, others = split(analysis)
+    readable = _readable(analysis)
+    return Facts(
+        study=analysis.study,
+        question=analysis.question.strip(),
+        baseline=analysis.baseline,
+        variants=analysis.variants,
+        changed=tuple(name for name in analysis.variants if name != analysis.baseline),
+        regimes=analysis.regimes,
+        seeds=len(analysis.seeds),
+        primary=None if analysis.primary is None else metric_name(analysis.primary),
+        registered=any(comparison.label == "registered" for comparison in analysis.comparisons),
+        sealed=material.sealed,
+        interim=Interim(material.ended, len(material.runs)) if material.interim else None,
+        plan=None if plan is None else PlanFacts(plan.plan_hash, plan.created[:10], _day(plan.created)),
+        source_hash=analysis.source_hash,
+        text=None,
+        design=None if plan is None else _design(plan),
+        model=None if plan is None else settings_of(_run_of(plan, analysis.baseline).model),
+        arms=() if plan is None else _arms(material.variants, plan),
+        corpus=None if plan is None else _corpus(plan),
+        training=None if plan is None else _training(plan, analysis),
+        ledger=None if analysis.ledger is None else analysis.ledger.text,
+        measures=_measures(asked or others, readable),
+        statistics=_statistics(asked or others, analysis),
+        tie_breakers=analysis.tie_breakers,
+        criteria=_criteria(analysis),
+        results=_results(analysis, asked, others),
+        stability=None if analysis.stability is None else _stability(analysis, analysis.stability, study),
+        evaluation=_evaluation(analysis, study),
+        diagnostics=None if plan is None else _diagnostics(material, analysis),
+        replication=_replication(material),
+        verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
+        hypotheses=Hypotheses((), ()) if plan is None else _hypotheses(verdict.hypotheses, readable),
+        deviations=tuple(deviation.text for deviation in analysis.deviations),
+        damaged=tuple(Named(damage.file, damage.text.rstrip(".")) for damage in material.problems),
+        power=_power(analysis),
+        caveats=_caveats(asked),
+        environment=None if plan is None else _environment(plan),
+        hashes=_hashes(analysis, verdict, plan),
+        figures=tuple(
+            FigureFacts(picture.key, picture.kind, picture.section, picture.title, picture.caption, "", picture.alt)
+            for picture in figures
+        ),
+    )
+
+
+def _readable(analysis: Analysis) -> Callable[[str], str]:
+    """Sentences of the records with metrics and signs as a paper prints them."""
+    metrics = {comparison.metric for comparison in analysis.comparisons}
+
+    def readable(text: str) -> str:
+        text = re.sub(r"(?<=\d) ?%", f"{format.NARROW}%", in_sentence(text, metrics))
+        return re.sub(r"(?<![\w.])-(?=\d)", format.MINUS, text)
+
+    return readable
+
+
+# What was trained
+
+
+def _day(created: str) -> tuple[int, int, int] | None:
+    """The day on which the plan was sealed: a date that the same records always have."""
+    found = re.match(r"(\d{4})-(\d\d)-(\d\d)", created)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def _design(plan: Plan) -> DesignFacts:
+    first = plan.runs[0].budget
+    tokens = sorted({run.budget.tokens for run in plan.runs})
+    return DesignFacts(format.amount(first.parameters), tuple(map(format.count, tokens)), format.amount(first.tokens))
+
+
+def _run_of(plan: Plan, variant: str) -> PlannedRun:
+    """The first run of a variant, in the first regime that has it."""
+    return next(run for run in plan.runs if run.variant == variant)
+
+
+def settings_of(config: BaseModel) -> Settings:
+    """A settings table for the template: whole numbers and truth values as they are, other numbers as text."""
+    return {key: _plain(value) for key, value in config.model_dump(mode="json").items()}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return format.setting(value) if isinstance(value, float) else value
+
+
+def _arms(names: Iterable[str], plan: Plan) -> tuple[ArmFacts, ...]:
+    base = _run_of(plan, plan.study.baseline).model.model_dump(mode="json")
+    arms = []
+    for run in (_run_of(plan, name) for name in names):
+        changes = tuple(
+            Named(key.replace("_", " "), _value(value))
+            for key, value in run.model.model_dump(mode="json").items()
+            if key not in ("front", "preset") and value != base.get(key)
+        )
+        arms.append(ArmFacts(run.variant, settings_of(run.model.front), changes, format.count(run.budget.parameters)))
+    return tuple(arms)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format.setting(float(value)) if isinstance(value, int | float) else str(value)
+
+
+def _corpus(plan: Plan) -> CorpusFacts:
+    corpus = plan.corpus
+    parts = corpus.components if len(corpus.components) > 1 else ()
+    shared = [(component.name, component.shared) for component in parts if component.shared is not None]
+    removed = corpus.overlap == "remove-from-training"
+    overlap = OverlapFacts(
+        documents=sum(share.leaked + share.repeated for _, share in shared),
+        leaked=sum(share.leaked for _, share in shared),
+        removed=removed,
+        seen=tuple(Named(name, _percent(share.seen_without if removed else share.seen, 2)) for name, share in shared),
+    )
+    return CorpusFacts(
+        name=Path(corpus.name).name if looks_like_path(corpus.name) else corpus.name,
+        mixture=tuple(Named(component.name, _percent(component.weight)) for component in parts),
+        tokenizer=corpus.tokenizer,
+        train=format.count(corpus.train_tokens),
+        validation=format.count(corpus.validation_tokens),
+        overlap=overlap if shared else None,
+    )
+
+
+def _percent(share: float, digits: int = 3) -> str:
+    return format.with_unit(format.setting(float(f"{100 * share:.{digits}g}")), "%")
+
+
+def _training(plan: Plan, analysis: Analysis) -> TrainingFacts:
+    study, budget = plan.study, plan.runs[0].budget
+    regimes = tuple(
+        RegimeFacts(name, regime.meaning, (*_flat(regime.model), *_flat(regime.training)))
+        for name, regime in study.regimes.items()
+    )
+    return TrainingFacts(
+        settings=settings_of(study.training),
+        steps=format.count(budget.steps),
+        tokens=format.count(budget.tokens),
+        flops=format.number(float(budget.matmul_flops)),
+        precision=plan.execution.precision,
+        device=plan.execution.device_name,
+        rates=() if study.sweep is None else tuple(map(format.setting, study.sweep.lr)),
+        tuned="tuned" in analysis.regimes and "tuned" not in study.regimes,
+        regimes=tuple(regime for regime in regimes if regime.changes),
+    )
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> tuple[Named, ...]:
+    settings: list[Named] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            settings += _flat(value, f"{prefix}{key} ")
+        else:
+            settings.append(Named(f"{prefix}{key}".replace("_", " "), _value(value)))
+    return tuple(settings)
+
+
+def _environment(plan: Plan) -> EnvironmentFacts:
+    versions = tuple(
+        f"{name} ({version})" if " " in version else f"{name} {version}"
+        for name, version in plan.environment.versions.items()
+    )
+    how = plan.execution
+    return EnvironmentFacts(versions, how.device_name, how.precision, how.stack_width, how.threads)
+
+
+def _hashes(analysis: Analysis, verdict: Verdict, plan: Plan | None) -> tuple[Named, ...]:
+    last = Named("analysis", verdict.analysis_hash)
+    if plan is None:
+        return (Named("table", analysis.source_hash), last)
+    return (
+        Named("plan", plan.plan_hash),
+        Named("study", plan.study_hash),
+        Named("criteria", plan.criteria_hash),
+        Named("text", plan.corpus.sha256),
+        Named("tokens", plan.corpus.tokens_sha256),
+        Named("code", plan.environment.code_hash),
+        last,
+    )
+
+
+# What was compared
+
+
+def _measures(asked: Sequence[Comparison], readable: Callable[[str], str]) -> tuple[Named, ...]:
+    names = dict.fromkeys(comparison.metric for comparison in asked)
+    return tuple(
+        Named(metric_name(name), readable(metric_meaning(name)))
+        for name in list(names)[:MOST_METRICS]
+        if metric_meaning(name)
+    )
+
+
+def _statistics(asked: Sequence[Comparison], analysis: Analysis) -> StatisticsFacts:
+    return StatisticsFacts(
+        logarithms=any(comparison.transform == "log" for comparison in analysis.comparisons),
+        tests=tuple(dict.fromkeys(comparison.test for comparison in asked)),
+        intervals=tuple(dict.fromkeys(comparison.interval for comparison in asked)),
+        levels=tuple(sorted({format.setting(comparison.alpha) for comparison in asked})),
+        corrections=tuple(dict.fromkeys(comparison.correction for comparison in asked)),
+        equivalence=any(comparison.equivalence is not None for comparison in asked),
+    )
+
+
+def _criteria(analysis: Analysis) -> TableData | None:
+    """The registered criteria, short enough for a column."""
+    table = criteria_table(analysis)
+    if not table.rows:
+        return None
+    alike = len({(criterion.get("test"), criterion.get("correction")) for criterion in analysis.criteria}) == 1
+    return _table(table.without("correction", "test") if alike else table.without("correction"), most=len(table.rows))
+
+
+def _table(table: Table, most: int = MOST_ROWS) -> TableData:
+    shown, left = table.first(most)
+    return TableData(**shown.typst(), left=left, file=table.key)
+
+
+def _finding(comparison: Comparison) -> Finding:
+    interval, tost, sensitivity = comparison.main_interval, comparison.equivalence, comparison.sensitivity
+    shown = difference_of(comparison)
+    change: Literal["higher", "lower", "factor", "none", "unknown"]
+    if comparison.delta is None:
+        change = "unknown"
+    elif shown.size.startswith("×"):
+        change = "factor"
+    elif not any(digit in "123456789∞" for digit in shown.size):
+        change = "none"
+    else:
+        change = "higher" if comparison.delta > 0 else "lower"
+    bounds = None
+    if interval is not None and interval.low is not None:
+        text = format.with_unit(shown.range, "%") if shown.unit == "%" else shown.range
+        bounds = Bounds(format.level(interval.level), text)
+    return Finding(
+        metric=metric_of(comparison),
+        variant=comparison.variant,
+        reference=comparison.reference,
+        regime=comparison.regime,
+        change=change,
+        amount=format.with_unit(shown.size.lstrip("×"), shown.unit),
+        interval=bounds,
+        pairs=comparison.n,
+        p=None if comparison.p_adjusted is None else format.p_clause(comparison.p_adjusted),
+        correction=comparison.correction,
+        outcome=comparison.outcome,
+        equivalent=None if tost is None else tost.equivalent,
+        bounds=None if tost is None else format.setting(tost.bounds[1]),
+        sensitive=None if sensitivity is None else sensitivity.sensitive,
+    )
+
+
+def _results(analysis: Analysis, asked: list[Comparison], others: list[Comparison]) -> ResultsFacts:
+    regimes = len(analysis.regimes)
+    primary = [comparison for comparison in asked if comparison.role == "primary"]
+    rest = [comparison for comparison in asked if comparison.role != "primary"]
+    return ResultsFacts(
+        registered=_table(comparison_table("registered", "", asked, regimes)) if asked else None,
+        exploratory=_table(comparison_table("exploratory", "", others, regimes)) if others else None,
+        primary=_group(primary),
+        others=_group([comparison for comparison in rest if comparison.reference == analysis.baseline]),
+        between=_group([comparison for comparison in rest if comparison.reference != analysis.baseline]),
+        found=_exploratory(others),
+    )
+
+
+def _group(found: Sequence[Comparison]) -> Group | None:
+    """Each comparison; of many, those with a result first."""
+    if not found:
+        return None
+    order = sorted(found, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested"))
+    told = [comparison for comparison in found if comparison in order[:MOST_TOLD]]
+    missing = dict.fromkeys(
+        MissingPair(str(gone.seed), gone.arm, gone.why)
+        for comparison in found
+        if comparison.n != comparison.planned_pairs
+        for gone in comparison.missing
+    )
+    return Group(
+        told=tuple(map(_finding, told)),
+        left=len(found) - len(told),
+        missing=tuple(missing)[:MOST_TOLD],
+        missing_left=max(0, len(missing) - MOST_TOLD),
+    )
+
+
+def _exploratory(others: Sequence[Comparison]) -> ExploratoryFacts:
+    different = [found for found in others if found.outcome in ("better", "worse", "different")]
+    metrics = tuple(dict.fromkeys(map(metric_of, different)))
+    first_of_metric = {found.metric: found for found in reversed(different)}
+    told = [found for found in different if first_of_metric[found.metric] is found]
+    return ExploratoryFacts(
+        comparisons=len(others),
+        different=len(different),
+        metrics=metrics[:MOST_METRICS],
+        metrics_left=max(0, len(metrics) - MOST_METRICS),
+        told=tuple(map(_finding, told[:3])),
+    )
+
+
+def _stability(analysis: Analysis, stability: StabilityAnalysis, study: Study | None) -> StabilityFacts:
+    known = [arm for arm in stability.arms if arm.unstable is not None]
+    runs = {run.run: run for run in stability.runs if run.unstable is not None}  # one may stand in two regimes
+    scores = [arm.largest_spike_score for arm in known if arm.largest_spike_score is not None]
+    gains = [gain for gain in stability.gains if gain.reference == analysis.baseline]
+    idle = next((gain for gain in gains if gain.low is not None and gain.high is not None), None)
+    table = stability_table(analysis)
+    assert table is not None
+    worse = "off" if study is None else study.stability.worse_than_start
+    return StabilityFacts(
+        threshold=format.setting(stability.threshold),
+        worse_than_start=None if worse == "off" else format.setting(worse),
+        known=bool(known),
+        unstable=any(arm.unstable for arm in known),
+        runs=len(runs),
+        unstable_runs=sum(bool(run.unstable) for run in runs.values()),
+        diverged=sum(run.state == "diverged" for run in runs.values()),
+        largest=format.number(max(scores)) if scores else None,
+        gains=tuple(map(_gain, gains)),
+        idle_gain=None if idle is None else IdleGain(idle.n, format.percent(idle.low), format.percent(idle.high)),
+        table=_table(table),
+    )
+
+
+def _gain(gain: StabilityGain) -> GainFacts:
+    bounds = None
+    if gain.low is not None and gain.high is not None:
+        bounds = Bounds(format.level(gain.level), f"{format.percent(gain.low)} to {format.percent(gain.high)}")
+    return GainFacts(
+        variant=gain.variant,
+        regime=gain.regime,
+        pairs=gain.n,
+        reference_unstable=gain.reference_unstable,
+        variant_unstable=gain.variant_unstable,
+        estimate=None if gain.estimate is None else format.percent(gain.estimate),
+        interval=bounds,
+    )
+
+
+def _evaluation(analysis: Analysis, study: Study | None) -> EvaluationFacts:
+    tasks = [found for found in analysis.comparisons if found.task not in (None, MACRO)]
+    accuracy = _family(analysis, "accuracy", "task-accuracy")
+    calibration = _family(analysis, "calibration")
+    return EvaluationFacts(
+        named=study is not None and bool(study.evaluation.tasks),
+        tasks=len({found.task for found in tasks}),
+        told=tuple(_finding(found) for found in [f for f in accuracy if f not in tasks][:MOST_TOLD]),
+        insensitive=tuple(
+            sorted({str(found.task) for found in tasks if found.sensitivity and not found.sensitivity.sensitive})
+        ),
+        calibration=tuple(map(_finding, calibration[:MOST_TOLD])),
+        calibration_left=max(0, len(calibration) - MOST_TOLD),
+    )
+
+
+def _family(analysis: Analysis, *names: str) -> list[Comparison]:
+    """Comparisons with the baseline in metrics of these families, whole metrics and macro averages first."""
+    found = [
+        comparison
+        for comparison in analysis.comparisons
+        if comparison.reference == analysis.baseline
+        and comparison.metric in METRICS
+        and METRICS[comparison.metric].family in names
+    ]
+    return sorted(found, key=lambda comparison: comparison.task not in (None, MACRO))
+
+
+def _replication(material: Material) -> ReplicationFacts | None:
+    found = material.replication
+    if found is None:
+        return None
+    figures, directions = figure_table(found), direction_table(found)
+    return ReplicationFacts(
+        title=found.title,
+        citation=found.citation,
+        date=found.date,
+        about=found.about,
+        conclusions=(*replication_words.warnings(found), *found.conclusions),
+        level=format.level(found.level),
+        figures=_table(figures, len(figures.rows)) if figures.rows else None,
+        directions=_table(directions, len(directions.rows)) if directions.rows else None,
+    )
+
+
+# What the probes read
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A measure of a probe under the key the template knows. *group* None takes the largest of all groups."""
+
+    key: str
+    probe: str
+    measure: str
+    group: str | None
+    first: bool = False
+
+
+_PROBES = (
+    _Probe("input-first", "residual", "norm", "input", first=True),
+    _Probe("input", "residual", "norm", "input"),
+    _Probe("block-1", "residual", "norm", "block-1"),
+    _Probe("last-block", "residual", "norm", "last"),
+    _Probe("token-cosine", "cosine", "mean", "tokens"),
+    _Probe("effective-rank", "effective-rank", "entropy", None),
+    _Probe("attention-logit", "attention", "logit_max", None),
+    _Probe("output-logit", "output", "logit_max", None),
+    _Probe("update-ratio", "update-ratio", "ratio", "total"),
+    _Probe("second-moment", "second-moment", "mean", "embedding"),
+)
+
+
+def _diagnostics(material: Material, analysis: Analysis) -> DiagnosticsFacts | None:
+    """The probes of the first regime: mean and standard deviation over seeds, and the means far from the baseline's."""
+    regime = analysis.regimes[0]
+    readings, _ = read_probes(material, {(probe.probe, probe.measure) for probe in _PROBES})
+    values: dict[str, dict[str, list[float]]] = {}
+    for probe in _PROBES:
+        by_run: dict[str, list[Reading]] = {}
+        for reading in readings.get((probe.probe, probe.measure), ()):
+            if reading.run.regime == regime:
+                by_run.setdefault(reading.run.id, []).append(reading)
+        for of_run in by_run.values():
+            value = _reading(probe, of_run)
+            if value is not None:
+                values.setdefault(probe.key, {}).setdefault(of_run[0].run.variant, []).append(value)
+    if not values:
+        return None
+    probed = [name for name in material.variants if any(name in by_arm for by_arm in values.values())]
+    arms = tuple(probed[:MOST_ARMS])
+    apart = tuple(_apart(arm, analysis.baseline, values) for arm in arms if arm != analysis.baseline)
+    return DiagnosticsFacts(
+        regime=regime,
+        arms=arms,
+        left=len(probed) - len(arms),
+        rows=tuple(ProbeRow(key, tuple(_mean(by_arm.get(arm)) for arm in arms)) for key, by_arm in values.items()),
+        factor=format.setting(APART),
+        apart=tuple(found for found in apart if found.measures),
+    )
+
+
+def _reading(probe: _Probe, readings: Sequence[Reading]) -> float | None:
+    step = (min if probe.first else max)(reading.step for reading in readings)
+    group = probe.group
+    if group == "last":
+        depth = max((_block(reading.group) for reading in readings if reading.step == step), default=0)
+        group = f"block-{depth}"
+    values = [reading.value for reading in readings if reading.step == step and group in (None, reading.group)]
+    return max(values, default=None)
+
+
+def _block(group: str | None) -> int:
+    found = re.fullmatch(r"block-(\d+)", group or "")
+    return int(found[1]) if found else 0
+
+
+def _apart(arm: str, baseline: str, values: Mapping[str, Mapping[str, list[float]]]) -> Apart:
+    """Where the means of an arm are beyond the factor, the farthest first."""
+    ratios = {}
+    for key, by_arm in values.items():
+        if baseline in by_arm and arm in by_arm:
+            ours, reference = fmean(by_arm[arm]), fmean(by_arm[baseline])
+            if ours > 0 and reference > 0 and not 1 / APART <= ours / reference <= APART:
+                ratios[key] = ours / reference
+    far = sorted(ratios.items(), key=lambda item: -abs(log(item[1])))
+    return Apart(arm, tuple(Named(key, format.number(ratio)) for key, ratio in far[:3]), max(0, len(far) - 3))
+
+
+def _mean(values: list[float] | None) -> str:
+    return format.mean_sd(fmean(values), stdev(values) if len(values) > 1 else None) if values else format.DASH
+
+
+# What was decided
+
+
+def _primary(analysis: Analysis, found: VariantVerdict) -> Comparison | None:
+    """The comparison that decides on a variant in a regime."""
+    here = (found.regime, found.variant, analysis.baseline)
+    metrics = [
+        comparison.metric
+        for comparison in analysis.comparisons
+        if comparison.role == "primary" and (comparison.regime, comparison.variant, comparison.reference) == here
+    ]
+    metric = metrics[0] if metrics else analysis.primary
+    return analysis.comparison(metric, *here) if metric else None
+
+
+def _decision(analysis: Analysis, found: VariantVerdict, readable: Callable[[str], str]) -> DecisionFacts:
+    comparison, stability = _primary(analysis, found), analysis.stability
+    gain = None if stability is None else stability.gain(found.variant, analysis.baseline, found.regime)
+    arm = None if stability is None else stability.arm(analysis.baseline, found.regime)
+    broken = found.tie_break
+    favours = None
+    if broken is not None and broken.favours is not None:
+        favours = Favours(metric_name(broken.metric or ""), broken.favours)
+    return DecisionFacts(
+        variant=found.variant,
+        regime=found.regime,
+        decision=found.decision,
+        label=found.label,
+        finding=None if comparison is None else _finding(comparison),
+        gain=None if gain is None else _gain(gain),
+        baseline_stable=None if arm is None or arm.unstable is None else not arm.unstable,
+        costs=tuple(_cost(analysis, cost) for cost in (found.trade_off.costs if found.trade_off else ())),
+        favours=favours,
+        open=_open(analysis, found, comparison, gain) if found.decision == "inconclusive" else None,
+        needs=None if found.needs is None else readable(found.needs.text),
+    )
+
+
+def _open(analysis: Analysis, found: VariantVerdict, comparison: Comparison | None, gain: StabilityGain | None) -> Open:
+    stability = analysis.stability
+    arm = None if stability is None else stability.arm(found.variant, found.regime)
+    if comparison is None:
+        return "no-primary"
+    if comparison.direction is None:
+        return "no-direction"
+    if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
+        return "insensitive"
+    if comparison.outcome == "better" and gain is not None and gain.variant_unstable > gain.reference_unstable:
+        return "less-stable"
+    if comparison.equivalence is not None and comparison.equivalence.equivalent and arm is not None and arm.diverged:
+        return "survivors"
+    return "not-shown"
+
+
+def _cost(analysis: Analysis, cost: Cost) -> CostFacts:
+    comparison = next((found for found in analysis.comparisons if found.id == cost.comparison), None)
+    counting = re.search(r"counting the .* as no cost", cost.why)
+    bracket = re.search(r"\((.+)\)", cost.why)
+    return CostFacts(
+        metric=metric_name(cost.metric),
+        bound=None if cost.high is None else _on_tested_scale(cost.high, comparison),
+        why=bracket[1] if bracket else None,
+        counting=counting[0] if counting else None,
+        margin=None if cost.margin is None else format.setting(cost.margin),
+        within=cost.within,
+    )
+
+
+def _on_tested_scale(value: float, comparison: Comparison | None, digits: int = 3) -> str:
+    text = format.number(value, digits)
+    if comparison is None:
+        return text
+    return (
+        f"{text} (difference of logarithms)"
+        if comparison.transform == "log"
+        else format.with_unit(text, comparison.unit)
+    )
+
+
+def _hypotheses(found: Mapping[str, HypothesisVerdict], readable: Callable[[str], str]) -> Hypotheses:
+    asked: list[HypothesisFacts] = []
+    not_asked: dict[str, list[str]] = {}
+    for key, hypothesis in found.items():
+        if hypothesis.status == "not-asked":
+            not_asked.setdefault(hypothesis.why, []).append(key)
+        else:
+            reasons = tuple(readable(hypothesis.why).rstrip(".").split("; "))
+            left = max(0, len(reasons) - MOST_TOLD)
+            asked.append(HypothesisFacts(key, hypothesis.statement, hypothesis.status, reasons[:MOST_TOLD], left))
+    return Hypotheses(tuple(asked), tuple(NotAsked(tuple(keys), why) for why, keys in not_asked.items()))
+
+
+def _power(analysis: Analysis) -> PowerFacts | None:
+    against = [power for power in analysis.power if power.comparison.endswith(f":{analysis.baseline}")]
+    if not against:
+        return None
+    worst = max(against, key=lambda power: power.detectable_80)
+    comparison = next((found for found in analysis.comparisons if found.id == worst.comparison), None)
+    if comparison is None:
+        return None
+    effect = worst.smallest_effect
+    return PowerFacts(
+        pairs=worst.n,
+        sd=format.number(worst.delta_sd, 2),
+        detectable=_on_tested_scale(worst.detectable_80, comparison, 2),
+        metric=metric_of(comparison),
+        smallest_effect=None if effect is None else format.setting(effect),
+        enough=effect is not None and worst.detectable_80 <= effect,
+        needed=worst.pairs_80,
+    )
+
+
+def _caveats(asked: Iterable[Comparison]) -> tuple[str, ...]:
+    """Caveats about the pairs and about the interval and test that decide, each once; statistics.md has the others."""
+    texts = dict.fromkeys(
+        caveat.text
+        for comparison in asked
+        for caveat in comparison.caveats
+        if caveat.about in ("", comparison.test, comparison.interval)
+    )
+    return tuple(texts)[:MOST_CAVEATS]
