@@ -1,12 +1,14 @@
-"""The one way through the house, step by step: seal, train, conclude. The command line and notebooks both walk it.
+"""The one path from a study to its report: seal, train, check the ledger, evaluate, conclude, report.
 
-:func:`run` is the notebook's door; `ablationlab run` prints between the same steps. No torch until something is trained.
+`run` is what the command line and notebooks call. The ranks of a torchrun call `train`, its first half. Both give *listen*
+one of the events below for everything that happens. No torch is loaded until something is trained or evaluated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,174 +19,382 @@ from ablationlab.records.settings import Study
 from ablationlab.study.load import load_study, parse_study
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ablationlab.data.corpus import TokenizedCorpus
-    from ablationlab.evaluation import ProcessTaskBuilder
+    from ablationlab.evaluation import Outcome, ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
+    from ablationlab.records.settings import DataConfig
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Results
+    from ablationlab.report.progress import Display
+    from ablationlab.study.status import RunStatus
+    from ablationlab.training.distributed.ranks import Ranks
+    from ablationlab.training.executors.job import Event, Job
 
 Device = Literal["auto", "cpu", "cuda"]
 Executor = Literal["local", "ray", "torchrun"]
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user stopped training; what was in training has a checkpoint, and the same call continues from there."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where and how a study is trained; the names are those of the command line's options."""
+
+    device: Device = "auto"
+    workers: int | None = None
+    executor: Executor = "local"
+    address: str | None = None
+    nproc: int | None = None
+    accept_drift: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise AblationLabError(f"--workers {self.workers}: at least one process is needed")
+        if self.address is not None and self.executor != "ray":
+            raise AblationLabError(
+                f"--address {self.address} belongs to --executor ray, not to --executor {self.executor}"
+            )
+        if self.nproc is not None and self.executor != "torchrun":
+            raise AblationLabError(
+                f"--nproc {self.nproc} belongs to --executor torchrun; --workers is what --executor local takes"
+            )
+
+
+# ---- events -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ComparingTexts:
+    """Text that the corpora of a mixture share is being looked for; *share* of the work is done."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan is sealed, now or earlier. *notice* is what to know before training, if anything."""
+
+    plan: Plan
+    results: ResultsFolder
+    statuses: tuple[RunStatus, ...]
+    notice: str
+
+    @property
+    def waiting(self) -> int:
+        """Runs without a result."""
+        return sum(status.result is None for status in self.statuses)
+
+
+@dataclass(frozen=True)
+class TrainingStarted:
+    """*done_steps* are steps of runs that were finished before. Executors' own events follow, one per thing that happens."""
+
+    plan: Plan
+    done_steps: int
+
+
+@dataclass(frozen=True)
+class TrainingEnded:
+    """It ended, failed or was interrupted."""
+
+
+@dataclass(frozen=True)
+class LedgerChecked:
+    """*pairs* of variant and baseline differ in nothing that was not declared."""
+
+    plan: Plan
+    results: ResultsFolder
+    pairs: int
+
+
+@dataclass(frozen=True)
+class EvaluationStarted:
+    results: ResultsFolder
+
+
+@dataclass(frozen=True)
+class EvaluationEnded:
+    results: ResultsFolder
+    outcome: Outcome
+
+
+@dataclass(frozen=True)
+class Concluded:
+    results: ResultsFolder
+    analysis: Analysis
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class ReportWritten:
+    """The paths that people open."""
+
+    paths: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class ReportFailed:
+    """Records and verdict are safe on disk, so this fails nothing else."""
+
+    results: ResultsFolder
+    error: AblationLabError
+
+
+@dataclass(frozen=True)
+class Note:
+    """A line about what is being done in a phase."""
+
+    phase: Literal["evaluation", "report"]
+    text: str
+
+
+if TYPE_CHECKING:
+    PipelineEvent = (
+        ComparingTexts
+        | Planned
+        | TrainingStarted
+        | Event
+        | TrainingEnded
+        | LedgerChecked
+        | EvaluationStarted
+        | EvaluationEnded
+        | Concluded
+        | ReportWritten
+        | ReportFailed
+        | Note
+    )
+    Listener = Callable[[PipelineEvent], None]
+
+
+class TrainingProgress:
+    """A listener that shows the progress of training and why there is no report, if so: for notebooks and scripts."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        from ablationlab.report.progress import console as make_console
+
+        self._console = console or make_console()
+        self._display: Display | None = None
+
+    def __call__(self, event: PipelineEvent) -> None:
+        """Show one event."""
+        from ablationlab.report.progress import display_for
+        from ablationlab.training.executors.job import Event
+
+        if isinstance(event, TrainingStarted):
+            self._display = display_for(self._console, event.plan, event.done_steps)
+            self._display.__enter__()
+        elif isinstance(event, Event) and self._display is not None:
+            self._display.hear(event)
+        elif isinstance(event, TrainingEnded) and self._display is not None:
+            self._display.__exit__(None, None, None)
+        elif isinstance(event, ReportFailed):
+            self._console.print(f"No report: {event.error}", markup=False, highlight=False)
+
+
+# ---- the path -----------------------------------------------------------------------------------------------------------
 
 
 def run(
     study: Study | Mapping[str, Any] | str | Path,
     out: str | Path | None = None,
     *,
+    listen: Listener | None = None,
+    overrides: Sequence[str] = (),
     device: Device = "auto",
     workers: int | None = None,
-    overrides: Sequence[str] = (),
-    accept_drift: bool = False,
     executor: Executor = "local",
     address: str | None = None,
     nproc: int | None = None,
+    accept_drift: bool = False,
     report: bool = False,
 ) -> Results:
-    """Run a study to its verdict and give its results; what is done already is not done again.
+    """Run a study to its verdict and return its results; what is done already is not done again.
 
     *study* is a study file, a `Study`, or nested tables as a study file has them; *overrides* are ``key=value`` texts as
-    ``--set`` takes them, for a study file. The steps, the records and the verdict are those of ``ablationlab run``. In a
-    script, guard the call with ``if __name__ == "__main__":`` or give ``workers=1``, since several workers are spawned
-    processes. An interrupt stops at a step boundary; the same call goes on from there. *executor* "ray" trains on a Ray
+    ``--set`` takes them, for a study file. *listen* gets every event; without it the progress of training is shown. Ctrl-C
+    stops at a step boundary and raises `Interrupted`; the same call continues from there. *executor* "ray" trains on a Ray
     cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
     run over *nproc* processes. With *report*, page, figures, tables and paper are written too, as the command does.
     """
-    from ablationlab.core.terminal import console as make_console
     from ablationlab.report.notebook import load_results
-    from ablationlab.report.progress import display_for
-    from ablationlab.study.plan import default_folder
-    from ablationlab.study.status import check_ledger, run_statuses
 
-    if workers is not None and workers < 1:
-        raise AblationLabError(f"workers = {workers}: at least one process is needed")
-    check_executor(executor, address)
-    resolved = as_study(study, overrides)
-    results = ResultsFolder(Path(out) if out is not None else default_folder(resolved))
-    nproc = ranks_of(resolved, executor, nproc)
-    plan, corpus = seal(resolved, results, device, workers if nproc is None else nproc)
-    before = run_statuses(plan, results)
-    drift = checked_drift(plan, corpus, device, accept=accept_drift or all(one.result is not None for one in before))
-    builder = None
-    if any(one.result is None for one in before):
-        done_steps = sum(one.steps for one in before if one.result is not None)
-        with (
-            building_tasks(resolved, plan, results, corpus, workers) as builder,
-            display_for(make_console(), plan, done_steps) as display,
-        ):
-            where: dict[str, Any] = {"executor": executor, "address": address, "nproc": nproc}
-            if not train(resolved, plan, results, workers, drift, accept_drift, display.hear, **where):
-                raise KeyboardInterrupt(
-                    "stopped at a step boundary, with a checkpoint; the same call goes on from there"
-                )
-    check_ledger(plan, results)
-    evaluate(resolved, results, device, workers, builder)
-    conclude(results.path)
+    listen = listen or TrainingProgress()
+    options = Options(device, workers, executor, address, nproc, accept_drift)
+    study, results = open_study(study, out, overrides)
+    tasks = train(study, results, options, listen)
+    if study.evaluation.tasks:
+        asked = study.evaluation.tasks
+        outcome = evaluate(results, listen, tasks=asked, device=device, workers=workers, built=tasks)
+        if outcome.nothing is not None:
+            listen(Note("evaluation", f"{outcome.nothing}; the analysis counts them"))
+    listen(Concluded(results, *conclude(results.path)))
     if report:
-        from ablationlab.report.make import make_report
-
-        make_report(results.path)
+        write_report(results, listen)
     return load_results(results.path)
 
 
-def check_executor(executor: Executor, address: str | None) -> None:
-    """Refuse an option that belongs to another executor."""
-    if address is not None and executor != "ray":
-        raise AblationLabError(f"--address {address} belongs to --executor ray, not to --executor {executor}")
+def open_study(
+    study: Study | Mapping[str, Any] | str | Path, out: str | Path | None = None, overrides: Sequence[str] = ()
+) -> tuple[Study, ResultsFolder]:
+    """The study, from whatever there is at hand, and where its results go."""
+    from ablationlab.study.plan import default_folder
 
-
-def as_study(study: Study | Mapping[str, Any] | str | Path, overrides: Sequence[str] = ()) -> Study:
-    """A study, from whatever a notebook has at hand."""
     if isinstance(study, str | Path):
-        return load_study(Path(study), overrides)
-    if overrides:
+        study = load_study(Path(study), overrides)
+    elif overrides:
         raise AblationLabError("overrides belong to a study file; change the tables, or use Study.changed")
-    return study if isinstance(study, Study) else parse_study(study)
-
-
-def seal(study: Study, results: ResultsFolder, device: Device, workers: int | None) -> tuple[Plan, TokenizedCorpus]:
-    """The sealed plan of this very study in that folder, made if there is none, and its text."""
-    from ablationlab.data.corpus import load_corpus
-    from ablationlab.study.plan import make_plan, open_plan, seal_plan
-
-    if results.plan.exists():
-        plan = open_plan(results, study.hash)
-        return plan, load_corpus(study.data)
-    corpus = load_corpus(study.data)
-    return seal_plan(make_plan(study, corpus, device, workers), results), corpus
-
-
-def checked_drift(plan: Plan, corpus: TokenizedCorpus, device: Device, *, accept: bool) -> tuple[str, ...]:
-    """What changed since the plan was sealed; refused unless accepted, for such runs are no fair comparison."""
-    from ablationlab.study.plan import plan_drift
-
-    drift = plan_drift(plan, corpus, device)
-    if drift and not accept:
-        raise AblationLabError(
-            "this is not the environment that the plan was sealed in:\n"
-            + "\n".join(f"  - {line}" for line in drift)
-            + "\nRuns made in different environments are no fair comparison. Plan anew with --out, restore the "
-            "environment, or go on with --accept-drift, which is recorded in every run it touches"
-        )
-    return drift
-
-
-def crew(plan: Plan, workers: int | None) -> int:
-    """How many training processes: as asked, else one a core on a CPU and one on a GPU."""
-    if workers is not None:
-        return workers
-    from ablationlab.study.plan import usable_cores
-
-    return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
+    resolved = study if isinstance(study, Study) else parse_study(study)
+    return resolved, ResultsFolder(Path(out) if out is not None else default_folder(resolved))
 
 
 def train(
     study: Study,
-    plan: Plan,
     results: ResultsFolder,
-    workers: int | None,
-    drift: tuple[str, ...],
-    accept_drift: bool,
-    listen: Any,
+    options: Options,
+    listen: Listener,
     *,
-    executor: Executor = "local",
-    address: str | None = None,
-    nproc: int | None = None,
-) -> bool:
-    """Train what is not done; False if the user stopped it."""
+    ranks: Ranks | None = None,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> ProcessTaskBuilder | None:
+    """Seal, train what is not done, and check the ledger. Returns the tasks that were built beside training, if any.
+
+    Under a torchrun of the user's own, every rank calls this with *ranks*, and *should_stop* says when to.
+    """
+    from ablationlab.study.status import check_ledger, run_statuses
     from ablationlab.training.executors.job import Job
-    from ablationlab.training.executors.local import execute
 
-    job = Job(plan, results.path, study.data, drift, accept_drift)
-    if executor == "ray":
-        from ablationlab.training.executors import ray_cluster
+    corpus = None
+    if ranks is None:
+        processes = _ranks_wanted(study, options)
+        plan, corpus = seal(study, results, options.device, processes or options.workers, listen)
+        drift = _checked_drift(plan, corpus, results, options)
+    else:
+        processes = ranks.world
+        plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
+    event = Planned(plan, results, tuple(run_statuses(plan, results)), _layout_notice(study, options.executor))
+    listen(event)
+    with tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
+        if event.waiting or ranks is not None:
+            job = Job(plan, results.path, study.data, drift, options.accept_drift)
+            listen(TrainingStarted(plan, sum(status.steps for status in event.statuses if status.result is not None)))
+            try:
+                finished = _execute(job, options, processes, listen, ranks, should_stop)
+            finally:
+                listen(TrainingEnded())
+            if not finished:
+                raise Interrupted("stopped at a step boundary, with a checkpoint; the same call continues from there")
+        if ranks is None or ranks.leads:
+            listen(LedgerChecked(plan, results, check_ledger(plan, results)))
+        return tasks
 
-        return ray_cluster.execute(job, address, workers, listen)
-    if executor == "torchrun":
-        from ablationlab.training.executors import torchrun
 
-        assert nproc is not None
-        return torchrun.execute(job, nproc, listen)
-    return execute(job, crew(plan, workers), listen)
+def _execute(
+    job: Job,
+    options: Options,
+    processes: int | None,
+    listen: Callable[[Event], None],
+    ranks: Ranks | None,
+    should_stop: Callable[[], bool],
+) -> bool:
+    """Hand the job to its executor; False if the user stopped it."""
+    from ablationlab.training.executors import local, ray_cluster, torchrun
+
+    if ranks is not None:
+        return torchrun.execute_in_rank(job, ranks, listen, should_stop)
+    if options.executor == "ray":
+        return ray_cluster.execute(job, options.address, options.workers, listen)
+    if options.executor == "torchrun":
+        assert processes is not None
+        return torchrun.execute(job, processes, listen)
+    return local.execute(job, worker_count(job.plan, options.workers), listen)
 
 
-def ranks_of(study: Study, executor: Executor, nproc: int | None) -> int | None:
-    """Processes of one run under torchrun, as asked or one a GPU, checked before anything is sealed; None for the others."""
-    if executor != "torchrun":
-        if nproc is not None:
-            raise AblationLabError(
-                f"--nproc {nproc} belongs to --executor torchrun; --workers is what --executor local takes"
-            )
+def seal(
+    study: Study,
+    results: ResultsFolder,
+    device: Device,
+    workers: int | None,
+    listen: Listener = lambda _: None,
+) -> tuple[Plan, TokenizedCorpus]:
+    """The sealed plan of this very study in that folder, made if there is none, and its text."""
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.study.plan import make_plan, open_plan, seal_plan
+
+    plan = open_plan(results, study.hash) if results.plan.exists() else None
+    compare_texts(study.data, workers, listen)
+    corpus = load_corpus(study.data)
+    return plan or seal_plan(make_plan(study, corpus, device, workers), results), corpus
+
+
+def compare_texts(data: DataConfig, workers: int | None, listen: Listener) -> None:
+    """Find the text that the corpora of a mixture share, in parallel; what is found is kept in the cache."""
+    from ablationlab.data.corpus import load_mixture
+    from ablationlab.study.plan import usable_cores
+
+    if data.mixture is not None and len(data.mixture) > 1:
+        load_mixture(data, processes=workers or usable_cores(), report=lambda share: listen(ComparingTexts(share)))
+
+
+def _sealed_by_the_leader(
+    study: Study, results: ResultsFolder, options: Options, ranks: Ranks, listen: Listener
+) -> tuple[Plan, tuple[str, ...]]:
+    """The leader seals the plan, or opens the sealed one; the others read it."""
+    from ablationlab.study.plan import open_plan
+    from ablationlab.training.executors.torchrun import check
+
+    check(study, ranks.world)
+
+    def prepare() -> tuple[str, ...]:
+        plan, corpus = seal(study, results, options.device, ranks.world, listen)
+        return _checked_drift(plan, corpus, results, options)
+
+    drift = tuple(ranks.share(prepare))
+    return open_plan(results, study.hash), drift
+
+
+def _checked_drift(plan: Plan, corpus: TokenizedCorpus, results: ResultsFolder, options: Options) -> tuple[str, ...]:
+    """What changed since the plan was sealed; refused unless accepted, or unless there is nothing left to train."""
+    from ablationlab.study.plan import plan_drift
+    from ablationlab.training.executors.job import open_stacks
+
+    drift = plan_drift(plan, corpus, options.device)
+    if drift and not options.accept_drift and open_stacks(plan, results):
+        raise AblationLabError(
+            "this is not the environment that the plan was sealed in:\n"
+            + "\n".join(f"  - {line}" for line in drift)
+            + "\nRuns made in different environments are not a fair comparison. Plan again with --out, restore the "
+            "environment, or continue with --accept-drift, which is recorded in every run it touches"
+        )
+    return drift
+
+
+def worker_count(plan: Plan, workers: int | None) -> int:
+    """Training processes: as asked, else one per core on a CPU and one on a GPU."""
+    from ablationlab.study.plan import usable_cores
+
+    if workers is not None:
+        return workers
+    return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
+
+
+def _ranks_wanted(study: Study, options: Options) -> int | None:
+    """Processes per run under torchrun, as asked or one per GPU, checked before anything is sealed; None for others."""
+    if options.executor != "torchrun":
         return None
     import torch
 
     from ablationlab.training.executors.torchrun import check
 
-    ranks = max(1, torch.cuda.device_count()) if nproc is None else nproc
+    ranks = max(1, torch.cuda.device_count()) if options.nproc is None else options.nproc
     check(study, ranks)
     return ranks
 
 
-def layout_notice(study: Study, executor: Executor) -> str:
+def _layout_notice(study: Study, executor: Executor) -> str:
     """What to know before an executor of whole runs trains a study that says how torchrun would spread them."""
     how = study.execution.parallel
     if how is None or executor == "torchrun":
@@ -196,34 +406,57 @@ def layout_notice(study: Study, executor: Executor) -> str:
 
 
 @contextmanager
-def building_tasks(
-    study: Study, plan: Plan, results: ResultsFolder, corpus: TokenizedCorpus, workers: int | None
+def tasks_built_meanwhile(
+    study: Study, plan: Plan, results: ResultsFolder, corpus: TokenizedCorpus | None, options: Options
 ) -> Iterator[ProcessTaskBuilder | None]:
-    """Processes that build the tasks while a GPU trains; they are ended if training does not reach its end."""
-    if plan.execution.device != "cuda" or not study.evaluation.tasks:
+    """Workers that build the tasks while a GPU trains; ended if training is not."""
+    waiting = not all(results.run(run.id).done for run in plan.runs)
+    if corpus is None or not waiting or plan.execution.device != "cuda" or not study.evaluation.tasks:
         yield None
         return
     from ablationlab.evaluation import start_building_tasks
 
-    builder = start_building_tasks(results, plan, corpus, workers)
+    tasks = start_building_tasks(results, plan, corpus, options.workers)
     try:
-        yield builder
+        yield tasks
     except BaseException:
-        if builder is not None:
-            builder.close()
+        if tasks is not None:
+            tasks.close()
         raise
 
 
 def evaluate(
-    study: Study, results: ResultsFolder, device: Device, workers: int | None, builder: ProcessTaskBuilder | None = None
-) -> None:
-    """Score every run on the tasks that the study asks for, if any; what is scored already is not scored again."""
-    if not study.evaluation.tasks:
-        return
+    results: ResultsFolder,
+    listen: Listener,
+    *,
+    tasks: Sequence[str],
+    fewshot: Sequence[int] = (),
+    templates: Literal["one", "all"] | None = None,
+    items: int | None = None,
+    device: Device = "auto",
+    workers: int | None = None,
+    throughput: bool = True,
+    built: ProcessTaskBuilder | None = None,
+) -> Outcome:
+    """Score every run on *tasks*; what is scored already is not scored again. *built* are tasks that are ready."""
     from ablationlab.evaluation import evaluate as score
     from ablationlab.study.plan import usable_cores
 
-    score(results.path, tasks=study.evaluation.tasks, device=device, workers=workers or usable_cores(), builder=builder)
+    listen(EvaluationStarted(results))
+    outcome = score(
+        results.path,
+        tasks=tasks,
+        fewshot=fewshot,
+        templates=templates,
+        items=items,
+        device=device,
+        workers=workers or usable_cores(),
+        throughput=throughput,
+        report=lambda text: listen(Note("evaluation", text)),
+        builder=built,
+    )
+    listen(EvaluationEnded(results, outcome))
+    return outcome
 
 
 def conclude(folder: Path) -> tuple[Analysis, Verdict]:
@@ -236,3 +469,15 @@ def conclude(folder: Path) -> tuple[Analysis, Verdict]:
     analysis.replace(folder / "analysis.json")
     verdict.replace(folder / "verdict.json")
     return analysis, verdict
+
+
+def write_report(results: ResultsFolder, listen: Listener) -> None:
+    """Write page, figures, tables and paper; a report that cannot be written is an event, not an error."""
+    from ablationlab.report.make import make_report
+
+    try:
+        paths = make_report(results.path, say=lambda text: listen(Note("report", text)))
+    except AblationLabError as error:
+        listen(ReportFailed(results, error))
+    else:
+        listen(ReportWritten(tuple(paths)))

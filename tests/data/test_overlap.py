@@ -268,6 +268,6 @@ def test_the_verb_shows_what_is_shared(mixture, study_file, cli):
     assert "left out of training" in words
     code, _, errors = cli("data", "overlap", study_file({}), "--workers", "1")
     assert code == 2
-    assert "is no mixture of several corpora: nothing to compare" in errors
+    assert "is not a mixture of several corpora: nothing to compare" in errors
     code, _, errors = cli("data", "overlap", study, "--workers", "0")
     assert "--workers 0: at least one process is needed" in errors

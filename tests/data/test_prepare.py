@@ -347,5 +347,5 @@ def test_an_interrupted_preparation_says_what_there_is(tmp_path):
     said, _ = process.communicate(timeout=120)
     assert process.returncode == 130, said
     finished = len(list((tmp_path / "out").glob("shard-*.bin")))
-    assert f"Interrupted. out has {finished} finished shard(s); the same command goes on behind them." in said
+    assert f"Interrupted. out has {finished} finished shard(s); the same command continues after them." in said
     assert "Traceback" not in said

@@ -278,7 +278,7 @@ HARNESS = ("arc_easy", "hellaswag", "mmlu", "mmlu_prehistory", "mmlu_world_histo
         (["--tasks", "hellaswag"], "needs a context of at least 512 tokens, and these models have 64"),
         (["--tasks", "./nowhere.yaml"], "task file ./nowhere.yaml: no such file"),
         (["--fewshot", "2"], "a context of 64 leaves 20 characters per item, and 22 are needed"),
-        (["--items", "3"], "at least 10 are needed"),
+        (["--items", "3"], "--items 3: must be >= 10"),
         (["--workers", "0"], "at least one process"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.cli.hardware import budget_hours
+from ablationlab.cli.study import budget_hours
 from ablationlab.core.errors import AblationLabError, PlanError, UnknownNameError
 from ablationlab.instrument.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL
 from ablationlab.instrument.costing.hardware import ACCELERATORS, parse_hardware

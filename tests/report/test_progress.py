@@ -94,7 +94,7 @@ def test_waiting_stopping_failing_and_diverging_are_said(plan):
     display.hear(Event("failed", 1, "first line\nlast line"))
     display.hear(progress(diverged=1))
     text = display.console.file.getvalue()
-    assert "being trained by another process (4711)" in text
+    assert "Another process is training all that is left (4711)" in text
     assert "Stopping at the next step boundary" in text
     assert "layernorm-s1: not trained: last line" in text
     assert "1 diverged" in text

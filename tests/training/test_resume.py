@@ -107,7 +107,7 @@ cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "
 """
     done = warm.python("-c", script, matrix_study(matrix))
     assert done.returncode == 130, done.stderr
-    assert "Go on with: ablationlab run" in done.stdout
+    assert "Continue with: ablationlab run" in done.stdout
     return tmp_path / "out"
 
 

@@ -175,7 +175,7 @@ def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_trainin
     text, _ = process.communicate(timeout=300)
     assert process.returncode == 130, text
     assert "Traceback" not in text
-    assert "Go on with: ablationlab run" in text
+    assert "Continue with: ablationlab run" in text
     started = [path for path in out.glob("runs/*") if (path / "run.json").exists()]
     assert started
     for run in started:

@@ -1,4 +1,7 @@
-"""The command line: one file per group of verbs. Heavy imports happen inside the verbs that need them."""
+"""The command line: one file per group of verbs, `app` with the command itself, `torchrun` for ranks.
+
+Heavy imports happen inside the verbs that need them, so `--help` is fast.
+"""
 
 from ablationlab.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The verbs of the second half: analyze, power, compare. Heavy imports happen inside them."""
+"""Verbs over trained runs: evaluate, analyze, compare; and power, which plans them. Heavy imports happen inside."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
+from ablationlab.cli.common import Printer, Processes, ResultsPath, RunView, Set, Several, Share, StudyFile, add
 from ablationlab.core.errors import AblationLabError
-from ablationlab.core.terminal import console as make_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ablationlab.analysis import Material
-    from ablationlab.records.folders import ResultsFolder
 
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
@@ -26,8 +24,70 @@ Effect = Annotated[
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (analyze, power, compare):
-        app.command(verb)
+    for verb in (evaluate, analyze, power, compare):
+        add(app, verb)
+
+
+def evaluate(
+    results: ResultsPath,
+    *,
+    tasks: Annotated[
+        tuple[str, ...],
+        Several,
+        Parameter(
+            help="Names of the suite (`suite` for all of it), of benchmarks (`benchmarks`), of the harness, or YAML files. "
+            "Default: evaluation.tasks of the study, or `suite`."
+        ),
+    ] = (),
+    fewshot: Annotated[
+        tuple[int, ...],
+        Several,
+        Parameter(validator=Number(gte=0), help="Numbers of examples, such as 0 2. Default: evaluation.fewshot."),
+    ] = (),
+    templates: Annotated[
+        Literal["one", "all"] | None, Parameter(help="One template per task, or all. Default: evaluation.templates.")
+    ] = None,
+    items: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=10), help="Items per task, at most. Default: evaluation.items, or all."),
+    ] = None,
+    device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Where to score; all runs alike.")] = "auto",
+    workers: Annotated[int | None, Processes, Parameter(help="Processes on a CPU. Default: one per core.")] = None,
+    throughput: Annotated[bool, Parameter(help="Time inference and training, all runs in turn.")] = True,
+) -> int:
+    """Score every trained run on the same items: next tokens, calibration, length, tasks through lm-eval, throughput.
+
+    Writes evaluation.json and samples.parquet into every run's folder, and evaluation/suite.json. Only what is missing is
+    scored; a task whose items or wording changed counts as missing. Afterwards: ablationlab analyze RESULTS.
+    """
+    from ablationlab.evaluation import read_plan
+    from ablationlab.pipeline import evaluate as score
+    from ablationlab.records.folders import ResultsFolder
+    from ablationlab.tasks import SUITE_GROUP
+
+    if not results.is_dir():
+        raise AblationLabError(f"{results}: no such results folder")
+    folder = ResultsFolder(results)
+    wanted = tasks or read_plan(folder).study.evaluation.tasks or (SUITE_GROUP,)
+    printer = Printer()
+    with RunView(printer) as view:
+        outcome = score(
+            folder,
+            view,
+            tasks=wanted,
+            fewshot=fewshot,
+            templates=templates,
+            items=items,
+            device=device,
+            workers=workers,
+            throughput=throughput,
+        )
+    if outcome.nothing is not None:
+        raise AblationLabError(
+            f"{results}: {outcome.nothing}. Each is recorded as not evaluable; `ablationlab analyze` counts them"
+        )
+    printer.text(f"Next: ablationlab analyze {results}")
+    return 0
 
 
 def analyze(
@@ -93,29 +153,9 @@ def analyze(
     verdict = decide(analysis)
     analysis.replace(target / "analysis.json")
     verdict.replace(target / "verdict.json")
-    console = make_console()
-    for part in analysis_view(analysis, verdict, everything=all_, width=console.width):
-        console.print(part, markup=False, highlight=False)
-    console.print(
-        f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}", markup=False, highlight=False
-    )
-    return 0
-
-
-def judge(results: ResultsFolder, console: Console) -> int:
-    """The last step of `run`: analyze, write both files, show the verdict; `analyze` shows everything."""
-    from ablationlab.pipeline import conclude
-    from ablationlab.report.terminal.analysis import verdict_view
-
-    analysis, verdict = conclude(results.path)
-    console.print()
-    for part in verdict_view(analysis, verdict):
-        console.print(part, markup=False, highlight=False)
-    console.print(
-        f"\nEvery run is in {results.runs}; every comparison: ablationlab analyze {results.path}",
-        markup=False,
-        highlight=False,
-    )
+    printer = Printer()
+    printer.parts(*analysis_view(analysis, verdict, everything=all_, width=printer.console.width))
+    printer.text(f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}")
     return 0
 
 
@@ -144,7 +184,7 @@ def _table_material(
 
 
 def power(
-    study: Annotated[Path, Parameter(help="The study file (TOML).")],
+    study: StudyFile,
     *,
     pilot: Annotated[Path | None, Parameter(help="Results folder of a pilot, whose SD of deltas is used.")] = None,
     sd: Annotated[
@@ -155,11 +195,9 @@ def power(
         float | None,
         Parameter(help="Assumed share of items that just one of two models gets right; gives items for an accuracy."),
     ] = None,
-    set_: Annotated[
-        list[str] | None, Parameter(name="--set", negative="", help="Override a setting of the study, as key=value.")
-    ] = None,
+    set_: Set = None,
 ) -> int:
-    """Say how many seeds (and items) the registered smallest effects need, and what the planned seeds can see.
+    """Say how many seeds (and items) the registered smallest effects need, and what the planned seeds can detect.
 
     The spread comes from a pilot's results, or from your assumption --sd. At five seeds a pilot's SD is a rough guess
     itself: the table shows the number at its 80 % upper bound too.
@@ -169,15 +207,13 @@ def power(
     from ablationlab.study.load import load_study
 
     resolved = load_study(study, set_ or ())
-    console = make_console()
-    for part in power_view(power_plans(resolved, pilot, sd, discordance)):
-        console.print(part, markup=False, highlight=False)
+    Printer().parts(*power_view(power_plans(resolved, pilot, sd, discordance)))
     return 0
 
 
 def compare(
     a: Annotated[
-        Path, Parameter(help="Samples of the variant: a folder with samples_*.jsonl, or one subfolder a seed.")
+        Path, Parameter(help="Samples of the variant: a folder with samples_*.jsonl, or one subfolder per seed.")
     ],
     b: Annotated[Path, Parameter(help="Samples of the reference, alike.")],
     *,
@@ -189,7 +225,7 @@ def compare(
         bool, Parameter(negative="", help="Leave out tasks and items that do not pair, and say how many.")
     ] = False,
     smallest_effect: Effect = None,
-    alpha: Annotated[float, Parameter(help="1 - level of the intervals.")] = 0.05,
+    alpha: Annotated[float, Share, Parameter(help="1 - level of the intervals.")] = 0.05,
     correction: Annotated[
         Literal["holm", "bonferroni", "benjamini-hochberg"], Parameter(help="Over the tasks.")
     ] = "holm",
@@ -205,16 +241,13 @@ def compare(
     from ablationlab.analysis.lm_eval import read_pair
     from ablationlab.report.terminal.analysis import items_view
 
-    if not 0 < alpha < 1:
-        raise AblationLabError(f"--alpha {alpha}: must lie between 0 and 1")
     scores = read_pair(a, b, metric=metric, filter_name=filter_, allow_unpaired=allow_unpaired)
     names = (a.name or "A", b.name or "B")
     names = names if names[0] != names[1] else (f"A ({a.name})", f"B ({b.name})")
-    found = compare_items(scores, *names, alpha=alpha, correction=correction, smallest_effect=smallest_effect)
-    console = make_console()
-    for part in items_view(found):
-        console.print(part, markup=False, highlight=False)
+    comparison = compare_items(scores, *names, alpha=alpha, correction=correction, smallest_effect=smallest_effect)
+    printer = Printer()
+    printer.parts(*items_view(comparison))
     if out is not None:
-        found.replace(out / "comparison.json")
-        console.print(f"\nWritten to {out / 'comparison.json'}", markup=False, highlight=False)
+        comparison.replace(out / "comparison.json")
+        printer.text(f"\nWritten to {out / 'comparison.json'}")
     return 0

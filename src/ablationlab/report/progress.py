@@ -37,6 +37,12 @@ class Display(Protocol):
         """Show one event."""
 
 
+def console() -> Console:
+    """A console that does not fold what goes to a file or a pipe at 80 columns."""
+    made = Console()
+    return made if made.is_terminal else Console(width=max(made.width, 200))
+
+
 def display_for(console: Console, plan: Plan, done_steps: int) -> Display:
     """The display that fits where the output goes."""
     kind = LiveDisplay if console.is_terminal else PlainDisplay
@@ -171,7 +177,7 @@ class PlainDisplay:
 def _sentence(plan: Plan, event: Event) -> str:
     """What deserves a line of its own."""
     if event.kind == "waiting":
-        return f"All that is left is being trained by another process ({event.payload}); waiting for it."
+        return f"Another process is training all that is left ({event.payload}); waiting for it."
     if event.kind == "resources":
         return f"The cluster has no room for a stack just now ({event.payload} on one node); waiting for it."
     if event.kind == "stopping":

@@ -127,7 +127,7 @@ def a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(p
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ablationlab.cli.torchrun"]
     log = study.parent / "own.log"
     with started(*launch, study, "--out", results.path, "--device", "cpu", log=log) as (process, hear):
-        hear(f"All that is left is being trained by another process ({os.getpid()}); waiting for it.")
+        hear(f"Another process is training all that is left ({os.getpid()}); waiting for it.")
         assert [results.run(run_id).done for (run_id,) in plan.stacks] == [False, True]
         assert "trained;" not in log.read_text()
         lock.release()
@@ -179,7 +179,7 @@ def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
     log = study.parent / "second.log"
     words = ["-m", "ablationlab", "run", study, "--out", results.path, "--executor", "torchrun", "--nproc", "2"]
     with started(*words, log=log) as (process, hear):
-        hear(f"All that is left is being trained by another process ({os.getpid()}); waiting for it.")
+        hear(f"Another process is training all that is left ({os.getpid()}); waiting for it.")
         looked = []
         for _ in range(25):
             looked += launched_under(process.pid)

@@ -151,4 +151,4 @@ def test_the_verb_lists_every_probe_and_shows_those_of_a_run(watched, cli):
     assert "participation" in said
     code, _, wrong = cli("probes", watched)
     assert code == 2
-    assert "no run's folder" in wrong
+    assert "not a run's folder" in wrong

@@ -231,6 +231,18 @@ class _Tail:
 # ---- in a rank ----------------------------------------------------------------------------------------------------------
 
 
+def execute_in_rank(job: Job, ranks: Any, listen: Listener, should_stop: Callable[[], bool]) -> bool:
+    """`execute` for a process that is itself a rank of the user's torchrun; False if it was stopped."""
+    results = ResultsFolder(job.folder)
+    others = Others(results, listen)
+
+    def choose() -> list[int] | None:
+        left = open_stacks(job.plan, results)
+        return (others.leave_free(left) or None) if left else []
+
+    return work(job, choose, ranks, listen, should_stop)
+
+
 def work(
     job: Job,
     choose: Callable[[], list[int] | None],
@@ -309,8 +321,8 @@ def _take(job: Job, stack: int, lock: Lock, results: ResultsFolder) -> str:
 
 
 @contextmanager
-def told_as_failure(send: Listener, stack: int = -1) -> Iterator[None]:
-    """Whatever ends a rank is told first; then the process goes at once, without waiting for ranks that wait for it."""
+def exit_on_failure(send: Listener, stack: int = -1) -> Iterator[None]:
+    """Send what ends a rank, then end the process at once, without waiting for ranks that wait for it."""
     try:
         yield
     except BaseException as error:
@@ -336,7 +348,7 @@ def _rank(path: Path) -> None:
             told = {"kind": event.kind, "stack": event.stack, "payload": payload, "fatal": event.fatal}
             log.write(json.dumps(told) + "\n")
 
-        with told_as_failure(send):
+        with exit_on_failure(send):
             told = json.loads(path.read_text())
             plan = Plan.read(ResultsFolder(Path(told["folder"])).plan)
             job = Job(

@@ -1,0 +1,146 @@
+"""Verbs over the lab itself: replicate (published tables), validate (its own error rates). Heavy imports happen inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from ablationlab.cli.common import Device, Printer, Report, RunView, Set, Workers, add
+from ablationlab.core.errors import AblationLabError
+
+if TYPE_CHECKING:
+    from ablationlab.records.analysis import Analysis
+
+
+def register(app: App) -> None:
+    """Add these verbs to the command."""
+    for verb in (replicate, validate):
+        add(app, verb)
+
+
+def replicate(
+    table: Annotated[
+        str | None, Parameter(help="A table's name, or the path of a TOML file of one. Without it: list what there is.")
+    ] = None,
+    *,
+    results: Annotated[
+        Path | None, Parameter(help="Take the runs of this results folder as they are; nothing is trained.")
+    ] = None,
+    out: Annotated[Path | None, Parameter(help="Results folder to run in. Default: results/<study name>.")] = None,
+    study: Annotated[Path | None, Parameter(help="The study file, if not the one that the table names.")] = None,
+    quick: Annotated[
+        bool,
+        Parameter(negative="", help="Run the table's small version, for two cores: it shows that everything works."),
+    ] = False,
+    set_: Set = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    report: Report = True,
+) -> int:
+    """Compare a published table with our runs: published, ours, difference, and whether it lies within the interval.
+
+    Runs the table's study first, unless --results names a folder that has it; what is trained already is not trained
+    again. Figures are compared as means of small samples (Welch's interval, or a prediction interval where no
+    spread is published); directions by the corrected test of the analysis. Writes replication.json beside the results. Any
+    table can be added as a TOML file: docs/replication.md says how.
+    """
+    from ablationlab.instrument.replication import check_study, load_table, names, study_path, table_path
+    from ablationlab.instrument.replication import replicate as compare
+    from ablationlab.pipeline import write_report
+    from ablationlab.records.folders import ResultsFolder
+    from ablationlab.report.terminal.replication import library_view, replication_view
+    from ablationlab.study.load import load_study
+
+    printer = Printer()
+    if table is None:
+        _refuse_alone(results=results, out=out, study=study, set=set_)
+        printer.console.print(library_view([(name, load_table(table_path(name))) for name in names()]))
+        return 0
+    path = table_path(table)
+    published = load_table(path)
+    if results is not None and (out is not None or set_ or quick):
+        raise AblationLabError("--results takes runs as they are: --out, --set and --quick are for runs to be made")
+    file = study or study_path(published, path)
+    wanted = load_study(file)
+    check_study(published, wanted, str(path))
+    analysis = None
+    if results is None:
+        overrides = [*(published.quick if quick else ()), *(set_ or ())]
+        results, analysis = _run(file, overrides, out, quick, device, workers)
+    replication = compare(published, results, study=wanted, analysis=analysis)
+    replication.replace(results / "replication.json")
+    for part in replication_view(replication, results):
+        printer.parts(part)
+        printer.line()
+    if report:
+        write_report(ResultsFolder(results), RunView(printer))
+    return 0
+
+
+def _run(
+    file: Path,
+    overrides: list[str],
+    out: Path | None,
+    quick: bool,
+    device: Literal["auto", "cpu", "cuda"],
+    workers: int | None,
+) -> tuple[Path, Analysis]:
+    """Run the study to its analysis, as `ablationlab run` does, and give its folder."""
+    from ablationlab.pipeline import run
+    from ablationlab.study.load import load_study
+    from ablationlab.study.plan import default_folder
+
+    folder = default_folder(load_study(file, overrides))
+    folder = out or (folder.with_name(f"{folder.name}-quick") if quick else folder)
+    done = run(file, folder, device=device, workers=workers, overrides=overrides)
+    return folder, done.analysis
+
+
+def _refuse_alone(**options: object) -> None:
+    given = [f"--{name}" for name, value in options.items() if value]
+    if given:
+        raise AblationLabError(
+            f"{', '.join(given)}: name the table too; `ablationlab replicate` alone lists what there is"
+        )
+
+
+def validate(
+    results: Annotated[Path, Parameter(help="A results folder of exchangeable arms (studies/validation-aa.toml).")],
+    *,
+    pairs: Annotated[int, Parameter(help="Pairs of each study that the seeds are cut into.")] = 5,
+    out: Annotated[Path | None, Parameter(help="Where the files go. Default: RESULTS.")] = None,
+) -> int:
+    """Measure the error rates of the shipped analysis: how often it finds what is not there, and misses what is.
+
+    The arms of RESULTS are redraws of the baseline, so every null is true by construction. Their seeds are cut into studies
+    of a few pairs, each of which goes through the ordinary analysis and rules; counted are significant differences,
+    decisions, and the answers of every test and interval, with exact binomial intervals. Where the study has a sweep, a
+    smaller learning rate is an effect whose size the selection seeds calibrate: its rate of detection is compared with
+    the planned power. Needs no checkpoints. Writes validation.json, validation.md and, with a sweep, validation.svg.
+    """
+    from ablationlab.instrument.validation import validate as measure
+    from ablationlab.instrument.validation.tables import markdown, shown, summary
+    from ablationlab.records.storage import replace
+    from ablationlab.report.charts.validation import power_figure
+    from ablationlab.report.convert import convert
+    from ablationlab.report.terminal.base import table
+
+    found = measure(results, pairs)
+    target = out or results
+    found.replace(target / "validation.json")
+    replace(target / "validation.md", markdown(found).encode())
+    written = ["validation.json", "validation.md"]
+    figure = power_figure(found)
+    if figure is not None:
+        convert({figure.key: figure.spec(width=520)}, target, ("svg",))
+        written.append("validation.svg")
+    printer = Printer()
+    for shown_table in shown(found):
+        printer.console.print(table(shown_table.title, shown_table.columns, shown_table.rows))
+        printer.line()
+    for line in summary(found):
+        printer.text(line)
+    printer.text(f"\nWritten to {target}: {', '.join(written)}")
+    return 0

@@ -1,0 +1,247 @@
+"""Verbs over a study file: plan, run, status; and the lists of what a study file can name."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from cyclopts import App, Parameter
+
+from ablationlab.cli.common import Device, Out, Positive, Printer, Report, RunView, Set, StudyFile, Workers, add
+from ablationlab.core.errors import AblationLabError, RecordError
+
+if TYPE_CHECKING:
+    from ablationlab.records.settings import Study
+
+INTERRUPTED = 130
+
+
+def register(app: App) -> None:
+    """Add these verbs to the command."""
+    for verb in (plan, run, status, variants, presets, metrics, probes):
+        add(app, verb)
+
+
+def plan(
+    study: StudyFile,
+    *,
+    out: Out = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    set_: Set = None,
+    hardware: Annotated[
+        str | None,
+        Parameter(
+            help="Hardware that need not be here, as 64xh100: print what the study takes there, and seal nothing."
+        ),
+    ] = None,
+    price: Annotated[float | None, Positive, Parameter(help="With --hardware: dollars per GPU-hour.")] = None,
+    budget: Annotated[
+        str | None, Parameter(help="With --hardware: GPU-hours (3000) or money ('$9000'); says how many seeds it buys.")
+    ] = None,
+    sd: Annotated[
+        float | None,
+        Positive,
+        Parameter(help="With --hardware: assumed SD of the deltas, for the power of the primary criterion."),
+    ] = None,
+) -> int:
+    """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
+
+    Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a matrix product
+    timed here) and the disk it will take. A sealed plan is never changed: `run` trains exactly what is in it.
+    With --hardware nothing is sealed, fetched or timed: FLOPs, GPU-hours, memory per GPU by parallel layout, disk, cost, and
+    what seeds cost and detect, for h100, h200, a100-80, a100-40, l4 and 4090.
+    """
+    from ablationlab.pipeline import open_study
+
+    resolved, results = open_study(study, out, set_ or ())
+    if hardware is not None:
+        _show_costs(resolved, hardware, price, budget, sd)
+        return 0
+    for name, value in (("price", price), ("budget", budget), ("sd", sd)):
+        if value is not None:
+            raise AblationLabError(
+                f"--{name} belongs to --hardware: ablationlab plan STUDY --hardware 64xh100 --{name} ..."
+            )
+    from ablationlab.instrument.estimate import estimate
+    from ablationlab.pipeline import seal, worker_count
+    from ablationlab.report.terminal.base import plan_summary, plan_tables
+
+    printer = Printer()
+    there = results.plan.exists()
+    with RunView(printer) as view:
+        sealed, _ = seal(resolved, results, device, workers, view)
+    count = worker_count(sealed, workers)
+    for part in plan_tables(sealed):
+        printer.console.print(part)
+        printer.line()
+    printer.text(plan_summary(sealed, estimate(sealed, count), count))
+    printer.text(
+        f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: {_again(study, out, set_)}"
+    )
+    return 0
+
+
+def _show_costs(study: Study, hardware: str, price: float | None, budget: str | None, sd: float | None) -> None:
+    """What a study would take on hardware that is not here."""
+    from ablationlab.instrument.costing.hardware import parse_hardware
+    from ablationlab.instrument.costing.outlook import outlook
+    from ablationlab.report.terminal.costing import Money, costing_view
+
+    wanted = parse_hardware(hardware)
+    each = wanted.kind.price if price is None else price
+    money = Money(each, price is not None, None if budget is None else budget_hours(budget, each))
+    Printer().parts(*costing_view(outlook(study, wanted), money, sd))
+
+
+def budget_hours(text: str, price: float) -> float:
+    """GPU-hours of a budget: a number of them, or money as $9000, at that price."""
+    parts = re.fullmatch(r"(\$?)\s*([0-9][0-9_,]*\.?[0-9]*)", text.strip())
+    amount = float(parts[2].replace(",", "").replace("_", "")) if parts is not None else 0.0
+    if parts is None or amount <= 0:
+        raise AblationLabError(f"--budget {text!r}: expected GPU-hours, as 3000, or money, as '$9000'")
+    return amount / price if parts[1] else amount
+
+
+def run(
+    study: StudyFile,
+    *,
+    out: Out = None,
+    device: Device = "auto",
+    workers: Workers = None,
+    set_: Set = None,
+    executor: Annotated[
+        Literal["local", "ray", "torchrun"],
+        Parameter(
+            help="Who trains: processes of this machine that take whole runs, the workers of a Ray cluster, or torchrun, "
+            "which spreads each run over processes (docs/scale.md)."
+        ),
+    ] = "local",
+    address: Annotated[
+        str | None,
+        Parameter(help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone."),
+    ] = None,
+    nproc: Annotated[
+        int | None,
+        Parameter(help="Processes per run under --executor torchrun. Default: one per GPU of this machine."),
+    ] = None,
+    accept_drift: Annotated[
+        bool,
+        Parameter(negative="", help="Continue although libraries, code or processor changed since sealing; recorded."),
+    ] = False,
+    report: Report = True,
+) -> int:
+    """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.
+
+    Runs continue from their last checkpoint, bit for bit, after a crash, a kill or Ctrl-C. Two commands on the same study
+    share the work. A run whose loss is not finite ends as `diverged`, which is a result; the others continue.
+    """
+    from ablationlab import pipeline
+
+    printer = Printer()
+    try:
+        with RunView(printer) as view:
+            pipeline.run(
+                study,
+                out,
+                listen=view,
+                overrides=set_ or (),
+                device=device,
+                workers=workers,
+                executor=executor,
+                address=address,
+                nproc=nproc,
+                accept_drift=accept_drift,
+                report=report,
+            )
+    except pipeline.Interrupted:
+        again = _again(study, out, set_) + ("" if executor == "local" else f" --executor {executor}")
+        again += "" if address is None else f" --address {shlex.quote(address)}"
+        again += "" if nproc is None else f" --nproc {nproc}"
+        again += " --accept-drift" if accept_drift else ""
+        printer.text(f"Stopped at a step boundary; what was in training has its checkpoint. Continue with: {again}")
+        return INTERRUPTED
+    return 0
+
+
+def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
+    """The command that continues this very study in this very place."""
+    words = ["ablationlab", "run", str(study)]
+    words += ["--out", str(out)] if out is not None else []
+    for override in overrides or ():
+        words += ["--set", override]
+    return shlex.join(words)
+
+
+def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
+    """Show where every run of a study stands, from the files alone; safe while it is running."""
+    from ablationlab.pipeline import open_study
+    from ablationlab.report.terminal.base import results_table, status_table
+    from ablationlab.study.plan import open_plan
+    from ablationlab.study.status import run_statuses
+
+    printer = Printer()
+    resolved, results = open_study(study, out, set_ or ())
+    if not results.plan.exists():
+        printer.text(f"{results.path}: not planned yet. Start with: {_again(study, out, set_)}")
+        return 0
+    sealed = open_plan(results, resolved.hash)
+    rows = run_statuses(sealed, results)
+    printer.console.print(status_table(rows))
+    if any(row.result is not None for row in rows):
+        printer.line()
+        printer.console.print(results_table(sealed, rows))
+    return 0
+
+
+def variants() -> int:
+    """Explain every variant: its name, its formula, what it is for."""
+    from ablationlab.report.terminal.base import variants_table
+
+    Printer().console.print(variants_table())
+    return 0
+
+
+def presets() -> int:
+    """List the model presets with their true parameter counts."""
+    from ablationlab.report.terminal.base import presets_table
+
+    Printer().console.print(presets_table())
+    return 0
+
+
+def metrics() -> int:
+    """List every metric that records and criteria can name, with its unit and meaning."""
+    from ablationlab.report.terminal.base import metrics_table
+
+    Printer().console.print(metrics_table())
+    return 0
+
+
+def probes(
+    run: Annotated[Path | None, Parameter(help="A run's folder, results/<study>/runs/<id>: show its probes.")] = None,
+) -> int:
+    """List every probe that a study can switch on, or show what those of one run recorded; safe while it trains.
+
+    In a study file: [probes] with an interval in steps by name (cosine = 25), or all = 25. They measure after the first step,
+    at every multiple of the interval, and after the last, and never change the bits of training.
+    """
+    from ablationlab.records.folders import RunFolder
+    from ablationlab.records.probes import read_probes
+    from ablationlab.report.terminal.probes import probes_table, run_probes_view
+
+    printer = Printer()
+    if run is None:
+        printer.console.print(probes_table())
+        return 0
+    folder = RunFolder(run)
+    if not folder.record.exists():
+        raise RecordError(f"{run} is not a run's folder: it has no run.json; runs are in results/<study>/runs/")
+    lines = read_probes(folder)
+    if not lines:
+        printer.text(f"{run}: no probe has measured this run")
+    for part in run_probes_view(run.name, lines):
+        printer.console.print(part)
+    return 0
