@@ -23,7 +23,7 @@ import torch
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation.harness import StackLM, ask
 from ablationlab.evaluation.length import length_parts
-from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.task_batch import LocalTaskBuilder
 from ablationlab.evaluation.tasks import PackedTask
@@ -33,8 +33,7 @@ from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.tasks import TaskRequest
 from ablationlab.training.export import gpt2_config, ours_to_gpt2
-from ablationlab.training.stack import Member as Trained
-from ablationlab.training.stack import Stack
+from ablationlab.training.stack import Member, Stack
 
 #: A third of the default study's runs are baselines, whose halfway weights are put to the tasks too.
 CONTROLS = 1 / 3
@@ -47,7 +46,7 @@ def timed(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def member_of(model: ModelConfig) -> Member:
+def member_of(model: ModelConfig) -> RunWeights:
     """char-mini as it starts out."""
     tensors = {p.name: torch.from_numpy(p.draw(1)) for p in parameters(model)}
     budget = Budget(steps=1, tokens=1, matmul_flops=1, parameters=1)
@@ -62,10 +61,10 @@ def member_of(model: ModelConfig) -> Member:
         training=TrainingConfig(steps=1, lr=3e-4),
         budget=budget,
     )
-    return Member(run, "final", model, tensors, "step-00000000", "0" * 64)
+    return RunWeights(run, "final", model, tensors, "step-00000000", "0" * 64)
 
 
-def hf_of(member: Member, characters: str) -> Any:
+def hf_of(member: RunWeights, characters: str) -> Any:
     """The same weights as the harness's `hf` model."""
     from lm_eval.models.huggingface import HFLM
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
@@ -99,7 +98,7 @@ def main() -> None:
     member = member_of(model)
     stack = ScoredStack.of([member], device)
     trained = Stack(
-        [Trained("bench", 1, 3e-4, model)],
+        [Member("bench", 1, 3e-4, model)],
         1,
         TrainingConfig(steps=options.steps),
         options.steps,
@@ -152,7 +151,7 @@ def score(builder: LocalTaskBuilder, tasks: Sequence[PackedTask]) -> None:
         )
 
 
-def beside_hf(builder: LocalTaskBuilder, scorer: StackScorer, member: Member, characters: str, limit: int) -> None:
+def beside_hf(builder: LocalTaskBuilder, scorer: StackScorer, member: RunWeights, characters: str, limit: int) -> None:
     """Items/s of one zero-shot pass over the suite through `simple_evaluate`, ours and the harness's `hf` model in turn."""
     tasks = [batch.task.loaded for batch in builder.batches.values() if batch.task.fewshot == 0]
     hf = hf_of(member, characters)

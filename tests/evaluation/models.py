@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import ModelConfig, TrainingConfig
@@ -13,7 +13,7 @@ from ablationlab.study.variants import VARIANTS
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=24, vocabulary=13, token_init_std=0.6, init_std=0.25)
 
 
-def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> Member:
+def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> RunWeights:
     changed = VARIANTS[variant].apply(model)
     weights = {p.name: torch.from_numpy(p.draw(seed)) for p in parameters(changed)}
     if "front.gain" in weights:
@@ -29,8 +29,8 @@ def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> Memb
         training=TrainingConfig(steps=1, lr=1e-3),
         budget=Budget(steps=1, tokens=1, matmul_flops=1, parameters=1),
     )
-    return Member(run, "final", changed, weights, "step-00000001", f"{seed:064d}")
+    return RunWeights(run, "final", changed, weights, "step-00000001", f"{seed:064d}")
 
 
-def stack(*members: Member, width: int | None = None) -> ScoredStack:
+def stack(*members: RunWeights, width: int | None = None) -> ScoredStack:
     return ScoredStack.of(members, torch.device("cpu"), width)

@@ -12,7 +12,7 @@ from ablationlab.model.parameters import parameters
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.study.variants import VARIANTS
 from ablationlab.training.export import GPT
-from ablationlab.training.stack import ALIGNMENT, Layout, Member, Stack
+from ablationlab.training.stack import ALIGNMENT, Member, ParameterLayout, Stack
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=16, vocabulary=13)
 TRAINING = TrainingConfig(steps=8, batch=4, lr=1e-2, warmup=2, precision="fp32")
@@ -41,7 +41,7 @@ def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool
 
 
 def test_parameters_start_on_aligned_slots_and_views_share_the_buffer():
-    layout = Layout.of([member("layernorm")])
+    layout = ParameterLayout.of([member("layernorm")])
     flat = torch.zeros(2, sum(layout.sizes))
     views = layout.views(flat)
     for view in views.values():

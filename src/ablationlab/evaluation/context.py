@@ -14,7 +14,7 @@ import torch
 
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.evaluation.files import OpenEvaluation
-from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.model.transfer import Mark
 from ablationlab.records.evaluation import Evaluation, HowPart, Weights
 from ablationlab.records.folders import ResultsFolder
@@ -32,7 +32,7 @@ class ScoredMember(NamedTuple):
     """A set of weights that is to be measured, and the evaluation of its run."""
 
     run: OpenEvaluation
-    member: Member
+    member: RunWeights
 
 
 class Measurement(NamedTuple):
@@ -145,7 +145,7 @@ class EvaluationContext:
     #: Of the final weights of all runs that are evaluated.
     weights_sha256: tuple[str, ...] = ()
     builders: dict[int, TaskBuilder] = field(default_factory=dict)
-    _stacked: tuple[tuple[Member, ...], ScoredStack] | None = None
+    _stacked: tuple[tuple[RunWeights, ...], ScoredStack] | None = None
 
     @cached_property
     def queue(self) -> ScoringQueue:
@@ -159,7 +159,7 @@ class EvaluationContext:
             self.builders[context] = LocalTaskBuilder(self.request, self.corpus, context, task_folder(self.results))
         return self.builders[context]
 
-    def open(self, final: Member, half: Member | None) -> OpenEvaluation:
+    def open(self, final: RunWeights, half: RunWeights | None) -> OpenEvaluation:
         """A run with what was scored of it before and still counts."""
         folder = self.results.run(final.run.id)
         return OpenEvaluation.open(folder, self.plan.plan_hash, self.how, final, half)

@@ -21,7 +21,7 @@ from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
 from ablationlab.evaluation.files import OpenEvaluation, provenance
 from ablationlab.evaluation.length import Length
-from ablationlab.evaluation.members import Member, load_final, load_half
+from ablationlab.evaluation.members import RunWeights, load_final, load_half
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, Tasks, write_suite
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens
@@ -390,7 +390,7 @@ def _save(run: OpenEvaluation) -> None:
     run.save(metrics_of(run.record))
 
 
-def load_members(plan: Plan, results: ResultsFolder, run: PlannedRun) -> tuple[Member, Member | None]:
+def load_members(plan: Plan, results: ResultsFolder, run: PlannedRun) -> tuple[RunWeights, RunWeights | None]:
     """A run's final weights, and for a baseline those kept halfway, where there are any."""
     folder = results.run(run.id)
     final = load_final(run, folder, Result.read(folder.result))

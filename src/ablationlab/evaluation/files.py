@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import ablationlab
 from ablationlab.core.errors import DataError, RecordError
-from ablationlab.evaluation.members import Member
+from ablationlab.evaluation.members import RunWeights
 from ablationlab.records.evaluation import (
     SAMPLE_COLUMNS,
     Evaluation,
@@ -76,17 +76,17 @@ class OpenEvaluation:
     """The evaluation of one run while it is made: its weights, its record so far and its rows."""
 
     folder: RunFolder
-    members: dict[Weights, Member]
+    members: dict[Weights, RunWeights]
     record: Evaluation
     rows: pa.Table
     _new_rows: bool = False
 
     @classmethod
     def open(
-        cls, folder: RunFolder, plan_hash: str, how: HowPart, final: Member, half: Member | None
+        cls, folder: RunFolder, plan_hash: str, how: HowPart, final: RunWeights, half: RunWeights | None
     ) -> OpenEvaluation:
         """With what was evaluated before, if it still counts: of these weights, with this provenance, whole on disk."""
-        members: dict[Weights, Member] = {"final": final} if half is None else {"final": final, "half": half}
+        members: dict[Weights, RunWeights] = {"final": final} if half is None else {"final": final, "half": half}
         fresh = Evaluation(
             id=final.run.id,
             plan_hash=plan_hash,
@@ -103,7 +103,7 @@ class OpenEvaluation:
         return cls(folder, members, known, read_rows(folder))
 
     @property
-    def final(self) -> Member:
+    def final(self) -> RunWeights:
         return self.members["final"]
 
     def update(self, **parts: Any) -> None:

@@ -29,7 +29,6 @@ with warnings.catch_warnings():
 
 from ablationlab.core.errors import DataError
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.packed import head, packed_hidden
 from ablationlab.evaluation.scoring import Continuation, Scorer, Scores, ScoringTokens, StackScorer
 from ablationlab.tasks.build import quiet
 
@@ -170,11 +169,11 @@ def _greedy(stack: ScoredStack, rows: Sequence[Sequence[int]], member: int) -> l
     longest = max(map(len, rows))
     tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=stack.device)
     positions = torch.arange(longest, device=stack.device).expand(len(rows), -1)
-    own = {name: value[member : member + 1] for name, value in stack.params.items()}
-    x = packed_hidden(own, tokens, positions, torch.zeros_like(tokens), stack.model, stack.fronts[member : member + 1])
+    own = stack.alone(member)
+    x = own.packed_hidden(tokens, positions, torch.zeros_like(tokens))
     ends = torch.tensor([len(row) - 1 for row in rows], device=stack.device)
     last = x[:, torch.arange(len(rows), device=stack.device), ends]
-    chosen: list[int] = head(own, last, stack.model)[0].argmax(dim=-1).tolist()
+    chosen: list[int] = own.head(last)[0].argmax(dim=-1).tolist()
     return chosen
 
 

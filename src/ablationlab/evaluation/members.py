@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ablationlab.core.errors import RecordError
+from ablationlab.model.attention import PackedAttention
 from ablationlab.model.gpt import ForwardPass, Parameters
 from ablationlab.model.parameters import Parameter, parameters, stack_parameters
 from ablationlab.records.evaluation import Weights
@@ -20,7 +21,7 @@ from ablationlab.training import checkpoints
 
 
 @dataclass(frozen=True, eq=False)
-class Member:
+class RunWeights:
     """One set of weights of one run."""
 
     run: PlannedRun
@@ -36,7 +37,7 @@ class Member:
         return self.run.id if self.weights == "final" else f"{self.run.id} at half its steps"
 
 
-def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> Member:
+def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> RunWeights:
     """The weights that a run ended with."""
     step = int(result.checkpoint.removeprefix("step-"))
     path = checkpoints.path_of(folder, step)
@@ -48,7 +49,7 @@ def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> Member:
     return _member(run, "final", weights, result.checkpoint, digest)
 
 
-def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> Member | None:
+def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> RunWeights | None:
     """The weights kept halfway, or None where none were kept."""
     if not checkpoints.halfway_path(folder).exists():
         return None
@@ -57,26 +58,26 @@ def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> Member | No
     return _member(run, "half", weights, name, record.files[checkpoints.WEIGHTS])
 
 
-def _member(run: PlannedRun, which: Weights, tensors: dict[str, Tensor], checkpoint: str, sha256: str) -> Member:
+def _member(run: PlannedRun, which: Weights, tensors: dict[str, Tensor], checkpoint: str, sha256: str) -> RunWeights:
     model = run.model
     expected = {p.name: p.shape for p in parameters(model)}
     if {name: tuple(value.shape) for name, value in tensors.items()} != expected:
         raise RecordError(f"{run.id}: the checkpoint's parameters are not those of its model")
-    return Member(run, which, model, tensors, checkpoint, sha256)
+    return RunWeights(run, which, model, tensors, checkpoint, sha256)
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredStack:
     """R sets of weights with one run axis; the rows past ``members`` repeat the last one and count for nothing."""
 
-    members: tuple[Member, ...]
+    members: tuple[RunWeights, ...]
     model: ModelConfig
     fronts: tuple[FrontEnd, ...]
     params: Parameters
     device: torch.device
 
     @classmethod
-    def of(cls, members: Sequence[Member], device: torch.device, width: int | None = None) -> ScoredStack:
+    def of(cls, members: Sequence[RunWeights], device: torch.device, width: int | None = None) -> ScoredStack:
         """Stack weights whose models differ in nothing but their front end, padded to *width*."""
         padded = [*members, *[members[-1]] * ((width or len(members)) - len(members))]
         slots = stack_parameters(member.model for member in padded)
@@ -89,8 +90,30 @@ class ScoredStack:
         """The forward pass with these weights, in fp32."""
         return ForwardPass(self.params, self.model, self.fronts)
 
+    def alone(self, member: int) -> ScoredStack:
+        """One member as a stack of one."""
+        params = {name: value[member : member + 1] for name, value in self.params.items()}
+        return ScoredStack(self.members[member : member + 1], self.model, (self.fronts[member],), params, self.device)
 
-def _value(member: Member, slot: Parameter) -> Tensor:
+    @torch.no_grad()
+    def packed_hidden(self, tokens_BT: Tensor, positions_BT: Tensor, segments_BT: Tensor) -> Tensor:
+        """y_RBTD before the output head, of every run on the same packed rows (see `PackedAttention`).
+
+        A token of a tail has the position it would have had if the tail followed the prefix directly. So the prefix, which
+        the choices of an item share, is computed once, and every score is the one that the sequence alone would give, up to
+        rounding.
+        """
+        runs = len(self.fronts)
+        forward = replace(self.forward, attend=PackedAttention(segments_BT, runs))
+        return forward.hidden(forward.embed(tokens_BT.expand(runs, -1, -1), positions_BT))
+
+    @torch.no_grad()
+    def head(self, y_RND: Tensor) -> Tensor:
+        """logits_RNV of chosen vectors."""
+        return self.forward.head(y_RND[:, None])[:, 0]
+
+
+def _value(member: RunWeights, slot: Parameter) -> Tensor:
     """A slot that a member does not own is filled with its start value and never used by its front end."""
     found = member.tensors.get(slot.name)
     return torch.full(slot.shape, slot.fill) if found is None else found

@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.evaluation.packed import head, packed_hidden
 from ablationlab.model.transfer import Mark, to_device, to_host
 
 # Tokens per forward pass of the whole stack. A constant, so that the shape of the arithmetic never depends on the machine.
@@ -246,13 +245,12 @@ class StackScorer:
         flat = packed.places[chosen] + np.repeat(np.arange(len(batch)) * length, packed.wanted[batch])
         tokens, positions, segments = to_device(ids, device)
         at, targets = to_device(np.stack([flat, packed.targets[chosen]]), device)
-        params, model = self.stack.params, self.stack.model
-        hidden = packed_hidden(params, tokens, positions, segments, model, self.stack.fronts)
+        hidden = self.stack.packed_hidden(tokens, positions, segments)
         pieces = []
         most = self._places(device)
         for start in range(0, len(flat), most):
             some, right = at[start : start + most], targets[start : start + most]
-            logits = head(params, hidden.flatten(1, 2)[:, some], model)
+            logits = self.stack.head(hidden.flatten(1, 2)[:, some])
             logp = logits.log_softmax(dim=-1).gather(-1, right.expand(len(logits), -1)[..., None])[..., 0]
             pieces.append((logp, logits.argmax(dim=-1) == right))
         return torch.cat([logp for logp, _ in pieces], dim=1), torch.cat([hit for _, hit in pieces], dim=1)

@@ -19,9 +19,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.members import Member, ScoredStack
+from ablationlab.evaluation.members import RunWeights, ScoredStack
+from ablationlab.model.cuda_graphs import compile_kernels, on_side_stream, recorded
 from ablationlab.model.gpt import ForwardPass
-from ablationlab.model.ops import compiling, loss_R
+from ablationlab.model.ops import loss_R
 from ablationlab.records.evaluation import Evaluation, ThroughputPart, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import ModelConfig
@@ -108,24 +109,23 @@ class _Place:
     fast Python can call it.
     """
 
-    def __init__(self, member: Member, device: torch.device, pool: Any) -> None:
+    def __init__(self, member: RunWeights, device: torch.device, pool: Any) -> None:
         self.stack, self.batch = ScoredStack.of([member], device), batch_of(member.model, device)
         model = member.model
         assert model.vocabulary is not None
         drawn = np.random.default_rng(0).integers(0, model.vocabulary, (1, self.batch, model.context + 1))
         self.tokens = torch.from_numpy(drawn).to(device)
-        self.infer, self.train = self._infer, self._train
+        self.infer: Callable[[], None] = self._infer
+        self.train: Callable[[], None] = self._train
         if device.type == "cuda":
-            with compiling():
-                self._train()
-            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                self.bytes = (_peak(self._infer), _peak(self._train))
-            torch.cuda.current_stream().wait_stream(side)
-            self.infer, self.train = recorded(self._infer, pool), recorded(self._train, pool)
+            compile_kernels(self._train)
+            self.bytes = on_side_stream(self._peaks)
+            self.infer, self.train = recorded(self._infer, pool).replay, recorded(self._train, pool).replay
         else:
-            self.bytes = (_peak(self._infer), _peak(self._train))
+            self.bytes = self._peaks()
+
+    def _peaks(self) -> tuple[int, int]:
+        return _peak(self._infer), _peak(self._train)
 
     def take(self, weights: Mapping[str, Tensor]) -> None:
         """The next one's weights."""
@@ -150,15 +150,7 @@ def batch_of(model: ModelConfig, device: torch.device) -> int:
     return CPU_BATCH if device.type == "cpu" else max(1, GPU_TOKENS // model.context)
 
 
-def recorded(work: Callable[[], None], pool: Any) -> Callable[[], None]:
-    """A pass as a CUDA graph; graphs that are never replayed at the same time may share their memory."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        work()
-    return graph.replay
-
-
-def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputPart]:
+def measure(members: Sequence[RunWeights], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputPart]:
     """Speed and memory of every run; the order of the runs turns from round to round."""
     pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
     places: dict[str, _Place] = {}  # runs of one place differ in their weights alone
@@ -182,7 +174,7 @@ def measure(members: Sequence[Member], device: torch.device, rounds: int = ROUND
     ]
 
 
-def _near(members: Sequence[Member], device: torch.device) -> list[dict[str, Tensor]]:
+def _near(members: Sequence[RunWeights], device: torch.device) -> list[dict[str, Tensor]]:
     """Everyone's weights where they are to be timed, if they do not take too much room there."""
     size = sum(value.nbytes for member in members for value in member.tensors.values())
     if size > NEAR_BYTES:
@@ -191,7 +183,7 @@ def _near(members: Sequence[Member], device: torch.device) -> list[dict[str, Ten
 
 
 def _part(
-    times: tuple[list[float], list[float]], member: Member, rounds: int, place: _Place, together: str
+    times: tuple[list[float], list[float]], member: RunWeights, rounds: int, place: _Place, together: str
 ) -> ThroughputPart:
     tokens = place.batch * member.model.context
     return ThroughputPart(

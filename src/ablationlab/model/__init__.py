@@ -1,1 +1,37 @@
-"""The GPT for many runs at once: parameters, forward pass, kernels, optimizers."""
+"""The GPT, for many runs at once.
+
+`gpt` is the one forward pass, `parts` what a block is made of, `attention` the ways to attend; `weights` and `parameters` say
+what there is to train, without torch. `ops` has the memory-bound steps in plain torch and `kernels/` their twins for a GPU;
+`dropout`, `optimizers`, `device`, `transfer` and `cuda_graphs` do what their names say.
+
+What needs torch is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
+
+if TYPE_CHECKING:
+    from ablationlab.model.dropout import Dropout
+    from ablationlab.model.gpt import ForwardPass
+    from ablationlab.model.optimizers import AdamW
+
+__all__ = [
+    "AdamW",
+    "Dropout",
+    "ForwardPass",
+    "Parameter",
+    "matmul_flops_per_token",
+    "parameter_count",
+    "parameters",
+]
+_HOME = {"AdamW": "optimizers", "Dropout": "dropout", "ForwardPass": "gpt"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

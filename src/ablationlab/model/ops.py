@@ -7,8 +7,6 @@ added by the step that reads the layer's output where that step is a kernel, and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 
@@ -30,15 +28,6 @@ def _has_triton() -> bool:
 def fused(x: Tensor) -> bool:
     """Whether kernels take the memory-bound steps on this tensor's device."""
     return x.is_cuda and _has_triton()
-
-
-@contextmanager
-def compiling() -> Iterator[None]:
-    """In here kernels are compiled, in parallel, and not run: what they would write is undefined."""
-    from ablationlab.model.kernels import launch
-
-    with launch.compiling():
-        yield
 
 
 @cache

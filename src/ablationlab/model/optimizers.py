@@ -39,7 +39,8 @@ def lr_factor(training: TrainingConfig, step: int, steps: int) -> float:
 def learning_rates(training: TrainingConfig, lr_R: Sequence[float], steps: range, total: int) -> NDArray[np.float32]:
     """lr_SR that steps of a run of *total* steps use: each run's own rate times the schedule's factor."""
     factors = np.array([lr_factor(training, step, total) for step in steps])
-    return (factors[:, None] * np.asarray(lr_R)).astype(np.float32)
+    rates: NDArray[np.float32] = (factors[:, None] * np.asarray(lr_R)).astype(np.float32)
+    return rates
 
 
 def clock(training: TrainingConfig, step: int) -> tuple[float, float, float]:

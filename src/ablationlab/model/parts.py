@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ablationlab.model.gpt import ForwardPass, Parameters
 
 
-class Part(Protocol):
+class BlockPart(Protocol):
     """One branch of a block. *prefix* is ``blocks.<number>.<name>``: names of parameters and dropout sites begin with it."""
 
     @property
@@ -128,7 +128,7 @@ class Mlp:
 ATTENTION, MLP = SelfAttention(), Mlp()
 
 
-def parts_of(model: ModelConfig) -> tuple[tuple[str, Part], ...]:
+def parts_of(model: ModelConfig) -> tuple[tuple[str, BlockPart], ...]:
     """The parts of every block in their order, each with the name of the norm before it."""
     return ("norm1", ATTENTION), ("norm2", MLP)
 

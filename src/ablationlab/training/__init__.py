@@ -1,1 +1,36 @@
-"""The loop, stacks of runs, checkpoints."""
+"""Training, from a sealed plan to results.
+
+`stack` trains several runs in lockstep and `loop` drives it: steps, records, checkpoints, results. `executors/` decide where
+the loop runs, `distributed/` spreads one run over several processes, `probes/` look inside. `run_state`, `logs`,
+`checkpoints` and `metrics_writer` write a run's files; `perplexity` validates; `export` writes a trained run for other tools.
+
+The names below are imported when they are first used, so that importing one module stays light.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ablationlab.training.export import GPT, load
+    from ablationlab.training.loop import StackTrainer
+    from ablationlab.training.progress import Progress, Stopped
+    from ablationlab.training.stack import Member, Stack
+
+__all__ = ["GPT", "Member", "Progress", "Stack", "StackTrainer", "Stopped", "load"]
+_HOME = {
+    "GPT": "export",
+    "Member": "stack",
+    "Progress": "progress",
+    "Stack": "stack",
+    "StackTrainer": "loop",
+    "Stopped": "progress",
+    "load": "export",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
+from ablationlab.model.cuda_graphs import compile_kernels, on_side_stream, recorded
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
-from ablationlab.model.ops import compiling, fused
+from ablationlab.model.ops import fused
 from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, learning_rates
 from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
 from ablationlab.records.folders import RunFolder
@@ -64,13 +65,13 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ParameterLayout:
     """Where each parameter lives in a row: the union of what the members own."""
 
     parameters: tuple[Parameter, ...]
 
     @classmethod
-    def of(cls, members: Sequence[Member]) -> Layout:
+    def of(cls, members: Sequence[Member]) -> ParameterLayout:
         """The layout of a stack. A slot that a member does not own stays at its start value there: its gradient is 0.
 
         The matrices of the blocks stand first, so that one pass turns them all into the precision of the products; then
@@ -145,7 +146,7 @@ class Stack:
         self.fronts = tuple(member.model.front for member in padded)
         self.model = members[0].model
         self.training, self.steps, self.device, self.dtype = training, steps, device, dtype
-        self.layout = Layout.of(members)
+        self.layout = ParameterLayout.of(members)
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
         for row, member in enumerate(padded):
             self._fill(row, {parameter.name: parameter.draw(member.seed) for parameter in parameters(member.model)})
@@ -310,8 +311,8 @@ class Stack:
             norms = gradient_norm_R(self._gradient_RP)
             self.alive_R.logical_and_(losses.isfinite() & norms.isfinite())
             total, top = self.optimizer.update(self.weights_RP, self._gradient_RP, norms, lr, clock_3, self.alive_R)
-            said = torch.stack([losses, norms, total / self._owned_R, top])
-            self._measured.copy_(torch.where(self._row == self._cursor, said, self._measured))
+            measured = torch.stack([losses, norms, total / self._owned_R, top])
+            self._measured.copy_(torch.where(self._row == self._cursor, measured, self._measured))
             self._cursor.add_(1)
 
     def _loss_and_gradient(self, windows_RBT: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
@@ -342,20 +343,12 @@ class Stack:
         """The step as a CUDA graph. A rehearsal that compiles kernels, and one that makes workspaces, are undone."""
         state = (self.weights_RP.detach(), self.optimizer.m_RP, self.optimizer.v_RP, self.alive_R, self._cursor)
         kept = [tensor.clone() for tensor in state]
-        with compiling():
-            self._step()
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            self._step()
-        torch.cuda.current_stream().wait_stream(side)
+        compile_kernels(self._step)
+        on_side_stream(self._step)
         for tensor, before in zip(state, kept, strict=True):
             tensor.copy_(before)
         self._gradient_RP = self._windows_RBT = None
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            self._step()
-        return graph
+        return recorded(self._step)
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """The weights of one run, by parameter name, on the host."""

@@ -30,10 +30,10 @@ from ablationlab.records.settings import ExecutionConfig, TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved, path_of
 from ablationlab.training.distributed import shards
-from ablationlab.training.distributed.pieces import Root, lay_out
+from ablationlab.training.distributed.modules import WholeModel, allocate
 from ablationlab.training.distributed.ranks import Ranks
 from ablationlab.training.perplexity import Totals, spans, validation_batches
-from ablationlab.training.stack import Layout, Measured, Member, Watched
+from ablationlab.training.stack import Measured, Member, ParameterLayout, Watched
 
 T = TypeVar("T")
 
@@ -62,8 +62,8 @@ class DistributedStack:
         assert self.pass_size * self.passes * ranks.world == training.batch
         self.train_tokens = train_tokens
         self._shares = train_tokens.shares if isinstance(train_tokens, Tokens) else ()
-        self.root = Root(self.model, dtype, checkpointing=execution.activation_checkpointing)
-        lay_out(self.root, execution.parallel, self.device, ranks.world)
+        self.root = WholeModel(self.model, dtype, checkpointing=execution.activation_checkpointing)
+        allocate(self.root, execution.parallel, self.device, ranks.world)
         self._parameters: dict[str, Tensor] = dict(self.root.everything())
         self._draw()
         self._m = {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
@@ -76,7 +76,7 @@ class DistributedStack:
         }
         self._owned = parameter_count(self.model)
         self.alive = True
-        self.layout = Layout.of(self.members)
+        self.layout = ParameterLayout.of(self.members)
         self.watched: Watched | None = None
         self._fed: list[tuple[int, NDArray[np.int64]]] = []
         self._said: list[list[float]] = []

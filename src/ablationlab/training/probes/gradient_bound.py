@@ -25,7 +25,7 @@ import math
 import torch
 from torch import Tensor
 
-from ablationlab.model.parts import ATTENTION, MLP, Part
+from ablationlab.model.parts import ATTENTION, MLP, BlockPart
 from ablationlab.training.probes.activations import stream_names
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 
@@ -33,7 +33,7 @@ JACOBIAN_TOKENS = 4
 SQUARINGS = 8  # as many as 2**8 power iterations, in few launches
 
 
-def _matrix_norms(snapshot: Snapshot, part: Part) -> Tensor:
+def _matrix_norms(snapshot: Snapshot, part: BlockPart) -> Tensor:
     """Product of σ (√d₁ + √d₂) over both matrices of a part, in every block: (R, blocks)."""
     paths = [part.path(snapshot.weights, f"blocks.{i}.{part.name}") for i in range(snapshot.model.layers)]
     into, out_of = (torch.stack(matrices, dim=1) for matrices in zip(*paths, strict=True))

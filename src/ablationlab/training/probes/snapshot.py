@@ -21,7 +21,7 @@ from ablationlab.model.ops import loss_R
 from ablationlab.model.parameters import parameters
 from ablationlab.model.parts import parts_of
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig
-from ablationlab.training.stack import Layout
+from ablationlab.training.stack import ParameterLayout
 
 if TYPE_CHECKING:
     from ablationlab.training.probes.data_order import SeenData, Vocabulary
@@ -76,7 +76,7 @@ class Snapshot:
     model: ModelConfig
     training: TrainingConfig
     fronts: tuple[FrontEnd, ...]
-    layout: Layout
+    layout: ParameterLayout
     weights_RP: Tensor
     before_RP: Tensor
     gradient_RP: Tensor
@@ -116,7 +116,7 @@ def _names(model: ModelConfig, front: FrontEnd) -> frozenset[str]:
 
 
 @dataclass(frozen=True)
-class Attention:
+class AttentionSummary:
     """What is kept of one block's attention."""
 
     logit_max_R: Tensor
@@ -125,7 +125,7 @@ class Attention:
 
     @classmethod
     @torch.no_grad()
-    def of(cls, scores_RBHTT: Tensor, weights_RBHTT: Tensor) -> Attention:
+    def of(cls, scores_RBHTT: Tensor, weights_RBHTT: Tensor) -> AttentionSummary:
         return cls(
             scores_RBHTT.amax(dim=(1, 2, 3, 4)),
             torch.special.entr(weights_RBHTT).sum(dim=-1),
@@ -140,7 +140,7 @@ class Taps:
 
     stream: tuple[Tensor, ...]
     middle: tuple[Tensor, ...]
-    attention: tuple[Attention, ...]
+    attention: tuple[AttentionSummary, ...]
     logits_RBTV: Tensor
     gradients: tuple[Tensor, ...] = ()
 
@@ -156,10 +156,10 @@ def tapped(
 ) -> Taps:
     """Run the pass on the windows (inputs and their targets)."""
     kept: dict[str, Tensor] = {}
-    attention: dict[str, Attention] = {}
+    attention: dict[str, AttentionSummary] = {}
 
     def observe(name: str, scores: Tensor, weights: Tensor) -> None:
-        attention[name] = Attention.of(scores, weights)
+        attention[name] = AttentionSummary.of(scores, weights)
 
     forward = ForwardPass(
         {name: value.detach() for name, value in params.items()},

@@ -30,7 +30,7 @@ from ablationlab.model.parameters import Parameter, parameters, read_by_block
 from ablationlab.records.settings import ModelConfig
 
 
-class Piece(nn.Module):
+class ParameterOwner(nn.Module):
     """Some of the parameters, by their own names."""
 
     def __init__(self, owned: Sequence[Parameter]) -> None:
@@ -49,7 +49,7 @@ class Piece(nn.Module):
         return {name: value[None] for name, value in self.own().items()}
 
 
-class Matrices(Piece):
+class BlockMatrices(ParameterOwner):
     """The matrices of one block, and its computation."""
 
     def __init__(self, owned: Sequence[Parameter], number: int, *, recompute: bool) -> None:
@@ -75,10 +75,10 @@ class Matrices(Piece):
         return replace(forward, params={**vectors, **self.with_run_axis()}).block(self.number, x, y)
 
 
-class Unit(Piece):
+class Block(ParameterOwner):
     """One block: its gains and biases, and the norm behind it, around its matrices."""
 
-    def __init__(self, owned: Sequence[Parameter], matrices: Matrices) -> None:
+    def __init__(self, owned: Sequence[Parameter], matrices: BlockMatrices) -> None:
         super().__init__(owned)
         self.matrices = matrices
 
@@ -88,19 +88,19 @@ class Unit(Piece):
         return result
 
 
-class Root(Piece):
+class WholeModel(ParameterOwner):
     """The whole model of one run."""
 
     def __init__(self, model: ModelConfig, dtype: torch.dtype, *, checkpointing: bool) -> None:
-        units: list[Unit] = []
+        blocks: list[Block] = []
         owned: set[Parameter] = set()
         for number in range(model.layers):
             reads = read_by_block(model, number)
-            matrices = Matrices([p for p in reads if p.in_products], number, recompute=checkpointing)
-            units.append(Unit([p for p in reads if not p.in_products], matrices))
+            matrices = BlockMatrices([p for p in reads if p.in_products], number, recompute=checkpointing)
+            blocks.append(Block([p for p in reads if not p.in_products], matrices))
             owned.update(reads)
         super().__init__([parameter for parameter in parameters(model) if parameter not in owned])
-        self.units = nn.ModuleList(units)
+        self.blocks = nn.ModuleList(blocks)
         self.model, self.dtype = model, dtype
 
     def forward(
@@ -124,20 +124,20 @@ class Root(Piece):
         return loss, loss.detach()
 
     def _run_block(self, forward: ForwardPass, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """By the unit that owns the block's parameters; those of the root are not its business."""
-        result: tuple[Tensor, Tensor] = self.units[number](replace(forward, params={}), x, y)
+        """By the module that owns the block's parameters; it reads none of the root's."""
+        result: tuple[Tensor, Tensor] = self.blocks[number](replace(forward, params={}), x, y)
         return result
 
     def everything(self) -> dict[str, nn.Parameter]:
         """All parameters by their own names, in the model's order; sharded where they are."""
         found = self.own()
-        for unit in self.units:
-            assert isinstance(unit, Unit)
-            found |= unit.own() | unit.matrices.own()
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            found |= block.own() | block.matrices.own()
         return {parameter.name: found[parameter.name] for parameter in parameters(self.model)}
 
 
-def lay_out(root: Root, how: Literal["ddp", "fsdp"], device: torch.device, world: int) -> None:
+def allocate(model: WholeModel, how: Literal["ddp", "fsdp"], device: torch.device, world: int) -> None:
     """Give the parameters their storage: whole, or this rank's shard of dimension 0."""
     if how == "fsdp":
         from torch.distributed.device_mesh import init_device_mesh
@@ -145,14 +145,14 @@ def lay_out(root: Root, how: Literal["ddp", "fsdp"], device: torch.device, world
 
         mesh = init_device_mesh(device.type, (world,))
         products = MixedPrecisionPolicy(
-            param_dtype=None if root.dtype == torch.float32 else root.dtype,
+            param_dtype=None if model.dtype == torch.float32 else model.dtype,
             reduce_dtype=torch.float32,
             cast_forward_inputs=False,
         )
         rest = MixedPrecisionPolicy(cast_forward_inputs=False)
-        for unit in root.units:
-            assert isinstance(unit, Unit)
-            fully_shard(unit.matrices, mesh=mesh, mp_policy=products)
-            fully_shard(unit, mesh=mesh, mp_policy=rest)
-        fully_shard(root, mesh=mesh, mp_policy=rest)
-    root.to_empty(device=device)
+        for block in model.blocks:
+            assert isinstance(block, Block)
+            fully_shard(block.matrices, mesh=mesh, mp_policy=products)
+            fully_shard(block, mesh=mesh, mp_policy=rest)
+        fully_shard(model, mesh=mesh, mp_policy=rest)
+    model.to_empty(device=device)
