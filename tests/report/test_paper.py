@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
+from ablationlab.records.settings import StudyText
 from ablationlab.report.loading import load_material
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.collect import facts_of, settings_of
 from ablationlab.report.paper.write import compiled, write_facts, write_template
+from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
 from analysis.builder import CRITERIA, build, calm, outcome, study
 
@@ -233,6 +235,35 @@ def test_any_text_leaves_the_rest_of_the_paper_as_it_is(finished, tmp_path_facto
     )
     for heading in ("1 Introduction", "2 Methods", "3 Results", "4 Discussion", "5 Limits", "6 Reproducibility"):
         assert heading in text
+
+
+TEXT = StudyText(
+    introduction=f"**Why.** {EVIL.replace('*', '').replace('`', '')} is *open* `x` [@one2020].",
+    related_work="First [@ba2016].\n\nSecond [@one2020].",
+    references="@misc{one2020, title = {A {Title} #panic()}, author = {Doe, Jane}, year = {2020}}\n"
+    "@misc{ba2016, title = {Ours of Ba}, author = {Ba}, year = {2016}}",
+)
+
+
+def test_a_studys_own_text_is_printed_with_its_references_and_only_there(finished, tmp_path):
+    assert "Related work" not in text_of(finished / "paper.pdf")
+    text = prose(made(tmp_path, made=study(text=TEXT.model_dump())))
+    assert "2 Related work" in text
+    assert EVIL.replace("*", "").replace("`", "") in text
+    assert "Many small changes to a Transformer" not in text
+    assert "J. Doe" in text
+    assert "A Title #panic()" in text
+    assert "Ours of Ba" in text  # the study's entry, where both have one
+    assert "Layer Normalization" not in text
+
+
+def test_the_papers_of_the_shipped_embedding_studies_cite_what_they_name(tmp_path):
+    given = load_study(Path(__file__).parents[2] / "studies" / "embedding-norm.toml").text
+    assert given is not None
+    text = prose(made(tmp_path, made=study(text=given.model_dump()))).replace(" ", "")
+    numbers = ["2210.15424", "2211.05100", "2204.05832", "2102.11972", "2112.11446", "2203.15556", "1910.07467"]
+    numbers += ["2312.16903", "2309.14322", "2002.04745", "2410.03730", "2005.14165", "2110.08207"]
+    assert not [number for number in numbers if number not in text]
 
 
 def diverging(variant: str, regime: str, seed: int) -> dict[str, float] | None:

@@ -64,7 +64,7 @@ def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Dev
 def against_file(sealed: Study, given: Study) -> list[Deviation]:
     """Where the study file as it stands now differs from the sealed one; the sealed one is what is applied."""
     found = []
-    before, now = sealed.model_dump(mode="json"), given.model_dump(mode="json")
+    before, now = (study.model_dump(mode="json", exclude={"text"}) for study in (sealed, given))
     for name in _REGISTERED:
         if before[name] != now[name]:
             text = f"{name} in the study file differs from what was registered: {_change(before[name], now[name])}."

@@ -386,6 +386,14 @@ class Stability(Frozen):
     loss_threshold: Positive | None = None
 
 
+class StudyText(Frozen):
+    """What a study says in its paper in its own words. study/text.py describes the notation; references are BibTeX."""
+
+    introduction: str = ""
+    related_work: str = ""
+    references: str = ""
+
+
 class Study(Frozen):
     """A whole study, resolved: what is asked, what is trained, how it will be judged."""
 
@@ -408,6 +416,8 @@ class Study(Frozen):
     stability: Stability = Stability()
     # Metrics, or families of metrics, that break a tie on the primary metric, in this order.
     tie_breakers: tuple[Annotated[str, Field(min_length=1)], ...] = ("calibration", "throughput")
+    # In a study file, the path of a Markdown file; its content is sealed with the plan.
+    text: StudyText | None = None
 
     @field_validator("name")
     @classmethod
@@ -443,9 +453,9 @@ class Study(Frozen):
         """Hash of the whole resolved study.
 
         Defaults are left out, so that a version with more settings still knows it; so is the folder of a corpus
-        given by path, which may move: the plan pins the text itself.
+        given by path, which may move: the plan pins the text itself. The paper's text changes no run, so it is left out.
         """
-        body = self.model_dump(mode="json", exclude_defaults=True)
+        body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text"})
         if looks_like_path(self.data.corpus):
             body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
         if self.data.mixture is not None:

@@ -16,6 +16,7 @@ from ablationlab.core.errors import Problem, StudyError
 from ablationlab.core.problems import problems_of
 from ablationlab.records.settings import Study, looks_like_path, merged, validated
 from ablationlab.study.checks import cross_checks
+from ablationlab.study.text import read_text, text_problems
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
@@ -27,6 +28,8 @@ def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
     except ValidationError as error:
         problems += problems_of(error, Study, data)
     problems += cross_checks(data)
+    if study is not None and study.text is not None:
+        problems += text_problems(study.text)
     if problems:
         raise StudyError(source, list(dict.fromkeys(problems)))
     assert study is not None
@@ -34,7 +37,7 @@ def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
 
 
 def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
-    """Read, override and validate a study file; a corpus given as a path is taken relative to the file."""
+    """Read, override and validate a study file; a path in it, of a corpus or the paper's text, is relative to the file."""
     try:
         text = path.read_bytes().decode()
         data = tomllib.loads(text)
@@ -48,16 +51,21 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
         raise StudyError(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
     except tomllib.TOMLDecodeError as error:
         raise StudyError(str(path), [Problem("", f"is not TOML: {error}")]) from error
-    _resolve_corpus(data, path.parent, str(path))
+    _resolve_paths(data, path.parent, str(path))
     wrong = [problem for override in overrides for problem in _apply_override(data, override)]
     if wrong:
         raise StudyError("--set", wrong)
-    _resolve_corpus(data, Path.cwd(), "--set")
+    _resolve_paths(data, Path.cwd(), "--set")
     return parse_study(data, str(path))
 
 
-def _resolve_corpus(data: dict[str, Any], folder: Path, source: str) -> None:
-    """Make corpora given by path absolute: in a file they are relative to the file, in --set to the current folder."""
+def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
+    """Read the paper's text, and make corpora given by path absolute.
+
+    In a file, paths are relative to the file; in --set, to the current folder.
+    """
+    if isinstance(data.get("text"), str):
+        data["text"] = read_text(folder / Path(data["text"]).expanduser(), source)
     table = data.get("data")
     if not isinstance(table, dict):
         return

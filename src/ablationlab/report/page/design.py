@@ -149,4 +149,4 @@ def seal_rows(material: Material) -> list[tuple[str, str]]:
 
 def configuration(material: Material) -> str:
     """The resolved study, as it was sealed."""
-    return "" if material.plan is None else material.plan.study.model_dump_json(indent=2)
+    return "" if material.plan is None else material.plan.study.model_dump_json(indent=2, exclude={"text"})

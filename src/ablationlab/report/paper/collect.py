@@ -17,7 +17,7 @@ from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.settings import Study, looks_like_path
+from ablationlab.records.settings import Study, StudyText, looks_like_path
 from ablationlab.records.verdict import Cost, HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.material import Material
 from ablationlab.report.naming import in_sentence, metric_meaning, metric_name, metric_of
@@ -48,6 +48,7 @@ from ablationlab.report.paper.facts import (
     NotAsked,
     Open,
     OverlapFacts,
+    OwnText,
     PlanFacts,
     PowerFacts,
     ProbeRow,
@@ -72,6 +73,7 @@ from ablationlab.report.tables import (
     stability_table,
 )
 from ablationlab.report.tables.comparisons import split
+from ablationlab.study.text import paragraphs
 
 #: What the paper gives one by one; the tables of the results folder hold the rest.
 MOST_TOLD, MOST_ROWS, MOST_METRICS, MOST_CAVEATS, MOST_ARMS = 4, 24, 8, 6, 5
@@ -101,7 +103,7 @@ def facts_of(material: Material, figures: Sequence[Picture] = ()) -> Facts:
         interim=Interim(material.ended, len(material.runs)) if material.interim else None,
         plan=None if plan is None else PlanFacts(plan.plan_hash, plan.created[:10], _day(plan.created)),
         source_hash=analysis.source_hash,
-        text=None,
+        text=None if study is None or study.text is None else _own_text(study.text),
         design=None if plan is None else _design(plan),
         model=None if plan is None else settings_of(_run_of(plan, analysis.baseline).model),
         arms=() if plan is None else _arms(material.variants, plan),
@@ -126,10 +128,14 @@ def facts_of(material: Material, figures: Sequence[Picture] = ()) -> Facts:
         environment=None if plan is None else _environment(plan),
         hashes=_hashes(analysis, verdict, plan),
         figures=tuple(
-            FigureFacts(picture.key, picture.kind, picture.section, picture.title, picture.caption, "", picture.alt)
+            FigureFacts(picture.key, picture.kind, picture.section, picture.title, picture.caption, picture.alt)
             for picture in figures
         ),
     )
+
+
+def _own_text(text: StudyText) -> OwnText:
+    return OwnText(paragraphs(text.introduction), paragraphs(text.related_work))
 
 
 def _readable(analysis: Analysis) -> Callable[[str], str]:

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ablationlab.study.text import Span
+
 #: A settings table as the template reads it.
 Settings = Mapping[str, Any]
 
@@ -21,14 +23,6 @@ class Named:
     """A name and what belongs to it: a setting and its value, a metric and its meaning, a corpus and its share."""
 
     name: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Span:
-    """A piece of a study's own text."""
-
-    kind: Literal["text", "emphasis", "strong", "code", "cite"]
     text: str
 
 
@@ -364,7 +358,6 @@ class FigureFacts:
     section: str
     title: str
     caption: str
-    note: str
     alt: str
 
 

@@ -18,11 +18,13 @@ from ablationlab.report.material import Material
 from ablationlab.report.paper.collect import facts_of
 from ablationlab.report.paper.figures import Picture, pictures
 from ablationlab.report.tables import check_conclusions
+from ablationlab.study.text import entries
 
 if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
 
 FOLDER = "paper"
+REFERENCES = "references.bib"
 
 
 def write_paper(material: Material, folder: Path, *, figures: Figures | None = None) -> Path:
@@ -51,8 +53,18 @@ def write_template(folder: Path) -> None:
 
 
 def write_facts(material: Material, folder: Path, drawn: Sequence[Picture] = ()) -> None:
-    """Write facts.json."""
+    """Write facts.json, and the study's own references among those of every paper."""
     replace(folder / "facts.json", facts_of(material, drawn).to_json().encode())
+    text = material.plan.study.text if material.plan is not None else None
+    if text is not None and text.references:
+        every = (files("ablationlab.report.paper") / "template" / REFERENCES).read_text(encoding="utf-8")
+        try:
+            merged = entries(every) | entries(text.references)  # a key's entry is the study's, where it has one
+        except ValueError as error:
+            raise AblationLabError(
+                f"{material.folder}: the references in plan.lock cannot be printed: {error}"
+            ) from error
+        replace(folder / REFERENCES, ("\n\n".join(merged.values()) + "\n").encode())
 
 
 def _template(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:

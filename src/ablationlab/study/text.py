@@ -1,0 +1,141 @@
+"""A study's own text for its paper: a small Markdown file that the study file names.
+
+::
+
+    # Introduction
+    Practice is divided on where a norm belongs [@xiong2020].
+
+    # Related work
+    **Normalization.** RMSNorm [@zhang2019] drops the centering.
+
+    # References
+    @article{zhang2019, title = {...}, author = {...}, year = {2019}}
+
+Sections are paragraphs with ``*emphasis*``, ``**strong**``, `` `code` `` and citations ``[@key]`` or ``[@one; @two]``; the
+references are BibTeX. Nothing else is markup, and nothing in the file is ever run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ablationlab.core.errors import Problem, StudyError
+from ablationlab.records.settings import StudyText
+
+#: Heading -> field of `StudyText`.
+SECTIONS = {"Introduction": "introduction", "Related work": "related_work", "References": "references"}
+_HEADING = re.compile(r"^# +(.*?)\s*$", re.MULTILINE)
+_MARKUP = re.compile(
+    r"\[(?P<cite>@[\w:.-]+(?:; *@[\w:.-]+)*)\]|\*\*(?P<strong>[^*]+)\*\*|\*(?P<emphasis>[^*\s][^*]*)\*|`(?P<code>[^`]+)`"
+)
+_ENTRY = re.compile(r"@(\w+)\s*\{\s*([^\s,{}]+)\s*,")
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a paragraph; the text of a citation is its key."""
+
+    kind: Literal["text", "emphasis", "strong", "code", "cite"]
+    text: str
+
+
+def read_text(path: Path, source: str) -> dict[str, str]:
+    """The sections of a text file, by field of `StudyText`; *source* is the study that names it."""
+
+    def refused(message: str) -> StudyError:
+        return StudyError(source, [Problem("text", f"{path}: {message}")])
+
+    try:
+        text = path.read_bytes().decode()
+    except FileNotFoundError:
+        raise refused("no such file") from None
+    except UnicodeDecodeError as error:
+        raise refused(f"is not UTF-8 at byte {error.start}") from error
+    except OSError as error:
+        raise refused(f"cannot be read: {error.strerror}") from error
+    before, *rest = _HEADING.split(text)
+    titles = rest[::2]
+    if before.strip():
+        raise refused("text before the first heading; begin with '# Introduction' or '# Related work'")
+    unknown = [Problem.unknown("text", "heading", title, SECTIONS) for title in titles if title not in SECTIONS]
+    if unknown:
+        raise StudyError(source, unknown)
+    if len(set(titles)) < len(titles):
+        raise refused("a heading is given twice")
+    return {SECTIONS[title]: body.strip() for title, body in zip(titles, rest[1::2], strict=True)}
+
+
+def text_problems(text: StudyText) -> Iterator[Problem]:
+    """Citations without a reference, and references that could not be printed."""
+    try:
+        known = entries(text.references)
+    except ValueError as error:
+        yield Problem("text.references", str(error))
+        return
+    for key, prose in (("introduction", text.introduction), ("related_work", text.related_work)):
+        cited = [span.text for spans in paragraphs(prose) for span in spans if span.kind == "cite"]
+        for name in dict.fromkeys(cited):
+            if name not in known:
+                yield Problem.unknown(f"text.{key}", "reference", name, known)
+
+
+def paragraphs(text: str) -> tuple[tuple[Span, ...], ...]:
+    """The paragraphs of a section, which blank lines divide, as spans."""
+    found = (" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text.strip()))
+    return tuple(tuple(_spans(paragraph)) for paragraph in found if paragraph)
+
+
+def _spans(paragraph: str) -> Iterator[Span]:
+    end = 0
+    for found in _MARKUP.finditer(paragraph):
+        if found.start() > end:
+            yield Span("text", paragraph[end : found.start()])
+        end = found.end()
+        if found["cite"]:
+            yield from (Span("cite", key.strip(" @")) for key in found["cite"].split(";"))
+        elif found["strong"]:
+            yield Span("strong", found["strong"])
+        elif found["emphasis"]:
+            yield Span("emphasis", found["emphasis"])
+        else:
+            yield Span("code", found["code"])
+    if end < len(paragraph):
+        yield Span("text", paragraph[end:])
+
+
+def entries(bibliography: str) -> dict[str, str]:
+    """BibTeX entries by key, each as it is written; ValueError for what is not a list of entries."""
+    found: dict[str, str] = {}
+    rest = re.sub(r"^\s*%.*$", "", bibliography, flags=re.MULTILINE).strip()
+    while rest:
+        start = _ENTRY.match(rest)
+        if start is None:
+            raise ValueError(f"expected a BibTeX entry such as @article{{key, ...}}, found {rest[:30]!r}")
+        kind, key = start[1], start[2]
+        end = _closing_brace(rest, rest.index("{"))
+        if end is None:
+            raise ValueError(f"the entry {key!r} has no closing brace")
+        entry = rest[: end + 1]
+        if kind.lower() in ("string", "preamble", "comment"):
+            raise ValueError(f"@{kind} is not supported; write every entry out")
+        if "$" in entry:
+            raise ValueError(f"the entry {key!r} holds a '$'; write formulas in words or Unicode")
+        if key in found:
+            raise ValueError(f"the entry {key!r} is given twice")
+        found[key] = entry
+        rest = rest[end + 1 :].lstrip(" \t\r\n,")
+    return found
+
+
+def _closing_brace(text: str, start: int) -> int | None:
+    depth = 0
+    for position in range(start, len(text)):
+        if text[position] in "{}" and text[position - 1] != "\\":
+            depth += 1 if text[position] == "{" else -1
+            if depth == 0:
+                return position
+    return None
