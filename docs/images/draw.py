@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 from ablationlab.folders import ResultsFolder
-from ablationlab.status import run_statuses
 from ablationlab.tables import results_table
 from ablationlab.tables_analysis import verdict_view
 from ablationlab.verdict import decide
@@ -17,11 +16,12 @@ from rich.terminal_theme import MONOKAI
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.records import Plan
+from ablationlab.records.results import read_runs
 
 results, target = ResultsFolder(Path(sys.argv[1])), Path(sys.argv[2])
 console = Console(record=True, width=150, file=io.StringIO())
 plan = Plan.read(results.plan)
-console.print(results_table(plan, run_statuses(plan, results)))
+console.print(results_table(plan, read_runs(plan, results)))
 console.print()
 analysis = analyze(read_results(results.path, None))
 for part in verdict_view(analysis, decide(analysis)):

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation import Outcome, ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
+    from ablationlab.records.results import Run
     from ablationlab.records.settings import DataConfig
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Results
     from ablationlab.report.progress import Display
-    from ablationlab.study.status import RunStatus
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.executors.job import Event, Job
 
@@ -80,13 +80,13 @@ class Planned:
 
     plan: Plan
     results: ResultsFolder
-    statuses: tuple[RunStatus, ...]
+    runs: tuple[Run, ...]
     notice: str
 
     @property
     def waiting(self) -> int:
         """Runs without a result."""
-        return sum(status.result is None for status in self.statuses)
+        return sum(not run.done for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -264,7 +264,8 @@ def train(
 
     Under a torchrun of the user's own, every rank calls this with *ranks*, and *should_stop* says when to.
     """
-    from ablationlab.study.status import check_ledger, run_statuses
+    from ablationlab.records.results import read_runs
+    from ablationlab.study.ledger import check_ledger
     from ablationlab.training.executors.job import Job
 
     corpus = None
@@ -275,12 +276,12 @@ def train(
     else:
         processes = ranks.world
         plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
-    event = Planned(plan, results, tuple(run_statuses(plan, results)), _layout_notice(study, options.executor))
+    event = Planned(plan, results, read_runs(plan, results), _layout_notice(study, options.executor))
     listen(event)
     with tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
         if event.waiting or ranks is not None:
             job = Job(plan, results.path, study.data, drift, options.accept_drift)
-            listen(TrainingStarted(plan, sum(status.steps for status in event.statuses if status.result is not None)))
+            listen(TrainingStarted(plan, sum(run.steps for run in event.runs if run.done)))
             try:
                 finished = _execute(job, options, processes, listen, ranks, should_stop)
             finally:
@@ -288,7 +289,7 @@ def train(
             if not finished:
                 raise Interrupted("stopped at a step boundary, with a checkpoint; the same call continues from there")
         if ranks is None or ranks.leads:
-            listen(LedgerChecked(plan, results, check_ledger(plan, results)))
+            listen(LedgerChecked(plan, results, check_ledger(plan, read_runs(plan, results))))
         return tasks
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -58,7 +57,7 @@ def full(folder: Path) -> Material:
     suite = {"schema_version": SCHEMA_VERSION, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
     (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
     material = load_material(folder)
-    return dataclasses.replace(material, sweep=sweep(), interactions=None)
+    return material.changed(sweep=sweep(), interactions=None)
 
 
 def _curve(variant: str, regime: str, seed: int) -> list[float]:

@@ -156,8 +156,8 @@ def test_the_gate_reaches_tasks_with_and_without_examples(rich: Material):
     scored = {
         "tasks": [{"task": "spelling", "fewshot": shots, "accuracy": 0.6, "weights": "final"} for shots in (0, 2)]
     }
-    runs = tuple(dataclasses.replace(run, evaluation=scored) for run in rich.runs)
-    shown = task_table(dataclasses.replace(rich, evaluation={"tasks": listed}, runs=runs, suite=None))
+    runs = tuple(run.changed(evaluation=scored) for run in rich.runs)
+    shown = task_table(rich.changed(evaluation={"tasks": listed}, runs=runs, suite=None))
     assert {row["name"]: row["sensitive"] for row in shown} == {"spelling": True, "spelling, 2-shot": False}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from ablationlab.pipeline import conclude
@@ -65,7 +63,7 @@ def mixed(material: Material, shared: Shared | None, overlap: str | None) -> Mat
     assert material.plan is not None
     changes = {"name": "mixture", "source": "0.7 news + 0.3 speeches_#1", "components": parts, "overlap": overlap}
     corpus = material.plan.corpus.model_copy(update=changes)
-    return replace(material, plan=material.plan.model_copy(update={"corpus": corpus}))
+    return material.changed(plan=material.plan.model_copy(update={"corpus": corpus}))
 
 
 def test_what_is_mixed_is_named(material):

@@ -104,7 +104,7 @@ def test_results_without_an_analysis_say_how_to_make_one(trained, tmp_path):
     assert "ablationlab analyze" in results._repr_html_()
     with pytest.raises(RecordError, match="ablationlab analyze"):
         results.comparisons  # noqa: B018
-    with pytest.raises(RecordError, match="no results folder"):
+    with pytest.raises(RecordError, match="not a results folder"):
         ablationlab.load_results(tmp_path / "nowhere")
 
 

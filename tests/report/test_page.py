@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.records.results import Run
 from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
@@ -205,17 +205,22 @@ def test_theme_and_keyboard(visit: Callable[..., Any], small: Path):
     assert page.locator("svg.marks:not([aria-label])").count() == 0
 
 
+def _renamed(run: Run) -> Run:
+    names = {"id": f"{EVIL}{run.seed}", "variant": run.variant + EVIL}
+    return run.changed(planned=run.planned.model_copy(update=names))
+
+
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study whose every free text is markup."""
     folder = tmp_path_factory.mktemp("hostile")
     build(folder, study(name=EVIL, question=f"Is {EVIL} shown?", seeds=[1, 2, 3]))
     material = with_analysis(load_material(folder), say=lambda text: None)
-    runs = tuple(dataclasses.replace(run, id=f"{EVIL}{run.seed}", variant=run.variant + EVIL) for run in material.runs)
+    runs = tuple(_renamed(run) for run in material.runs)
     hostile_study = material.plan.study.model_copy(update={"variants": (EVIL, "none", "layernorm" + EVIL)})
     plan = material.plan.model_copy(update={"study": hostile_study})
     sweep = {"notes": [EVIL], "best": [], "curves": [{"variant": EVIL, "lr": 0.1, "mean": 1, "low": 1, "high": 2}]}
-    return write_page(dataclasses.replace(material, runs=runs, plan=plan, sweep=sweep), folder)
+    return write_page(material.changed(runs=runs, plan=plan, sweep=sweep), folder)
 
 
 def test_markup_in_names_shows_as_text(visit: Callable[..., Any], hostile: Path):

@@ -10,11 +10,14 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import parameters, weight_digest
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Declaration, Plan
+from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
 from ablationlab.study.ledger import (
+    check_ledger,
     environment_mismatches,
     flattened,
     layout_words,
+    ledger_sentence,
     record_mismatches,
     refuse,
     result_mismatches,
@@ -22,7 +25,6 @@ from ablationlab.study.ledger import (
 )
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
-from ablationlab.study.status import check_ledger, ledger_sentence, run_statuses
 from ablationlab.training.run_state import ensure_run_record
 
 
@@ -211,14 +213,14 @@ def test_a_diverged_run_may_end_early(bench):
 
 
 def test_the_ledger_counts_the_pairs_that_match(bench):
-    assert check_ledger(bench.plan, bench.results) == 0
+    assert check_ledger(bench.plan, read_runs(bench.plan, bench.results)) == 0
     bench.finish(bench.record("layernorm", 1))
-    assert check_ledger(bench.plan, bench.results) == 0, "no baseline yet"
+    assert check_ledger(bench.plan, read_runs(bench.plan, bench.results)) == 0, "no baseline yet"
     bench.finish(bench.record("none", 1))
-    assert check_ledger(bench.plan, bench.results) == 1
+    assert check_ledger(bench.plan, read_runs(bench.plan, bench.results)) == 1
     for variant, seed in (("rmsnorm", 1), ("none", 2), ("layernorm", 2), ("rmsnorm", 2)):
         bench.finish(bench.record(variant, seed))
-    assert check_ledger(bench.plan, bench.results) == 4
+    assert check_ledger(bench.plan, read_runs(bench.plan, bench.results)) == 4
 
 
 def test_the_ledger_refuses_a_pair_that_does_not_match(bench):
@@ -228,7 +230,7 @@ def test_the_ledger_refuses_a_pair_that_does_not_match(bench):
     changed = record.model_copy(update={"training": record.training.changed(weight_decay=0.0)})
     changed.replace(bench.results.run(record.id).record)
     with pytest.raises(MismatchError) as caught:
-        check_ledger(bench.plan, bench.results)
+        check_ledger(bench.plan, read_runs(bench.plan, bench.results))
     assert f"{record.id} and {bench.record('none').id} cannot be compared" in str(caught.value)
     assert "training.weight_decay: 0.0 against 0.1" in str(caught.value)
 
@@ -237,7 +239,7 @@ def test_the_ledger_refuses_a_run_that_was_fed_other_data(bench):
     record = bench.record("none")
     bench.finish(record, data_order_hash="00")
     with pytest.raises(MismatchError, match=f"the record of {record.id} and its result cannot be compared"):
-        check_ledger(bench.plan, bench.results)
+        check_ledger(bench.plan, read_runs(bench.plan, bench.results))
 
 
 def test_the_ledger_refuses_runs_that_were_made_under_another_plan(bench, study_table, tmp_path):
@@ -246,7 +248,7 @@ def test_the_ledger_refuses_runs_that_were_made_under_another_plan(bench, study_
     for variant in ("none", "layernorm"):
         other.finish(other.record(variant))
     with pytest.raises(MismatchError, match="plan"):
-        check_ledger(bench.plan, other.results)
+        check_ledger(bench.plan, read_runs(bench.plan, other.results))
 
 
 def test_the_status_of_a_run_is_read_from_its_files(bench):
@@ -258,13 +260,13 @@ def test_the_status_of_a_run_is_read_from_its_files(bench):
     bench.results.run(first.id).metrics.write_text(METRICS_HEADER + "".join(lines) + '{"step":4')
     bench.results.run(second.id).record.unlink()
     bench.finish(RunRecord.read(bench.results.run(third.id).record))
-    by_id = {status.id: status for status in run_statuses(bench.plan, bench.results)}
+    by_id = {status.id: status for status in read_runs(bench.plan, bench.results)}
     assert (by_id[first.id].state, by_id[first.id].step, by_id[first.id].steps) == ("started", 3, 12)
     assert (by_id[second.id].state, by_id[second.id].step) == ("waiting", 0)
     assert (by_id[third.id].state, by_id[third.id].step) == ("finished", 12)
     lock = Lock(bench.results.stack_lock(first.stack))
     assert lock.acquire()
-    assert {s.id: s.state for s in run_statuses(bench.plan, bench.results)}[first.id] == "running"
+    assert {s.id: s.state for s in read_runs(bench.plan, bench.results)}[first.id] == "running"
     lock.release()
 
 
@@ -376,8 +378,8 @@ def test_the_layout_of_a_run_is_told_in_words_from_its_records(study_table, tmp_
 def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     for variant in ("none", "layernorm"):
         bench.finish(bench.record(variant))
-    pairs = check_ledger(bench.plan, bench.results)
-    said = ledger_sentence(bench.plan, bench.results, pairs)
+    pairs = check_ledger(bench.plan, read_runs(bench.plan, bench.results))
+    said = ledger_sentence(read_runs(bench.plan, bench.results), pairs)
     assert said == (
         "Ledger: 1 variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
         "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences a pass."
@@ -386,6 +388,6 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})
     folder.record.unlink()
     drifted.create(folder.record)
-    said = ledger_sentence(bench.plan, bench.results, pairs)
+    said = ledger_sentence(read_runs(bench.plan, bench.results), pairs)
     assert "stack width and threads. Layout" in said
     assert "Drift was accepted, so layout and versions were not compared" in said

@@ -12,8 +12,9 @@ import warm
 from ablationlab.data.batches import planned_data_order
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord, read_metrics
-from ablationlab.study.status import check_ledger, run_statuses
+from ablationlab.study.ledger import check_ledger
 
 STUDY = """
 name = "loop"
@@ -103,7 +104,7 @@ def test_variants_of_a_seed_share_data_order_and_initial_weights_and_the_ledger_
         assert len({r.shared_init_hash for r in records if r.seed == seed}) == 1
     assert len({r.data_order_hash for r in records}) == 2
     assert len({r.shared_init_hash for r in records}) == 2
-    assert check_ledger(plan, results) == 4
+    assert check_ledger(plan, read_runs(plan, results)) == 4
 
 
 def test_running_again_trains_nothing_and_changes_nothing(results):
@@ -116,7 +117,7 @@ def test_running_again_trains_nothing_and_changes_nothing(results):
 
 
 def test_status_tells_finished_from_diverged(results, plan):
-    states = {status.id: status.state for status in run_statuses(plan, results)}
+    states = {status.id: status.state for status in read_runs(plan, results)}
     assert {states[run.id] for run in plan.runs if run.regime == "wild"} == {"diverged"}
     assert {states[run.id] for run in plan.runs if run.regime == "default"} == {"finished"}
 
@@ -134,7 +135,7 @@ def test_a_tampered_record_is_refused_by_the_ledger(results, plan, tmp_path):
     data["initial_weights"]["tok.weight"] = "0" * 64
     path.write_text(json.dumps(data))
     with pytest.raises(MismatchError, match=r"initial value of tok\.weight differs"):
-        check_ledger(plan, ResultsFolder(copy))
+        check_ledger(plan, read_runs(plan, ResultsFolder(copy)))
 
 
 def test_an_output_folder_of_another_study_is_refused_and_keeps_every_file(results):

@@ -21,10 +21,11 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.records.environment import current
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.records.settings import DataConfig, ExecutionConfig
+from ablationlab.study.ledger import check_ledger
 from ablationlab.study.load import parse_study
-from ablationlab.study.status import check_ledger
 from ablationlab.training.executors.torchrun import check
 from ablationlab.training.executors.torchrun import killed as killed_ranks
 from ablationlab.training.export import load
@@ -199,7 +200,7 @@ def test_a_run_of_torchrun_leaves_the_folder_of_any_run(calm, killed):
     ]
     files = sorted(path.name for path in (folder.checkpoints / f"step-{STEPS:08d}").iterdir())
     assert files == ["checkpoint.json", "weights.safetensors"]
-    check_ledger(plan, results)
+    check_ledger(plan, read_runs(plan, results))
     # The same plan in one process: the same start, the same data, the same course to rounding.
     alone = ResultsFolder(killed[0] / "alone")
     with torch_as_it_was():

@@ -16,9 +16,9 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, Deviation, LedgerCheck, Seed
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import read_runs
 from ablationlab.records.settings import TUNED, Study
-from ablationlab.study.ledger import record_mismatches, refuse
-from ablationlab.study.status import check_ledger
+from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
 
 
 def read_results(folder: Path, study_file: Study | None = None) -> Material:
@@ -113,7 +113,7 @@ def _check_arms(
     plan: Plan, results: ResultsFolder, done: Sequence[DoneRun], contrasts: Iterable[tuple[str, str]]
 ) -> int:
     """The ledger over every variant-baseline pair and every contrast; the number of pairs that match."""
-    checked = check_ledger(plan, results)
+    checked = check_ledger(plan, read_runs(plan, results))
     cells = {(run.planned.regime, run.planned.seed, run.planned.lr, run.planned.variant): run.record for run in done}
     baseline = plan.study.baseline
     for variant, reference in dict.fromkeys(contrasts):

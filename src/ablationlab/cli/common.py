@@ -115,9 +115,10 @@ class RunView:
     def __call__(self, event: PipelineEvent) -> None:
         """Show one event."""
         from ablationlab import pipeline
+        from ablationlab.records.results import read_runs
         from ablationlab.report.terminal.analysis import verdict_view
         from ablationlab.report.terminal.base import results_table
-        from ablationlab.study.status import ledger_sentence, run_statuses
+        from ablationlab.study.ledger import ledger_sentence
 
         out = self.printer
         match event:
@@ -129,8 +130,8 @@ class RunView:
                 self._planned(event)
             case pipeline.LedgerChecked(plan, results, pairs):
                 out.line()
-                out.console.print(results_table(plan, run_statuses(plan, results)))
-                out.text(f"\n{ledger_sentence(plan, results, pairs)}")
+                out.console.print(results_table(plan, read_runs(plan, results)))
+                out.text(f"\n{ledger_sentence(read_runs(plan, results), pairs)}")
             case pipeline.EvaluationStarted(results):
                 if self._printed:
                     out.line()
@@ -163,7 +164,7 @@ class RunView:
     def _planned(self, event: Planned) -> None:
         from ablationlab.report.terminal.base import precisions
 
-        how, count = event.plan.execution, len(event.statuses)
+        how, count = event.plan.execution, len(event.runs)
         self.printer.text(
             f"{event.plan.study.name}: {count - event.waiting} of {count} runs done; {how.device_name}, "
             f"{precisions(event.plan)}, {how.threads} thread(s) per process. Results in {event.results.path}"

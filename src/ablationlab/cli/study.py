@@ -178,9 +178,9 @@ def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
 def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     """Show where every run of a study stands, from the files alone; safe while it is running."""
     from ablationlab.pipeline import open_study
+    from ablationlab.records.results import read_runs
     from ablationlab.report.terminal.base import results_table, status_table
     from ablationlab.study.plan import open_plan
-    from ablationlab.study.status import run_statuses
 
     printer = Printer()
     resolved, results = open_study(study, out, set_ or ())
@@ -188,7 +188,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
         printer.text(f"{results.path}: not planned yet. Start with: {_again(study, out, set_)}")
         return 0
     sealed = open_plan(results, resolved.hash)
-    rows = run_statuses(sealed, results)
+    rows = read_runs(sealed, results)
     printer.console.print(status_table(rows))
     if any(row.result is not None for row in rows):
         printer.line()

@@ -6,9 +6,13 @@ docs/records.md describes every file field by field; `schema` has what they shar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.corpus import Corpus, Fed
@@ -17,6 +21,9 @@ from ablationlab.records.plan import Budget, Declaration, Execution
 from ablationlab.records.schema import SCHEMA_VERSION, Part, Record
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import content_hash, read_json
+
+T = TypeVar("T")
+FloatArray = NDArray[np.float64]
 
 
 class RunRecord(Record):
@@ -163,21 +170,44 @@ class StepLine(Part):
 
 def read_metrics(path: Path) -> Iterator[StepLine]:
     """The lines of a metrics.jsonl; a torn last line (a run in progress) is left out, any other damage is named."""
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines[:-1], start=1):
+    return _lines(path, StepLine.model_validate_json)
+
+
+def read_curves(path: Path) -> dict[str, FloatArray]:
+    """The numbers of a metrics.jsonl by column, NaN where a line lacks one; columns that are not known are read too."""
+    rows = list(_lines(path, _row))
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: np.array([as_number(row.get(name)) for row in rows], dtype=np.float64) for name in names}
+
+
+def _lines(path: Path, parse: Callable[[bytes], T]) -> Iterator[T]:
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         try:
-            if number == 1:
-                head = json.loads(line)
-                if (
-                    not isinstance(head, dict)
-                    or head.get("kind") != "metrics"
-                    or head.get("schema_version") != SCHEMA_VERSION
-                ):
-                    raise ValueError("no metrics header of a version this program reads")
+            if number > 1:
+                yield parse(line)
                 continue
-            yield StepLine.model_validate_json(line)
+            head = json.loads(line)
+            version = (head.get("kind"), head.get("schema_version")) if isinstance(head, dict) else None
+            if version != ("metrics", SCHEMA_VERSION):
+                raise ValueError("no metrics header of a version this program reads")
         except ValueError as error:
             raise RecordError(f"{path}, line {number}: {error}") from error
+
+
+def _row(line: bytes) -> dict[str, Any]:
+    row = json.loads(line)
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        raise ValueError("no step in it")
+    return row
+
+
+def as_number(value: object) -> float:
+    """A JSON number, or one of the words that stand for what JSON lacks; NaN for anything else."""
+    if isinstance(value, bool) or value is None:
+        return math.nan
+    if isinstance(value, int | float):
+        return float(value)
+    return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan) if isinstance(value, str) else math.nan
 
 
 METRICS_HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "metrics"}) + "\n"

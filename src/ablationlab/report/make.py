@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
@@ -84,14 +83,10 @@ def with_analysis(material: Material, say: Say) -> Material:
     except AblationLabError as error:
         # What is on disk then belongs to other records, or to none: it must not stand beside these.
         found = Damage("analysis.json", f"cannot be made from these records: {error}")
-        return dataclasses.replace(
-            material,
+        return material.changed(
             analysis=None,
             verdict=None,
             stale=(),
-            sweep=None,
-            interactions=None,
-            evaluation=None,
             problems=(*material.problems, found),
         )
     verdict = decide(analysis)
@@ -100,14 +95,9 @@ def with_analysis(material: Material, say: Say) -> Material:
         verdict.replace(material.folder / "verdict.json")
     except StorageError:
         say(f"{material.folder} cannot be written: analysis.json and verdict.json are in the report alone.")
-        whole = analysis.model_dump(mode="json")
-        return dataclasses.replace(
-            material,
+        return material.changed(
             analysis=analysis,
             verdict=verdict,
             stale=(),
-            sweep=whole.get("sweep"),
-            interactions=whole.get("interactions"),
-            evaluation=whole.get("evaluation"),
         )
     return load_material(material.folder)

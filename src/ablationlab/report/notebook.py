@@ -72,8 +72,7 @@ class Results:
         rows = []
         for run in self.material.runs:
             row: dict[str, Any] = {**_cell(run), "lr": run.lr, "state": run.state, "step": run.step, "steps": run.steps}
-            if run.planned is not None:
-                row |= {"parameters": run.planned.budget.parameters, "tokens": run.planned.budget.tokens}
+            row |= {"parameters": run.planned.budget.parameters, "tokens": run.planned.budget.tokens}
             if run.result is not None:
                 row |= {"train_seconds": run.result.timing.train_seconds, **run.result.metrics}
             rows.append(row)
@@ -162,13 +161,9 @@ class Results:
 
         parts = []
         for run in self.material.runs:
-            path = run.path(name)
-            if path is None:
+            part = run.samples() if name == "samples" else run.probes()
+            if part is None:
                 continue
-            try:
-                part = pd.read_parquet(path)
-            except (OSError, ValueError) as error:
-                raise RecordError(f"{path} cannot be read as Parquet: {error}") from error
             for place, (key, value) in enumerate(_cell(run).items()):
                 if key not in part.columns:
                     part.insert(place, key, value)

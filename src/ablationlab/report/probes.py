@@ -31,11 +31,11 @@ def read_probes(material: Material, wanted: Iterable[tuple[str, str]]) -> tuple[
     found: dict[tuple[str, str], list[Reading]] = {key: [] for key in wanted}
     failures: dict[str, list[str]] = {}
     for run in material.runs:
-        whole, log = run.path("probes"), run.path("probes_log")
-        if whole is None and log is None:
+        whole, log = run.folder.probe_table, run.folder.probes
+        if not whole.exists() and not log.exists():
             continue
         try:
-            rows = _from_parquet(whole, failures, run.id) if whole is not None else _from_log(log, failures, run.id)
+            rows = _from_parquet(whole, failures, run.id) if whole.exists() else _from_log(log, failures, run.id)
         except (OSError, ValueError, KeyError, TypeError) as error:
             failures.setdefault("file", []).append(f"{run.id}: {error}")
             continue
@@ -63,10 +63,8 @@ def _from_parquet(path: Path, failures: dict[str, list[str]], run: str) -> list[
     ]
 
 
-def _from_log(path: Path | None, failures: dict[str, list[str]], run: str) -> list[Row]:
+def _from_log(path: Path, failures: dict[str, list[str]], run: str) -> list[Row]:
     rows: list[Row] = []
-    if path is None:
-        return rows
     for line in path.read_bytes().split(b"\n")[1:-1]:
         entry = json.loads(line)
         if entry.get("error"):

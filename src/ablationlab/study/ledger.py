@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ablationlab.core.errors import MismatchError
-from ablationlab.records.plan import Declaration, PlannedRun
+from ablationlab.records.plan import Declaration, Plan, PlannedRun
+from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import Frozen
 
@@ -129,3 +130,36 @@ def refuse(a: str, b: str, mismatches: list[str]) -> None:
     if mismatches:
         lines = "\n".join(f"  - {mismatch}" for mismatch in mismatches)
         raise MismatchError(f"{a} and {b} cannot be compared; they differ in what no variant declared:\n{lines}")
+
+
+def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
+    """Compare every finished run with its baseline; raises `MismatchError`, or returns the number of pairs that match."""
+    cells = {}
+    for run in runs:
+        if run.record is not None and run.result is not None:
+            if run.record.plan_hash != plan.plan_hash:
+                differs = ["plan_hash differs: it was made under another plan"]
+                refuse(f"the record of {run.id}", "the sealed plan", differs)
+            refuse(f"the record of {run.id}", "its result", result_mismatches(run.record, run.result))
+            cells[run.regime, run.seed, run.lr, run.variant] = run.record, run.result
+    pairs = 0
+    for (regime, seed, lr, variant), (record, result) in cells.items():
+        base = cells.get((regime, seed, lr, plan.study.baseline))
+        if base is not None and variant != plan.study.baseline:
+            refuse(record.id, base[0].id, record_mismatches(record, base[0]) + environment_mismatches(result, base[1]))
+            pairs += 1
+    return pairs
+
+
+def ledger_sentence(runs: Iterable[Run], pairs: int) -> str:
+    """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
+    ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
+    layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
+    drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
+    same = ["tokens", "FLOPs", "data order", "shared initial weights", "precision", "stack width", "threads"]
+    last = same.pop() if drift else "versions"
+    matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
+    text = f"Ledger: {pairs} variant-baseline pairs match in {matching}. Layout: {'; '.join(layouts)}."
+    if drift:
+        text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
+    return text

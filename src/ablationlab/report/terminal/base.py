@@ -15,11 +15,11 @@ from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.results import Run
 from ablationlab.records.run import Result
 from ablationlab.records.settings import PRESETS, ModelConfig
 from ablationlab.report.terminal.data import shared_text
 from ablationlab.study.batch_split import possible
-from ablationlab.study.status import RunStatus
 from ablationlab.study.variants import VARIANTS
 
 
@@ -134,7 +134,7 @@ def _not_in_it(plan: Plan) -> str:
     return f" Time for {' and '.join(left)} is not in it." if left else ""
 
 
-def status_table(rows: Sequence[RunStatus]) -> Table:
+def status_table(rows: Sequence[Run]) -> Table:
     """Where every run stands."""
     columns = ["run", "state", "step", "of", "validation loss", "perplexity"]
     cells = [
@@ -156,7 +156,7 @@ def _number(result: Result | None, metric: str) -> str:
     return "" if value is None else f"{value:.4f}" if abs(value) < 100_000 else f"{value:.4g}"
 
 
-def results_table(plan: Plan, rows: Sequence[RunStatus]) -> Table:
+def results_table(plan: Plan, rows: Sequence[Run]) -> Table:
     """Mean and spread per arm of the main metrics: description, not inference."""
     names = (
         "validation_loss",
@@ -169,7 +169,7 @@ def results_table(plan: Plan, rows: Sequence[RunStatus]) -> Table:
     swept = len({(run.regime, run.variant, run.lr) for run in plan.runs}) > len(
         {(run.regime, run.variant) for run in plan.runs}
     )
-    arms: dict[tuple[str, str, float], list[RunStatus]] = {}
+    arms: dict[tuple[str, str, float], list[Run]] = {}
     for row in sorted(rows, key=lambda row: by_id[row.id].lr) if swept else rows:
         run = by_id[row.id]
         arms.setdefault((run.regime, run.variant, run.lr), []).append(row)

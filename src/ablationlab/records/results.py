@@ -1,0 +1,458 @@
+"""The one reader of a results folder: `Results.open` and its runs.
+
+Files are read when they are first asked for. What is not there is None. By default damage is noted in ``problems`` and the
+rest is read; with ``strict`` it raises `RecordError`. Nothing here consults a registry: variants and metrics are as the plan,
+or the analysis of a user's table, defines them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import numpy as np
+
+from ablationlab.core.errors import RecordError
+from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.records.folders import ResultsFolder, RunFolder
+from ablationlab.records.metrics import Metric
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.probes import ProbeLine, read_probes
+from ablationlab.records.replication import Replication
+from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves
+from ablationlab.records.storage import Lock, content_hash, read_json
+from ablationlab.records.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+T = TypeVar("T")
+#: How a run stands. "started" is one that stopped in the middle.
+State = Literal["waiting", "started", "running", "finished", "diverged", "damaged"]
+#: A published table compared with these results, written by `ablationlab replicate`.
+REPLICATION = "replication.json"
+#: What was read before, by file and reader, with the file's time and size: a file that did not change is not read again.
+Cache = dict[tuple[Path, str], tuple[tuple[int, int], Any]]
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that could not be read, relative to the results folder, and what is wrong with it."""
+
+    file: str
+    text: str
+
+
+class Reader:
+    """Reads the files of one folder; absent ones are None, damaged ones are noted, or raise where it is *strict*."""
+
+    def __init__(self, folder: Path, cache: Cache | None = None, *, strict: bool = False) -> None:
+        self.folder, self.cache, self.strict = folder, cache, strict
+        self.damage: dict[str, Damage] = {}
+
+    def read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
+        if not path.exists():
+            return None
+        try:
+            return reader(path) if self.cache is None else self._cached(self.cache, path, reader)
+        except (RecordError, OSError, ValueError) as error:
+            if self.strict:
+                raise
+            text = str(error).removeprefix(str(path)).lstrip(": ,") or str(error)
+            self.note(path.relative_to(self.folder).as_posix(), text)
+            return None
+
+    def note(self, file: str, text: str) -> None:
+        self.damage.setdefault(file, Damage(file, text))
+
+    @staticmethod
+    def _cached(cache: Cache, path: Path, reader: Callable[[Path], T]) -> T:
+        found = path.stat()
+        stamp, key = (found.st_mtime_ns, found.st_size), (path, reader.__qualname__)
+        if key not in cache or cache[key][0] != stamp:
+            cache[key] = (stamp, reader(path))
+        kept: T = cache[key][1]
+        return kept
+
+
+@dataclass(frozen=True)
+class Run:
+    """One planned run and what is on disk of it. ``locked``: another process holds its stack."""
+
+    planned: PlannedRun
+    folder: RunFolder
+    reader: Reader
+    locked: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.planned.id
+
+    @property
+    def variant(self) -> str:
+        return self.planned.variant
+
+    @property
+    def regime(self) -> str:
+        return self.planned.regime
+
+    @property
+    def seed(self) -> int:
+        return self.planned.seed
+
+    @property
+    def lr(self) -> float:
+        """The peak learning rate."""
+        return self.planned.lr
+
+    @property
+    def steps(self) -> int:
+        """The steps of its budget."""
+        return self.planned.budget.steps
+
+    @cached_property
+    def record(self) -> RunRecord | None:
+        return self.reader.read(self.folder.record, RunRecord.read)
+
+    @cached_property
+    def result(self) -> Result | None:
+        return self.reader.read(self.folder.result, Result.read)
+
+    @cached_property
+    def evaluation(self) -> Mapping[str, Any] | None:
+        """evaluation.json as plain values, for the charts."""
+        return self.reader.read(self.folder.path / "evaluation.json", _mapping)
+
+    @cached_property
+    def curves(self) -> Mapping[str, FloatArray]:
+        """metrics.jsonl by column; empty before the first step."""
+        return self.reader.read(self.folder.metrics, read_curves) or {}
+
+    @cached_property
+    def state(self) -> State:
+        if (self.record is None and self.folder.record.exists()) or (
+            self.result is None and self.folder.result.exists()
+        ):
+            return "damaged"
+        if self.record is not None and self.result is not None:
+            return self.result.status
+        return "running" if self.locked else "started" if self.record is not None else "waiting"
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, well or badly."""
+        return self.state in ("finished", "diverged")
+
+    @property
+    def step(self) -> int:
+        """How far it is."""
+        if self.done and self.result is not None:
+            return self.result.steps
+        steps = self.curves.get("step", np.empty(0))
+        return int(steps[-1]) if steps.size else 0
+
+    def metric(self, name: str) -> float | None:
+        """A run-level metric of its result."""
+        return None if self.result is None else self.result.metrics.get(name)
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """The names of its files and folders."""
+        return tuple(sorted(path.name for path in self.folder.path.iterdir())) if self.folder.path.is_dir() else ()
+
+    def samples(self) -> pd.DataFrame | None:
+        """samples.parquet: one row per task, item and set of weights; None where nothing was scored."""
+        return _parquet(self.folder.path / "samples.parquet")
+
+    def probes(self) -> pd.DataFrame | None:
+        """probes.parquet: one row per step, probe, measure and group; None where nothing was probed."""
+        return _parquet(self.folder.probe_table)
+
+    def probe_lines(self) -> list[ProbeLine]:
+        """probes.jsonl, which a run in training has already."""
+        return read_probes(self.folder)
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with *values* in the place of what is on disk."""
+        return _changed(self, values)
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder.
+
+    ``plan`` is None for the analysis of a user's own table; ``analysis`` and ``verdict`` are None until `ablationlab analyze`
+    has written them. ``sealed``: the plan is as it was sealed.
+    """
+
+    folder: Path
+    plan: Plan | None
+    sealed: bool
+    runs: tuple[Run, ...]
+    reader: Reader
+
+    @classmethod
+    def open(cls, path: Path, *, strict: bool = False, cache: Cache | None = None) -> Self:
+        """Open a results folder; raises `RecordError` where nothing of a study is there.
+
+        With a *cache*, which it fills, a second opening reads only what changed.
+        """
+        if not path.is_dir():
+            raise RecordError(f"{path} is not a results folder: there is no such folder")
+        reader, folder = Reader(path, cache, strict=strict), ResultsFolder(path)
+        plan, sealed = reader.read(folder.plan, Plan.read_with_seal) or (None, False)
+        if plan is not None and not sealed:
+            text = (
+                "was changed after it was sealed: its content does not match plan_hash, so nothing counts as registered"
+            )
+            reader.note(folder.plan.name, text)
+        found = cls(path, plan, sealed, read_runs(plan, folder, reader) if plan is not None else (), reader)
+        if plan is None and found.analysis is None:
+            if reader.damage:
+                listed = "\n".join(f"  - {damage.file}: {damage.text}" for damage in reader.damage.values())
+                raise RecordError(f"{path}: neither a plan nor an analysis can be read\n{listed}")
+            raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
+        return found
+
+    @cached_property
+    def analysis(self) -> Analysis | None:
+        return self.reader.read(self.folder / "analysis.json", Analysis.read)
+
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        return self.reader.read(self.folder / "verdict.json", Verdict.read)
+
+    @cached_property
+    def suite(self) -> Mapping[str, Any] | None:
+        """evaluation/suite.json: the tasks that were asked."""
+        return self.reader.read(self.folder / "evaluation" / "suite.json", _mapping)
+
+    @cached_property
+    def replication(self) -> Replication | None:
+        """replication.json, if it is of this very plan."""
+        found = self.reader.read(self.folder / REPLICATION, Replication.read)
+        if found is None or self.plan is None or found.source_hash == self.plan.plan_hash:
+            return found
+        self.reader.note(REPLICATION, "belongs to another plan than plan.lock and is left out")
+        return None
+
+    @cached_property
+    def problems(self) -> tuple[Damage, ...]:
+        """Files that are damaged; all of them are read for this."""
+        for run in self.runs:
+            _ = run.record, run.result, run.curves, run.evaluation
+        _ = self.analysis, self.verdict, self.suite, self.replication
+        return tuple(self.reader.damage.values())
+
+    @cached_property
+    def stale(self) -> tuple[str, ...]:
+        """Why the analysis or the verdict is not that of these records; empty where it is."""
+        return tuple(_why_stale(self))
+
+    def _analysis_part(self, name: str) -> Mapping[str, Any] | None:
+        part = getattr(self.analysis, name, None)
+        return None if part is None else json.loads(part.model_dump_json())
+
+    @cached_property
+    def sweep(self) -> Mapping[str, Any] | None:
+        """The analysis' sweep as plain values, for the charts."""
+        return self._analysis_part("sweep")
+
+    @cached_property
+    def interactions(self) -> Mapping[str, Any] | None:
+        return self._analysis_part("interactions")
+
+    @cached_property
+    def evaluation(self) -> Mapping[str, Any] | None:
+        return self._analysis_part("evaluation")
+
+    def metric(self, name: str) -> Metric | None:
+        """A metric as it was defined when the plan was sealed, or by the user's table; None for any other name."""
+        defined = {} if self.analysis is None else self.analysis.metrics
+        return (self.plan.metrics if self.plan is not None else {}).get(name) or defined.get(name)
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        if self.plan is not None:
+            return self.plan.study.name
+        return self.analysis.study if self.analysis is not None else self.folder.name
+
+    @property
+    def question(self) -> str:
+        """The question that the study asks."""
+        if self.plan is not None:
+            return self.plan.study.question
+        return self.analysis.question if self.analysis is not None else ""
+
+    @property
+    def baseline(self) -> str:
+        """The variant that the others are compared with."""
+        if self.plan is not None:
+            return self.plan.study.baseline
+        return self.analysis.baseline if self.analysis is not None else ""
+
+    @property
+    def variants(self) -> tuple[str, ...]:
+        """Every variant, the baseline first, then in the study's order; colours go by this order."""
+        if self.plan is not None:
+            names = self.plan.study.variants
+        else:
+            names = self.analysis.variants if self.analysis is not None else ()
+        return tuple(dict.fromkeys((self.baseline, *names)) if self.baseline in names else names)
+
+    @cached_property
+    def regimes(self) -> tuple[str, ...]:
+        """Every regime that has a run."""
+        if self.analysis is not None:
+            return self.analysis.regimes
+        return tuple(dict.fromkeys(run.regime for run in self.runs))
+
+    @cached_property
+    def seeds(self) -> tuple[Seed, ...]:
+        """Every seed, in the study's order."""
+        if self.analysis is not None and self.plan is None:
+            return self.analysis.seeds
+        return tuple(dict.fromkeys(run.seed for run in self.runs))
+
+    @property
+    def primary(self) -> str | None:
+        """The metric that decides."""
+        if self.analysis is not None:
+            return self.analysis.primary
+        criteria = self.plan.study.criteria if self.plan is not None else ()
+        return next((criterion.metric for criterion in criteria if criterion.role == "primary"), None)
+
+    @property
+    def interim(self) -> bool:
+        """Whether a planned run has not ended, or could not be read: nothing is inference then."""
+        return any(not run.done for run in self.runs)
+
+    @property
+    def ended(self) -> int:
+        """How many runs have ended."""
+        return sum(run.done for run in self.runs)
+
+    @property
+    def share_done(self) -> float:
+        """Run-steps done, of those planned; a diverged run counts as done."""
+        total = sum(run.steps for run in self.runs)
+        return sum(run.steps if run.done else run.step for run in self.runs) / total if total else 1.0
+
+    def run(self, run_id: str) -> Run | None:
+        """The run of that id."""
+        return self._by_id.get(run_id)
+
+    @cached_property
+    def _by_id(self) -> dict[str, Run]:
+        return {run.id: run for run in self.runs}
+
+    def run_of(self, variant: str, regime: str, seed: Seed) -> Run | None:
+        """The run of one cell of the study; None where there is none, or a sweep has several."""
+        cell = self._cells.get((variant, regime, seed), [])
+        return cell[0] if len(cell) == 1 else None
+
+    @cached_property
+    def _cells(self) -> dict[tuple[str, str, Seed], list[Run]]:
+        cells: dict[tuple[str, str, Seed], list[Run]] = {}
+        for run in self.runs:
+            cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
+        return cells
+
+    def comparison(self, comparison_id: str) -> Comparison | None:
+        """The comparison of that id."""
+        return self._comparisons.get(comparison_id)
+
+    @cached_property
+    def _comparisons(self) -> dict[str, Comparison]:
+        return {} if self.analysis is None else {found.id: found for found in self.analysis.comparisons}
+
+    def contrasts(self) -> tuple[tuple[str, str], ...]:
+        """(variant, reference) as compared: every variant against the baseline first."""
+        if self.analysis is not None:
+            found = dict.fromkeys((c.variant, c.reference) for c in self.analysis.comparisons)
+            return tuple(sorted(found, key=lambda pair: pair[1] != self.baseline))
+        return tuple((variant, self.baseline) for variant in self.variants if variant != self.baseline)
+
+    def changed(self, **values: Any) -> Self:
+        """A copy with *values* in the place of what is on disk."""
+        return _changed(self, values)
+
+
+#: What follows from the rest, and is computed again in a changed copy; the second line where the analysis changes.
+_DERIVED = ("state", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
+_OF_ANALYSIS = ("sweep", "interactions", "evaluation", "stale")
+_Object = TypeVar("_Object", Run, Results)
+
+
+def _changed(given: _Object, values: Mapping[str, Any]) -> _Object:
+    copy = dataclasses.replace(given)
+    again = (*_DERIVED, *(_OF_ANALYSIS if "analysis" in values else ()))
+    copy.__dict__.update({name: value for name, value in given.__dict__.items() if name not in again})
+    copy.__dict__.update(values)
+    return copy
+
+
+def read_runs(plan: Plan, folder: ResultsFolder, reader: Reader | None = None) -> tuple[Run, ...]:
+    """The runs of a plan, in its order; strict unless a *reader* says otherwise."""
+    reader = reader or Reader(folder.path, strict=True)
+    locked = {number for number in range(len(plan.stacks)) if Lock(folder.stack_lock(number)).held_elsewhere()}
+    return tuple(Run(planned, folder.run(planned.id), reader, planned.stack in locked) for planned in plan.runs)
+
+
+def _mapping(path: Path) -> Mapping[str, Any]:
+    data = read_json(path)
+    if not isinstance(data, dict):
+        raise RecordError(f"{path} is not a JSON object")
+    return data
+
+
+def _parquet(path: Path) -> pd.DataFrame | None:
+    import pandas as pd
+
+    if not path.exists():
+        return None
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        raise RecordError(f"{path} cannot be read as Parquet: {error}") from error
+
+
+def _why_stale(results: Results) -> list[str]:
+    plan, analysis, verdict = results.plan, results.analysis, results.verdict
+    if analysis is None:
+        return []
+    found = []
+    if verdict is not None and verdict.analysis_hash != content_hash(json.loads(analysis.model_dump_json())):
+        found.append("verdict.json follows from another analysis than analysis.json")
+    if plan is None or analysis.source != "records":
+        return found
+    if analysis.source_hash != plan.plan_hash:
+        return [*found, "analysis.json belongs to another plan than plan.lock"]
+    return found + _disagreements(results, analysis)
+
+
+def _disagreements(results: Results, analysis: Analysis) -> list[str]:
+    """Runs that the analysis saw in another state, or with other values, than their records have now."""
+    found = []
+    for seen in analysis.stability.runs if analysis.stability is not None else ():
+        run = results.run(seen.run)
+        now = "waiting" if run is None else run.state
+        ended = now in ("finished", "diverged")
+        if (seen.state in ("finished", "diverged")) != ended or (ended and seen.state != now):
+            found.append(f"{seen.run} is {now}, but {seen.state} in analysis.json")
+    for comparison in analysis.comparisons:
+        if comparison.task is not None:
+            continue
+        for pair in comparison.pairs:
+            for variant, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):
+                run = results.run_of(variant, comparison.regime, pair.seed)
+                recorded = None if run is None else run.metric(comparison.metric)
+                if run is not None and recorded is not None and recorded != value:
+                    found.append(f"{comparison.metric} of {run.id} is {recorded:g}, but {value:g} in analysis.json")
+    return list(dict.fromkeys(found))
