@@ -319,8 +319,9 @@ def test_a_folder_without_permission_is_refused(cli, study_file, tmp_path):
 def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, study_file, tmp_path, trained):
     study = study_file()
     out = tmp_path / "out"
-    # Room for the records and not for a checkpoint's weights; two workers, so that the errors cross processes.
+    # Room for the runs' records and not for a checkpoint's weights; two workers, so that the errors cross processes.
     words = ["run", study, "--out", out, "--device", "cpu"]
+    assert ablationlab("plan", *words[1:], fresh=False).returncode == 0
     ended = ablationlab(*words, "--workers", "2", largest_file=12_000, fresh=False)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stdout + ended.stderr

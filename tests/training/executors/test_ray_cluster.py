@@ -17,7 +17,7 @@ from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import Lock
 from ablationlab.study.load import load_study
-from ablationlab.training.executors import local, ray_cluster, ray_connection, ray_nodes, ray_worker
+from ablationlab.training.executors import local, ray_cluster, ray_worker
 from ablationlab.training.executors.job import Event, Job
 from conftest import torch_as_it_was, write_study
 
@@ -58,13 +58,13 @@ def in_the_middle(event: Event) -> bool:
 @pytest.fixture(scope="module")
 def nodes():
     """Two nodes with one core each; the second can be taken away."""
-    for name, value in ray_connection.QUIET.items():
+    for name, value in ray_cluster.QUIET.items():
         os.environ.setdefault(name, value)
     from ray.cluster_utils import Cluster
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        size = {"num_cpus": 1, "object_store_memory": ray_connection.OBJECT_STORE_BYTES}
+        size = {"num_cpus": 1, "object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
         made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
         second = made.add_node(**size)
         ray.init(address=made.address, log_to_driver=False, logging_level="error")
@@ -144,8 +144,8 @@ def test_a_worker_of_another_version_is_refused_before_training(nodes, job):
         ray_cluster.execute(Job(plan, job.folder, job.data), None, None, lambda event: None)
     assert not list(job.folder.glob("runs/*"))
     # A worker that joins later is not asked before the first task: the task itself refuses.
-    letter = {"folder": str(job.folder), "plan": plan.plan_hash, "data": {}, "accept_drift": False}
-    ended = ray_worker._attempt_here(letter, 0, lambda event: None, lambda: False)
+    spec = {"folder": str(job.folder), "plan": plan.plan_hash, "data": {}, "accept_drift": False}
+    ended = ray_worker._attempt_here(spec, 0, lambda event: None, lambda: False)
     assert ended.kind == "failed"
     assert "not what the plan was sealed for" in ended.payload
 
@@ -157,7 +157,7 @@ def stranger() -> str:
 
 def test_a_node_that_cannot_run_this_version_says_why(nodes, job):
     answer = ray.remote(stranger).options(num_cpus=0, max_retries=0).remote()
-    (line,) = ray_nodes._found_wrong(ray, answer, job)
+    (line,) = ray_cluster._found_wrong(ray, answer, job)
     assert line.startswith("cannot run this version of ablationlab; is it installed there?")
     assert "No module named 'training'" in line
 
@@ -207,7 +207,7 @@ def test_what_a_node_says_is_held_against_the_plan(job, change, word):
         update={"plan_hash": "p", "execution": plan.execution.model_copy(update={"device_name": "cpu (X)"})}
     )
     said = {**ANSWER, "environment": plan.environment.model_dump(mode="json"), **change}
-    found = ray_nodes.mismatches(said, plan, accept_drift=False)
+    found = ray_cluster.mismatches(said, plan, accept_drift=False)
     assert (not found) if word is None else (len(found) == 1 and word in found[0])
 
 
@@ -216,10 +216,10 @@ def test_other_libraries_on_a_node_are_named_unless_accepted(job):
     environment = plan.environment.model_dump(mode="json")
     environment["versions"]["torch"] = "1.0"
     said = {"device": plan.execution.device_name, "plan": plan.plan_hash, "locked": True, "environment": environment}
-    (line,) = ray_nodes.mismatches(said, plan, accept_drift=False)
+    (line,) = ray_cluster.mismatches(said, plan, accept_drift=False)
     assert line.startswith("torch ")
     assert line.endswith("-> 1.0")
-    assert not ray_nodes.mismatches(said, plan, accept_drift=True)
+    assert not ray_cluster.mismatches(said, plan, accept_drift=True)
 
 
 @pytest.mark.parametrize(
@@ -233,23 +233,23 @@ def test_other_libraries_on_a_node_are_named_unless_accepted(job):
 )
 def test_an_address_that_is_none_is_an_error_within_a_bounded_time(address, word):
     with pytest.raises(AblationLabError, match=word):
-        ray_connection._reachable(address)
+        ray_cluster._reachable(address)
 
 
 def test_something_else_at_the_address_is_given_up_on(monkeypatch):
     import socket
 
-    monkeypatch.setattr(ray_connection, "JOIN_SECONDS", 2.0)
+    monkeypatch.setattr(ray_cluster, "JOIN_SECONDS", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(AblationLabError, match="something answers there, but no Ray cluster within 2 s"):
-            ray_connection._reachable(address)
+            ray_cluster._reachable(address)
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(ray_connection, "find_spec", lambda name: None)
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     with pytest.raises(AblationLabError, match=r"pip install 'ablationlab\[ray\]'"):
-        ray_connection._import()
+        ray_cluster._import()
 
 
 def test_an_address_without_ray_is_refused(cli, study_file, tmp_path: Path):

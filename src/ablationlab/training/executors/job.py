@@ -183,13 +183,6 @@ def _train(job: Job, stack: int, corpus: Any, executor: str, send: Listener, sho
     return "done"
 
 
-def corpus_of(job: Job) -> Any:
-    """The text, as the study wants it."""
-    from ablationlab.data.corpus import load_corpus
-
-    return load_corpus(job.data)
-
-
 def attempt(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> Event:
     """Train one stack; whatever goes wrong with it is told, and does not reach the other stacks."""
     try:

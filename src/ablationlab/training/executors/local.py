@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from ablationlab.core import processes
 from ablationlab.core.errors import WorkerDied
 from ablationlab.core.processes import Pool
+from ablationlab.data.corpus import load_corpus
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.training.executors.job import (
     WAIT_SECONDS,
@@ -23,7 +24,6 @@ from ablationlab.training.executors.job import (
     announcing,
     attempt,
     check_layout,
-    corpus_of,
     open_stacks,
     refuse_failures,
 )
@@ -60,7 +60,7 @@ class _Trainer:
     """What a worker does: it loads the text once, then trains one stack per call."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.corpus = job, corpus_of(job)
+        self.job, self.corpus = job, load_corpus(job.data)
 
     def __call__(self, stack: int) -> Event:
         return attempt(self.job, stack, self.corpus, NAME, processes.send, processes.stop_requested)

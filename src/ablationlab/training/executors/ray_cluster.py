@@ -1,22 +1,33 @@
 """Runs on a Ray cluster: every stack is a task with its own cores or GPU, retried from its checkpoint when its worker dies.
 
-Between processes travel the name of a function (of `ray_nodes` or `ray_worker`) and plain data: texts (JSON) and numbers.
-What is trained a worker reads from plan.lock on the shared folder, and its code, libraries, processor and device must be
-those of the plan: every node is asked before the first task, and every task asks itself again.
+Only the name of a function (here or in `ray_worker`) and plain data travel between processes: texts (JSON) and numbers. A
+worker reads what it trains from plan.lock on the shared folder, and its code, libraries, processor and device must be those
+of the plan: every node is asked before the first task, and every task checks again.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
+import socket
+import subprocess
+import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import validated
 from ablationlab.records.storage import Lock
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
@@ -29,19 +40,27 @@ from ablationlab.training.executors.job import (
     open_stacks,
     refuse_failures,
 )
-from ablationlab.training.executors.ray_connection import cluster, first_line
-from ablationlab.training.executors.ray_nodes import check_resources, inspect, needs_of
-from ablationlab.training.executors.ray_worker import Desk, train_stack
+from ablationlab.training.executors.ray_worker import Mailbox, train_stack
 
 POLL_SECONDS = 0.2
-# How often a worker hands over its progress and asks whether to stop.
+# How often a worker sends its progress and asks whether to stop.
 REPORT_SECONDS = 0.5
-# Before a stack that another process holds is asked for again. On NFS a dead node's lock lasts as long as the server's lease.
+# Before a stack that another process holds is tried again. On NFS a dead node's lock lasts as long as the server's lease.
 BUSY_SECONDS = 5.0
 # Deaths of a stack's worker in a row without a later checkpoint between them.
 MOST_DEATHS = 4
 # After that long without a free worker, the user is told what is waited for.
 PATIENCE_SECONDS = 15.0
+INSPECT_SECONDS = 120.0
+CONNECT_SECONDS, JOIN_SECONDS = 5.0, 60.0
+OBJECT_STORE_BYTES = 80_000_000  # nothing large goes through it; Ray's least
+# Before ray is imported: no usage statistics, and no output of its own in the terminal.
+QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
 
 
 def execute(job: Job, address: str | None, workers: int | None, listen: Listener) -> bool:
@@ -54,11 +73,11 @@ def execute(job: Job, address: str | None, workers: int | None, listen: Listener
     with cluster(job, address, workers) as ray, Interrupts() as interrupts:
         check_resources(ray, job.plan)
         inspect(ray, job)
-        return _Round(ray, job, workers, listen, announcing(interrupts, listen)).run()
+        return _Schedule(ray, job, workers, listen, announcing(interrupts, listen)).run()
 
 
-class _Round:
-    """Hands out stacks, hears their workers, and hands out again what a death or another process left undone."""
+class _Schedule:
+    """Gives stacks to workers, and gives those again that a death or another process left undone."""
 
     def __init__(self, ray: Any, job: Job, workers: int | None, listen: Listener, stopping: Callable[[], bool]) -> None:
         self.ray, self.job, self.listen, self.stopping = ray, job, listen, stopping
@@ -70,47 +89,47 @@ class _Round:
         self.failures: dict[int, str] = {}
         self.deaths: dict[int, int] = {}
         self.started: dict[int, int] = {}
-        self.begun: set[int] = set()  # stacks whose worker has spoken
+        self.reporting: set[int] = set()  # stacks whose worker has reported
         self.gave_up = False
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        self.desk = ray.remote(Desk).options(num_cpus=0, scheduling_strategy=here).remote()
+        self.mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         needs = needs_of(job.plan)
         self.task = ray.remote(train_stack).options(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)
-        self.letter = json.dumps(
+        self.spec = json.dumps(
             {
                 "folder": str(job.folder),
                 "plan": job.plan.plan_hash,
                 "data": job.data.model_dump(mode="json"),
                 "accept_drift": job.accept_drift,
-                "every": REPORT_SECONDS,
+                "report_seconds": REPORT_SECONDS,
                 "debug": bool(os.environ.get(DEBUG_VARIABLE)),
             }
         )
 
     def run(self) -> bool:
         """Until nothing is left, or nothing more can be done."""
-        quiet_since, told = time.monotonic(), False
+        quiet_since, announced = time.monotonic(), False
         while self.running or self.waiting or self.later:
             stop = self.stopping() or self.gave_up
             if stop:
                 self.waiting.clear()
                 self.later.clear()
-            self._hand_out()
+            self._submit_waiting()
             if self.running:
                 done, _ = self.ray.wait(list(self.running), timeout=POLL_SECONDS)
             else:
                 done = []
                 time.sleep(POLL_SECONDS)
-            heard = self._hear(stop)
-            for one in done:
-                self.begun.discard(self.running[one])
-                self._end(one, self.running.pop(one))
-            if heard or done or self.begun or not self.running:
+            heard = self._read_messages(stop)
+            for task in done:
+                self.reporting.discard(self.running[task])
+                self._end(task, self.running.pop(task))
+            if heard or done or self.reporting or not self.running:
                 quiet_since = time.monotonic()
-            if not told and time.monotonic() - quiet_since > PATIENCE_SECONDS and self._nothing_free():
-                told = True
+            if not announced and time.monotonic() - quiet_since > PATIENCE_SECONDS and self._nothing_free():
+                announced = True
                 self.listen(
                     Event("resources", -1, " and ".join(f"{v:g} {k}" for k, v in needs_of(self.job.plan).items()))
                 )
@@ -119,30 +138,30 @@ class _Round:
         refuse_failures(self.job.plan, self.failures)
         return True
 
-    def _hand_out(self) -> None:
+    def _submit_waiting(self) -> None:
         now = time.monotonic()
         self.waiting += [stack for when, stack in self.later if when <= now]
         self.later = [(when, stack) for when, stack in self.later if when > now]
         while self.waiting and len(self.running) < self.most:
             stack = self.waiting.popleft()
-            self.running[self.task.remote(self.letter, stack, self.desk)] = stack
+            self.running[self.task.remote(self.spec, stack, self.mailbox)] = stack
 
     def _nothing_free(self) -> bool:
         free = self.ray.available_resources()
         return any(free.get(key, 0.0) < value for key, value in needs_of(self.job.plan).items())
 
-    def _hear(self, stop: bool) -> bool:
-        letters = self.ray.get(self.desk.read.remote(stop))
-        for letter in letters:
-            said = SimpleNamespace(**json.loads(letter))
-            if hasattr(said, "begun"):
-                self.begun.add(said.stack)
+    def _read_messages(self, stop: bool) -> bool:
+        messages = self.ray.get(self.mailbox.read.remote(stop))
+        for message in messages:
+            now = SimpleNamespace(**json.loads(message))
+            if hasattr(now, "begun"):
+                self.reporting.add(now.stack)
                 continue
-            if said.start > self.started.get(said.stack, -1):  # it went on from a later checkpoint than last time
-                self.started[said.stack] = said.start
-                self.deaths[said.stack] = 0
-            self.listen(Event("progress", said.stack, said))
-        return bool(letters)
+            if now.start > self.started.get(now.stack, -1):  # it continued from a later checkpoint than last time
+                self.started[now.stack] = now.start
+                self.deaths[now.stack] = 0
+            self.listen(Event("progress", now.stack, now))
+        return bool(messages)
 
     def _end(self, answer: Any, stack: int) -> None:
         try:
@@ -188,3 +207,210 @@ def _death(ray: Any, error: Exception) -> str:
     if isinstance(error, ray.exceptions.NodeDiedError):
         return "its node died"
     return "its worker died"
+
+
+# ---- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def _import() -> Any:
+    if find_spec("ray") is None:
+        raise AblationLabError("--executor ray needs Ray, which is not installed: pip install 'ablationlab[ray]'")
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    return ray
+
+
+@contextmanager
+def cluster(job: Job, address: str | None, workers: int | None) -> Iterator[Any]:
+    """Ray, connected; a connection that was there before (a notebook's) is used and left as it is."""
+    ray = _import()
+    if ray.is_initialized():
+        yield ray
+        return
+    how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
+    if address is None:
+        from ablationlab.study.plan import usable_cores
+
+        threads = job.plan.execution.threads
+        cores = threads * workers if workers is not None else max(threads, usable_cores())
+        how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
+        # An address in the environment is for those who ask for it with --address auto.
+        how["address"] = "local"
+    else:
+        how["address"] = _reachable(address)
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            ray.init(**how)
+    except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+        where = "a cluster on this machine" if address is None else f"the cluster at --address {address}"
+        raise AblationLabError(f"{where} cannot be used: {first_line(error)}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _reachable(address: str) -> str:
+    """The address, if a Ray cluster answers there within a bounded time.
+
+    ray.init waits forever and ignores signals where something else answers or nothing does, so it is tried first in a
+    process that can be killed.
+    """
+    if address == "auto":
+        return _joinable(address)
+    parts = re.fullmatch(r"(\[[0-9a-fA-F:]+\]|[^\s:/\[\]]+):(\d{1,5})", address)
+    if parts is None or not 0 < int(parts[2]) < 65536:
+        raise AblationLabError(
+            f"--address {address!r}: expected auto or host:port of a cluster's head node, as `ray start --head` prints it "
+            "(ray:// addresses are for Ray's own client, which cannot stream progress here)"
+        )
+    try:
+        socket.create_connection((parts[1].strip("[]"), int(parts[2])), timeout=CONNECT_SECONDS).close()
+    except OSError as error:
+        raise AblationLabError(
+            f"--address {address}: nothing answers there ({error.strerror or error}); is the head node up, and its port open?"
+        ) from error
+    return _joinable(address)
+
+
+def _joinable(address: str) -> str:
+    script = (
+        "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='error'); ray.shutdown()"
+    )
+    try:
+        subprocess.run(
+            [sys.executable, "-c", script, address], check=True, timeout=JOIN_SECONDS, capture_output=True, text=True
+        )
+    except subprocess.TimeoutExpired as error:
+        raise AblationLabError(
+            f"--address {address}: something answers there, but no Ray cluster within {JOIN_SECONDS:.0f} s"
+        ) from error
+    except subprocess.CalledProcessError as error:
+        lines = [line for line in error.stderr.splitlines() if line.strip()] or ["no reason given"]
+        if address == "auto" and "ConnectionError" in error.stderr:
+            raise AblationLabError(
+                "--address auto: no Ray cluster runs on this machine; start one with `ray start --head` (docs/scale.md), "
+                "give its address as host:port, or leave --address out for a cluster that lasts as long as this command"
+            ) from error
+        reason = next((line for line in lines if "Version mismatch" in line), lines[-1])
+        raise AblationLabError(f"--address {address}: the cluster cannot be joined: {reason.strip()}") from error
+    return address
+
+
+def first_line(error: Exception) -> str:
+    """The line of Ray's text that says what happened: the last one of an error in a worker, else the first."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip()] or [type(error).__name__]
+    return lines[-1] if "Traceback" in text or lines[0].startswith("ray::") else lines[0]
+
+
+# ---- its nodes --------------------------------------------------------------------------------------------------------
+
+
+def needs_of(plan: Plan) -> dict[str, float]:
+    """Resources of one stack, in Ray's words."""
+    how = plan.execution
+    return {"CPU": float(how.threads)} if how.device == "cpu" else {"CPU": 1.0, "GPU": 1.0}
+
+
+def _able(ray: Any, plan: Plan) -> list[Any]:
+    """The living nodes that are large enough for a stack."""
+    needs = needs_of(plan).items()
+    return [n for n in ray.nodes() if n["Alive"] and all(n["Resources"].get(key, 0.0) >= value for key, value in needs)]
+
+
+def check_resources(ray: Any, plan: Plan) -> None:
+    """Refuse what would wait forever: a task that no node is large enough for."""
+    if _able(ray, plan):
+        return
+    wanted = " and ".join(f"{value:g} {key}" for key, value in needs_of(plan).items())
+    has = [
+        f"{node['NodeManagerHostname']}: {node['Resources'].get('CPU', 0):g} CPU, {node['Resources'].get('GPU', 0):g} GPU"
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+    raise PlanError(
+        f"a stack of this plan needs {wanted} on one node, and no node of the cluster has that:\n"
+        + "\n".join(f"  - {line}" for line in has)
+        + "\nAdd such a node, or plan again with --out and other settings (execution.threads, --device)"
+    )
+
+
+def inspect(ray: Any, job: Job) -> None:
+    """Ask every node that could train whether it is what the plan was sealed for; refuse the cluster if one is not."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    results = ResultsFolder(job.folder)
+    check = Lock(results.locks / "cluster-check")
+    check.acquire()  # if another command holds it just now, it is held all the same
+    share = {"num_gpus": 0.001} if job.plan.execution.device == "cuda" else {}
+    wrong: list[str] = []
+    try:
+        answers = {}
+        for node in _able(ray, job.plan):
+            there = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            task = ray.remote(inspect_node).options(num_cpus=0, max_retries=0, scheduling_strategy=there, **share)
+            answers[task.remote(str(job.folder), job.plan.execution.device)] = node
+        _, late = ray.wait(list(answers), num_returns=len(answers), timeout=INSPECT_SECONDS)
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        for answer, node in answers.items():
+            if node["NodeID"] in alive:  # one that died meanwhile can do no harm
+                silent = [f"gave no answer within {INSPECT_SECONDS:.0f} s (is its GPU taken by another job?)"]
+                lines = silent if answer in late else _found_wrong(ray, answer, job)
+                wrong += [f"{node['NodeManagerHostname']}: {line}" for line in lines]
+    finally:
+        check.release()
+    if wrong:
+        raise PlanError(
+            "the workers of this cluster are not what the plan was sealed for:\n"
+            + "\n".join(f"  - {line}" for line in dict.fromkeys(wrong))
+            + "\nRuns made by different versions or devices are not a fair comparison. Give every node the same "
+            "ablationlab, libraries and hardware, and the same folder under the same path (docs/scale.md)"
+        )
+
+
+def _found_wrong(ray: Any, answer: Any, job: Job) -> list[str]:
+    try:
+        node = json.loads(ray.get(answer))
+    except ray.exceptions.RayError as error:
+        cause = first_line(error)
+        return [f"cannot run this version of ablationlab; is it installed there? ({cause})"]
+    return mismatches(node, job.plan, accept_drift=job.accept_drift)
+
+
+def inspect_node(folder: str, device: str) -> str:
+    """Run by Ray on a node: what it is, as JSON."""
+    from ablationlab.model.device import choose_device
+    from ablationlab.records.environment import current
+
+    results = ResultsFolder(Path(folder))
+    node: dict[str, Any] = {"environment": current().model_dump(mode="json"), "device": None, "plan": None}
+    try:
+        node["device"] = choose_device("cuda" if device == "cuda" else "cpu")[1]
+    except PlanError as error:
+        node["device"] = str(error)
+    if results.plan.exists():
+        node["plan"] = Plan.read(results.plan).plan_hash
+        node["locked"] = Lock(results.locks / "cluster-check").held_elsewhere()
+    return json.dumps(node)
+
+
+def mismatches(node: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[str]:
+    """What of a node's answer does not fit the plan, in words."""
+    from ablationlab.records.environment import Environment, drift
+
+    if node["plan"] is None:
+        return ["does not see the results folder; it must be shared and have the same path on every node"]
+    found = [] if accept_drift else list(drift(plan.environment, validated(Environment, node["environment"])))
+    if node["plan"] != plan.plan_hash:
+        found.append("sees another plan in the results folder")
+    elif not node["locked"]:
+        found.append(
+            "does not see locks that this machine holds in the results folder; two workers could train one run. Mount it "
+            "with locks that reach all nodes (NFS version 4, Lustre with -o flock)"
+        )
+    if node["device"] != plan.execution.device_name:
+        found.append(f"device {plan.execution.device_name} -> {node['device']}")
+    return found

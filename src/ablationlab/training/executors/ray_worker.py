@@ -1,4 +1,4 @@
-"""What runs in a worker of a Ray cluster: one stack, trained as anywhere else, and the desk that its progress goes to."""
+"""What runs in a worker of a Ray cluster: one stack, trained as anywhere else, and the actor that its progress goes to."""
 
 from __future__ import annotations
 
@@ -9,68 +9,69 @@ from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig, validated
-from ablationlab.training.executors.job import DEBUG_VARIABLE, Event, Job, Listener, attempt, corpus_of
+from ablationlab.training.executors.job import DEBUG_VARIABLE, Event, Job, Listener, attempt
 
 NAME = "ray"
 
 
-class Desk:
+class Mailbox:
     """The actor between workers and the command: progress goes one way, the wish to stop the other."""
 
     def __init__(self) -> None:
-        self._letters: list[str] = []
+        self._messages: list[str] = []
         self._stop = False
 
-    def hear(self, letters: list[str]) -> bool:
-        """Take what a worker has to tell; whether it should stop."""
-        self._letters += letters
+    def put(self, messages: list[str]) -> bool:
+        """Take a worker's messages; returns whether it should stop."""
+        self._messages += messages
         return self._stop
 
     def read(self, stop: bool) -> list[str]:
-        """What was told since the last time; from now on, workers are told to stop or not."""
+        """The messages since the last call; from now on, workers are told to stop or not."""
         self._stop = stop
-        found, self._letters = self._letters, []
-        return found
+        messages, self._messages = self._messages, []
+        return messages
 
 
-def train_stack(job: str, stack: int, desk: Any) -> str:
+def train_stack(spec: str, stack: int, mailbox: Any) -> str:
     """Run by Ray on some node: train one stack, and say how it ended, as JSON."""
     import ray
 
-    given = json.loads(job)
+    given = json.loads(spec)
     if given["debug"]:
         os.environ[DEBUG_VARIABLE] = "1"
-    asked: list[Any] = [0.0, False]
-    letters = [json.dumps({"stack": stack, "begun": True})]
+    reported_at, stop = 0.0, False
+    messages = [json.dumps({"stack": stack, "begun": True})]
+
+    def report() -> None:
+        nonlocal reported_at, stop
+        reported_at = time.monotonic()
+        try:
+            stop = ray.get(mailbox.put.remote(messages))
+        except ray.exceptions.RayError:
+            raise EOFError from None  # the command is gone; what was checkpointed is on disk
+        messages.clear()
 
     def should_stop() -> bool:
-        now = time.monotonic()
-        if now - asked[0] >= given["every"]:
-            try:
-                asked[:] = [now, ray.get(desk.hear.remote(letters))]
-            except ray.exceptions.RayError:
-                raise EOFError from None  # the command is gone; what was checkpointed is on disk
-            letters.clear()
-        return bool(asked[1])
+        if time.monotonic() - reported_at >= given["report_seconds"]:
+            report()
+        return stop
 
     def send(event: Event) -> None:
-        letters[:] = [one for one in letters if '"note": ""' not in one]  # only the newest numbers are worth the way
-        letters.append(json.dumps({"stack": stack, **asdict(event.payload)}))
+        messages[:] = [message for message in messages if '"note": ""' not in message]  # only the newest numbers matter
+        messages.append(json.dumps({"stack": stack, **asdict(event.payload)}))
 
     if should_stop():
         return json.dumps({"kind": "stopped"})
     ended = _attempt_here(given, stack, send, should_stop)
-    try:
-        ray.get(desk.hear.remote(letters))
-    except ray.exceptions.RayError:
-        raise EOFError from None
+    report()
     return json.dumps({"kind": ended.kind, "payload": ended.payload, "fatal": ended.fatal})
 
 
@@ -93,6 +94,6 @@ def _attempt_here(given: dict[str, Any], stack: int, send: Listener, should_stop
 
 
 @cache
-def _corpus(data: str) -> Any:
+def _corpus(data: str) -> TokenizedCorpus:
     """Read once by a worker, whatever it trains."""
-    return corpus_of(SimpleNamespace(data=validated(DataConfig, json.loads(data))))  # type: ignore[arg-type]
+    return load_corpus(validated(DataConfig, json.loads(data)))
