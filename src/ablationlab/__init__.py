@@ -22,7 +22,7 @@ _HOME = {
     "Results": "ablationlab.report.notebook",
     "load": "ablationlab.training.export",
     "load_results": "ablationlab.report.notebook",
-    "Study": "ablationlab.study.load",
+    "Study": "ablationlab.records.settings",
     "load_study": "ablationlab.study.load",
     "run": "ablationlab.pipeline",
 }

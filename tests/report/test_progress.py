@@ -63,7 +63,7 @@ def test_an_early_warning_gets_a_line_of_its_own_and_does_not_cost_the_numbers_t
     note = "early warning: none-s1-ab, step 47: loss rising, 2.6 -> 8.3 (31 noise SDs)"
     out = console(160, terminal=terminal)
     with display_for(out, plan, 0) as display:
-        display.hear(progress(step=6, note=note))
+        display.hear(progress(step=6, note=note, note_kind="warning"))
         if isinstance(display, LiveDisplay):
             display.live.refresh()
     text = out.file.getvalue()

@@ -144,7 +144,7 @@ def test_ctrl_c_stops_at_a_step_boundary_and_damaged_checkpoints_are_passed_over
     said = go_on(matrix, flipped)
     assert "passed over" in said
     assert "optimizer.safetensors is damaged" in said
-    assert "going on from step 8" in said
+    assert "continuing from step 8" in said
 
     truncated = tmp_path / "truncated"
     shutil.copytree(interrupted, truncated)

@@ -202,7 +202,7 @@ def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(stud
     again = warm.python(*words)
     assert again.returncode == 0, again.stdout + again.stderr
     assert len(list(out.glob("runs/*/result.json"))) == 3
-    assert "going on from step" in again.stdout
+    assert "continuing from step" in again.stdout
 
 
 def test_adding_a_variant_and_a_seed_to_a_study_changes_no_bit_of_its_other_runs_at_equal_width(
@@ -231,7 +231,7 @@ def test_a_study_can_move_with_its_text_and_results(study_file, tmp_path):
         shutil.move(tmp_path / name, there / name)
     code, text = said("run", there / "here.toml", "--out", there / "out", "--workers", "1")
     assert code == 0, text
-    assert "going on from step 6" in text
+    assert "continuing from step 6" in text
 
 
 def test_initial_weights_in_the_record_are_those_of_the_stack(study_file, tmp_path, monkeypatch):

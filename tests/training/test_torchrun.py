@@ -168,7 +168,7 @@ def resumed(killed) -> tuple[Path, str]:
 
 def test_the_same_command_goes_on_and_ends_with_the_bits_of_an_undisturbed_run(resumed, calm):
     out, said = resumed
-    assert "going on from step" in said
+    assert "continuing from step" in said
     ours, theirs = weights_of(out), weights_of(calm[0])
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)

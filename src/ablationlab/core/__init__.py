@@ -1,1 +1,5 @@
-"""What everything else stands on: errors, registries, random streams, worker processes, number formats."""
+"""What everything else builds on. No torch.
+
+`errors` has the exceptions that a user can meet and `problems` turns pydantic's errors into them; `registry` maps names to
+things; `seeding` names random streams; `processes` is the worker pool; `format` prints numbers.
+"""

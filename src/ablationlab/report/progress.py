@@ -64,9 +64,8 @@ def _numbers(event: Event) -> str:
     if math.isnan(now.loss):
         return str(now.note)
     text = f"loss {now.loss:.4f}  |g| {now.gradient_norm:.3f}  {now.tokens_per_second:,.0f} tok/s"
-    if now.note.startswith("early warning"):  # it has a line of its own
-        return text + (f"  {now.diverged} diverged" if now.diverged else "")
-    return text + (f"  {now.diverged} diverged" if now.diverged else "") + (f"  {now.note}" if now.note else "")
+    text += f"  {now.diverged} diverged" if now.diverged else ""
+    return text if not now.note or now.note_kind == "warning" else f"{text}  {now.note}"  # a warning has its own line
 
 
 class _Counter:
@@ -179,20 +178,20 @@ def _sentence(plan: Plan, event: Event) -> str:
     if event.kind == "waiting":
         return f"Another process is training all that is left ({event.payload}); waiting for it."
     if event.kind == "resources":
-        return f"The cluster has no room for a stack just now ({event.payload} on one node); waiting for it."
+        return f"The cluster has no room for a stack now ({event.payload} on one node); waiting for it."
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)
-    if event.kind == "progress" and event.payload.note.startswith("early warning"):
+    if event.kind == "progress" and event.payload.note_kind == "warning":
         return str(event.payload.note)  # it names its runs
-    if event.kind == "progress" and event.payload.note.startswith(("passed over", "going on", "probe ")):
+    if event.kind == "progress" and event.payload.note_kind == "notice":
         return f"{label}: {event.payload.note}"
     if event.kind == "done":
         return f"{label}: done"
     if event.kind == "elsewhere":
         return f"{label}: trained by another process"
     if event.kind == "retry":
-        return f"{label}: {event.payload}; going on from its checkpoint on another worker"
+        return f"{label}: {event.payload}; continuing from its checkpoint on another worker"
     if event.kind == "failed":
         return f"{label}: not trained: {str(event.payload).strip().splitlines()[-1]}"
     return ""

@@ -25,7 +25,7 @@ from ablationlab.training import checkpoints
 from ablationlab.training.logs import MetricsLog
 from ablationlab.training.metrics_writer import Chunk, MetricsWriter
 from ablationlab.training.probes.stack_probes import StackProbes
-from ablationlab.training.progress import Progress, Reporter, Stopped
+from ablationlab.training.progress import NoteKind, Progress, Reporter, Stopped
 from ablationlab.training.run_state import ResumePoint, RunState, ensure_run_record, layout_drift, resume_point
 from ablationlab.training.stack import Member, Stack
 
@@ -177,7 +177,7 @@ class StackTrainer:
 
     def _train(self) -> None:
         for note in self.notes:
-            self._report(note=note)
+            self._report(note=note, note_kind="notice")
         began = time.monotonic()
         step = self.start
         try:
@@ -224,7 +224,7 @@ class StackTrainer:
             orders.append(tuple(run.order.value for run in self.runs))
         if due:
             for note in self.probes.observe(last, due):
-                self._report(last, note=note)
+                self._report(last, note=note, note_kind="notice")
         every = self.study.evaluation.curve_every
         curve = self._curve() if every is not None and (last % every == 0 or last == self.steps) else None
         self.metrics.add(
@@ -267,7 +267,8 @@ class StackTrainer:
         latest = self.metrics.drain(keep)
         if latest is not None:
             note = f"early warning: {'; '.join(latest.warnings)}" if latest.warnings else ""
-            self._report(latest.step, latest.losses, latest.norms, note)
+            kind: NoteKind = "warning" if latest.warnings else "state"
+            self._report(latest.step, latest.losses, latest.norms, note, kind)
 
     def _report(
         self,
@@ -275,9 +276,10 @@ class StackTrainer:
         losses: list[float] | None = None,
         norms: list[float] | None = None,
         note: str = "",
+        note_kind: NoteKind = "state",
     ) -> None:
         living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
-        self.reporter.tell(living, step, losses, norms, note)
+        self.reporter.tell(living, step, losses, norms, note, note_kind)
 
     def _tokens_per_step(self) -> int:
         return self.training.batch * self.model.context * len(self.runs)

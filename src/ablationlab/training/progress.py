@@ -6,6 +6,11 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
+
+#: What a note is about: where the stack stands ("state"), something that happened to it ("notice"), or runs of it that may
+#: diverge ("warning", which names them).
+NoteKind = Literal["state", "notice", "warning"]
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,7 @@ class Progress:
     gradient_norm: float
     tokens_per_second: float
     note: str = ""
+    note_kind: NoteKind = "state"
 
 
 class Stopped(Exception):
@@ -45,6 +51,7 @@ class Reporter:
         losses: Sequence[float] | None = None,
         norms: Sequence[float] | None = None,
         note: str = "",
+        note_kind: NoteKind = "state",
     ) -> None:
         """Numbers are means over the slots of the *living* runs."""
         now, step = time.monotonic(), self.start if step is None else step
@@ -62,6 +69,7 @@ class Reporter:
                 gradient_norm=_mean(norms, living),
                 tokens_per_second=rate,
                 note=note,
+                note_kind=note_kind,
             )
         )
 

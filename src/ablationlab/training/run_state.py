@@ -86,7 +86,7 @@ def layout_drift(
 ) -> tuple[str, ...]:
     """How this process lays a run out on devices, against what these runs, or the first of the study, began with.
 
-    Sums over another number of ranks round otherwise, so going on with it is refused unless it is accepted.
+    Sums over another number of ranks round otherwise, so continuing with it is refused unless it is accepted.
     """
     first = next((folder for run in plan.runs if (folder := results.run(run.id)).record.exists()), None)
     for folder in [folder for folder in folders if folder.record.exists()] or filter(None, [first]):
@@ -270,7 +270,7 @@ def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = Tr
         if not folder.done:
             checkpoints.drop(folder, [step for step in checkpoints.steps_on_disk(folder) if step > found.step])
     if found.step:
-        notes.append(f"going on from step {found.step}")
+        notes.append(f"continuing from step {found.step}")
     return ResumePoint(found.step, found.saved, found.trained, tuple(notes))
 
 

@@ -1,4 +1,4 @@
-"""What every executor needs: the job, the events it tells, and how one stack is trained wherever it is.
+"""What every executor needs: the job, the events it sends, and how one stack is trained wherever it is.
 
 A stack is guarded by a lock that the kernel releases when its holder dies, so no run is ever trained twice at once, whoever
 started it and with which executor.
@@ -10,18 +10,21 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import Lock
+
+if TYPE_CHECKING:
+    from ablationlab.data.corpus import TokenizedCorpus
+    from ablationlab.training.distributed.ranks import Ranks
 
 # Between two looks at stacks that another command holds.
 WAIT_SECONDS = 1.0
@@ -30,15 +33,28 @@ SAME_MOMENT_SECONDS = 1.0
 DEBUG_VARIABLE = "ABLATIONLAB_DEBUG"  # set by --debug; reaches the workers with their environment
 
 
+EventKind = Literal[
+    "progress",  # payload: a `Progress`
+    "done",
+    "stopped",  # at a step boundary, with a checkpoint
+    "failed",  # payload: why
+    "retry",  # its worker died; payload: how
+    "busy",  # another process is training it
+    "elsewhere",  # another process has trained it
+    "waiting",  # another process trains all that is left; payload: which
+    "resources",  # the cluster has no room now; payload: what is needed
+    "stopping",  # the user asked for a stop
+]
+
+
 @dataclass(frozen=True)
 class Event:
-    """A message from a worker: ``kind`` is progress, done, elsewhere (done by another process), busy (another
-    process is at it), retry (its worker died), waiting, failed or stopped."""
+    """What happened to a stack; *stack* is -1 where it concerns all."""
 
-    kind: str
+    kind: EventKind
     stack: int
     payload: Any = None
-    fatal: bool = False  # no other stack can do better: the disk is full, say
+    fatal: bool = False  # no other stack would fare better: the disk is full, say
 
 
 Listener = Callable[[Event], None]
@@ -132,61 +148,71 @@ class Interrupts:
 
 
 def announcing(interrupts: Interrupts, listen: Listener) -> Callable[[], bool]:
-    """Whether to stop; says so the first time."""
-    said: list[bool] = []
+    """A function that says whether to stop, and sends an event the first time."""
+    announced = False
 
     def stopping() -> bool:
-        if interrupts.stopping and not said:
-            said.append(True)
+        nonlocal announced
+        if interrupts.stopping and not announced:
+            announced = True
             listen(Event("stopping", -1))
         return interrupts.stopping
 
     return stopping
 
 
-@contextmanager
-def _stack_lock(results: ResultsFolder, stack: int) -> Iterator[Lock | None]:
-    lock = Lock(results.stack_lock(stack))
-    held = lock.acquire()
-    try:
-        yield lock if held else None
-    finally:
-        lock.release()
-
-
-def _train(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> str:
-    """Train one stack under its lock; returns how it ended."""
+def train_stack(
+    job: Job,
+    stack: int,
+    corpus: TokenizedCorpus,
+    executor: str,
+    send: Listener,
+    should_stop: Callable[[], bool],
+    ranks: Ranks | None = None,
+) -> Literal["done", "stopped"]:
+    """Train one stack, whose lock is held, from its last checkpoint."""
     from ablationlab.records.environment import current
     from ablationlab.training.loop import StackTrainer, Stopped
 
-    results = ResultsFolder(job.folder)
-    with _stack_lock(results, stack) as lock:
-        if lock is None:
-            return "busy"
-        if stack not in open_stacks(job.plan, results):
-            return "elsewhere"
-        try:
-            StackTrainer(
-                job.plan,
-                stack,
-                results,
-                corpus,
-                executor=executor,
-                environment=current(),
-                drift=job.drift,
-                accept_drift=job.accept_drift,
-                report=lambda progress: send(Event("progress", stack, progress)),
-                should_stop=should_stop,
-            ).train()
-        except Stopped:
-            return "stopped"
+    try:
+        StackTrainer(
+            job.plan,
+            stack,
+            ResultsFolder(job.folder),
+            corpus,
+            executor=executor,
+            environment=current(),
+            drift=job.drift,
+            accept_drift=job.accept_drift,
+            ranks=ranks,
+            report=lambda progress: send(Event("progress", stack, progress)),
+            should_stop=should_stop,
+        ).train()
+    except Stopped:
+        return "stopped"
     return "done"
 
 
-def attempt(job: Job, stack: int, corpus: Any, executor: str, send: Listener, should_stop: Callable[[], bool]) -> Event:
-    """Train one stack; whatever goes wrong with it is told, and does not reach the other stacks."""
+def take(job: Job, stack: int, lock: Lock) -> Literal["taken", "busy", "elsewhere"]:
+    """Take a stack's lock, unless another process has it, or has trained the stack meanwhile."""
+    if not lock.acquire():
+        return "busy"
+    return "taken" if stack in open_stacks(job.plan, ResultsFolder(job.folder)) else "elsewhere"
+
+
+def attempt(
+    job: Job,
+    stack: int,
+    corpus: TokenizedCorpus,
+    executor: str,
+    send: Listener,
+    should_stop: Callable[[], bool],
+) -> Event:
+    """Train one stack; whatever goes wrong with it is returned, and does not reach the other stacks."""
+    lock = Lock(ResultsFolder(job.folder).stack_lock(stack))
     try:
-        return Event(_train(job, stack, corpus, executor, send, should_stop), stack)
+        state = take(job, stack, lock)
+        return Event(train_stack(job, stack, corpus, executor, send, should_stop) if state == "taken" else state, stack)
     except AblationLabError as error:
         return Event("failed", stack, str(error), fatal=isinstance(error, StorageError | OutOfMemory))
     except (BrokenPipeError, EOFError):
@@ -195,3 +221,5 @@ def attempt(job: Job, stack: int, corpus: Any, executor: str, send: Listener, sh
         if os.environ.get(DEBUG_VARIABLE):
             return Event("failed", stack, traceback.format_exc())
         return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")
+    finally:
+        lock.release()

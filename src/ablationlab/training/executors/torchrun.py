@@ -1,9 +1,8 @@
 """One run at a time, over several processes: torchrun starts them, DDP or FSDP2 trains, the records are those of any run.
 
-Two sides stand here. `execute` launches torchrun's elastic agent as a child and hears what the ranks say; `work` is what each
-rank does. Between them lie a few small files in a folder of their own: a lock that the launcher holds while it lives, a
-word to stop, and a log of events a rank. The agent does not restart anything: what a run lost is on disk, and the same
-command goes on from there.
+`execute` launches torchrun's elastic agent as a child and follows what the ranks report; `work` is what each rank does. They
+share a folder with a few small files: a lock that the launcher holds while it lives, a request to stop, and a log of events
+per rank. The agent restarts nothing: the checkpoints are on disk, and the same command continues from there.
 
     torchrun --standalone --nproc-per-node N -m ablationlab.training.executors.torchrun JOB.json  (what `execute` launches)
 """
@@ -22,6 +21,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,13 +42,15 @@ from ablationlab.training.executors.job import (
     check_layout,
     open_stacks,
     refuse_failures,
+    take,
+    train_stack,
 )
 
 NAME = "torchrun"
 POLL_SECONDS = 0.1
-# After this long without a rank that answers to a stop, the agent is told to end them.
+# After this long without an answer to a request to stop, the agent is told to end its ranks.
 PATIENCE_SECONDS = 600.0
-# Two lines of the table that the agent prints at the end, one of it for every rank that failed.
+# Two lines of the table that the agent prints at the end for every rank that failed.
 _EXIT_CODE = re.compile(r"^\s*rank\s+: (\d+) [^\n]*\n\s*exitcode\s+: (-?\d+)", re.MULTILINE)
 
 
@@ -62,7 +64,6 @@ def check(study: Study, processes: int) -> None:
             "'ddp' (a whole copy each) or 'fsdp' (a shard each); that is another plan, so give it a folder: "
             "--set execution.parallel=ddp --out FOLDER"
         )
-    # No plan is sealed with such probes, but older versions did.
     text = probes_refusal(study) or refusal_of(study, processes)
     if text is not None:
         raise PlanError(text)
@@ -113,11 +114,11 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
         )
         lock = Lock(place / "launcher")
         lock.acquire()
-        words = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", "0", "--module"]
+        arguments = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", "0", "--module"]
         with (place / "output").open("wb") as output:
-            # In a session of its own: a terminal's Ctrl-C is ours to hear, and to pass on as a word to stop.
+            # In a session of its own: a terminal's Ctrl-C reaches us alone, and we pass it on as a request to stop.
             agent = subprocess.Popen(
-                [sys.executable, "-m", "torch.distributed.run", *words, __name__, str(place / "job.json")],
+                [sys.executable, "-m", "torch.distributed.run", *arguments, __name__, str(place / "job.json")],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -125,7 +126,7 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
                 env={**os.environ, "OMP_NUM_THREADS": str(job.plan.execution.threads)},
             )
             try:
-                ends = _attend(agent, place, processes, listen, stopping)
+                ends = _follow(agent, place, processes, listen, stopping)
             finally:
                 if agent.poll() is None:  # an error of ours, or a second Ctrl-C
                     _end(agent)
@@ -133,28 +134,28 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
         return ends if agent.returncode == 0 else [*ends, _failure(place, processes, stacks, ends)]
 
 
-def _attend(
+def _follow(
     agent: subprocess.Popen[bytes], place: Path, processes: int, listen: Listener, stopping: Callable[[], bool]
 ) -> list[Event]:
-    """Hear the leader until the agent has gone home."""
+    """Pass on what the leader reports until the agent has ended."""
     ends: list[Event] = []
-    asked: float | None = None
+    asked_at: float | None = None
     with _Tail(place / "events-0") as tail:
         while True:
-            gone = agent.poll() is not None  # asked before reading, so that nothing said last is missed
+            ended = agent.poll() is not None  # looked at before reading, so that no last line is missed
             for event in tail.read():
-                if event.kind == "failed":  # told when the agent, which knows of every rank, has ended
+                if event.kind == "failed":  # reported when the agent, which knows of every rank, has ended
                     continue
                 listen(event)
                 if event.kind in ("done", "elsewhere", "busy", "stopped"):
                     ends.append(event)
-            if gone:
+            if ended:
                 return ends
-            if stopping() and asked is None:
-                asked = time.monotonic()
+            if stopping() and asked_at is None:
+                asked_at = time.monotonic()
                 (place / "stop").touch()
                 listen(Event("stopping", -1))
-            if asked is not None and time.monotonic() - asked > PATIENCE_SECONDS:
+            if asked_at is not None and time.monotonic() - asked_at > PATIENCE_SECONDS:
                 _end(agent)
             time.sleep(POLL_SECONDS)
 
@@ -171,16 +172,16 @@ def _end(agent: subprocess.Popen[bytes]) -> None:
 
 def _failure(place: Path, processes: int, stacks: list[int], ends: list[Event]) -> Event:
     """Why the ranks did not come to their end: a signal, else the error of ours that one of them met, else any error."""
-    left_behind = {event.stack for event in ends if event.kind in ("done", "elsewhere", "busy")}
-    stack = next((stack for stack in stacks if stack not in left_behind), stacks[-1])
+    finished = {event.stack for event in ends if event.kind in ("done", "elsewhere", "busy")}
+    stack = next((stack for stack in stacks if stack not in finished), stacks[-1])
     output = (place / "output").read_text(errors="replace")
     signals = killed(output)
-    said = [event for rank in range(processes) for event in _failures(place / f"events-{rank}")]
+    failures = [event for rank in range(processes) for event in _failures(place / f"events-{rank}")]
     if signals:
         rank, number = signals[0]
         text = f"rank {rank} was killed by signal {number} (out of memory, or by hand?); the others were stopped"
         return Event("failed", stack, text)
-    for event in sorted(said, key=lambda event: not event.payload["ours"]):
+    for event in sorted(failures, key=lambda event: not event.payload["ours"]):
         if event.payload["refused"]:
             raise PlanError(event.payload["text"])
         return Event("failed", stack, event.payload["text"], fatal=event.fatal)
@@ -200,7 +201,7 @@ def _failures(path: Path) -> list[Event]:
 
 
 class _Tail:
-    """Reads events from a file that another process appends to; a line that is not yet whole waits."""
+    """Reads events from a file that another process appends to, whole lines only."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -223,9 +224,10 @@ class _Tail:
             self._file = self.path.open("rb")
         *lines, self._rest = (self._rest + self._file.read()).split(b"\n")
         for line in lines:
-            told = json.loads(line)
-            payload = Progress(**told["payload"]) if told["kind"] == "progress" else told["payload"]
-            yield Event(told["kind"], told["stack"], payload, told["fatal"])
+            fields = json.loads(line)
+            if fields["kind"] == "progress":
+                fields["payload"] = Progress(**fields["payload"])
+            yield Event(**fields)
 
 
 # ---- in a rank ----------------------------------------------------------------------------------------------------------
@@ -252,45 +254,28 @@ def work(
 ) -> bool:
     """What one rank does: train the stacks that the leader chooses, in step with the others; False if it was stopped.
 
-    *choose* is asked until it names none; None means that there are some, and others are at them: it is asked again.
+    *choose* is called until it names none; None means that others are training what is left, and it is called again.
     """
     from ablationlab.data.corpus import load_corpus
-    from ablationlab.records.environment import current
-    from ablationlab.training.loop import StackTrainer, Stopped
 
-    results = ResultsFolder(job.folder)
     if ranks.leads:
-        load_corpus(job.data)  # whoever comes second finds it in the cache
+        load_corpus(job.data)  # the others then find it in the cache
     ranks.agree(True)
     corpus = load_corpus(job.data)
     for stack in _chosen(choose, ranks, should_stop):
         if stack is None:
             send(Event("stopped", -1))
             return False
-        lock = Lock(results.stack_lock(stack))
+        lock = Lock(ResultsFolder(job.folder).stack_lock(stack))  # the leader holds it for all
         try:
-            state = ranks.share(lambda stack=stack, lock=lock: _take(job, stack, lock, results))
-            if state == "mine":
-                StackTrainer(
-                    job.plan,
-                    stack,
-                    results,
-                    corpus,
-                    executor=NAME,
-                    environment=current(),
-                    drift=job.drift,
-                    accept_drift=job.accept_drift,
-                    ranks=ranks,
-                    report=lambda progress, stack=stack: send(Event("progress", stack, progress)),  # type: ignore[misc]
-                    should_stop=should_stop,
-                ).train()
-                state = "done"
-        except Stopped:
-            send(Event("stopped", stack))
-            return False
+            state = ranks.share(partial(take, job, stack, lock))
+            if state == "taken":
+                state = train_stack(job, stack, corpus, NAME, send, should_stop, ranks)
         finally:
             lock.release()
         send(Event(state, stack))
+        if state == "stopped":
+            return False
     return True
 
 
@@ -311,13 +296,6 @@ def _chosen(
                 yield None
             elif stack is not None:
                 yield stack
-
-
-def _take(job: Job, stack: int, lock: Lock, results: ResultsFolder) -> str:
-    """The leader holds the stack's lock for all."""
-    if not lock.acquire():
-        return "busy"
-    return "mine" if stack in open_stacks(job.plan, results) else "elsewhere"
 
 
 @contextmanager
@@ -344,19 +322,17 @@ def _rank(path: Path) -> None:
     with (place / f"events-{os.environ['RANK']}").open("a", buffering=1) as log:
 
         def send(event: Event) -> None:
-            payload = asdict(event.payload) if event.kind == "progress" else event.payload
-            told = {"kind": event.kind, "stack": event.stack, "payload": payload, "fatal": event.fatal}
-            log.write(json.dumps(told) + "\n")
+            log.write(json.dumps(asdict(event)) + "\n")
 
         with exit_on_failure(send):
-            told = json.loads(path.read_text())
-            plan = Plan.read(ResultsFolder(Path(told["folder"])).plan)
+            given = json.loads(path.read_text())
+            plan = Plan.read(ResultsFolder(Path(given["folder"])).plan)
             job = Job(
                 plan,
-                Path(told["folder"]),
-                validated(DataConfig, told["data"]),
-                tuple(told["drift"]),
-                told["accept_drift"],
+                Path(given["folder"]),
+                validated(DataConfig, given["data"]),
+                tuple(given["drift"]),
+                given["accept_drift"],
             )
             from ablationlab.training.distributed.ranks import Ranks
 
@@ -364,10 +340,10 @@ def _rank(path: Path) -> None:
             launcher = Lock(place / "launcher")
 
             def should_stop() -> bool:
-                # A launcher that was killed holds its lock no more: nobody hears us, so this is a step boundary to stop at.
+                # A launcher that was killed no longer holds its lock: stop at this step boundary.
                 return (place / "stop").exists() or not launcher.held_elsewhere()
 
-            chosen = iter([told["stacks"]])  # once: what turns out to be another's is waited for by the launcher
+            chosen = iter([given["stacks"]])  # once: the launcher waits for what another process holds
             work(job, lambda: next(chosen, []), ranks, send if ranks.leads else lambda _: None, should_stop)
             ranks.leave()
 
