@@ -25,9 +25,8 @@ import numpy as np
 import torch
 from scipy.optimize import lsq_linear
 
-from ablationlab.instrument.costing.calibration import CALIBRATION
-from ablationlab.instrument.costing.hardware import ACCELERATORS, Accelerator, Precision
-from ablationlab.instrument.costing.work import Shape
+from ablationlab.instrument.costing.hardware import ACCELERATORS, CALIBRATION, Accelerator, Precision
+from ablationlab.instrument.costing.step import Shape
 from ablationlab.model.device import compute_dtype, prepare
 from ablationlab.records.plan import Execution
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, validated

@@ -12,12 +12,10 @@ import pytest
 
 from ablationlab.cli.study import budget_hours
 from ablationlab.core.errors import AblationLabError, PlanError, UnknownNameError
-from ablationlab.instrument.costing.calibration import CALIBRATION, CONTEXT_BYTES, FILL
-from ablationlab.instrument.costing.hardware import ACCELERATORS, parse_hardware
-from ablationlab.instrument.costing.layouts import Layout, layouts, memory, place
-from ablationlab.instrument.costing.network import Network, waiting
+from ablationlab.instrument.costing.hardware import ACCELERATORS, CALIBRATION, CONTEXT_BYTES, FILL, parse_hardware
+from ablationlab.instrument.costing.layouts import Layout, Network, layouts, memory, place, waiting
 from ablationlab.instrument.costing.outlook import outlook
-from ablationlab.instrument.costing.work import Shape
+from ablationlab.instrument.costing.step import Shape
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count, parameters
 from ablationlab.records.settings import ModelConfig, validated
 from ablationlab.stats import detectable_effect

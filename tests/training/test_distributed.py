@@ -15,7 +15,7 @@ import torch.distributed as dist
 from ranks_matrix import HALF, RESUMED, SCENARIOS, STEPS, TRAINING, VALIDATION, look, record, run_folder, train
 
 from ablationlab.core.errors import RecordError
-from ablationlab.instrument.disk import Spread, checkpoint_bytes
+from ablationlab.instrument.costing.disk import Spread, checkpoint_bytes
 from ablationlab.model.parameters import parameter_count, parameters
 from ablationlab.records.settings import TrainingConfig
 from ablationlab.training import checkpoints

@@ -65,7 +65,7 @@ def plan(
             raise AblationLabError(
                 f"--{name} belongs to --hardware: ablationlab plan STUDY --hardware 64xh100 --{name} ..."
             )
-    from ablationlab.instrument.estimate import estimate
+    from ablationlab.instrument.costing.estimate import estimate
     from ablationlab.pipeline import seal, worker_count
     from ablationlab.report.terminal.base import plan_summary, plan_tables
 

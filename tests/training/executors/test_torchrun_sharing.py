@@ -17,7 +17,7 @@ import pytest
 from ablationlab.core.errors import RunFailure
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation import evaluate
-from ablationlab.instrument.disk import Spread, study_bytes
+from ablationlab.instrument.costing.disk import Spread, study_bytes
 from ablationlab.model.parameters import parameters, weight_digest
 from ablationlab.records.environment import current
 from ablationlab.records.folders import ResultsFolder

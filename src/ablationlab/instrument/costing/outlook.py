@@ -1,4 +1,4 @@
-"""A study on named hardware: GPU-hours, wall time, memory by layout, disk and money. Prints nothing, seals nothing."""
+"""The cost of a study on named hardware: GPU-hours, wall time, memory by layout, disk and money. Nothing is sealed."""
 
 from __future__ import annotations
 
@@ -6,52 +6,51 @@ from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
-from ablationlab.instrument.costing.calibration import START_SECONDS
-from ablationlab.instrument.costing.declared import Declared, declared_corpus
-from ablationlab.instrument.costing.hardware import Hardware, Precision
+from ablationlab.data.corpus import load_corpus
+from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
+from ablationlab.instrument.costing.disk import Spread, study_bytes
+from ablationlab.instrument.costing.hardware import START_SECONDS, Hardware, Precision
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
-from ablationlab.instrument.disk import Spread, study_bytes
 from ablationlab.model.parameters import parameter_count
+from ablationlab.records.corpus import Corpus
 from ablationlab.records.plan import PlannedRun
-from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
+from ablationlab.records.settings import DataConfig, ModelConfig, Study, TrainingConfig, steps_of
 from ablationlab.study.batch_split import probes_refusal, refusal_of
 from ablationlab.study.plan import stackable, study_cells, width_on_gpu
 
-#: Two layouts' times are told apart if they differ by more than this share; the network's part is assumed.
+#: Two layouts' times count as different if they differ by more than this share, as the network's part is assumed.
 TELLING = 0.05
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one shape, which cost the same: a regime's, say."""
+    """Runs of one shape, which cost the same, such as those of a regime."""
 
     runs: tuple[PlannedRun, ...]
     model: ModelConfig
     training: TrainingConfig
-    micro_batch: int | None
 
     @property
     def steps(self) -> int:
-        """Of one run."""
         return self.runs[0].budget.steps
 
 
 @dataclass(frozen=True)
 class Row:
-    """The whole study in one layout: where its largest group lies, and what all groups cost."""
+    """The whole study in one layout: how its largest group is placed, and what all groups cost."""
 
     placed: Placed
     tokens_per_second: float  # of one GPU, over its runs
     gpu_hours: float
     seed_hours: float  # GPU-hours of one more seed of every arm, without the sweep
     wall_hours: float
-    peak_disk: float  # with the checkpoints of all runs that are in training at a time
-    change: str  # settings of the study that this layout asks for and the study has not; empty where it has them
+    peak_disk: float  # with the checkpoints of all runs in training at the same time
+    change: str  # settings that this layout needs and the study does not have; empty if it has them
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """A number of GPUs that a run cannot be spread over so: in the words of the executor that would refuse it."""
+    """A number of GPUs that a run cannot use, with the executor's reason for refusing it."""
 
     gpus: int
     why: str
@@ -60,11 +59,9 @@ class Impossible:
 
 @dataclass(frozen=True)
 class Outlook:
-    """All of it."""
-
     study: Study
     hardware: Hardware
-    corpus: Declared
+    corpus: DeclaredCorpus
     cells: tuple[PlannedRun, ...]
     groups: tuple[Group, ...]
     rows: tuple[Row, ...]
@@ -75,9 +72,9 @@ class Outlook:
 
     @property
     def written(self) -> Row | None:
-        """The study as it is written: spread as ``execution.parallel`` says, where it says so and that fits, else on one GPU.
+        """The study as written: distributed as ``execution.parallel`` says, if it says so and that fits, else on one GPU.
 
-        How many GPUs share a run is not the study's to say: of those numbers, the one that ends first.
+        The study does not say how many GPUs share a run: of those numbers, the one that ends first.
         """
         fitting = [row for row in self.rows if row.placed.fits and not row.change]
         spread = [row for row in fitting if row.placed.layout.kind != "stack"]
@@ -85,7 +82,7 @@ class Outlook:
 
     @property
     def sooner(self) -> Row | None:
-        """Another layout that fits and ends earlier, by more than `TELLING`; one that fits at all, if the study does not."""
+        """Another layout that fits and ends earlier by more than `TELLING`; if the study as written does not fit, any."""
         fitting = _first([row for row in self.rows if row.placed.fits])
         written = self.written
         if written is None or fitting is None:
@@ -94,14 +91,14 @@ class Outlook:
 
 
 def _first(rows: list[Row]) -> Row | None:
-    """The one that ends first; of those that cannot be told from it, the one that changes least, and then the cheapest."""
+    """The row that ends first; of those within `TELLING` of it, the one that changes least, and then the cheapest."""
     soonest = min((row.wall_hours for row in rows), default=0.0)
     near = [row for row in rows if row.wall_hours * (1 - TELLING) <= soonest]
     return min(near, key=lambda row: (row.change.count("="), row.gpu_hours), default=None)
 
 
 def outlook(study: Study, hardware: Hardware) -> Outlook:
-    """Resolve the study as a plan would, with every check between its arms, and lay it out."""
+    """Resolve the study as a plan would, with every check between its arms, and estimate every layout."""
     corpus = declared_corpus(study)
     precisions = {name: _precision(study.in_regime(name)[1].precision) for name in study.regime_names()}
     cells, swept = study_cells(study, corpus, precisions)
@@ -109,8 +106,8 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     groups = _groups(every)
     largest = max(groups, key=lambda group: parameter_count(group.model))
     width = width_on_gpu(study, cells, swept)
-    looked_at = layouts(hardware, width)
-    numbers = dict.fromkeys(layout.gpus for layout in looked_at)
+    candidates = layouts(hardware, width)
+    numbers = dict.fromkeys(layout.gpus for layout in candidates)
     refused = {gpus: refusal_of(study, gpus) for gpus in numbers}
     impossible = [Impossible(gpus, why) for gpus, why in refused.items() if why is not None]
     unseen = probes_refusal(study, "fsdp")
@@ -118,7 +115,7 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
         impossible += [Impossible(gpus, unseen, "fsdp") for gpus in numbers if gpus > 1 and refused[gpus] is None]
     rows = [
         _row(layout, study, groups, largest, hardware, corpus, every, _change(layout, study, width))
-        for layout in looked_at
+        for layout in candidates
         if refused[layout.gpus] is None and not (layout.kind == "fsdp" and unseen is not None)
     ]
     size = 2 if corpus.record.vocabulary <= 65536 else 4
@@ -137,40 +134,32 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
 
 
 def _change(layout: Layout, study: Study, width: int) -> str:
-    """What the study would have to say for its runs to lie so. Local processes and Ray train a stack a GPU in any case."""
+    """Settings to change in the study for this layout. The local and Ray executors train one stack per GPU anyway."""
     execution = study.execution
     if layout.kind == "stack":
         return "" if layout.runs == width else f"execution.stack_width = {layout.runs}"
-    found = [] if execution.parallel == layout.kind else [f"execution.parallel = '{layout.kind}'"]
+    changes = [] if execution.parallel == layout.kind else [f"execution.parallel = '{layout.kind}'"]
     if execution.activation_checkpointing != layout.checkpointing:
-        found.append(f"execution.activation_checkpointing = {str(layout.checkpointing).lower()}")
+        changes.append(f"execution.activation_checkpointing = {str(layout.checkpointing).lower()}")
     if execution.stack_width not in ("auto", 1):
-        found.append("execution.stack_width = 1")
-    return ", ".join(found)
+        changes.append("execution.stack_width = 1")
+    return ", ".join(changes)
 
 
 def _precision(asked: str) -> Precision:
-    """All of the named hardware has bf16."""
+    # All named hardware has bf16.
     return cast("Precision", "bf16" if asked == "auto" else asked)
 
 
 def _groups(runs: list[PlannedRun]) -> tuple[Group, ...]:
-    found: dict[str, list[PlannedRun]] = {}
+    groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
-        found.setdefault(stackable(run), []).append(run)
-    return tuple(
-        Group(
-            tuple(members),
-            members[0].model,
-            members[0].training,
-            members[0].training.micro_batch,
-        )
-        for members in found.values()
-    )
+        groups.setdefault(stackable(run), []).append(run)
+    return tuple(Group(tuple(members), members[0].model, members[0].training) for members in groups.values())
 
 
-def _validation(study: Study, group: Group, corpus: Declared) -> float:
-    """Tokens of validation in units of training tokens: forward alone is a third of a step."""
+def _validation(study: Study, group: Group, corpus: DeclaredCorpus) -> float:
+    """Tokens of validation in units of training tokens: a forward pass alone is a third of a step."""
     context, held_out = group.model.context, corpus.record.validation_tokens
     tokens = float(held_out)
     if study.evaluation.curve_every:
@@ -184,7 +173,7 @@ def _row(
     groups: tuple[Group, ...],
     largest: Group,
     hardware: Hardware,
-    corpus: Declared,
+    corpus: DeclaredCorpus,
     runs: list[PlannedRun],
     change: str,
 ) -> Row:
@@ -193,7 +182,7 @@ def _row(
     for group in groups:
         precision = _precision(str(group.training.precision))
         batch = group.training.batch
-        at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=group.micro_batch)
+        at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=group.training.micro_batch)
         if group is largest:
             shown = at
         seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
@@ -208,3 +197,47 @@ def _row(
     at_once = max(1, hardware.count // layout.gpus) * layout.runs
     most = study_bytes(study, runs, at_once, spread).most
     return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)
+
+
+@dataclass(frozen=True)
+class DeclaredCorpus:
+    """The record of a corpus as the study declares it, and where its size comes from. Nothing is tokenized."""
+
+    record: Corpus
+    basis: str
+
+
+def declared_corpus(study: Study) -> DeclaredCorpus:
+    """The record of the study's text, which need not be on this machine.
+
+    A character vocabulary depends on the text, so the text is read (such texts are small). For other tokenizers the size
+    follows from the study's budget: the training tokens of the longest run, and the held-out share in addition.
+    """
+    tokenizer = TOKENIZERS[study.data.tokenizer]
+    if tokenizer is CharTokenizer and study.model.vocabulary is None:
+        counted = load_corpus(study.data).record
+        return DeclaredCorpus(counted, f"{counted.train_tokens:,} training tokens, counted")
+    vocabulary = study.model.vocabulary or tokenizer.of("").vocabulary
+    longest = max(
+        steps_of(model, training) * training.batch * model.context
+        for model, training in (study.in_regime(name) for name in study.regime_names())
+    )
+    held_out = max(int(longest * study.data.validation / (1 - study.data.validation)), study.model.context + 1)
+    record = Corpus(
+        name=_name(study.data),
+        source="declared",
+        sha256="",
+        tokenizer=study.data.tokenizer,
+        vocabulary=vocabulary,
+        tokens_sha256="",
+        train_tokens=max(longest, study.model.context + 1),
+        validation_tokens=held_out,
+        validation_bytes=0,
+    )
+    return DeclaredCorpus(
+        record, f"{longest:,} training tokens assumed, the tokens of the longest run; the text was not read"
+    )
+
+
+def _name(data: DataConfig) -> str:
+    return data.corpus.rstrip("/").rpartition("/")[2] or data.corpus

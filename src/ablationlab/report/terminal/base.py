@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ablationlab.data.sources import SOURCES, cached_path, is_cached
-from ablationlab.instrument.estimate import Estimate
+from ablationlab.instrument.costing.estimate import Estimate
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.metrics import METRICS

@@ -9,8 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.planning import power_plans
-from ablationlab.instrument.costing.calibration import CALIBRATION
-from ablationlab.instrument.costing.hardware import PRICES_OF
+from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import Outlook, Row
 from ablationlab.report.terminal.base import big, table
 from ablationlab.stats import detectable_effect

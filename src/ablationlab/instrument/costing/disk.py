@@ -1,10 +1,10 @@
-"""Bytes that a study's records take: at the end, and at most while it is trained. Counted from what is written. No torch.
+"""Disk space of a study's records: at the end, and at most during training. Counted from what is written. No torch.
 
-At its end a run has its records and one checkpoint of weights alone (and the baseline's weights of half the steps, where the
-study keeps them). In training it has checkpoints of weights and both moments: two that are kept, so that a damaged one can
-be passed over, and the next, which is whole before the oldest goes. All runs of a stack write before any of them removes.
-Under torchrun every rank writes a file of its own with its parts: their numbers are those of one file, each part beside a
-header that tells its place; ddp writes every tensor once, fsdp a part of every tensor in every rank.
+A finished run has its records and one checkpoint of weights alone (and the baseline's weights at half of the steps, if the
+study keeps them). In training it has checkpoints of weights and both moments: two that are kept, in case one is damaged, and
+the next, which is complete before the oldest is removed. All runs of a stack write before any of them removes. Under torchrun
+every rank writes a file with its parts. Together these have the numbers of one file, plus a header with the position of each
+part; ddp writes every tensor once, fsdp a part of every tensor in every rank.
 """
 
 from __future__ import annotations
@@ -17,42 +17,42 @@ from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import Study
 
 NUMBER = 4
-#: Of one line of metrics.jsonl; of what stands in a header for one tensor, and for one part of a tensor in shards.
+#: Bytes of one line of metrics.jsonl; of the header of one tensor, and of one part of a sharded tensor.
 METRICS_LINE, TENSOR_HEADER, PART_HEADER = 193, 80, 140
-#: Of run.json for one tensor; of the rest of run.json and result.json; of checkpoint.json.
+#: Bytes of run.json per tensor; of the rest of run.json and result.json; of checkpoint.json.
 TENSOR_RECORD, RUN_RECORDS, CHECKPOINT_RECORD = 115, 3800, 1200
-#: Checkpoints on disk for a moment: two kept and a new one.
+#: Checkpoints on disk at the same time: two that are kept and a new one.
 MOST_CHECKPOINTS = 3
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How a run lies on processes, as far as its checkpoints show: ``none``, ``ddp`` or ``fsdp``, over so many."""
+    """How a run is distributed over processes, as far as its checkpoints depend on it: ``none``, ``ddp`` or ``fsdp``."""
 
     parallel: str = "none"
     ranks: int = 1
 
     def headers(self, tensors: int) -> int:
-        """Bytes of what stands beside the numbers of a checkpoint."""
+        """Bytes of a checkpoint's headers."""
         if self.parallel == "none":
             return tensors * TENSOR_HEADER
         return tensors * PART_HEADER * (self.ranks if self.parallel == "fsdp" else 1)
 
 
 @dataclass(frozen=True)
-class Bytes:
+class DiskBytes:
     """Of a study's runs: at the end, and at most."""
 
     end: int
     most: int
 
 
-def study_bytes(study: Study, runs: Iterable[PlannedRun], at_once: int, spread: Spread | None = None) -> Bytes:
-    """*at_once* runs are in training at a time; of unequal ones the largest are counted."""
-    every = list(runs)
-    end = sum(_end(study, run) for run in every)
-    beyond = [_in_training(study, run, spread or Spread()) - _weights(run) for run in every]
-    return Bytes(end, end + sum(sorted(beyond, reverse=True)[: max(1, at_once)]))
+def study_bytes(study: Study, runs: Iterable[PlannedRun], at_once: int, spread: Spread | None = None) -> DiskBytes:
+    """*at_once* runs train at the same time; of runs of unequal size the largest are counted."""
+    runs = list(runs)
+    end = sum(_end(study, run) for run in runs)
+    beyond = [_in_training(study, run, spread or Spread()) - _weights(run) for run in runs]
+    return DiskBytes(end, end + sum(sorted(beyond, reverse=True)[: max(1, at_once)]))
 
 
 def _tensors(run: PlannedRun) -> int:
@@ -65,7 +65,7 @@ def _weights(run: PlannedRun) -> int:
 
 
 def checkpoint_bytes(numbers: int, tensors: int, spread: Spread) -> int:
-    """A checkpoint to go on from, of a model of so many parameters in so many tensors: weights and both moments."""
+    """A checkpoint to resume from: weights and both moments of a model with *numbers* parameters in *tensors* tensors."""
     return 3 * NUMBER * numbers + spread.headers(3 * tensors) + CHECKPOINT_RECORD
 
 
@@ -76,7 +76,7 @@ def _end(study: Study, run: PlannedRun) -> int:
 
 
 def _in_training(study: Study, run: PlannedRun, spread: Spread) -> int:
-    """The most that the checkpoints of one run take: while a new one is written, or the last, of weights alone."""
+    """The most that the checkpoints of one run take: while a new one is written, or the last one, of weights alone."""
     every, whole = study.execution.checkpoint_every, checkpoint_bytes(run.budget.parameters, _tensors(run), spread)
     made = MOST_CHECKPOINTS if every == "auto" else (run.budget.steps - 1) // every
     return max(min(made, MOST_CHECKPOINTS) * whole, min(made, MOST_CHECKPOINTS - 1) * whole + _weights(run))

@@ -1,4 +1,4 @@
-"""What a plan will roughly cost in time and disk, before anything is trained."""
+"""A rough estimate of a plan's time and disk space on this machine, before anything is trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablationlab.instrument.disk import study_bytes
+from ablationlab.instrument.costing.disk import study_bytes
 from ablationlab.records.plan import Plan, PlannedRun
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ START_SECONDS = 4.0
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds for the whole plan with that many workers, how they were found, and bytes at the end and at most."""
+    """Seconds for the whole plan, what they are based on, and bytes on disk at the end and at most."""
 
     seconds: float
     basis: str
@@ -31,7 +31,7 @@ class Estimate:
 
 
 def estimate(plan: Plan, workers: int) -> Estimate:
-    """Time a few real steps where they are short, else a matrix product of the model's own shape, and scale."""
+    """Time a few real steps if they are short, else a matrix product of the model's own shape, and scale."""
     from ablationlab.model.device import prepare
 
     device = prepare(plan.execution)
@@ -44,7 +44,10 @@ def estimate(plan: Plan, workers: int) -> Estimate:
         basis = f"from a training step timed here: {measured:.3g} s"
     else:
         factor = 1.0
-        basis = f"from a matrix product timed here: {rate / 1e9:.3g} GFLOP/s, of which training reaches about half"
+        share = EFFICIENCY[device.type]
+        basis = (
+            f"from a matrix product timed here: {rate / 1e9:.3g} GFLOP/s, of which training reaches about {share:.0%}"
+        )
     seconds = 0.0
     for stack in plan.stacks:
         run = plan.run(stack[0])
@@ -60,7 +63,7 @@ def _step_flops(plan: Plan, run: PlannedRun) -> float:
 
 
 def _validation_steps(plan: Plan, run: PlannedRun) -> float:
-    """Validation passes in units of training steps: forward alone is a third of a step."""
+    """Validation passes in units of training steps: a forward pass alone is a third of a step."""
     per_step = run.budget.tokens / run.budget.steps
     curve = plan.study.evaluation.curve_every
     tokens = float(plan.corpus.validation_tokens)

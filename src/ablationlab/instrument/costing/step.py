@@ -1,6 +1,6 @@
-"""What a training step does, counted from the code: FLOPs, bytes moved, kernels launched, bytes held. No torch.
+"""What a training step does, counted from the code: FLOPs, bytes moved, kernels launched, memory used. No torch.
 
-The counts follow `model.py`, `ops.py` and `training/stack.py` on a GPU: residual stream and norms in fp32, products in the
+The counts follow `model/` and `training/stack.py` on a GPU: residual stream and norms in fp32, products in the
 registered precision of ``s`` bytes, logits in pieces, weights as one fp32 buffer and a copy of the blocks' matrices.
 """
 
@@ -9,21 +9,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from ablationlab.instrument.costing.calibration import Calibration
-from ablationlab.instrument.costing.hardware import Accelerator, Precision
+from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
 from ablationlab.model.parameters import parameters
 from ablationlab.records.settings import ModelConfig
 
-#: Elements of one piece of the logits, as in `ops.py`.
+#: Elements of one piece of the logits, as in `model/`.
 LOGITS_PER_PIECE = 1 << 30
-#: A vocabulary up to this is read once by the loss, a larger one twice (`kernels/cross_entropy.py`).
+#: A vocabulary up to this is read once by the loss, a larger one twice (`model/kernels/`).
 ONE_TILE = 8192
 #: Passes over one parameter in a step, in bytes: AdamW 28, the norm 4, the copy in bf16 6, the gradient's way from the
 #: products into one fp32 buffer 18.
 BYTES_PER_UPDATE = 56
 #: Of these, what a GPU with a shard of the parameters does to its shard alone: AdamW and the norm.
 BYTES_PER_SHARD = 32
-#: What libraries keep for themselves.
+#: Memory that libraries reserve.
 WORKSPACE_BYTES = 7e7
 KERNELS_PER_LAYER, KERNELS_PER_STEP = 30, 40
 SHORT_HEAD = 64
