@@ -22,12 +22,12 @@ import torch
 
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation.harness import StackLM, ask
-from ablationlab.evaluation.length import length_parts
+from ablationlab.evaluation.length import length_scores
 from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.task_batch import LocalTaskBuilder
 from ablationlab.evaluation.tasks import PackedTask
-from ablationlab.evaluation.tokens import token_classes, token_parts
+from ablationlab.evaluation.tokens import token_classes, token_scores
 from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
@@ -122,10 +122,10 @@ def main() -> None:
         for number in range(options.rounds):
             steps.append(timed(lambda: trained.train_step(1, trained.offsets(1))))
             some = corpus.validation[number * piece : (number + 1) * piece]
-            tokens.append(timed(lambda mine=some: token_parts(stack, mine, classes, len(mine))))  # type: ignore[misc]
+            tokens.append(timed(lambda mine=some: token_scores(stack, mine, classes, len(mine))))  # type: ignore[misc]
             for task, rows in chosen[number :: options.rounds]:
                 scoring.append(timed(lambda task=task, rows=rows: scorer.begin_rows(task.packed, [rows]).finish()))  # type: ignore[misc]
-        lengths = timed(lambda: length_parts(stack, corpus.validation))
+        lengths = timed(lambda: length_scores(stack, corpus.validation))
         marking = timed(lambda: score(builder, tasks[:: options.part]))
         scored = sum(scoring) * sum(len(rows) for _, rows in batches) / sum(len(rows) for _, rows in chosen)
         marked, read = marking * len(tasks) / len(tasks[:: options.part]), sum(tokens) * options.part

@@ -15,7 +15,7 @@ from ablationlab.evaluation.calibration import choice_calibration
 from ablationlab.evaluation.files import SCHEMA, write
 from ablationlab.records.evaluation import (
     Evaluation,
-    HowPart,
+    Provenance,
     Source,
     Suite,
     SuiteTask,
@@ -26,7 +26,7 @@ from ablationlab.records.evaluation import (
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
 
-HOW = HowPart(
+HOW = Provenance(
     device="cpu",
     device_name="test",
     precision="fp32",

@@ -11,9 +11,9 @@ from ablationlab.evaluation.calibration import (
     calibration,
     choice_calibration,
     softmax,
-    temperature_part,
+    temperature_curve,
 )
-from ablationlab.records.evaluation import TemperaturePart
+from ablationlab.records.evaluation import TemperatureCurve
 
 RNG = np.random.default_rng(7)
 
@@ -72,7 +72,7 @@ def test_the_best_temperature_undoes_the_one_that_was_applied():
 def test_temperature_is_fitted_on_one_half_and_judged_on_the_other():
     logs = np.log(TEMPERATURES)
     even, odd = 1 + (logs - 0.2) ** 2, 2 + (logs + 0.1) ** 2
-    part = temperature_part(list(even), list(odd), 0.5)
+    part = temperature_curve(list(even), list(odd), 0.5)
     assert part.best == pytest.approx(np.exp(0.2), rel=1e-6)
     assert part.held_out_loss_at_best == pytest.approx(2 + 0.3**2, rel=1e-6)
     assert part.sensitivity == pytest.approx(2, rel=1e-6)
@@ -138,7 +138,7 @@ def test_where_no_temperature_is_best_none_is_told_and_on_which_side_the_loss_fa
 )
 def test_next_tokens_have_a_best_temperature_up_to_the_ends_of_the_curve_and_none_past_them(place, best, beyond):
     losses = list(1 + (np.log(TEMPERATURES) - place) ** 2)
-    part = temperature_part(losses, losses, 0.5)
+    part = temperature_curve(losses, losses, 0.5)
     assert part.best == (None if best is None else pytest.approx(best, rel=1e-6))
     assert part.beyond == beyond
     assert part.held_out_loss_at_best == (None if best is None else pytest.approx(1, rel=1e-6))
@@ -148,16 +148,16 @@ def test_next_tokens_have_a_best_temperature_up_to_the_ends_of_the_curve_and_non
 def test_a_curve_that_bends_down_at_its_lower_end_falls_on_below_it():
     logs = np.log(TEMPERATURES)
     falling = list(3 - np.exp(-3 * (logs + 0.7)))  # concave, lowest at the first temperature
-    part = temperature_part(falling, falling, 0.5)
+    part = temperature_curve(falling, falling, 0.5)
     assert (part.best, part.beyond) == (None, "below")
-    flat = temperature_part([2.0] * len(logs), [2.0] * len(logs), 0.5)
+    flat = temperature_curve([2.0] * len(logs), [2.0] * len(logs), 0.5)
     assert (flat.best, flat.beyond) == (None, "flat")
 
 
 def test_a_record_of_before_still_loads():
-    part = temperature_part([*(np.log(TEMPERATURES) ** 2)], [*(np.log(TEMPERATURES) ** 2)], 0.5)
+    part = temperature_curve([*(np.log(TEMPERATURES) ** 2)], [*(np.log(TEMPERATURES) ** 2)], 0.5)
     old = {key: value for key, value in part.model_dump().items() if key not in ("searched", "beyond")}
-    assert TemperaturePart.model_validate(old).searched is None
+    assert TemperatureCurve.model_validate(old).searched is None
 
 
 def test_choices_that_are_certain_and_right_are_perfectly_calibrated():

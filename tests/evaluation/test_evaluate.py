@@ -19,9 +19,12 @@ from rich.table import Table
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
-from ablationlab.evaluation import Measurement, ScoringQueue, evaluate
+from ablationlab.data.corpus import load_corpus
+from ablationlab.evaluation import Measurement, ProcessTaskBuilder, ScoringQueue, evaluate, read_plan
+from ablationlab.evaluation.context import task_folder
+from ablationlab.evaluation.evaluate import task_request
 from ablationlab.pipeline import run
-from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite
+from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, suite_path
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.report.terminal.evaluation import evaluation_view
@@ -106,7 +109,7 @@ def test_all_runs_answered_the_same_prompts(evaluated):
 
 
 def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, monkeypatch):
-    """As on a GPU: everything but scoring waits until the device has the next task, or for the end."""
+    """As on a GPU: processes build the tasks; all but scoring waits until the device has the next task, or for the end."""
     for path in copy.glob("runs/*/evaluation.json"):
         path.unlink()
         path.with_name("samples.parquet").unlink()
@@ -118,7 +121,14 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
 
     monkeypatch.setattr(ScoringQueue, "overlaps", True)
     monkeypatch.setattr(ScoringQueue, "later", watched)
-    evaluate(copy, device="cpu")
+    results = ResultsFolder(copy)
+    (copy / "evaluation" / "suite.json").unlink()
+    study = read_plan(results).study
+    builder = ProcessTaskBuilder(
+        task_request(study), study.data, load_corpus(study.data), 64, task_folder(results), 2, describe=True
+    )
+    evaluate(copy, device="cpu", builder=builder)
+    assert Suite.read(suite_path(results)) == Suite.read(suite_path(ResultsFolder(evaluated)))
     # Next tokens, length, tasks of the final weights, those of the baselines' halfway weights, speed.
     assert len(deferred) == 6 + 6 + 6 + 3 + 6
     for name, one in evaluations(evaluated).items():

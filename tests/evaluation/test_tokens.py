@@ -8,10 +8,10 @@ import torch
 
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.calibration import TEMPERATURES
-from ablationlab.evaluation.length import DOCUMENTS, length_parts
+from ablationlab.evaluation.length import DOCUMENTS, length_scores
 from ablationlab.evaluation.scoring import ScoringTokens
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.tokens import CLASSES, token_classes, token_parts
+from ablationlab.evaluation.tokens import CLASSES, token_classes, token_scores
 from ablationlab.training.perplexity import run_metrics, validation_totals
 
 from .models import MODEL, member, stack
@@ -22,7 +22,7 @@ TOKENIZER = CharTokenizer("\n ,.12abcdefg")
 
 
 def parts():
-    return token_parts(stack(*MEMBERS, width=3), TEXT, token_classes(TOKENIZER), len(TEXT) - 1)
+    return token_scores(stack(*MEMBERS, width=3), TEXT, token_classes(TOKENIZER), len(TEXT) - 1)
 
 
 def test_loss_and_accuracy_are_those_of_the_validation_pass_of_training():
@@ -85,7 +85,7 @@ def plain_losses(mine, begin: int, end: int) -> dict[int, float]:
 
 def test_tokens_past_the_context_are_read_near_its_end_and_by_a_sliding_window_as_in_a_plain_loop():
     mine = stack(MEMBERS[0])
-    found = length_parts(mine, TEXT)
+    found = length_scores(mine, TEXT)
     assert found is not None
     part = found[0]
     assert (part.context, part.stride, part.edges[-1]) == (24, 12, 48)
@@ -107,14 +107,14 @@ def test_tokens_past_the_context_are_read_near_its_end_and_by_a_sliding_window_a
     assert part.near == pytest.approx(eighths[2], rel=1e-5)
     assert part.fresh == pytest.approx(eighths[3], rel=1e-5)
     assert part.loss_by_history == pytest.approx(np.mean(first, axis=0), rel=1e-5)
-    assert length_parts(mine, TEXT[:40]) is None
+    assert length_scores(mine, TEXT[:40]) is None
 
 
 def test_sliding_costs_nothing_without_memory_and_shows_where_positions_are_brittle():
     deaf = member(1)
     for name in ("pos.weight", *(f"blocks.{layer}.attn.out.weight" for layer in range(MODEL.layers))):
         deaf.tensors[name] = torch.zeros_like(deaf.tensors[name])
-    found = length_parts(stack(deaf), TEXT)
+    found = length_scores(stack(deaf), TEXT)
     assert found is not None
     # The text is noise, whose eighths differ; the same tokens, read in two ways, do not.
     assert np.ptp(found[0].near) > 1e-2
@@ -122,7 +122,7 @@ def test_sliding_costs_nothing_without_memory_and_shows_where_positions_are_brit
     assert found[0].fresh == pytest.approx(found[0].near, abs=1e-6)
     # Other positions where only tokens right after a slide stand: near the end nobody looks at them.
     deaf.tensors["pos.weight"][12:15] = 3 * torch.randn(3, MODEL.width, generator=torch.Generator().manual_seed(1))
-    spoilt = length_parts(stack(deaf), TEXT)
+    spoilt = length_scores(stack(deaf), TEXT)
     assert spoilt is not None
     assert spoilt[0].near_end == pytest.approx(found[0].near_end, abs=1e-6)
     changed = np.abs(np.subtract(spoilt[0].losses[8:], spoilt[0].near)) > 0.05
@@ -132,7 +132,7 @@ def test_sliding_costs_nothing_without_memory_and_shows_where_positions_are_brit
 @pytest.mark.parametrize("context", [8, 13, 31])
 def test_contexts_that_eight_does_not_divide_are_read_in_whole_pieces(context):
     model = MODEL.model_copy(update={"context": context})
-    found = length_parts(stack(member(1, model=model)), TEXT)
+    found = length_scores(stack(member(1, model=model)), TEXT)
     assert found is not None
     assert len(found[0].losses) == len(found[0].edges) - 1 == 16
     assert found[0].edges[8] == context

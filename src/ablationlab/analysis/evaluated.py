@@ -16,7 +16,7 @@ from ablationlab.analysis.comparisons import number_or_why
 from ablationlab.core.errors import RecordError
 from ablationlab.records.evaluation import (
     Evaluation,
-    HowPart,
+    Provenance,
     Suite,
     TaskKey,
     TaskResult,
@@ -59,7 +59,7 @@ class Evaluated:
     """Everything that was evaluated, by run. *otherwise*: in words, what was planned and not scored as planned."""
 
     runs: dict[str, Evaluation]
-    how: HowPart
+    how: Provenance
     tasks: tuple[AskedTask, ...]
     most_examples: int  # the largest number of examples that the plan names
     suite: dict[str, dict[str, float]]  # n-gram accuracies by task hash
@@ -161,7 +161,7 @@ def read_evaluations(
     return Evaluated(runs, how, tasks, most, ngrams, tuple(_otherwise(planned, used, left_out)), tuple(notes))
 
 
-def _commonest(scored: Sequence[Evaluation]) -> HowPart:
+def _commonest(scored: Sequence[Evaluation]) -> Provenance:
     """The way that most runs were evaluated in."""
     by_text = {one.how.model_dump_json(): one.how for one in scored if one.how is not None}
     counts = Counter(one.how.model_dump_json() for one in scored if one.how is not None)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import erf
 
-from ablationlab.records.evaluation import Beyond, CalibrationPart, TemperaturePart
+from ablationlab.records.evaluation import Beyond, CalibrationScores, TemperatureCurve
 
 Floats = NDArray[np.float64]
 BINS = 15
@@ -32,7 +32,7 @@ TEMPERATURES = tuple(float(2.0 ** ((step - 6) / 6)) for step in range(13))
 CHOICE_TEMPERATURES = (0.01, 100.0)
 
 
-def calibration(confidence_N: Floats, right_N: Floats, brier: float) -> CalibrationPart:
+def calibration(confidence_N: Floats, right_N: Floats, brier: float) -> CalibrationScores:
     """Everything about N predictions; *brier* is the mean Brier score over all labels."""
     mass, width = _equal_mass(confidence_N), _equal_width(confidence_N)
     by_mass, by_width = _binned(confidence_N, right_N, mass), _binned(confidence_N, right_N, width)
@@ -42,7 +42,7 @@ def calibration(confidence_N: Floats, right_N: Floats, brier: float) -> Calibrat
     reliability = float(share @ (confidence - right) ** 2)
     resolution = float(share @ (right - rate) ** 2)
     top = float(np.mean((confidence_N - right_N) ** 2))
-    return CalibrationPart(
+    return CalibrationScores(
         count=len(confidence_N),
         ece_equal_width=ece(*by_width),
         ece_equal_mass=ece(*by_mass),
@@ -95,7 +95,7 @@ def debiased_ece(count: Floats, confidence: Floats, right: Floats) -> float:
     return max(0.0, float(count @ corrected / count.sum()))
 
 
-def temperature_part(even: Sequence[float], odd: Sequence[float], share_even: float) -> TemperaturePart:
+def temperature_curve(even: Sequence[float], odd: Sequence[float], share_even: float) -> TemperatureCurve:
     """From the loss curves of two halves (means at `TEMPERATURES`): fitted on the even half, judged on the odd one.
 
     Between the temperatures of the curve the loss is a parabola in ln T through the three nearest points. Where the vertex
@@ -128,11 +128,11 @@ def _heat(
     best: float | None,
     beyond: Beyond | None,
     judged: float | None,
-) -> TemperaturePart:
+) -> TemperatureCurve:
     """The part, from the curves of the two halves and what was found of the best temperature."""
     whole = share * a + (1 - share) * b
     middle, step = len(TEMPERATURES) // 2, math.log(TEMPERATURES[1] / TEMPERATURES[0])
-    return TemperaturePart(
+    return TemperatureCurve(
         temperatures=TEMPERATURES,
         losses=tuple(map(float, whole)),
         searched=bounds,
@@ -146,7 +146,7 @@ def _heat(
 
 def choice_calibration(
     scores_NC: Floats, targets: NDArray[np.int64] | Sequence[int]
-) -> tuple[CalibrationPart, TemperaturePart]:
+) -> tuple[CalibrationScores, TemperatureCurve]:
     """Of multiple-choice items: probabilities are the softmax of the choices' log-probabilities; -inf is no choice."""
     targets_N, every = np.asarray(targets), np.arange(len(scores_NC))
     probability = softmax(scores_NC)

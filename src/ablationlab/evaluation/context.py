@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 import torch
 
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.evaluation.files import OpenEvaluation
+from ablationlab.evaluation.files import EvaluationField, OpenEvaluation
 from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.model.transfer import Mark
-from ablationlab.records.evaluation import Evaluation, HowPart, Weights
+from ablationlab.records.evaluation import Evaluation, Provenance, Weights
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.tasks import TaskRequest
@@ -36,10 +36,11 @@ class ScoredMember(NamedTuple):
 
 
 class Measurement(NamedTuple):
-    """A result that is under way: *finish* waits for it and notes it in the run's evaluation; *ready*: it need not wait."""
+    """A result that is under way, for one field of a run's record. *value* waits for it, unless it is *ready*."""
 
     run: OpenEvaluation
-    finish: Callable[[], None]
+    field: EvaluationField
+    value: Callable[[], Any]
     ready: Callable[[], bool] = lambda: True
 
 
@@ -127,7 +128,7 @@ class ScoringQueue:
 
 def _finish_all(works: Sequence[tuple[Measurement, Callable[[], None]]]) -> None:
     for measurement, save in works:
-        measurement.finish()
+        measurement.run.add(measurement.field, measurement.value())
         save()
 
 
@@ -139,7 +140,7 @@ class EvaluationContext:
     plan: Plan
     corpus: TokenizedCorpus
     request: TaskRequest
-    how: HowPart
+    how: Provenance
     device: torch.device
     width: int
     #: Of the final weights of all runs that are evaluated.

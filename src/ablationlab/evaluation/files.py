@@ -14,7 +14,7 @@ from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +25,7 @@ from ablationlab.evaluation.members import RunWeights
 from ablationlab.records.evaluation import (
     SAMPLE_COLUMNS,
     Evaluation,
-    HowPart,
+    Provenance,
     TaskKey,
     TaskResult,
     Weights,
@@ -59,6 +59,8 @@ _TYPES = {
 }
 SCHEMA = pa.schema([(name, _TYPES[name]) for name in SAMPLE_COLUMNS], metadata={"schema_version": "1"})
 _KEY = TaskKey._fields
+#: The fields of evaluation.json that evaluators fill.
+EvaluationField = Literal["tokens", "length", "tasks", "throughput"]
 _HARNESS = "lm_eval"
 _LIBRARIES = ("torch", "numpy", "lm_eval", "datasets")
 
@@ -83,7 +85,7 @@ class OpenEvaluation:
 
     @classmethod
     def open(
-        cls, folder: RunFolder, plan_hash: str, how: HowPart, final: RunWeights, half: RunWeights | None
+        cls, folder: RunFolder, plan_hash: str, how: Provenance, final: RunWeights, half: RunWeights | None
     ) -> OpenEvaluation:
         """With what was evaluated before, if it still counts: of these weights, with this provenance, whole on disk."""
         members: dict[Weights, RunWeights] = {"final": final} if half is None else {"final": final, "half": half}
@@ -106,23 +108,31 @@ class OpenEvaluation:
     def final(self) -> RunWeights:
         return self.members["final"]
 
-    def update(self, **parts: Any) -> None:
-        """Set fields of the record."""
-        self.record = self.record.model_copy(update=parts)
+    def add(self, field: EvaluationField, value: Any) -> None:
+        """Set a field of the record; tasks are added to those that are there."""
+        if field == "tasks":
+            self._add_tasks(value)
+        else:
+            self._update(**{field: value})
 
-    def add_tasks(self, scores: Sequence[TaskScores]) -> None:
+    def _update(self, **fields: Any) -> None:
+        self.record = self.record.model_copy(update=fields)
+
+    def _add_tasks(self, scores: Sequence[TaskScores]) -> None:
         """Results of tasks and their rows; those of another version of a task are replaced."""
         new = [score.result for score in scores]
         keys = {result.key for result in new}
         replaced = [task.key for task in self.record.tasks if task.key in keys]
         tasks = [*(task for task in self.record.tasks if task.key not in keys), *new]
-        self.update(tasks=tuple(sorted(tasks, key=lambda task: (task.weights, task.fewshot, task.task, task.template))))
+        self._update(
+            tasks=tuple(sorted(tasks, key=lambda task: (task.weights, task.fewshot, task.task, task.template)))
+        )
         self.rows = pa.concat_tables([without(self.rows, replaced), *(score.rows for score in scores)])
         self._new_rows = True
 
     def save(self, metrics: dict[str, float | None]) -> None:
         """Write evaluation.json, and samples.parquet where rows were added."""
-        self.update(metrics=metrics)
+        self._update(metrics=metrics)
         if self._new_rows:
             self.record = write(self.folder, self.record, self.rows)
             self._new_rows = False
@@ -130,7 +140,7 @@ class OpenEvaluation:
             self.record.replace(evaluation_path(self.folder))
 
 
-def _identity(record: Evaluation) -> tuple[str, str | None, HowPart | None]:
+def _identity(record: Evaluation) -> tuple[str, str | None, Provenance | None]:
     return record.weights_sha256, record.half_weights_sha256, record.how
 
 
@@ -185,10 +195,10 @@ def without(rows: pa.Table, keys: Iterable[TaskKey]) -> pa.Table:
 # Provenance. This imports neither the harness nor torch.
 
 
-def provenance(device: str, name: str, width: int) -> HowPart:
+def provenance(device: str, name: str, width: int) -> Provenance:
     """How scores are made: what every run that is compared must have in common."""
     versions = {library: version(library) for library in _LIBRARIES}
-    return HowPart(
+    return Provenance(
         device=device,
         device_name=name,
         precision="fp32",

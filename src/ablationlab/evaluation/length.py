@@ -27,10 +27,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.files import OpenEvaluation
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.model.transfer import Mark, to_host
-from ablationlab.records.evaluation import Evaluation, LengthPart, Weights
+from ablationlab.records.evaluation import Evaluation, LengthScores, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import TOKENS_PER_PASS, tokens_per_pass
 
@@ -54,10 +53,10 @@ class Length:
         return ("final",) if possible and record.length is None else ()
 
     def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
-        part_of = begin_length_parts(self._context.stack(members), self._context.corpus.validation)
-        assert part_of is not None
+        scores_of = begin_length_scores(self._context.stack(members), self._context.corpus.validation)
+        assert scores_of is not None
         for number, (run, _) in enumerate(members):
-            yield Measurement(run, partial(_note, run, part_of, number))
+            yield Measurement(run, "length", partial(scores_of, number))
 
     @staticmethod
     def metrics(record: Evaluation) -> dict[str, float | None]:
@@ -70,23 +69,19 @@ class Length:
         return metrics
 
 
-def _note(run: OpenEvaluation, part_of: Callable[[int], LengthPart], number: int) -> None:
-    run.update(length=part_of(number))
-
-
 def fits(context: int, tokens: int) -> bool:
     """Whether a text has a document of twice the context, and the context enough positions to be cut into pieces."""
     return tokens > 2 * context and context >= PIECES
 
 
-def length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthPart] | None:
+def length_scores(stack: ScoredStack, tokens: NDArray[np.int64]) -> list[LengthScores] | None:
     """One part per member; None where the text is shorter than one document, or the context shorter than 8."""
-    part_of = begin_length_parts(stack, tokens)
-    return None if part_of is None else [part_of(run) for run in range(len(stack.members))]
+    scores_of = begin_length_scores(stack, tokens)
+    return None if scores_of is None else [scores_of(run) for run in range(len(stack.members))]
 
 
 @torch.no_grad()
-def begin_length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callable[[int], LengthPart] | None:
+def begin_length_scores(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callable[[int], LengthScores] | None:
     """Queue it on the device; what is returned waits for it and gives a member's part."""
     context, runs = stack.model.context, len(stack.fronts)
     size = context // PIECES
@@ -115,25 +110,25 @@ def begin_length_parts(stack: ScoredStack, tokens: NDArray[np.int64]) -> Callabl
                 inside += torch.stack([loss_RT[:, a:b].mean(dim=1) for a, b in itertools.pairwise(edges)], dim=1)
     read, beyond, mark = to_host(inside), to_host(past), Mark(stack.device)
 
-    def part_of(run: int) -> LengthPart:
+    def scores_of(run: int) -> LengthScores:
         mark.wait()
-        return _part(read[run].numpy(), beyond[run].numpy(), context, size, edges, len(starts))
+        return _scores(read[run].numpy(), beyond[run].numpy(), context, size, edges, len(starts))
 
-    return part_of
+    return scores_of
 
 
-def _part(
+def _scores(
     inside_P: NDArray[np.float64],
     past_WP: NDArray[np.float64],
     context: int,
     size: int,
     edges: list[int],
     documents: int,
-) -> LengthPart:
+) -> LengthScores:
     half = PIECES // 2
     near = np.diagonal(past_WP)
     sliding = np.concatenate([past_WP[half - 1, :half], past_WP[-1, half:]])
-    return LengthPart(
+    return LengthScores(
         context=context,
         stride=half * size,
         documents=documents,

@@ -98,7 +98,7 @@ class Tasks:
                 if task.fewshot == fewshot:
                     self._put(builder, scorer, members, task, scores)
             for run_scores in scores.values():
-                yield Measurement(run_scores.run, run_scores.collect, run_scores.ready)
+                yield Measurement(run_scores.run, "tasks", run_scores.collect, run_scores.ready)
 
     def _put(
         self,
@@ -164,9 +164,9 @@ class _RunScores:
     def ready(self) -> bool:
         return all(future is not None and future.done() for future in self._futures)
 
-    def collect(self) -> None:
-        """Wait for the harness, and add the scores to the run's evaluation."""
-        self.run.add_tasks([future.result() for future in self._futures if future is not None])
+    def collect(self) -> list[TaskScores]:
+        """Wait for the harness."""
+        return [future.result() for future in self._futures if future is not None]
 
 
 def write_suite(context: EvaluationContext, lengths: Sequence[int], report: Callable[[str], None]) -> None:

@@ -23,7 +23,7 @@ from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.model.cuda_graphs import compile_kernels, on_side_stream, recorded
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import loss_R
-from ablationlab.records.evaluation import Evaluation, ThroughputPart, Weights
+from ablationlab.records.evaluation import Evaluation, ThroughputScores, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import ModelConfig
 from ablationlab.records.storage import content_hash
@@ -48,9 +48,9 @@ class Throughput:
         return () if timed else ("final",)
 
     def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
-        parts = measure([scored.member for scored in members], self._context.device)
-        for (run, _), part in zip(members, parts, strict=True):
-            yield Measurement(run, partial(run.update, throughput=part))
+        measured = measure([scored.member for scored in members], self._context.device)
+        for number, (run, _) in enumerate(members):
+            yield Measurement(run, "throughput", partial(measured.__getitem__, number))
 
     @staticmethod
     def metrics(record: Evaluation) -> dict[str, float | None]:
@@ -150,7 +150,15 @@ def batch_of(model: ModelConfig, device: torch.device) -> int:
     return CPU_BATCH if device.type == "cpu" else max(1, GPU_TOKENS // model.context)
 
 
-def measure(members: Sequence[RunWeights], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputPart]:
+def recorded(work: Callable[[], None], pool: Any) -> Callable[[], None]:
+    """A pass as a CUDA graph; graphs that are never replayed at the same time may share their memory."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        work()
+    return graph.replay
+
+
+def measure(members: Sequence[RunWeights], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputScores]:
     """Speed and memory of every run; the order of the runs turns from round to round."""
     pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
     places: dict[str, _Place] = {}  # runs of one place differ in their weights alone
@@ -169,7 +177,7 @@ def measure(members: Sequence[RunWeights], device: torch.device, rounds: int = R
             seconds[number][1].append(_timed(place.train, device))
     together = _together([member.sha256 for member in members])
     return [
-        _part(times, member, rounds, places[kind], together)
+        _scores(times, member, rounds, places[kind], together)
         for times, kind, member in zip(seconds, kinds, members, strict=True)
     ]
 
@@ -182,11 +190,11 @@ def _near(members: Sequence[RunWeights], device: torch.device) -> list[dict[str,
     return [{name: value.to(device) for name, value in member.tensors.items()} for member in members]
 
 
-def _part(
+def _scores(
     times: tuple[list[float], list[float]], member: RunWeights, rounds: int, place: _Place, together: str
-) -> ThroughputPart:
+) -> ThroughputScores:
     tokens = place.batch * member.model.context
-    return ThroughputPart(
+    return ThroughputScores(
         batch=place.batch,
         rounds=rounds,
         inference_tokens_per_second=tokens / median(times[0]),

@@ -18,13 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.data.batches import validation_windows
-from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_part
+from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_curve
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.files import OpenEvaluation
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.scoring import Tokens
 from ablationlab.model.transfer import Mark, to_host
-from ablationlab.records.evaluation import Evaluation, TokensPart, Weights
+from ablationlab.records.evaluation import Evaluation, TokenScores, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import tokens_per_pass
 
@@ -55,9 +54,9 @@ class NextTokens:
     def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
         corpus = self._context.corpus
         size = corpus.record.validation_bytes
-        part_of = begin_token_parts(self._context.stack(members), corpus.validation, self._classes, size)
+        scores_of = begin_token_scores(self._context.stack(members), corpus.validation, self._classes, size)
         for number, (run, _) in enumerate(members):
-            yield Measurement(run, partial(_note, run, part_of, number))
+            yield Measurement(run, "tokens", partial(scores_of, number))
 
     @staticmethod
     def metrics(record: Evaluation) -> dict[str, float | None]:
@@ -70,10 +69,6 @@ class NextTokens:
             "temperature_sensitivity": record.tokens.temperature.sensitivity,
             "logit_scale": record.tokens.logit_scale,
         }
-
-
-def _note(run: OpenEvaluation, part_of: Callable[[int], TokensPart], number: int) -> None:
-    run.update(tokens=part_of(number))
 
 
 class _Sums:
@@ -131,18 +126,18 @@ class _Sums:
         return Mark(self.class_V.device)
 
 
-def token_parts(
+def token_scores(
     stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
-) -> list[TokensPart]:
+) -> list[TokenScores]:
     """One part per member, from one pass over the split."""
-    part_of = begin_token_parts(stack, tokens, classes_V, validation_bytes)
-    return [part_of(run) for run in range(len(stack.members))]
+    scores_of = begin_token_scores(stack, tokens, classes_V, validation_bytes)
+    return [scores_of(run) for run in range(len(stack.members))]
 
 
 @torch.no_grad()
-def begin_token_parts(
+def begin_token_scores(
     stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
-) -> Callable[[int], TokensPart]:
+) -> Callable[[int], TokenScores]:
     """Queue the pass on the device; what is returned waits for it and gives a member's part."""
     model, runs = stack.model, len(stack.fronts)
     text = torch.from_numpy(tokens).to(stack.device)
@@ -161,14 +156,14 @@ def begin_token_parts(
             sums.add(stack.forward.decode(vectors), span[:, 1:], half, heat=number % every == 0)
     mark = sums.fetch()
 
-    def part_of(run: int) -> TokensPart:
+    def scores_of(run: int) -> TokenScores:
         mark.wait()
-        return _part(sums, run, model.context, validation_bytes)
+        return _scores(sums, run, model.context, validation_bytes)
 
-    return part_of
+    return scores_of
 
 
-def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensPart:
+def _scores(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokenScores:
     count = sum(sums.halves)
     loss = float(sums.position[run].sum()) / count
     confidence = torch.cat([piece[run] for piece in sums.confidence]).double().numpy()
@@ -183,7 +178,7 @@ def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensP
     per_position = sums.position[run].numpy()
     bins = [(per_position[a:b].sum(), seen[a:b].sum()) for a, b in itertools.pairwise(edges)]
     bins = [(nll, number) for nll, number in bins if number]
-    return TokensPart(
+    return TokenScores(
         tokens=count,
         stride=context,
         loss=loss,
@@ -198,7 +193,7 @@ def _part(sums: _Sums, run: int, context: int, validation_bytes: int) -> TokensP
         },
         tokens_by_class={name: int(sums.classes[kind]) for kind, name in enumerate(CLASSES)},
         calibration=calibration(confidence, right, float(sums.brier[run]) / count),
-        temperature=temperature_part(list(halves[0]), list(halves[1]), sums.heated[0] / sum(sums.heated)),
+        temperature=temperature_curve(list(halves[0]), list(halves[1]), sums.heated[0] / sum(sums.heated)),
         logit_scale=float(sums.scale[run]) / count,
     )
 

@@ -29,7 +29,7 @@ class TaskKey(NamedTuple):
     weights: Weights
 
 
-class CalibrationPart(Part):
+class CalibrationScores(Part):
     """How far stated probabilities can be trusted; top-label probability against whether the top label was right.
 
     ``brier`` is over all labels; ``brier_top`` is the top label's own, and equals reliability - resolution + uncertainty +
@@ -52,7 +52,7 @@ class CalibrationPart(Part):
     curve_count: tuple[int, ...]
 
 
-class TemperaturePart(Part):
+class TemperatureCurve(Part):
     """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones.
 
     It is null where no temperature in the range ``searched`` is the best: ``beyond`` then says on which side the loss still
@@ -70,7 +70,7 @@ class TemperaturePart(Part):
     sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
 
 
-class TokensPart(Part):
+class TokenScores(Part):
     """One pass over the validation split, windows of one context, stride one context."""
 
     tokens: int
@@ -83,12 +83,12 @@ class TokensPart(Part):
     loss_by_position: tuple[float, ...]
     loss_by_class: dict[str, float | None]
     tokens_by_class: dict[str, int]
-    calibration: CalibrationPart
-    temperature: TemperaturePart
+    calibration: CalibrationScores
+    temperature: TemperatureCurve
     logit_scale: float
 
 
-class LengthPart(Part):
+class LengthScores(Part):
     """Loss by distance from the start of a document of twice the context; past the context by a sliding window.
 
     Positions are learned, so none exists past ``context``: the window moves on by ``stride`` and its positions start again.
@@ -109,7 +109,7 @@ class LengthPart(Part):
     loss_by_history: tuple[float, ...] = ()  # its loss in each of them
 
 
-class ThroughputPart(Part):
+class ThroughputScores(Part):
     """Medians over rounds that go through all runs in turn, in one process; only ratios between runs mean something."""
 
     batch: int
@@ -143,8 +143,8 @@ class TaskResult(Part):
     truncated: int  # items cut on the left to fit the context
     unknown_characters: int
     harness: dict[str, float] = Field(default_factory=dict)  # the harness's own figures, by its own names
-    calibration: CalibrationPart | None = None
-    temperature: TemperaturePart | None = None
+    calibration: CalibrationScores | None = None
+    temperature: TemperatureCurve | None = None
 
     @property
     def key(self) -> TaskKey:
@@ -152,7 +152,7 @@ class TaskResult(Part):
         return TaskKey(self.task, self.template, self.fewshot, self.weights)
 
 
-class HowPart(Part):
+class Provenance(Part):
     """How the scores were made: the same for every run that is compared."""
 
     device: str
@@ -176,11 +176,11 @@ class Evaluation(Record):
     weights_sha256: str
     half_checkpoint: str | None = None
     half_weights_sha256: str | None = None
-    how: HowPart | None = None
+    how: Provenance | None = None
     metrics: dict[str, float | None] = Field(default_factory=dict)
-    tokens: TokensPart | None = None
-    length: LengthPart | None = None
-    throughput: ThroughputPart | None = None
+    tokens: TokenScores | None = None
+    length: LengthScores | None = None
+    throughput: ThroughputScores | None = None
     tasks: tuple[TaskResult, ...] = ()
     samples_sha256: str | None = None
 
