@@ -33,6 +33,16 @@ CORPUS = Corpus(
 ENVIRONMENT = Environment(versions={"python": "3.11"}, platform="test", processor="test", code_hash="2" * 64, git=Git())
 EXECUTION = Execution(device="cpu", device_name="test", precision="fp32", stack_width=1, threads=1)
 CRITERIA = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05, "margin": 0.1}]
+HYPOTHESES = [
+    {"name": "H0", "statement": "Nothing changes.", "rule": "no-change", "metric": "macro_accuracy"},
+    {
+        "name": "H1a",
+        "statement": "Worse, though smoother.",
+        "rule": "worse-though-smoother",
+        "metric": "macro_accuracy",
+    },
+    {"name": "H1b", "statement": "Stability is restored.", "rule": "restores-stability"},
+]
 Metrics = Mapping[str, float | None]
 
 

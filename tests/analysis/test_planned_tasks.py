@@ -14,7 +14,7 @@ from ablationlab.records.evaluation import Evaluation, evaluation_path
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.report.terminal.analysis import analysis_view
 
-from .builder import build, study
+from .builder import HYPOTHESES, build, study
 from .scores import Put, evaluate
 
 CRITERIA = [
@@ -36,7 +36,7 @@ FEW = "mean_task_accuracy_fewshot"
 
 def analysis_of(folder, put, tasks=("spelling", "word-order"), **settings) -> Analysis:
     """Five seeds of two arms; *put* gives the tasks of a run."""
-    made = study(evaluation={"tasks": list(tasks), "items": 40, **settings}, criteria=CRITERIA)
+    made = study(evaluation={"tasks": list(tasks), "items": 40, **settings}, criteria=CRITERIA, hypotheses=HYPOTHESES)
     plan = build(folder, made)
     evaluate(folder, plan, put if callable(put) else lambda run: put)
     return analyze(read_results(folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.analysis.planning import power_plans
+from ablationlab.analysis import analyze, power_plans, read_results
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import detectable_effect, items_needed, paired_t_power, pairs_needed, tost_pairs_needed
 
@@ -14,7 +14,7 @@ from .builder import CRITERIA, build, study
 def test_an_assumed_sd_gives_the_textbook_numbers():
     found = power_plans(study(), sd=0.05)
     row = found.rows[0]
-    assert row.question.id == "validation_loss/default/layernorm:none"
+    assert row.comparison.id == "validation_loss/default/layernorm:none"
     assert row.plan.needed == {0.8: pairs_needed(1.0), 0.9: pairs_needed(1.0, power=0.9)}
     assert row.plan.needed[0.8] == 10
     assert row.plan.planned_detectable[0.8] == pytest.approx(1.682 * 0.05, rel=1e-3)
@@ -32,7 +32,7 @@ def test_the_family_shares_alpha():
 
 def test_a_pilot_gives_its_sd_and_a_conservative_number(tmp_path):
     build(tmp_path, study(seeds=[1, 2, 3]))
-    found = power_plans(study(), pilot=tmp_path)
+    found = power_plans(study(), pilot=analyze(read_results(tmp_path)))
     row = found.rows[0]
     assert row.sd_from == "pilot, 3 pairs"
     assert row.plan.needed_conservative[0.8] >= row.plan.needed[0.8]

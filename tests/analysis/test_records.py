@@ -17,7 +17,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 
-from .builder import CRITERIA, ENVIRONMENT, build, calm, outcome, study, write_run
+from .builder import CRITERIA, ENVIRONMENT, HYPOTHESES, build, calm, outcome, study, write_run
 
 PRIMARY = "validation_loss/default/layernorm:none"
 
@@ -335,7 +335,7 @@ def test_a_registered_metric_that_was_never_measured_is_a_deviation(tmp_path):
 
 
 def test_tasks_that_were_named_and_never_scored_are_a_deviation_and_leave_their_hypotheses_undecided(tmp_path):
-    build(tmp_path / "a", study(evaluation={"tasks": ["suite"]}))
+    build(tmp_path / "a", study(evaluation={"tasks": ["suite"]}, hypotheses=HYPOTHESES))
     found = analyze(read_results(tmp_path / "a"))
     assert [(d.code, d.about) for d in found.deviations] == [("tasks-not-scored", "evaluation.tasks")]
     assert decide(found).hypotheses["H0"].status == "undecided"

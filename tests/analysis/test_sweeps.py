@@ -15,7 +15,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import RunRecord
 
-from .builder import CRITERIA, build, calm, study
+from .builder import CRITERIA, HYPOTHESES, build, calm, study
 
 RATES = (1e-3, 1e-2, 1e-1)
 SWEEP = {"lr": list(RATES), "selection_seeds": [11, 12]}
@@ -39,7 +39,7 @@ def diverging(variant: str, lr: float, seed: int) -> dict[str, float] | None:
 
 
 def analysis_of(folder, swept=ended, criteria=CRITERIA, sweep=SWEEP, **more) -> Analysis:
-    build(folder, study(sweep=sweep, criteria=criteria), swept=swept, **more)
+    build(folder, study(sweep=sweep, criteria=criteria, hypotheses=HYPOTHESES), swept=swept, **more)
     return analyze(read_results(folder))
 
 

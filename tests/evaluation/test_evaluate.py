@@ -58,6 +58,9 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = to_toml({key: value for key, value in STUDY.items() if key != "criteria"})
     text += '\n[[criteria]]\nmetric = "macro_accuracy"\nrole = "primary"\nsmallest_effect = 0.05\n'
     text += '\n[[criteria]]\nmetric = "token_ece"\nrole = "guard"\nmargin = 0.05\n'
+    text += (
+        '\n[[hypotheses]]\nname = "H0"\nstatement = "Nothing changes."\nrule = "no-change"\nmetric = "macro_accuracy"\n'
+    )
     (folder / "study.toml").write_text(text)
     words = ["run", "study.toml", "--out", "results", "--workers", "1", "--device", "cpu"]
     code, output, errors = run_here(*words, folder=folder)

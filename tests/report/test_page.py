@@ -19,7 +19,7 @@ from ablationlab.report.page.build import SECTIONS
 from ablationlab.report.page.design import strip
 from ablationlab.report.page.embed import by_column, json_for_script, policy
 from ablationlab.report.page.verdicts import in_words
-from analysis.builder import build, outcome, study
+from analysis.builder import HYPOTHESES, build, outcome, study
 from report.maker import full, made
 
 EVIL = "<script>alert(1)</script><!-- <img src=x onerror=alert(2)> {{ 7*7 }} \"'&"
@@ -289,13 +289,10 @@ def test_the_page_names_the_learning_rate(tmp_path: Path):
     assert "to 0.03" in " ".join(note for *_, note in strip(material))
 
 
-def test_the_page_says_in_one_line_which_hypotheses_were_not_asked(tmp_path: Path):
-    text = page_html(made(tmp_path / "plain"), tmp_path)
-    assert "<p>Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime" in text
-    assert 'aria-label="Hypotheses"' not in text
-    text = page_html(made(tmp_path / "stressed", regimes={"hot": {"training": {"lr": 0.01}}}), tmp_path)
-    assert "<p>Not asked here: H0 and H1a (no tasks in this study).</p>" in text
-    assert '<th scope="row">H1b<small>' in text
+def test_the_page_shows_the_hypotheses_of_the_study_and_no_others(tmp_path: Path):
+    assert 'aria-label="Hypotheses"' not in page_html(made(tmp_path / "plain"), tmp_path)
+    text = page_html(made(tmp_path / "asked", hypotheses=HYPOTHESES[2:]), tmp_path)
+    assert '<th scope="row">H1b<small>Stability is restored.' in text
     assert '<th scope="row">H0<small>' not in text
 
 

@@ -29,7 +29,7 @@ from ablationlab.report.paper.collect import facts_of, settings_of
 from ablationlab.report.paper.write import compiled, write_facts, write_template
 from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
-from analysis.builder import CRITERIA, build, calm, outcome, study
+from analysis.builder import CRITERIA, HYPOTHESES, build, calm, outcome, study
 
 from .maker import write_probes
 
@@ -349,16 +349,14 @@ def test_several_regimes_are_named(tmp_path):
     assert "in the regime hot" in text
 
 
-def test_hypotheses_that_a_study_does_not_ask_are_named_once_and_not_as_open(tmp_path):
+def test_the_paper_states_the_hypotheses_of_the_study_and_no_others(tmp_path):
     text = prose(made(tmp_path / "plain"))
-    assert "Hypotheses. Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime" in text
     assert "the study tests" not in text
     assert "undecided" not in text
-    regimes = {"hot": {"training": {"lr": 0.01}}}
-    text = prose(made(tmp_path / "stressed", made=study(regimes=regimes)))
+    text = prose(made(tmp_path / "asked", made=study(hypotheses=HYPOTHESES[2:])))
     assert "the study tests this hypothesis: " in text
     assert "H1b is undecided: the baseline is stable in every regime that was run" in text
-    assert "Not asked here: H0 and H1a (no tasks in this study)." in text
+    assert "H0" not in text
 
 
 def test_nothing_registered_is_said_everywhere(tmp_path):

@@ -1,140 +1,200 @@
-"""From values to comparisons: pair by seed, compute, correct each family, say what is missing."""
+"""From values to comparisons: which to make and by which criterion, pair by seed, compute, correct each family."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from ablationlab.analysis.material import Material
-from ablationlab.analysis.questions import Question
+from ablationlab.analysis import wording
+from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import Comparison, Family, Missing, Outcome, Pair, Seed
-from ablationlab.stats import PairedComparison, adjust, compare
-from ablationlab.stats.results import Caveat, CaveatCode
+from ablationlab.records.analysis import MACRO, Absence, Comparison, Family, Label, Missing, Outcome, Pair, Role, Seed
+from ablationlab.records.metrics import Metric
+from ablationlab.records.settings import Criterion
+from ablationlab.stats import Caveat, CaveatCode, PairedComparison, adjust, compare
+from ablationlab.stats.results import Transform
 
 RESAMPLES: Final = 10_000
-#: Beyond this no sum of squares is safe; the statistics refuse it, so it counts as no number.
-_LARGEST: Final = 1e100
+#: Registered before the runs, stated by the user now, or made unasked.
+Standing = Literal["registered", "stated", "exploratory"]
+#: (seed, variant's value, reference's value)
+Pairs = list[tuple[Seed, float, float]]
 
 
-def comparisons(material: Material, asked: Sequence[Question]) -> list[Comparison]:
-    """One comparison per question, not corrected yet; those that no run of either arm could answer are left out."""
-    return [_comparison(material, question) for question in asked if _is_there(material, question)]
+@dataclass(frozen=True)
+class PlannedComparison:
+    """One comparison to make, by the criterion that covers it, or else as its metric is tested elsewhere."""
+
+    metric: Metric
+    task: str | None
+    regime: str
+    variant: str
+    reference: str
+    criterion: Criterion
+    standing: Standing
+
+    @property
+    def id(self) -> str:
+        """Its name everywhere: metric/[task/]regime/variant:reference."""
+        parts = [self.metric.name, *([self.task] if self.task is not None else []), self.regime]
+        return "/".join([*parts, f"{self.variant}:{self.reference}"])
+
+    @property
+    def label(self) -> Label:
+        return "registered" if self.standing == "registered" else "exploratory"
+
+    @property
+    def role(self) -> Role | None:
+        return None if self.standing == "exploratory" else self.criterion.role
+
+    @property
+    def family(self) -> str:
+        """Tests of one family are corrected together: per metric family, over variants, regimes and tasks.
+
+        The macro average summarizes the tasks, so it is not one more of them: it has a family over variants and regimes.
+        """
+        whole = "/macro" if self.task == MACRO else ""
+        return f"{self.standing}/{self.metric.family}{whole}/{self.criterion.correction}"
+
+    @property
+    def arms(self) -> tuple[Arm, Arm]:
+        """(variant, reference)"""
+        task, regime, name = self.task, self.regime, self.metric.name
+        return Arm(name, task, regime, self.variant), Arm(name, task, regime, self.reference)
 
 
-def _is_there(material: Material, question: Question) -> bool:
-    return any(arm in material.values for arm in question.arms())
+def planned_comparisons(dataset: Dataset) -> list[PlannedComparison]:
+    """Every metric and task, in every regime, for every pair of arms; in a fixed order."""
+    return [
+        PlannedComparison(
+            dataset.metrics[metric], task, regime, *pair, *_criterion(dataset, metric, task, regime, pair)
+        )
+        for metric, task in dict.fromkeys((arm.metric, arm.task) for arm in dataset.values)
+        for regime in dataset.compared_regimes()
+        for pair in dataset.pairs()
+    ]
 
 
-def _comparison(material: Material, question: Question) -> Comparison:
-    pairs, missing = paired(material, question)
-    refused = material.diverged == "refuse" and any(_diverged(m) for m in missing)
+def _criterion(
+    dataset: Dataset, metric: str, task: str | None, regime: str, pair: tuple[str, str]
+) -> tuple[Criterion, Standing]:
+    """The criterion that covers this comparison, the most particular first; else the first one of its metric."""
+    same = [criterion for criterion in dataset.criteria if criterion.metric == metric]
+    covering = [c for c in same if c.regime == regime and _covers(c, pair, dataset.baseline)]
+    if covering and task not in dataset.exploratory_tasks:
+        best = next((c for c in covering if c.contrast is not None), covering[0])
+        return best, "registered" if dataset.registered else "stated"
+    return same[0] if same else Criterion(metric=metric), "exploratory"
+
+
+def _covers(criterion: Criterion, pair: tuple[str, str], baseline: str) -> bool:
+    return pair[1] == baseline if criterion.contrast is None else set(criterion.contrast) == set(pair)
+
+
+def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
+    """Every comparison that a run of either arm has a value for, corrected within its family."""
+    planned = [one for one in planned_comparisons(dataset) if any(arm in dataset.values for arm in one.arms)]
+    return corrected([_comparison(dataset, one) for one in planned])
+
+
+def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
+    pairs, missing = paired(dataset, planned)
+    diverged = [m for m in missing if m.reason == Absence.DIVERGED]
+    refused = dataset.diverged == "refuse" and bool(diverged)
     if refused:
         pairs = []
-    transform, caveats = _transform(question, pairs)
-    promised = material.seeds_of(question.regime)
-    planned = len(promised) if material.source == "records" else len(pairs) + len({m.seed for m in missing})
-    caveats += _about_missing(missing, refused=refused)
+    transform, caveats = _transform(planned.metric, pairs)
+    if diverged:
+        code = CaveatCode.REFUSED_FOR_DIVERGENCE if refused else CaveatCode.SURVIVORS_ONLY
+        runs = ", ".join(f"{m.arm} seed {m.seed}" for m in diverged)
+        caveats.append(wording.caveat(code, runs=runs))
+    promised = len(dataset.seeds_of(planned.regime))
+    promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
     numbers: dict[str, Any] = {}
     if pairs:
-        result = _computed(material, question, pairs, transform, planned)
+        result = _computed(dataset, planned, pairs, transform, promised)
         numbers = _numbers(result, pairs)
         caveats += result.caveats
     elif not refused:
-        caveats.append(Caveat(code=CaveatCode.NO_PAIRS, about="", text="No seed has a value in both arms."))
-    ask = question.ask
-    test = numbers["tests"].get(ask.test) if pairs else None
+        caveats.append(wording.caveat(CaveatCode.NO_PAIRS))
+    criterion = planned.criterion
     return Comparison(
-        id=question.id,
-        metric=question.metric.name,
-        task=question.task,
-        regime=question.regime,
-        variant=question.variant,
-        reference=question.reference,
-        direction=question.metric.direction,
-        unit=question.metric.unit,
+        id=planned.id,
+        metric=planned.metric.name,
+        task=planned.task,
+        regime=planned.regime,
+        variant=planned.variant,
+        reference=planned.reference,
+        direction=planned.metric.direction,
+        unit=planned.metric.unit,
         transform=transform,
-        label=question.label,
-        role=ask.role,
+        label=planned.label,
+        role=planned.role,
         n=len(pairs),
-        planned_pairs=planned,
+        planned_pairs=promised,
         missing=tuple(missing),
-        interval=ask.interval,
-        test=ask.test,
-        alpha=ask.alpha,
-        p=test.p if test else None,
+        interval=criterion.interval,
+        test=criterion.test,
+        alpha=criterion.alpha,
+        p=numbers["tests"][criterion.test].p if numbers else None,
         p_adjusted=None,
-        correction=ask.correction,
-        family=question.family,
+        correction=criterion.correction,
+        family=planned.family,
         family_size=0,
         outcome="not-tested",
-        smallest_effect=ask.smallest_effect,
-        margin=ask.margin,
-        sensitivity=material.sensitivity.get((question.metric.name, question.task, question.regime)),
+        smallest_effect=criterion.smallest_effect,
+        margin=criterion.margin,
+        sensitivity=dataset.sensitivity.get((planned.metric.name, planned.task, planned.regime)),
         caveats=tuple(caveats),
         **numbers,
     )
 
 
-def paired(material: Material, question: Question) -> tuple[list[tuple[Seed, float, float]], list[Missing]]:
-    """(seed, variant's value, reference's value) where both are there, and every reason why one is not."""
-    variant, reference = (material.values.get(arm, {}) for arm in question.arms())
-    names = (question.variant, question.reference)
-    pairs, missing = [], []
-    for seed in material.seeds_of(question.regime):
-        if material.source == "table" and seed not in variant and seed not in reference:
+def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Missing]]:
+    """The pairs where both values are there, and every reason why one is not."""
+    variant, reference = (dataset.values.get(arm, {}) for arm in planned.arms)
+    pairs: Pairs = []
+    missing = []
+    for seed in dataset.seeds_of(planned.regime):
+        if dataset.source == "table" and seed not in variant and seed not in reference:
             continue  # a table says nothing of what was planned
-        a, b = variant.get(seed, "no value recorded"), reference.get(seed, "no value recorded")
-        if isinstance(a, str) or isinstance(b, str):
-            said = [(name, v) for name, v in zip(names, (a, b), strict=True) if isinstance(v, str)]
-            missing += [Missing(seed=seed, arm=name, why=why) for name, why in said]
-        else:
+        unknown = absent(Absence.NOT_RECORDED)
+        a, b = variant.get(seed, unknown), reference.get(seed, unknown)
+        for arm, value in ((planned.variant, a), (planned.reference, b)):
+            if isinstance(value, Absent):
+                why = wording.absence(value)
+                missing.append(Missing(seed=seed, arm=arm, reason=value.reason, why=why))
+        if not isinstance(a, Absent) and not isinstance(b, Absent):
             pairs.append((seed, a, b))
     return pairs, missing
 
 
-def number_or_why(value: float | None) -> float | str:
-    """A recorded value as a number, or why it is none that can be compared."""
-    if value is None:
-        return "no value recorded"
-    if not math.isfinite(value):
-        return f"the value is {value}"
-    return float(value) if abs(value) <= _LARGEST else f"the value {value:g} is beyond 1e100"
-
-
-def _transform(
-    question: Question, pairs: Sequence[tuple[Seed, float, float]]
-) -> tuple[Literal["identity", "log"], list[Caveat]]:
-    if question.metric.transform == "log" and any(min(a, b) <= 0 for _, a, b in pairs):
-        text = "Meant to be tested as a logarithm, but some values are not above 0; tested as they are."
-        return "identity", [Caveat(code=CaveatCode.NOT_POSITIVE, about="", text=text)]
-    return question.metric.transform, []
+def _transform(metric: Metric, pairs: Pairs) -> tuple[Transform, list[Caveat]]:
+    if metric.transform == "log" and any(min(a, b) <= 0 for _, a, b in pairs):
+        return "identity", [wording.caveat(CaveatCode.NOT_POSITIVE)]
+    return metric.transform, []
 
 
 def _computed(
-    material: Material,
-    question: Question,
-    pairs: Sequence[tuple[Seed, float, float]],
-    transform: Literal["identity", "log"],
-    planned: int,
+    dataset: Dataset, planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int
 ) -> PairedComparison:
     # One fixed stream per comparison: adding a metric or a variant changes no other number.
-    rng = stream(0, "analysis", material.source_hash, question.id)
+    rng = stream(0, "analysis", dataset.source_hash, planned.id)
     return compare(
         [a for _, a, _ in pairs],
         [b for _, _, b in pairs],
         rng=rng,
-        level=round(1 - question.ask.alpha, 12),
-        alpha=question.ask.alpha,
+        level=round(1 - planned.criterion.alpha, 12),
+        alpha=planned.criterion.alpha,
         resamples=RESAMPLES,
-        smallest_effect=question.ask.smallest_effect,
+        smallest_effect=planned.criterion.smallest_effect,
         transform=transform,
-        planned_pairs=planned,
+        planned_pairs=promised,
     )
 
 
-def _numbers(result: PairedComparison, pairs: Sequence[tuple[Seed, float, float]]) -> dict[str, Any]:
+def _numbers(result: PairedComparison, pairs: Pairs) -> dict[str, Any]:
     """Arms as recorded; delta, spread and all inference on the tested scale."""
     original, sample = result.original, result.sample
     return {
@@ -158,61 +218,33 @@ def _numbers(result: PairedComparison, pairs: Sequence[tuple[Seed, float, float]
     }
 
 
-def _diverged(missing: Missing) -> bool:
-    return missing.why.startswith("diverged")
-
-
-def _about_missing(missing: Iterable[Missing], *, refused: bool) -> list[Caveat]:
-    diverged = [m for m in missing if _diverged(m)]
-    if not diverged:
-        return []
-    who = ", ".join(f"{m.arm} seed {m.seed}" for m in diverged)
-    if refused:
-        text = (
-            f"Not compared, by the registered rule for diverged runs: {who}. That they diverged counts under stability."
-        )
-        return [Caveat(code=CaveatCode.REFUSED_FOR_DIVERGENCE, about="", text=text)]
-    text = (
-        f"Diverged, so without a value: {who}. What is compared here are the survivors; that these runs diverged counts "
-        "under stability."
-    )
-    return [Caveat(code=CaveatCode.SURVIVORS_ONLY, about="", text=text)]
-
-
-def corrected(found: Sequence[Comparison]) -> tuple[list[Comparison], list[Family]]:
+def corrected(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[Family]]:
     """Adjust p within each family, in the order given, and say what came of each test."""
     members: dict[str, list[Comparison]] = {}
-    for one in found:
-        members.setdefault(one.family, []).append(one)
+    for comparison in comparisons:
+        members.setdefault(comparison.family, []).append(comparison)
     families, adjusted = [], dict[str, tuple[float | None, int]]()
     for name, family in members.items():
-        p_values = [one.p for one in family]
+        p_values: Sequence[float | None] = [comparison.p for comparison in family]
         method = family[0].correction
-        if method == "none":
-            corrected_p: Sequence[float | None] = p_values
-            tested = sum(p is not None for p in p_values)
-        else:
-            result = adjust(p_values, method=method)
-            corrected_p, tested = result.adjusted, result.family_size
-        families.append(Family(id=name, correction=method, members=tuple(one.id for one in family), tested=tested))
-        adjusted |= {one.id: (p, tested) for one, p in zip(family, corrected_p, strict=True)}
-    return [_judged(one, *adjusted[one.id]) for one in found], families
+        tested = sum(p is not None for p in p_values)
+        if method != "none":
+            p_values = adjust(p_values, method=method).adjusted
+        families.append(Family(id=name, correction=method, members=tuple(c.id for c in family), tested=tested))
+        adjusted |= {c.id: (p, tested) for c, p in zip(family, p_values, strict=True)}
+    return [_judged(comparison, *adjusted[comparison.id]) for comparison in comparisons], families
 
 
-def _judged(one: Comparison, p: float | None, tested: int) -> Comparison:
-    return one.model_copy(update={"p_adjusted": p, "family_size": tested, "outcome": _outcome(one, p)})
+def _judged(comparison: Comparison, p: float | None, tested: int) -> Comparison:
+    outcome = _outcome(comparison, p)
+    return comparison.model_copy(update={"p_adjusted": p, "family_size": tested, "outcome": outcome})
 
 
-def _outcome(one: Comparison, p: float | None) -> Outcome:
-    if p is None or one.delta is None:
+def _outcome(comparison: Comparison, p: float | None) -> Outcome:
+    if p is None or comparison.delta is None:
         return "not-tested"
-    if p > one.alpha:
+    if p > comparison.alpha:
         return "not-shown"
-    if one.direction is None:
+    if comparison.direction is None:
         return "different"
-    return "better" if (one.delta < 0) == (one.direction == "lower") else "worse"
-
-
-def by_id(found: Iterable[Comparison]) -> Mapping[str, Comparison]:
-    """Comparisons by their id."""
-    return {one.id: one for one in found}
+    return "better" if (comparison.delta < 0) == (comparison.direction == "lower") else "worse"

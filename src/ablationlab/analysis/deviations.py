@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from ablationlab.records.analysis import Deviation
+from ablationlab.analysis.wording import deviation
+from ablationlab.records.analysis import Deviation, DeviationCode
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord
@@ -12,37 +13,38 @@ from ablationlab.records.settings import Study
 from ablationlab.study.ledger import flattened
 
 #: What the registration consists of; anything else in a study file is how the runs are made.
-_REGISTERED = ("baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers")
+_REGISTERED = (
+    "baseline",
+    "variants",
+    "contrasts",
+    "seeds",
+    "sweep",
+    "criteria",
+    "stability",
+    "tie_breakers",
+    "hypotheses",
+)
 
 
 def of_plan(*, sealed: bool) -> list[Deviation]:
-    """A plan whose seal is broken; one that was sealed anew is refused by the ledger, for its runs carry the old seal."""
-    if sealed:
-        return []
-    text = (
-        "plan.lock was changed after it was sealed (its content does not match its seal): nothing counts as registered, "
-        "all is exploratory."
-    )
-    return [Deviation(code="tampered-plan", about="plan.lock", text=text)]
+    """A plan whose seal is broken; one that was sealed again is refused by the ledger, for its runs carry the old seal."""
+    return [] if sealed else [deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
 
 
 def of_runs(plan: Plan, results: ResultsFolder, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Deviation]:
     """Runs that are missing, extra, diverged, or made in another environment than the plan was sealed in."""
-    found = []
-    missing = [run.id for run in plan.runs if run.id not in done]
-    if missing:
-        text = f"{len(missing)} of {len(plan.runs)} planned runs have no result: {_list(missing)}."
-        found.append(Deviation(code="missing-runs", about="runs", text=text))
     planned = {run.id for run in plan.runs}
     folders = sorted(path.name for path in results.runs.iterdir()) if results.runs.is_dir() else []
-    extra = [name for name in folders if name not in planned and results.run(name).record.exists()]
-    if extra:
-        text = f"{len(extra)} runs that were not planned lie in the folder and are not used: {_list(extra)}."
-        found.append(Deviation(code="extra-runs", about="runs", text=text))
-    diverged = [name for name, (_, result) in done.items() if result.status == "diverged"]
-    if diverged:
-        text = f"{len(diverged)} runs diverged: {_list(diverged)}. They count as unstable and have no other value."
-        found.append(Deviation(code="diverged-runs", about="runs", text=text))
+    runs = {
+        DeviationCode.MISSING_RUNS: [run.id for run in plan.runs if run.id not in done],
+        DeviationCode.EXTRA_RUNS: [n for n in folders if n not in planned and results.run(n).record.exists()],
+        DeviationCode.DIVERGED_RUNS: [name for name, (_, result) in done.items() if result.status == "diverged"],
+    }
+    found = [
+        deviation(code, "runs", n=len(names), planned=len(plan.runs), runs=_list(names))
+        for code, names in runs.items()
+        if names
+    ]
     return found + _drift(plan, done)
 
 
@@ -55,29 +57,24 @@ def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Dev
             lines = ["library or code versions differ from those the plan was sealed with"]
         for line in lines:
             by_line.setdefault(line, []).append(name)
-    return [
-        Deviation(code="drift", about=line, text=f"Environment changed after sealing ({line}) in {_list(names)}.")
-        for line, names in by_line.items()
-    ]
+    return [deviation(DeviationCode.DRIFT, line, change=line, runs=_list(names)) for line, names in by_line.items()]
 
 
 def against_file(sealed: Study, given: Study) -> list[Deviation]:
     """Where the study file as it stands now differs from the sealed one; the sealed one is what is applied."""
-    found = []
     before, now = (study.model_dump(mode="json", exclude={"text"}) for study in (sealed, given))
-    for name in _REGISTERED:
-        if before[name] != now[name]:
-            text = f"{name} in the study file differs from what was registered: {_change(before[name], now[name])}."
-            text += " The registered one is applied."
-            found.append(Deviation(code="changed-criteria", about=name, text=text))
+    found = [
+        deviation(DeviationCode.CHANGED_CRITERIA, name, name=name, change=_change(before[name], now[name]))
+        for name in _REGISTERED
+        if before[name] != now[name]
+    ]
     rest = [{k: v for k, v in table.items() if k not in _REGISTERED} for table in (before, now)]
     a, b = flattened(rest[0]), flattened(rest[1])
     changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
     if changed:
         shown = ", ".join(f"{key} {a.get(key)!r} -> {b.get(key)!r}" for key in changed[:5])
         more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-        text = f"Settings in the study file differ from the sealed ones: {shown}{more}. The runs have the sealed ones."
-        found.append(Deviation(code="changed-settings", about=", ".join(changed), text=text))
+        found.append(deviation(DeviationCode.CHANGED_SETTINGS, ", ".join(changed), changes=shown + more))
     return found
 
 

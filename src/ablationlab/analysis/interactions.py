@@ -18,7 +18,7 @@ from itertools import product
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from ablationlab.analysis.material import Arm, Crossing, Material
+from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
 from ablationlab.records.analysis import Factor, FactorCell, InteractionContrast, Interactions, Seed, SeedValue
 from ablationlab.records.settings import Study
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
@@ -51,17 +51,17 @@ def crossing_of(study: Study) -> Crossing | None:
     return Crossing((first, second), (levels[0], levels[1]), {cell: name for name, cell in cells.items()})
 
 
-def interactions(material: Material) -> Interactions | None:
+def interactions(dataset: Dataset) -> Interactions | None:
     """The table for the primary metric; None where the regimes cross nothing, or nothing was measured."""
-    crossing, metric = material.crossing, material.primary
+    crossing, metric = dataset.crossing, dataset.primary
     if crossing is None or metric is None:
         return None
-    transform = _transform(material, metric, crossing)
-    variants = [name for name in material.variants if name != material.baseline]
-    effects = {name: _effects(material, metric, transform, crossing, name) for name in variants}
+    transform = _transform(dataset, metric, crossing)
+    variants = [name for name in dataset.variants if name != dataset.baseline]
+    effects = {name: _effects(dataset, metric, transform, crossing, name) for name in variants}
     if not any(by_seed for cells in effects.values() for by_seed in cells.values()):
         return None
-    contrasts = [one for name in variants for one in _contrasts(name, crossing, effects[name], len(material.seeds))]
+    contrasts = [one for name in variants for one in _contrasts(name, crossing, effects[name], len(dataset.seeds))]
     scale = " (of logarithms)" if transform == "log" else ""
     return Interactions(
         metric=metric,
@@ -73,30 +73,30 @@ def interactions(material: Material) -> Interactions | None:
             for cell in product(*crossing.levels)
         ),
         contrasts=tuple(_adjusted(contrasts)),
-        text=_TEXT.format(baseline=material.baseline, metric=metric, scale=scale, level=LEVEL),
+        text=_TEXT.format(baseline=dataset.baseline, metric=metric, scale=scale, level=LEVEL),
     )
 
 
 Effects = Mapping[tuple[str, ...], Mapping[Seed, float]]
 
 
-def _transform(material: Material, metric: str, crossing: Crossing) -> Literal["identity", "log"]:
-    arms = [Arm(metric, None, regime, name) for regime in crossing.regimes.values() for name in material.variants]
-    numbers = [value for arm in arms for value in material.values.get(arm, {}).values() if not isinstance(value, str)]
-    wanted = material.metrics[metric].transform
+def _transform(dataset: Dataset, metric: str, crossing: Crossing) -> Literal["identity", "log"]:
+    arms = [Arm(metric, None, regime, name) for regime in crossing.regimes.values() for name in dataset.variants]
+    numbers = [value for arm in arms for value in dataset.values.get(arm, {}).values() if not isinstance(value, Absent)]
+    wanted = dataset.metrics[metric].transform
     return "log" if wanted == "log" and min(numbers, default=0.0) > 0 else "identity"
 
 
-def _effects(material: Material, metric: str, transform: str, crossing: Crossing, variant: str) -> Effects:
+def _effects(dataset: Dataset, metric: str, transform: str, crossing: Crossing, variant: str) -> Effects:
     """variant - baseline per cell and seed, on the tested scale."""
     scale: Callable[[float], float] = math.log if transform == "log" else float
     found: dict[tuple[str, ...], dict[Seed, float]] = {}
     for cell, regime in crossing.regimes.items():
-        ours, base = (material.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, material.baseline))
+        ours, base = (dataset.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, dataset.baseline))
         found[cell] = {}
-        for seed in material.seeds:
-            a, b = ours.get(seed, ""), base.get(seed, "")
-            if not isinstance(a, str) and not isinstance(b, str):
+        for seed in dataset.seeds:
+            a, b = ours.get(seed), base.get(seed)
+            if isinstance(a, float) and isinstance(b, float):
                 found[cell][seed] = scale(a) - scale(b)
     return found
 

@@ -1,20 +1,29 @@
 """Item-level comparison of two arms: per task and macro-averaged, over items, over seeds, and over both.
 
-The interface is small and in memory: per task, scores of shape (seeds, items) of both arms. Where they came from (lm-eval's
-samples, a run's own evaluation) is the reader's matter.
+`compare_items` takes scores of shape (seeds, items) of both arms per task; `item_contrasts` reads them from samples.parquet
+for every contrast of a study. analysis/lm_eval.py reads them from lm-eval's own files.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
+from ablationlab.analysis import wording
+from ablationlab.analysis.dataset import Absent, Dataset
+from ablationlab.core.errors import RecordError
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import ItemComparison, ItemTask
+from ablationlab.records.analysis import ItemComparison, ItemContrast, ItemTask, Seed
+from ablationlab.records.evaluation import samples_path
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.plan import Plan
+from ablationlab.records.storage import content_hash, sha256_file
 from ablationlab.stats import (
     Crossed,
     ItemPairs,
@@ -30,6 +39,9 @@ from ablationlab.stats import (
     paired_t_test,
 )
 from ablationlab.stats.results import Caveat, CaveatCode, Interval
+
+if TYPE_CHECKING:
+    from ablationlab.analysis.evaluation import AskedTask, Evaluated
 
 FloatArray = NDArray[np.float64]
 
@@ -168,26 +180,115 @@ def _about_chance(task: TaskScores) -> list[Caveat]:
     p = float(distributions.binom.sf(right - 1, items, task.chance))
     if p < 0.05:
         return []
-    text = (
-        f"Neither arm beats guessing ({task.chance:.3g}) on these {items} items (best {best:.3g}, one-sided p = {p:.2g}): "
-        "not sensitive, so no difference here is no evidence of equivalence."
-    )
-    return [Caveat(code=CaveatCode.AT_CHANCE, about=task.task, text=text)]
+    return [wording.caveat(CaveatCode.AT_CHANCE, task.task, chance=task.chance, items=items, best=best, p=p)]
 
 
 def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
-    found = [Caveat(code=CaveatCode.LEFT_OUT, about="", text=f"{note}.") for note in scores.notes]
+    found = [wording.caveat(CaveatCode.LEFT_OUT, what=note) for note in scores.notes]
     for task in scores.tasks:
-        lost = task.unpaired_variant + task.unpaired_reference
-        if lost:
-            text = f"{task.task}: {task.unpaired_variant} and {task.unpaired_reference} items did not pair and are left out."
-            found.append(Caveat(code=CaveatCode.UNPAIRED_ITEMS, about=task.task, text=text))
+        if task.unpaired_variant + task.unpaired_reference:
+            lost = {"variant": task.unpaired_variant, "reference": task.unpaired_reference}
+            found.append(wording.caveat(CaveatCode.UNPAIRED_ITEMS, task.task, task=task.task, **lost))
     if len(scores.seeds) < 3:
-        text = (
-            f"{len(scores.seeds)} run(s) an arm: this speaks about these trained models on other items, not about training "
-            "them again with other seeds. 3 seeds give a first interval over seeds."
-        )
-        found.append(Caveat(code=CaveatCode.TOO_FEW_SEEDS, about="", text=text))
+        found.append(wording.caveat(CaveatCode.TOO_FEW_SEEDS, seeds=len(scores.seeds)))
     if crossed is not None:
         found += interval_caveats(crossed.macro)
     return found
+
+
+def item_contrasts(
+    dataset: Dataset, plan: Plan, results: ResultsFolder, evaluated: Evaluated
+) -> tuple[list[ItemContrast], list[str]]:
+    """Item-level statistics of every contrast on the planned tasks, from samples.parquet; and who is left out, and why.
+
+    An item that was put in several templates scores its mean over them, as the task does.
+    """
+    samples = _Samples(results, evaluated)
+    by_cell: dict[tuple[str, str, Seed], str] = {(r.variant, r.regime, r.seed): r.id for r in plan.runs}
+    planned = [task for task in evaluated.tasks if task.planned]
+    found, left_out = [], dict[str, dict[str, None]]()
+    for regime in dataset.regimes:
+        for variant, reference in dataset.pairs():
+            for fewshot in sorted({task.fewshot for task in planned}):
+                tasks = [task for task in planned if task.fewshot == fewshot]
+                whole: dict[Seed, tuple[str, str]] = {}
+                for seed in dataset.seeds:
+                    pair = [by_cell.get((name, regime, seed)) for name in (variant, reference)]
+                    ids = [run for run in pair if run is not None]
+                    whys = {run: samples.lacks(run, tasks) for run in ids}
+                    if len(ids) == 2 and not any(whys.values()):
+                        whole[seed] = (ids[0], ids[1])
+                    for run, why in whys.items():
+                        if why is not None and run in evaluated.runs:
+                            left_out.setdefault(wording.absence(why), {})[run] = None
+                if whole:
+                    scores = _item_scores(samples, tasks, whole)
+                    comparison = compare_items(scores, variant, reference)
+                    found.append(ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison))
+    return found, [f"not in the item-level statistics ({why}): {', '.join(runs)}" for why, runs in left_out.items()]
+
+
+def _item_scores(samples: _Samples, tasks: Sequence[AskedTask], pairs: Mapping[Seed, tuple[str, str]]) -> ItemScores:
+    found = []
+    for task in tasks:
+        columns = [[samples.correct(ids[side], task) for ids in pairs.values()] for side in (0, 1)]
+        found.append(
+            TaskScores(
+                task=task.label,
+                metric="acc",
+                variant=np.stack(columns[0]),
+                reference=np.stack(columns[1]),
+                chance=samples.evaluated.any_result(task).chance,
+            )
+        )
+    used = [samples.evaluated.runs[run].samples_sha256 for ids in pairs.values() for run in ids]
+    return ItemScores(tuple(found), tuple(str(seed) for seed in pairs), content_hash([*used, [t.label for t in tasks]]))
+
+
+class _Samples:
+    """samples.parquet of the runs, read once each; only rows of the version that counts, checked to be of the same items."""
+
+    def __init__(self, results: ResultsFolder, evaluated: Evaluated) -> None:
+        self.results, self.evaluated = results, evaluated
+        self._rows: dict[str, dict[str, NDArray[np.float64]]] = {}
+        self._items: dict[str, list[str]] = {}
+
+    def lacks(self, run: str, tasks: Sequence[AskedTask]) -> Absent | None:
+        """Why a run has not answered all of these; None where it has."""
+        accuracy = (self.evaluated.score(run, task, lambda result: result.accuracy) for task in tasks)
+        return next((value for value in accuracy if isinstance(value, Absent)), None)
+
+    def correct(self, run: str, task: AskedTask) -> NDArray[np.float64]:
+        """Per item 1 where it was answered rightly, in several templates the share of them."""
+        if run not in self._rows:
+            self._rows[run] = self._read(run)
+        found = [self._rows[run][digest] for digest in task.hashes.values()]
+        if len({len(one) for one in found}) > 1:
+            raise RecordError(f"{run}: {task.label} has other items in another template; evaluate again")
+        share: NDArray[np.float64] = np.stack(found).mean(axis=0)
+        return share
+
+    def _read(self, run: str) -> dict[str, NDArray[np.float64]]:
+        """By the hash of the task and its template."""
+        import pyarrow.parquet as pq
+
+        path = samples_path(self.results.run(run))
+        if not path.exists() or sha256_file(path) != self.evaluated.runs[run].samples_sha256:
+            raise RecordError(
+                f"{path} is not the one that evaluation.json was written with; run ablationlab evaluate again"
+            )
+        columns = ["weights", "task_hash", "item", "prompt_hash", "doc_hash", "target_hash", "correct"]
+        wanted = {digest for task in self.evaluated.tasks if task.planned for digest in task.hashes.values()}
+        rows: dict[str, list[tuple[int, str, bool]]] = {}
+        for row in pq.read_table(path, columns=columns).to_pylist():
+            if row["weights"] == "final" and row["task_hash"] in wanted:
+                identity = row["prompt_hash"] + row["doc_hash"] + row["target_hash"]
+                rows.setdefault(row["task_hash"], []).append((row["item"], identity, row["correct"]))
+        found = {}
+        for digest, entries in rows.items():
+            entries.sort()
+            items = [f"{item} {identity}" for item, identity, _ in entries]
+            if self._items.setdefault(digest, items) != items:
+                raise RecordError(f"{path}: its items of one task are not those of the other runs; evaluate again")
+            found[digest] = np.asarray([float(correct) for _, _, correct in entries])
+        return found

@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Final
 
-from ablationlab.analysis.material import Arm
-from ablationlab.analysis.runs import DoneRun, stability_of, value_of
+from ablationlab.analysis import wording
+from ablationlab.analysis.dataset import Absent, Arm, Values, absent
+from ablationlab.analysis.stability import DoneRun, stability_of, value_of
 from ablationlab.records.analysis import (
+    Absence,
     ChosenRate,
     RateSensitivity,
     RateSensitivitySummary,
     RunStability,
-    Seed,
     SweepAnalysis,
     SweepCurve,
     SweepPoint,
@@ -31,7 +32,6 @@ from ablationlab.study.ledger import record_mismatches, refuse
 #: What a sweep is judged by.
 METRIC: Final = "validation_loss"
 LEVEL: Final = 0.95
-Values = dict[Arm, dict[Seed, float | str]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def swept(
     )
     return Swept(
         part=part,
-        values=_over_the_sweep(sensitivities) | _tuned_values(grid, rates, names),
+        values=_over_the_sweep(sensitivities, points) | _tuned_values(grid, rates, names),
         runs=tuple(_tuned_runs(grid, rates)),
         checked_pairs=_check_tuned(grid, rates, pairs),
     )
@@ -123,7 +123,7 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
     initial = next((loss for loss in starts if loss is not None), None)
     diverged = run is not None and run.result.status == "diverged"
     loss = value_of(run, METRIC)
-    final = None if isinstance(loss, str) else loss
+    final = None if isinstance(loss, Absent) else loss
     known = run is not None and initial is not None and (diverged or final is not None)
     counted = counted_loss(final, initial) if known and initial is not None else None
     return SweepPoint(
@@ -141,6 +141,7 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
         cause=stable.cause,
         spike_score=stable.spike_score,
         unstable=stable.unstable,
+        reason=stable.reason,
         why=stable.why,
     )
 
@@ -172,7 +173,7 @@ def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float 
 
 
 def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateSensitivity:
-    missing = [f"{point.lr:g}" for point in points if point.counted is None]
+    missing = _without_loss(points)
     flags = [point.unstable for point in points]
     share = None if None in flags else sum(map(bool, flags)) / len(flags)
     if missing:
@@ -183,7 +184,7 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateS
             best_lr=None,
             best_loss=None,
             unstable_share=share,
-            why=f"no loss at {', '.join(missing)}",
+            why=wording.absence(absent(Absence.RATES_MISSING, rates=missing)),
         )
     counted = {point.lr: point.counted for point in points if point.counted is not None}
     best = best_rate({lr: [loss] for lr, loss in counted.items()})
@@ -233,7 +234,7 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
     )
 
 
-def _over_the_sweep(found: Sequence[RateSensitivity]) -> Values:
+def _over_the_sweep(found: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:
     values: Values = {}
     pick: dict[str, Callable[[RateSensitivity], float | None]] = {
         "lr_sensitivity": lambda one: one.sensitivity,
@@ -243,8 +244,18 @@ def _over_the_sweep(found: Sequence[RateSensitivity]) -> Values:
         for one in found:
             value = get(one)
             cell = values.setdefault(Arm(name, None, SWEEP, one.variant), {})
-            cell[one.seed] = value if value is not None else one.why or "a run is missing"
+            cell[one.seed] = value if value is not None else _absent(points, one)
     return values
+
+
+def _absent(points: Sequence[SweepPoint], one: RateSensitivity) -> Absent:
+    mine = [point for point in points if (point.variant, point.seed) == (one.variant, one.seed)]
+    rates = _without_loss(mine)
+    return absent(Absence.RATES_MISSING, rates=rates) if rates else absent(Absence.RUN_MISSING)
+
+
+def _without_loss(points: Sequence[SweepPoint]) -> str:
+    return ", ".join(f"{point.lr:g}" for point in points if point.counted is None)
 
 
 def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str]) -> Values:

@@ -13,7 +13,7 @@ from ablationlab.cli.common import Printer, Processes, ResultsPath, RunView, Set
 from ablationlab.core.errors import AblationLabError
 
 if TYPE_CHECKING:
-    from ablationlab.analysis import Material
+    from ablationlab.analysis import Dataset
 
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
@@ -145,11 +145,11 @@ def analyze(
         if refused:
             text = f"{', '.join(refused)}: a results folder is judged by what its plan registered; these are for CSV tables"
             raise AblationLabError(text)
-        material = read_results(results, load_study(study) if study is not None else None)
+        dataset = read_results(results, load_study(study) if study is not None else None)
         target = out or results
     else:
-        material, target = _table_material(results, baseline, study, out, given)
-    analysis = compute(material)
+        dataset, target = _table_dataset(results, baseline, study, out, given)
+    analysis = compute(dataset)
     verdict = decide(analysis)
     analysis.replace(target / "analysis.json")
     verdict.replace(target / "verdict.json")
@@ -159,9 +159,9 @@ def analyze(
     return 0
 
 
-def _table_material(
+def _table_dataset(
     path: Path, baseline: str | None, study: Path | None, out: Path | None, given: Mapping[str, object]
-) -> tuple[Material, Path]:
+) -> tuple[Dataset, Path]:
     from ablationlab.analysis import TableOptions, read_table
     from ablationlab.core.errors import TableError
 
@@ -202,12 +202,14 @@ def power(
     The spread comes from a pilot's results, or from your assumption --sd. At five seeds a pilot's SD is a rough guess
     itself: the table shows the number at its 80 % upper bound too.
     """
-    from ablationlab.analysis.planning import power_plans
+    from ablationlab.analysis import analyze as compute
+    from ablationlab.analysis import power_plans, read_results
     from ablationlab.report.terminal.power import power_view
     from ablationlab.study.load import load_study
 
     resolved = load_study(study, set_ or ())
-    Printer().parts(*power_view(power_plans(resolved, pilot, sd, discordance)))
+    spread = compute(read_results(pilot)) if pilot is not None else None
+    Printer().parts(*power_view(power_plans(resolved, spread, sd, discordance)))
     return 0
 
 

@@ -7,12 +7,14 @@ give the same bytes. A number that could not be had is null, and a status, a not
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from enum import StrEnum
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
 from ablationlab.records.metrics import Metric
 from ablationlab.records.schema import Part, Record
+from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.stats.results import (
     Caveat,
     EffectSize,
@@ -33,10 +35,57 @@ Outcome = Literal["better", "worse", "different", "not-shown", "not-tested"]
 
 #: The name that a macro average over tasks stands under, in the place of a task's name.
 MACRO = "macro average"
-#: Code of the deviation that says that tasks which the study names were never scored.
-NOT_SCORED = "tasks-not-scored"
-#: Code of the deviation that says that planned tasks were scored with other settings, or some of them not at all.
-SCORED_OTHERWISE = "scored-otherwise"
+
+
+class Absence(StrEnum):
+    """Why an arm has no value of a metric on a seed."""
+
+    NOT_RECORDED = "not-recorded"
+    NOT_FINITE = "not-finite"
+    TOO_LARGE = "too-large"
+    NOT_FINISHED = "not-finished"
+    DIVERGED = "diverged"
+    NOT_IN_TABLE = "not-in-table"
+    NOT_EVALUATED = "not-evaluated"
+    NOT_EVALUABLE = "not-evaluable"
+    EVALUATED_OTHERWISE = "evaluated-otherwise"
+    TASK_NOT_EVALUATED = "task-not-evaluated"
+    OTHER_TASK_VERSION = "other-task-version"
+    TASKS_INCOMPLETE = "tasks-incomplete"
+    RATES_MISSING = "rates-missing"
+    RUN_MISSING = "run-missing"
+
+
+class Instability(StrEnum):
+    """Why a run counts as unstable, or why not."""
+
+    NOT_FINISHED = "not-finished"
+    DIVERGED = "diverged"
+    ENDED_WORSE = "ended-worse"
+    SPIKED = "spiked"
+    CALM = "calm"
+    TOO_SHORT = "too-short"
+    # Of a table of values, which shows no curve.
+    NOT_A_NUMBER = "not-a-number"
+    SPIKES_UNKNOWN = "spikes-unknown"
+
+
+class DeviationCode(StrEnum):
+    """What is not as it was registered."""
+
+    TAMPERED_PLAN = "tampered-plan"
+    MISSING_RUNS = "missing-runs"
+    EXTRA_RUNS = "extra-runs"
+    DIVERGED_RUNS = "diverged-runs"
+    DRIFT = "drift"
+    CHANGED_CRITERIA = "changed-criteria"
+    CHANGED_SETTINGS = "changed-settings"
+    NOT_REGISTERED = "not-registered"
+    LEDGER_UNKNOWN = "ledger-unknown"
+    MISSING_METRIC = "missing-metric"
+    NOT_SCORED = "tasks-not-scored"
+    SCORED_OTHERWISE = "scored-otherwise"
+    NO_CRITERIA = "no-criteria"
 
 
 class Pair(Part):
@@ -53,6 +102,7 @@ class Missing(Part):
 
     seed: Seed
     arm: str
+    reason: Absence
     why: str
 
 
@@ -157,7 +207,7 @@ class LedgerCheck(Part):
 class Deviation(Part):
     """Something that is not as it was registered."""
 
-    code: str
+    code: DeviationCode
     about: str
     text: str
 
@@ -258,6 +308,7 @@ class RunStability(Part):
     spike_score: float | None
     spike_step: int | None
     unstable: bool | None
+    reason: Instability
     why: str
     lr: float | None = None
     worse_than_start: bool = False
@@ -338,6 +389,7 @@ class SweepPoint(Part):
     cause: str | None
     spike_score: float | None
     unstable: bool | None
+    reason: Instability
     why: str
 
 
@@ -492,9 +544,10 @@ class Analysis(Record):
     variants: tuple[str, ...]
     regimes: tuple[str, ...]
     seeds: tuple[Seed, ...]
-    criteria: tuple[dict[str, Any], ...]
+    criteria: tuple[Criterion, ...]
     primary: str | None
     tie_breakers: tuple[str, ...]
+    hypotheses: tuple[Hypothesis, ...] = ()
     resamples: int
     metrics: dict[str, Metric]  # as defined when the plan was sealed, or by the user's table
     comparisons: tuple[Comparison, ...]

@@ -371,6 +371,25 @@ class Criterion(Frozen):
     margin: NonNegative | None = None
 
 
+class Hypothesis(Frozen):
+    """A hypothesis that was fixed before any run, and the rule that judges it (analysis/verdict/hypotheses.py).
+
+    ``no-change`` and ``worse-though-smoother`` speak of ``metric``; ``restores-stability`` speaks of none.
+    """
+
+    name: Annotated[str, Field(min_length=1, max_length=40)]
+    statement: Annotated[str, Field(min_length=1)]
+    rule: Literal["no-change", "worse-though-smoother", "restores-stability"]
+    metric: str | None = None
+
+    @model_validator(mode="after")
+    def _metric_belongs_to_the_rule(self) -> Self:
+        if (self.metric is None) != (self.rule == "restores-stability"):
+            needs = "takes no metric" if self.metric is not None else "needs a metric"
+            raise ValueError(f"the rule {self.rule!r} {needs}")
+        return self
+
+
 class Stability(Frozen):
     """When a run counts as unstable: it diverged, its spike score (see `stability.py`) is above ``spike_score``, or its final
     validation loss is above ``worse_than_start`` times its first loss, for such a run has failed, however smoothly.
@@ -416,6 +435,7 @@ class Study(Frozen):
     stability: Stability = Stability()
     # Metrics, or families of metrics, that break a tie on the primary metric, in this order.
     tie_breakers: tuple[Annotated[str, Field(min_length=1)], ...] = ("calibration", "throughput")
+    hypotheses: tuple[Hypothesis, ...] = ()
     # In a study file, the path of a Markdown file; its content is sealed with the plan.
     text: StudyText | None = None
 
@@ -435,6 +455,12 @@ class Study(Frozen):
     @classmethod
     def _no_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
         return _unique(values)
+
+    @field_validator("hypotheses")
+    @classmethod
+    def _hypothesis_names(cls, hypotheses: tuple[Hypothesis, ...]) -> tuple[Hypothesis, ...]:
+        _unique(tuple(hypothesis.name for hypothesis in hypotheses))
+        return hypotheses
 
     @field_validator("regimes")
     @classmethod
@@ -468,7 +494,17 @@ class Study(Frozen):
     @property
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
-        fields = {"baseline", "variants", "contrasts", "seeds", "sweep", "criteria", "stability", "tie_breakers"}
+        fields = {
+            "baseline",
+            "variants",
+            "contrasts",
+            "seeds",
+            "sweep",
+            "criteria",
+            "stability",
+            "tie_breakers",
+            "hypotheses",
+        }
         return content_hash(self.model_dump(mode="json", include=fields, exclude_defaults=True))
 
     def regime_names(self) -> tuple[str, ...]:

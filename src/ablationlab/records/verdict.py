@@ -79,10 +79,12 @@ class VariantVerdict(Part):
 
 
 class HypothesisVerdict(Part):
-    """One of the hypotheses that were fixed before any run; "not-asked" where the study does not put its question."""
+    """One of the study's hypotheses, judged."""
 
     statement: str
-    status: Literal["supported", "rejected", "undecided", "not-asked"]
+    rule: str
+    metric: str | None
+    status: Literal["supported", "rejected", "undecided"]
     why: str
     evidence: tuple[str, ...]
 

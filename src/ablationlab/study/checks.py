@@ -45,7 +45,12 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         *_regime_problems(data),
         *_budget_problems(data),
     ]
-    found += [*_reference_problems(data), *_repeated_criteria(data), *_sweep_problems(data)]
+    found += [
+        *_reference_problems(data),
+        *_repeated_criteria(data),
+        *_hypothesis_problems(data),
+        *_sweep_problems(data),
+    ]
     return [*found, *_probe_problems(data)]
 
 
@@ -193,6 +198,13 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem.unknown(key, "variant of this study", name, variants)
         if len(names) == 2 and names[0] == names[1]:
             yield Problem(key, "compares a variant with itself", names[0])
+
+
+def _hypothesis_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    for i, hypothesis in enumerate(_list(data, "hypotheses")):
+        metric = hypothesis.get("metric") if isinstance(hypothesis, Mapping) else None
+        if isinstance(metric, str) and metric not in METRICS:
+            yield Problem.unknown(f"hypotheses[{i}].metric", "metric", metric, METRICS)
 
 
 def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:

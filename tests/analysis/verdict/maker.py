@@ -6,10 +6,16 @@ from typing import Any
 
 from ablationlab.records.analysis import Analysis, ArmStability, Comparison, Missing, StabilityAnalysis, StabilityGain
 from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.settings import Hypothesis
 from ablationlab.stats.results import Equivalence, Interval, Sensitivity
 from ablationlab.stats.stability import stability_gain
 
 VARIANT, BASELINE = "layernorm", "none"
+HYPOTHESES = (
+    Hypothesis(name="H0", statement="Nothing changes.", rule="no-change", metric="macro_accuracy"),
+    Hypothesis(name="H1a", statement="Worse, though smoother.", rule="worse-though-smoother", metric="macro_accuracy"),
+    Hypothesis(name="H1b", statement="Stability is restored.", rule="restores-stability"),
+)
 
 
 def comparison(
@@ -126,16 +132,8 @@ def stability(
         variant=VARIANT,
         reference=BASELINE,
         regime="default",
-        n=n,
         planned_pairs=n,
-        reference_unstable=gain.reference_unstable,
-        variant_unstable=gain.variant_unstable,
-        rescued=gain.rescued,
-        broken=gain.broken,
-        estimate=gain.estimate,
-        low=gain.low,
-        high=gain.high,
-        level=0.95,
+        **vars(gain),
         mcnemar_p=None,
     )
     return StabilityAnalysis(threshold=7.0, runs=(), arms=tuple(arms), gains=(part,))
@@ -158,6 +156,7 @@ def analysis(*found: Comparison, stable: StabilityAnalysis | None = None, **chan
         "criteria": (),
         "primary": "validation_loss",
         "tie_breakers": ("calibration", "throughput"),
+        "hypotheses": HYPOTHESES,
         "resamples": 10_000,
         "metrics": {name: dict(METRICS.items()).get(name, own) for name in names},
         "comparisons": found,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
-from ablationlab.analysis.verdict.hypotheses import hypotheses
-from ablationlab.analysis.verdict.words import hypothesis_lines
-from ablationlab.records.analysis import NOT_SCORED, Deviation, EvaluationAnalysis, TaskSensitivity
-from ablationlab.stats.results import Sensitivity
+from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
+from ablationlab.analysis.wording import hypothesis_lines
+from ablationlab.records.settings import Hypothesis
 
 from .maker import analysis, comparison, stability
 
@@ -25,7 +25,7 @@ SMOOTHER = comparison("spike_score", "better", role=None)
 @pytest.mark.parametrize(
     ("found", "stable", "h0", "h1a"),
     [
-        ([], stability(), "not-asked", "not-asked"),
+        ([], stability(), "undecided", "undecided"),
         ([accuracy("worse", sensitive=False)], stability(), "undecided", "undecided"),
         ([accuracy(equivalent=True, sensitive=False)], stability(), "undecided", "undecided"),
         ([accuracy("worse", sensitive=None)], stability(), "undecided", "undecided"),
@@ -40,24 +40,22 @@ SMOOTHER = comparison("spike_score", "better", role=None)
     ],
 )
 def test_h0_and_h1a(found, stable, h0, h1a):
-    verdicts = hypotheses(analysis(comparison(), *found, stable=stable))
+    verdicts = judge_hypotheses(analysis(comparison(), *found, stable=stable))
     assert (verdicts["H0"].status, verdicts["H1a"].status) == (h0, h1a)
     if h0 == "supported":
         assert verdicts["H0"].evidence == ("macro_accuracy/default/layernorm:none",)
 
 
 def test_without_macro_accuracy_the_reason_is_said_and_no_other_metric_steps_in():
-    made = analysis(
-        comparison("next_token_accuracy", "worse", direction="higher"), criteria=({"metric": "macro_accuracy"},)
-    )
-    verdicts = hypotheses(made)
+    made = analysis(comparison("next_token_accuracy", "worse", direction="higher"))
+    verdicts = judge_hypotheses(made)
     assert verdicts["H0"].status == "undecided"
-    assert verdicts["H0"].why == "zero-/few-shot macro accuracy is not in the records"
+    assert verdicts["H0"].why == "macro_accuracy is not in the records"
     assert verdicts["H0"].evidence == ()
 
 
 def test_at_chance_is_never_evidence():
-    why = hypotheses(analysis(accuracy(equivalent=True, sensitive=False)))["H0"].why
+    why = judge_hypotheses(analysis(accuracy(equivalent=True, sensitive=False)))["H0"].why
     assert "not shown to be sensitive" in why
     assert "because I say so" in why
 
@@ -65,7 +63,7 @@ def test_at_chance_is_never_evidence():
 @pytest.mark.parametrize(
     ("stable", "status"),
     [
-        (stability(0, 0), "not-asked"),
+        (stability(0, 0), "undecided"),
         (stability(5, 0), "supported"),
         (stability(2, 0), "undecided"),
         (stability(5, 5), "undecided"),
@@ -73,19 +71,19 @@ def test_at_chance_is_never_evidence():
     ],
 )
 def test_h1b(stable, status):
-    verdict = hypotheses(analysis(comparison(), stable=stable))["H1b"]
+    verdict = judge_hypotheses(analysis(comparison(), stable=stable))["H1b"]
     assert verdict.status == status
     assert bool(verdict.evidence) == (stable.arms[0].unstable_runs > 0)
 
 
 def test_h1b_is_rejected_where_the_variant_is_shown_to_be_less_stable():
     made = stability(1, 10, n=10)
-    assert hypotheses(analysis(comparison(), stable=made))["H1b"].status == "rejected"
+    assert judge_hypotheses(analysis(comparison(), stable=made))["H1b"].status == "rejected"
 
 
 def test_h1b_is_undecided_without_curves():
     made = analysis(comparison()).model_copy(update={"stability": None})
-    assert hypotheses(made)["H1b"].why == "nothing is known of the runs' stability"
+    assert judge_hypotheses(made)["H1b"].why == "nothing is known of the runs' stability"
 
 
 def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registered", reference_mean=0.3, **more):
@@ -121,7 +119,7 @@ def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registe
     ],
 )
 def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status):
-    verdict = hypotheses(analysis(comparison(), found, stable=stable))["H1b"]
+    verdict = judge_hypotheses(analysis(comparison(), found, stable=stable))["H1b"]
     assert verdict.status == status
     counts = found.label == "registered" and bool(found.reference_mean)
     if not stable.arms[0].unstable_runs:
@@ -129,7 +127,7 @@ def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status)
 
 
 def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
-    verdict = hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8)))["H1b"]
+    verdict = judge_hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8)))["H1b"]
     assert verdict.why.endswith(
         "(shown in 1 of the 2 places where the baseline is unstable, corrected for their number)"
     )
@@ -144,85 +142,31 @@ def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
             "gains": tuple(replace(gain, regime="tuned") for gain in made.gains),
         }
     )
-    verdict = hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
+    verdict = judge_hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
     assert (verdict.status, verdict.evidence) == ("undecided", ())
 
 
-SCORED = EvaluationAnalysis(
-    harness="h",
-    precision="fp32",
-    tasks=(
-        TaskSensitivity(
-            task="t",
-            name="t",
-            fewshot=0,
-            regime="default",
-            templates=("plain",),
-            items=10,
-            chance=0.5,
-            ngrams={},
-            baseline_accuracy=0.5,
-            control_accuracy=None,
-            template_spread=None,
-            sensitivity=Sensitivity(
-                sensitive=False,
-                beats_chance=None,
-                chance_p=None,
-                control_told_apart=False,
-                control_p=None,
-                reasons=(),
-            ),
-        ),
-    ),
-    contrasts=(),
-    notes=(),
-)
+def test_a_study_without_hypotheses_has_none():
+    assert judge_hypotheses(analysis(comparison(), hypotheses=())) == {}
+
+
+def test_a_hypothesis_may_speak_of_a_metric_that_is_not_scored_on_tasks():
+    hypothesis = Hypothesis(name="H", statement="The loss stays.", rule="no-change", metric="validation_loss")
+    verdict = judge_hypotheses(analysis(comparison(equivalent=True), hypotheses=(hypothesis,)))["H"]
+    assert (verdict.status, verdict.statement) == ("supported", "The loss stays.")
+    assert (verdict.rule, verdict.metric) == ("no-change", "validation_loss")
+
+
+def test_each_hypothesis_has_a_line():
+    lines = hypothesis_lines(judge_hypotheses(analysis(comparison(), stable=stability(5, 0))))
+    assert [line.split(". ")[0] for line in lines] == ["H0 undecided", "H1a undecided", "H1b supported"]
+    assert lines[0] == "H0 undecided. Nothing changes. Because: macro_accuracy is not in the records."
 
 
 @pytest.mark.parametrize(
-    ("changes", "status"),
-    [
-        ({}, "not-asked"),
-        ({"criteria": ({"metric": "validation_loss"},)}, "not-asked"),
-        ({"criteria": ({"metric": "macro_accuracy"},)}, "undecided"),
-        ({"criteria": ({"metric": "macro_accuracy_fewshot"},)}, "undecided"),
-        ({"evaluation": SCORED}, "undecided"),
-        ({"evaluation": SCORED.model_copy(update={"tasks": ()})}, "not-asked"),
-        ({"deviations": (Deviation(code=NOT_SCORED, about="", text=""),)}, "undecided"),
-    ],
+    ("rule", "metric", "problem"),
+    [("no-change", None, "needs a metric"), ("restores-stability", "validation_loss", "takes no metric")],
 )
-def test_h0_and_h1a_are_not_asked_by_a_study_without_tasks(changes, status):
-    found = hypotheses(analysis(comparison(), **changes))
-    assert (found["H0"].status, found["H1a"].status) == (status, status)
-    assert (found["H0"].why == "no tasks in this study") == (status == "not-asked")
-
-
-@pytest.mark.parametrize(
-    ("stable", "changes", "status"),
-    [
-        (stability(), {}, "not-asked"),
-        (stability(), {"regimes": ("default", "hot")}, "undecided"),
-        (stability(), {"criteria": ({"metric": "spike_score"},)}, "undecided"),
-        (stability(1, 0), {}, "undecided"),  # nobody asked, but the baseline broke
-        (stability(0, 1), {}, "not-asked"),  # that the variant breaks is another matter
-    ],
-)
-def test_h1b_is_not_asked_where_nothing_is_there_to_break_a_baseline_that_is_stable(stable, changes, status):
-    found = hypotheses(analysis(comparison(), stable=stable, **changes))["H1b"]
-    assert found.status == status
-    if status == "not-asked":
-        assert found.why == "no stress regime and no sweep in this study, and its baseline is stable"
-
-
-def test_what_was_not_asked_is_said_in_one_line():
-    found = hypotheses(analysis(comparison()))
-    assert hypothesis_lines(found) == [
-        "Not asked here: H0 and H1a (no tasks in this study); H1b (no stress regime and no sweep in this study, and its "
-        "baseline is stable)."
-    ]
-    found = hypotheses(analysis(comparison(), stable=stability(5, 0)))
-    lines = hypothesis_lines(found)
-    assert [line.split(" ", 2)[:2] for line in lines] == [["H1b", "supported."], ["Not", "asked"]]
-    assert lines[1] == "Not asked here: H0 and H1a (no tasks in this study)."
-    found = hypotheses(analysis(comparison(), accuracy(), stable=stability(5, 0)))
-    assert not any("Not asked" in line for line in hypothesis_lines(found))
+def test_a_rule_has_a_metric_where_it_needs_one(rule, metric, problem):
+    with pytest.raises(ValidationError, match=problem):
+        Hypothesis(name="H", statement="So.", rule=rule, metric=metric)

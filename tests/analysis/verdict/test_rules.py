@@ -16,10 +16,10 @@ BETTER = {"outcome": "better", "delta": -0.3, "low": -0.4, "high": -0.2}
 EQUAL = {"delta": 0.001, "low": -0.01, "high": 0.012, "equivalent": True}
 CHEAP = {"delta": 0.01, "low": -0.02, "high": 0.04, "margin": 0.05}
 COSTLY = {"delta": 0.04, "low": 0.01, "high": 0.07, "margin": 0.05}
-SURVIVORS = tuple(Missing(seed=s, arm="none", why="diverged at step 3") for s in range(1, 6))
+SURVIVORS = tuple(Missing(seed=s, arm="none", reason="diverged", why="diverged at step 3") for s in range(1, 6))
 
-BROKEN = Missing(seed=3, arm=VARIANT, why="diverged at step 3")
-UNFINISHED = Missing(seed=3, arm="none", why="not finished")
+BROKEN = Missing(seed=3, arm=VARIANT, reason="diverged", why="diverged at step 3")
+UNFINISHED = Missing(seed=3, arm="none", reason="not-finished", why="not finished")
 FEW = {
     "low": None,
     "high": None,
@@ -122,8 +122,8 @@ def test_a_guard_outside_its_margin_makes_a_trade_off():
     assert found.trade_off.gain_low == pytest.approx(0.131, abs=1e-3)
 
 
-def test_without_a_calibration_guard_the_verdict_says_so():
-    assert "No calibration guard" in verdict_on(comparison(**CHEAP), stable=RESCUED).trade_off.text
+def test_without_a_guard_the_verdict_says_so():
+    assert "No guard is registered" in verdict_on(comparison(**CHEAP), stable=RESCUED).trade_off.text
 
 
 CALIBRATION = {"role": None, "label": "exploratory", "smallest_effect": None}
@@ -207,7 +207,7 @@ def test_an_unregistered_regime_is_judged_as_exploratory():
         ("default", "registered", "adopt"),
         ("hot", "exploratory", "adopt"),
     ]
-    assert "leads to be tested anew" in verdict.recommendation
+    assert "leads to be tested again" in verdict.recommendation
 
 
 def test_a_verdict_is_a_pure_function_and_survives_the_disk(tmp_path):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ablationlab.analysis import Absent
 from ablationlab.core.errors import StatisticsError
 from ablationlab.instrument.validation.cut import cut
 from ablationlab.instrument.validation.rates import comparison_rates
 from ablationlab.instrument.validation.run import concluded
+from ablationlab.records.analysis import Absence
 
 from .test_rates import material, run_part
 
@@ -49,7 +51,7 @@ def test_a_diverged_run_is_an_outcome_and_its_study_stays(rule):
     runs[7] = run_part("none", 7, "diverged")
     given = material(DELTAS[:50], runs=tuple(runs), diverged=rule)
     values = {arm: dict(by_seed) for arm, by_seed in given.values.items()}
-    next(by_seed for arm, by_seed in values.items() if arm.variant == "none")[7] = "diverged at step 3 (loss is nan)"
+    next(by_seed for arm, by_seed in values.items() if arm.variant == "none")[7] = Absent(Absence.DIVERGED)
     made = cut(material(DELTAS[:50], runs=tuple(runs), diverged=rule, values=values), 5)
     assert len(made.groups) == 10
     analyses, verdicts = concluded(made)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablationlab.analysis.material import Arm, Ask, Material
+from ablationlab.analysis import Arm, Dataset
 from ablationlab.instrument.validation.cut import cut
 from ablationlab.instrument.validation.rates import (
     OWN,
@@ -21,13 +21,14 @@ from ablationlab.instrument.validation.rates import (
 from ablationlab.instrument.validation.run import concluded
 from ablationlab.records.analysis import RunStability
 from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import Criterion
 from ablationlab.stats import paired_t_power
 from ablationlab.stats.stability import _medians
 
 LOSS = "validation_loss"
 
 
-def material(deltas: np.ndarray, seed: int = 0, **changes: object) -> Material:
+def material(deltas: np.ndarray, seed: int = 0, **changes: object) -> Dataset:
     """Two arms whose paired differences are *deltas*."""
     base = np.random.default_rng([seed, 1]).normal(3, 0.1, deltas.size)
     seeds = tuple(range(deltas.size))
@@ -46,11 +47,12 @@ def material(deltas: np.ndarray, seed: int = 0, **changes: object) -> Material:
         "regimes": ("default",),
         "seeds": seeds,
         "contrasts": (),
-        "asks": (Ask(LOSS, role="primary", smallest_effect=1.0, registered=True),),
+        "criteria": (Criterion(metric=LOSS, role="primary", smallest_effect=1.0),),
+        "registered": True,
         "metrics": dict(METRICS.items()),
         "values": values,
     }
-    return Material(**(given | changes))
+    return Dataset(**(given | changes))
 
 
 def run_part(variant: str, seed: int, state: str = "finished") -> RunStability:
@@ -64,6 +66,7 @@ def run_part(variant: str, seed: int, state: str = "finished") -> RunStability:
         spike_score=1.0,
         spike_step=1,
         unstable=unstable,
+        reason={"finished": "calm", "diverged": "diverged", "missing": "not-finished"}[state],
         why=state,
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ablationlab.analysis.verdict.hypotheses import hypotheses
+from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import judge
-from ablationlab.analysis.verdict.words import overall
+from ablationlab.analysis.wording import overall
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
@@ -28,6 +28,6 @@ def decide(analysis: Analysis) -> Verdict:
         analysis_hash=content_hash(json.loads(analysis.model_dump_json())),
         primary=analysis.primary,
         verdicts=verdicts,
-        hypotheses=hypotheses(analysis),
+        hypotheses=judge_hypotheses(analysis),
         recommendation=overall(analysis, verdicts),
     )

@@ -16,11 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ablationlab.analysis.verdict.case import Case, case_of, trade_off
-from ablationlab.analysis.verdict.needs import needs_of
-from ablationlab.analysis.verdict.ties import break_tie
-from ablationlab.analysis.verdict.words import bound, measured, share
-from ablationlab.records.analysis import Analysis
+from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
+from ablationlab.analysis.verdict.evidence import Evidence, gather, trade_off
+from ablationlab.analysis.wording import bound, measured, number, share
+from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import Decision, Needs, RuleCheck, TieBreak, TradeOff, VariantVerdict
 
@@ -38,11 +37,11 @@ class Finding:
 
 def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
     """Ask the rules in their order."""
-    case = case_of(analysis, variant, regime)
-    weighed = trade_off(case)
+    evidence = gather(analysis, variant, regime)
+    weighed = trade_off(evidence)
     checks: list[RuleCheck] = []
     for position, rule in enumerate(RULES, start=1):
-        finding = rule(case, weighed)
+        finding = rule(evidence, weighed)
         checks.append(RuleCheck(rule=position, applies=finding.decision is not None, why=finding.why))
         if finding.decision is not None:
             return VariantVerdict(
@@ -51,9 +50,9 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
                 regime=regime,
                 decision=finding.decision,
                 rule=position,
-                label=case.primary.label if case.primary is not None else "exploratory",
+                label=evidence.primary.label if evidence.primary is not None else "exploratory",
                 why=finding.why,
-                evidence=_evidence(case, position, finding),
+                evidence=_cited(evidence, position, finding),
                 checks=tuple(checks),
                 trade_off=weighed,
                 tie_break=finding.tie_break,
@@ -63,94 +62,99 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
     raise AssertionError("the last rule always applies")
 
 
-def _rescues(case: Case, weighed: TradeOff | None) -> Finding:
-    if not case.stability_known or weighed is None:
+def _rescues(evidence: Evidence, weighed: TradeOff | None) -> Finding:
+    if not evidence.stability_known or weighed is None:
         return Finding(None, "nothing is known of the runs' stability")
-    if not case.baseline_unstable:
+    if not evidence.baseline_unstable:
         return Finding(None, "the baseline is stable here")
     if weighed.gain_low is None or weighed.gain_low <= 0:
         low = share(weighed.gain_low)
         return Finding(None, f"the baseline is unstable, but the gain is not shown (lower bound {low})")
     if weighed.costs and all(cost.within for cost in weighed.costs):
-        advice = f"Use {case.variant} in this regime: it restores stability at a cost within the registered margins."
+        advice = (
+            f"Use {evidence.variant} in this regime: it restores stability at a cost within the registered margins."
+        )
         return Finding("adopt-in-regime", weighed.text, advice)
     advice = (
-        f"{case.variant} restores stability, but its cost is not shown to stay within the margins: use it where a run that "
-        "diverges or spikes costs you more than that, or look for a smaller change (a lower learning rate, longer warmup)."
+        f"{evidence.variant} restores stability, but its cost is not shown to stay within the margins: use it where a run "
+        "that diverges or spikes costs you more than that, or look for a smaller change (a lower learning rate, "
+        "longer warmup)."
     )
     return Finding("trade-off", weighed.text, advice)
 
 
-def _worse(case: Case, _: TradeOff | None) -> Finding:
-    problem = _cannot_ask(case)
-    if problem or case.primary is None:
+def _worse(evidence: Evidence, _: TradeOff | None) -> Finding:
+    problem = _cannot_ask(evidence)
+    if problem or evidence.primary is None:
         return Finding(None, problem)
-    if case.primary.outcome != "worse":
-        return Finding(None, f"not significantly worse: {measured(case.primary)}")
+    if evidence.primary.outcome != "worse":
+        return Finding(None, f"not significantly worse: {measured(evidence.primary)}")
     advice = (
-        f"Keep the baseline ({case.analysis.baseline}): with {case.variant}, {case.primary.metric} is worse "
-        f"({bound(case.primary, case.primary.delta)}), at this budget and {_rate(case)}."
+        f"Keep the baseline ({evidence.analysis.baseline}): with {evidence.variant}, {evidence.primary.metric} is worse "
+        f"({bound(evidence.primary, evidence.primary.delta)}), at this budget and {_rate(evidence)}."
     )
-    return Finding("keep-baseline", f"significantly worse: {measured(case.primary)}", advice)
+    return Finding("keep-baseline", f"significantly worse: {measured(evidence.primary)}", advice)
 
 
-def _better(case: Case, _: TradeOff | None) -> Finding:
-    problem = _cannot_ask(case)
-    if problem or case.primary is None:
+def _better(evidence: Evidence, _: TradeOff | None) -> Finding:
+    problem = _cannot_ask(evidence)
+    if problem or evidence.primary is None:
         return Finding(None, problem)
-    if case.primary.outcome != "better":
-        return Finding(None, f"not significantly better: {measured(case.primary)}")
-    if case.less_stable:
-        return Finding(None, f"better ({measured(case.primary)}), but less stable: {_counts(case)}")
-    known = _counts(case) if case.stability_known else "stability was not recorded"
-    why = f"significantly better: {measured(case.primary)}; {known}"
-    gained = f"{case.primary.metric} is better ({bound(case.primary, case.primary.delta)})"
-    advice = f"Adopt {case.variant}: {gained}, at this budget and {_rate(case)}."
-    said = [advice, _smaller_than_matters(case), _one_rate(case)]
+    if evidence.primary.outcome != "better":
+        return Finding(None, f"not significantly better: {measured(evidence.primary)}")
+    if evidence.less_stable:
+        return Finding(None, f"better ({measured(evidence.primary)}), but less stable: {_counts(evidence)}")
+    known = _counts(evidence) if evidence.stability_known else "stability was not recorded"
+    why = f"significantly better: {measured(evidence.primary)}; {known}"
+    gained = f"{evidence.primary.metric} is better ({bound(evidence.primary, evidence.primary.delta)})"
+    advice = f"Adopt {evidence.variant}: {gained}, at this budget and {_rate(evidence)}."
+    said = [advice, _smaller_than_matters(evidence), _one_rate(evidence)]
     return Finding("adopt", why, " ".join(one for one in said if one))
 
 
-def _equivalent(case: Case, _: TradeOff | None) -> Finding:
-    problem = _cannot_ask(case)
-    if problem or case.primary is None:
+def _equivalent(evidence: Evidence, _: TradeOff | None) -> Finding:
+    problem = _cannot_ask(evidence)
+    if problem or evidence.primary is None:
         return Finding(None, problem)
-    tost = case.primary.equivalence
+    tost = evidence.primary.equivalence
     if tost is None:
         return Finding(None, "no smallest effect is registered, so equivalence cannot be shown")
     if not tost.equivalent:
         shown = "could not be tested" if tost.equivalent is None else "not shown"
         return Finding(None, f"equivalence within ±{tost.bounds[1]:g} {shown}")
-    if case.diverged:
-        text = f"equivalent on the surviving seeds only: {case.diverged} {case.variant} runs diverged"
+    if evidence.diverged:
+        text = f"equivalent on the surviving seeds only: {evidence.diverged} {evidence.variant} runs diverged"
         return Finding(None, text)
-    broken = break_tie(case)
-    why = f"equivalent within ±{tost.bounds[1]:g}: {measured(case.primary)}. {broken.text}"
-    if broken.favours == case.variant:
-        advice = f"No difference that matters on {case.primary.metric}; {broken.metric} favours {case.variant}: use it."
-    elif broken.favours is not None:
+    broken = break_tie(evidence)
+    why = f"equivalent within ±{tost.bounds[1]:g}: {measured(evidence.primary)}. {broken.text}"
+    if broken.favours is None:
         advice = (
-            f"No difference that matters on {case.primary.metric}; {broken.metric} favours {broken.favours}: keep it."
+            f"No difference that matters: keep the baseline ({evidence.analysis.baseline}), which is the simpler one."
         )
     else:
-        advice = f"No difference that matters: keep the baseline ({case.analysis.baseline}), which is the simpler one."
+        use = "use" if broken.favours == evidence.variant else "keep"
+        advice = (
+            f"No difference that matters on {evidence.primary.metric}; {broken.metric} favours {broken.favours}: "
+            f"{use} it."
+        )
     return Finding("tie", why, advice, tie_break=broken)
 
 
-def _otherwise(case: Case, _: TradeOff | None) -> Finding:
-    needs = needs_of(case)
-    problem = _cannot_ask(case)
-    seen = problem or (measured(case.primary) if case.primary else "")
-    advice = f"Undecided; keep the baseline ({case.analysis.baseline}) for now. {needs.text}"
+def _otherwise(evidence: Evidence, _: TradeOff | None) -> Finding:
+    needs = needs_of(evidence)
+    problem = _cannot_ask(evidence)
+    seen = problem or (measured(evidence.primary) if evidence.primary else "")
+    advice = f"Undecided; keep the baseline ({evidence.analysis.baseline}) for now. {needs.text}"
     return Finding("inconclusive", f"no rule above applies: {seen}", advice, needs=needs)
 
 
-Rule = Callable[[Case, TradeOff | None], Finding]
+Rule = Callable[[Evidence, TradeOff | None], Finding]
 RULES: tuple[Rule, ...] = (_rescues, _worse, _better, _equivalent, _otherwise)
 
 
-def _cannot_ask(case: Case) -> str:
+def _cannot_ask(evidence: Evidence) -> str:
     """Why the primary metric cannot answer, if so."""
-    primary = case.primary
+    primary = evidence.primary
     if primary is None:
         return "the primary metric is not in the data"
     if primary.direction is None:
@@ -160,43 +164,133 @@ def _cannot_ask(case: Case) -> str:
     return ""
 
 
-def _rate(case: Case) -> str:
-    if case.analysis.source == "table":
+def _rate(evidence: Evidence) -> str:
+    if evidence.analysis.source == "table":
         return "in these runs"
-    return "each at its own best learning rate" if case.regime == TUNED else "at the same learning rate"
+    return "each at its own best learning rate" if evidence.regime == TUNED else "at the same learning rate"
 
 
-def _one_rate(case: Case) -> str:
+def _one_rate(evidence: Evidence) -> str:
     """A gain at one rate may be no more than a rate that suits the change better; of a table no rate is known."""
-    if case.analysis.source == "table" or case.analysis.sweep is not None:
+    if evidence.analysis.source == "table" or evidence.analysis.sweep is not None:
         return ""
     return (
         "Whether it still is when each has its own best rate was not asked: before you rely on it, ask with a [sweep]."
     )
 
 
-def _counts(case: Case) -> str:
-    gain = case.gain
+def _counts(evidence: Evidence) -> str:
+    gain = evidence.gain
     assert gain is not None
     return (
-        f"{gain.variant_unstable} of {gain.n} {case.variant} runs unstable, "
+        f"{gain.variant_unstable} of {gain.n} {evidence.variant} runs unstable, "
         f"{gain.reference_unstable} of {gain.n} baseline runs"
     )
 
 
-def _smaller_than_matters(case: Case) -> str:
-    tost = case.primary.equivalence if case.primary else None
+def _smaller_than_matters(evidence: Evidence) -> str:
+    tost = evidence.primary.equivalence if evidence.primary else None
     if tost is None or not tost.equivalent:
         return ""
     return f"The gain is real but smaller than the ±{tost.bounds[1]:g} registered as mattering."
 
 
-def _evidence(case: Case, rule: int, finding: Finding) -> tuple[str, ...]:
-    found = [case.primary.id] if case.primary is not None else []
-    if case.gain is not None and rule in (1, 3, 5):
-        found.append(case.gain.id)
+def _cited(evidence: Evidence, rule: int, finding: Finding) -> tuple[str, ...]:
+    found = [evidence.primary.id] if evidence.primary is not None else []
+    if evidence.gain is not None and rule in (1, 3, 5):
+        found.append(evidence.gain.id)
     if rule == 1:
-        found += [guard.id for guard in case.guards]
+        found += [guard.id for guard in evidence.guards]
     if finding.tie_break is not None:
         found += [name for name in finding.tie_break.asked if name not in found]
     return tuple(found)
+
+
+def break_tie(evidence: Evidence) -> TieBreak:
+    """Ask each tie-breaker; *asked* lists the comparisons that were looked at."""
+    asked: list[str] = []
+    said: list[str] = []
+    for name in evidence.analysis.tie_breakers:
+        found = _comparisons(evidence, name)
+        if not found:
+            said.append(f"{name} was not measured")
+        for one in found:
+            asked.append(one.id)
+            if one.outcome in ("better", "worse"):
+                favours = evidence.variant if one.outcome == "better" else evidence.analysis.baseline
+                said.append(f"{measured(one)}: favours {favours}")
+                return TieBreak(asked=tuple(asked), metric=one.metric, favours=favours, text=_sentence(said))
+            said.append(f"{one.metric} does not decide")
+    return TieBreak(asked=tuple(asked), metric=None, favours=None, text=_sentence(said))
+
+
+def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
+    """The comparisons that a tie-breaker names: a metric, or all metrics of a family that have a better direction."""
+    analysis = evidence.analysis
+    metrics = dict.fromkeys(one.metric for one in analysis.comparisons)
+    named = [name] if name in metrics else [metric for metric in metrics if analysis.metrics[metric].family == name]
+    found = [analysis.comparison(metric, evidence.regime, evidence.variant, analysis.baseline) for metric in named]
+    return [one for one in found if one is not None and one.direction is not None]
+
+
+def _sentence(said: list[str]) -> str:
+    return f"Tie-breakers: {'; '.join(said)}." if said else "No tie-breaker is registered."
+
+
+POWER = 0.8
+
+
+def needs_of(evidence: Evidence) -> Needs:
+    """Numbers where they can be had, and a sentence."""
+    one = evidence.primary
+    if one is None:
+        return Needs(text="Measure the primary metric in both arms.")
+    if one.direction is None:
+        return Needs(text=f"Register a primary metric with a better direction; {one.metric} has none.")
+    if one.sensitivity is not None and not one.sensitivity.sensitive:
+        return Needs(text="More seeds will not help: choose tasks that are sensitive at this scale, or a larger model.")
+    if evidence.diverged and evidence.less_stable:
+        return Needs(
+            text=f"{evidence.diverged} {evidence.variant} runs diverged: make it train stably before its {one.metric} "
+            "can count."
+        )
+    if one.n < 3:
+        return Needs(text=f"At least 3 pairs are needed for any inference; there are {one.n}.")
+    if not one.delta_sd:
+        return Needs(text="All deltas are equal, so their spread is unknown: check that the runs really differ.")
+    return _seeds_needed(evidence, one)
+
+
+def _seeds_needed(evidence: Evidence, one: Comparison) -> Needs:
+    alpha, effect = alpha_per_test(one), one.smallest_effect
+    difference = seeds_for(effect, one.delta_sd, alpha, POWER)
+    equivalence = seeds_for_equivalence(effect, one.delta_sd, one.alpha, POWER)
+    observed = seeds_for(one.delta, one.delta_sd, alpha, POWER)
+    unit = " (of logarithms)" if one.transform == "log" else f" {one.unit}" if one.unit not in ("", "1") else ""
+    parts = []
+    if effect is None:
+        parts.append("No smallest effect is registered, so no number of seeds can be given for one.")
+    else:
+        parts.append(
+            f"With an SD of the deltas of {number(one.delta_sd)} it takes {_count(difference)} seeds in all to see a "
+            f"difference of {number(effect)}{unit} with {POWER:.0%} power, {_count(equivalence)} to show that there is none"
+            f" (there are {one.n})."
+        )
+    worth = effect is None or abs(one.delta or 0.0) > effect
+    if observed is not None and observed > one.n and worth:
+        parts.append(f"Were the true difference as large as the observed one, {_count(observed)} seeds would show it.")
+    if evidence.less_stable:
+        parts.append(f"{evidence.variant} is also less stable here.")
+    if one.n < 10 and effect is not None:
+        parts.append(f"An SD from {one.n} pairs is itself a rough guess.")
+    return Needs(
+        seeds_for_difference=difference,
+        seeds_for_equivalence=equivalence,
+        seeds_at_observed_effect=observed,
+        power=POWER,
+        text=" ".join(parts),
+    )
+
+
+def _count(seeds: int | None) -> str:
+    return "more than a million" if seeds is None else f"{seeds:,}"

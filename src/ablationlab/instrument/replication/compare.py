@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.runs import DoneRun, read_run, value_of
+from ablationlab.analysis.dataset import Absent
+from ablationlab.analysis.stability import DoneRun, read_run, value_of
+from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import RecordError
 from ablationlab.instrument.replication.conclude import conclusions
 from ablationlab.instrument.replication.schema import Direction, Figure, PublishedTable, Take, Value
@@ -108,7 +110,8 @@ class _Runs:
             self._read[run.id] = read_run(self.results, run, self.study.stability) if done else None
         found = self._read[run.id]
         if take is None or found is None or found.result.status == "diverged":
-            return value_of(found, metric)
+            value = value_of(found, metric)
+            return absence(value) if isinstance(value, Absent) else value
         lines = read_metrics(self.results.run(run.id).metrics)
         return _taken([getattr(line, metric, None) for line in lines], take, metric)
 

@@ -1,4 +1,4 @@
-"""One results folder, cut into disjoint studies of a few pairs, each as material for the ordinary analysis."""
+"""One results folder, cut into disjoint studies of a few pairs, each a dataset for the ordinary analysis."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from ablationlab.analysis import read_results
-from ablationlab.analysis.material import Arm, Material
+from ablationlab.analysis.dataset import Arm, Dataset, Value, absent
 from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
-from ablationlab.records.analysis import RunStability, Seed, SweepAnalysis, SweepPoint
+from ablationlab.records.analysis import Absence, RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import RunRecord
@@ -23,28 +23,28 @@ FEWEST_STUDIES: Final = 10
 
 @dataclass(frozen=True)
 class Cut:
-    """The studies of a folder: the whole material, and the seeds of each study, in the order of the study file."""
+    """The studies of a folder: the whole dataset, and the seeds of each study, in the order of the study file."""
 
-    material: Material
+    dataset: Dataset
     groups: tuple[tuple[Seed, ...], ...]
     incomplete: int
     left_over: int
 
-    def studies(self) -> list[Material]:
+    def studies(self) -> list[Dataset]:
         """Each study by itself."""
-        values = _by_seed(self.material.values)
-        runs = _runs_by_seed(self.material.runs)
-        return [study_of(self.material, group, number, values, runs) for number, group in enumerate(self.groups)]
+        values = _by_seed(self.dataset.values)
+        runs = _runs_by_seed(self.dataset.runs)
+        return [study_of(self.dataset, group, number, values, runs) for number, group in enumerate(self.groups)]
 
 
-def read_exchangeable(folder: Path) -> tuple[Material, Study, Plan]:
-    """The material of a folder whose arms are exchangeable by construction; any other is refused."""
+def read_exchangeable(folder: Path) -> tuple[Dataset, Study, Plan]:
+    """The dataset of a folder whose arms are exchangeable by construction; any other is refused."""
     results = ResultsFolder(folder)
-    material = read_results(folder)
+    dataset = read_results(folder)
     plan, _ = Plan.read_with_seal(results.plan)
     study = plan.study
     refuse_other_arms(plan, folder)
-    return material, study, plan
+    return dataset, study, plan
 
 
 def refuse_other_arms(plan: Plan, folder: Path) -> None:
@@ -66,41 +66,41 @@ def refuse_other_arms(plan: Plan, folder: Path) -> None:
         raise StatisticsError(f"{folder}: no primary criterion is registered, so there is no decision to validate")
 
 
-def cut(material: Material, pairs: int) -> Cut:
+def cut(dataset: Dataset, pairs: int) -> Cut:
     """Consecutive seeds, *pairs* at a time; a study with an unfinished run is set aside and counted.
 
     A diverged run is an outcome: its study stays, and the registered rule for diverged runs judges it.
     """
     if pairs < 3:
         raise StatisticsError(f"--pairs {pairs}: fewer than 3 pairs give no interval")
-    material = _deciding(material)
-    whole = [material.seeds[i : i + pairs] for i in range(0, len(material.seeds) - pairs + 1, pairs)]
-    missing = {run.seed for run in material.runs if run.state == "missing"}
+    dataset = _deciding(dataset)
+    whole = [dataset.seeds[i : i + pairs] for i in range(0, len(dataset.seeds) - pairs + 1, pairs)]
+    missing = {run.seed for run in dataset.runs if run.state == "missing"}
     groups = tuple(tuple(group) for group in whole if not missing.intersection(group))
     if len(groups) < FEWEST_STUDIES:
         raise StatisticsError(
-            f"{len(groups)} complete studies of {pairs} pairs in {len(material.seeds)} seeds"
+            f"{len(groups)} complete studies of {pairs} pairs in {len(dataset.seeds)} seeds"
             f"{f' ({len(whole) - len(groups)} have unfinished runs)' if len(whole) > len(groups) else ''}: a rate needs at "
             f"least {FEWEST_STUDIES} studies, better hundreds"
         )
-    return Cut(material, groups, len(whole) - len(groups), len(material.seeds) - pairs * len(whole))
+    return Cut(dataset, groups, len(whole) - len(groups), len(dataset.seeds) - pairs * len(whole))
 
 
-def _deciding(material: Material) -> Material:
+def _deciding(dataset: Dataset) -> Dataset:
     """The default regime and the metrics that a decision can depend on: those asked about, and the tie-breakers."""
-    asked = {ask.metric for ask in material.asks}
-    ties = {name for name, one in material.metrics.items() if {name, one.family} & set(material.tie_breakers)}
+    asked = {criterion.metric for criterion in dataset.criteria}
+    ties = {name for name, one in dataset.metrics.items() if {name, one.family} & set(dataset.tie_breakers)}
     values = {
         arm: by_seed
-        for arm, by_seed in material.values.items()
+        for arm, by_seed in dataset.values.items()
         if arm.regime == DEFAULT_REGIME and arm.metric in asked | ties
     }
     return replace(
-        material,
+        dataset,
         regimes=(DEFAULT_REGIME,),
-        asks=tuple(ask for ask in material.asks if ask.regime in (None, DEFAULT_REGIME)),
+        criteria=tuple(one for one in dataset.criteria if one.regime == DEFAULT_REGIME),
         values=values,
-        runs=tuple(run for run in material.runs if run.regime == DEFAULT_REGIME),
+        runs=tuple(run for run in dataset.runs if run.regime == DEFAULT_REGIME),
         own_seeds={},
         sweep=None,
         crossing=None,
@@ -110,24 +110,24 @@ def _deciding(material: Material) -> Material:
 
 
 def study_of(
-    material: Material,
+    dataset: Dataset,
     seeds: Sequence[Seed],
     number: int,
-    values: Mapping[Seed, Mapping[Arm, float | str]],
+    values: Mapping[Seed, Mapping[Arm, Value]],
     runs: Mapping[Seed, Sequence[RunStability]],
-) -> Material:
+) -> Dataset:
     """One small study of the big one, as if these seeds were all that there is."""
     return replace(
-        material,
-        source_hash=f"{material.source_hash}/{number}",
+        dataset,
+        source_hash=f"{dataset.source_hash}/{number}",
         seeds=tuple(seeds),
-        values={arm: {seed: values[seed][arm] for seed in seeds if arm in values[seed]} for arm in material.values},
+        values={arm: {seed: values[seed][arm] for seed in seeds if arm in values[seed]} for arm in dataset.values},
         runs=tuple(run for seed in seeds for run in runs.get(seed, ())),
     )
 
 
-def _by_seed(values: Mapping[Arm, Mapping[Seed, float | str]]) -> dict[Seed, dict[Arm, float | str]]:
-    found: dict[Seed, dict[Arm, float | str]] = {}
+def _by_seed(values: Mapping[Arm, Mapping[Seed, Value]]) -> dict[Seed, dict[Arm, Value]]:
+    found: dict[Seed, dict[Arm, Value]] = {}
     for arm, by_seed in values.items():
         for seed, value in by_seed.items():
             found.setdefault(seed, {})[arm] = value
@@ -147,14 +147,14 @@ class Dose:
 
     variant: str
     lr: float
-    material: Material
+    dataset: Dataset
     calibration: tuple[tuple[float, float], ...]
     lost: int
 
 
-def doses(material: Material, study: Study, plan: Plan, folder: Path) -> tuple[float, list[Dose]]:
+def doses(dataset: Dataset, study: Study, plan: Plan, folder: Path) -> tuple[float, list[Dose]]:
     """The study's own rate, and every variant at every rate of its sweep; empty without a sweep."""
-    sweep, base = material.sweep, study.training.lr
+    sweep, base = dataset.sweep, study.training.lr
     if sweep is None:
         return base, []
     if not sweep.selection_seeds:
@@ -163,13 +163,13 @@ def doses(material: Material, study: Study, plan: Plan, folder: Path) -> tuple[f
         raise StatisticsError(
             f"{folder}: the study's own rate {base:g} must be one of the sweep's, to be compared with"
         )
-    if material.primary != METRIC:
+    if dataset.primary != METRIC:
         raise StatisticsError(
-            f"{folder}: injected effects are judged on {METRIC}, but the primary metric is {material.primary}"
+            f"{folder}: injected effects are judged on {METRIC}, but the primary metric is {dataset.primary}"
         )
     points = {(point.variant, point.lr, point.seed): point for point in sweep.points}
     found = [
-        _dose(material, study, points, name, lr)
+        _dose(dataset, study, points, name, lr)
         for name in study.variants
         if name != study.baseline
         for lr in sorted(sweep.rates, reverse=True)
@@ -179,7 +179,7 @@ def doses(material: Material, study: Study, plan: Plan, folder: Path) -> tuple[f
 
 
 def _dose(
-    material: Material,
+    dataset: Dataset,
     study: Study,
     points: Mapping[tuple[str, float, int], SweepPoint],
     variant: str,
@@ -190,25 +190,29 @@ def _dose(
     both = [(points[variant, lr, seed], points[study.baseline, base, seed]) for seed in study.sweep.selection_seeds]
     pairs = tuple((a.loss, b.loss) for a, b in both if a.loss is not None and b.loss is not None)
     seeds = study.judging_seeds()
-    arms: dict[Arm, dict[Seed, float | str]] = {
+    arms: dict[Arm, dict[Seed, Value]] = {
         Arm(METRIC, None, DEFAULT_REGIME, name): {seed: _value(points[name, rate, seed]) for seed in seeds}
         for name, rate in ((variant, lr), (study.baseline, base))
     }
     runs = [_run(points[name, rate, seed]) for name, rate in ((study.baseline, base), (variant, lr)) for seed in seeds]
     dosed = replace(
-        material,
+        dataset,
         variants=(study.baseline, variant),
         seeds=seeds,
         contrasts=(),
-        asks=tuple(ask for ask in material.asks if ask.metric == METRIC and ask.contrast is None),
+        criteria=tuple(one for one in dataset.criteria if one.metric == METRIC and one.contrast is None),
         values=arms,
         runs=tuple(runs),
     )
     return Dose(variant, lr, dosed, pairs, len(both) - len(pairs))
 
 
-def _value(point: SweepPoint) -> float | str:
-    return point.loss if point.loss is not None else point.why
+def _value(point: SweepPoint) -> Value:
+    if point.loss is not None:
+        return point.loss
+    if point.state == "diverged":
+        return absent(Absence.DIVERGED, step=point.diverged_at, cause=point.cause)
+    return absent(Absence.NOT_FINISHED if point.state == "missing" else Absence.NOT_RECORDED)
 
 
 def _run(point: SweepPoint) -> RunStability:
@@ -221,6 +225,7 @@ def _run(point: SweepPoint) -> RunStability:
         spike_score=point.spike_score,
         spike_step=None,
         unstable=point.unstable,
+        reason=point.reason,
         why=point.why,
         lr=point.lr,
         worse_than_start=point.state == "finished" and point.clipped and bool(point.unstable),

@@ -48,7 +48,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         if found[0].label == "registered" or found[0].role is not None
     ]
     base, injected = doses(whole, study, sealed, folder)
-    diverged = [run for run in made.material.runs if run.state == "diverged"]
+    diverged = [run for run in made.dataset.runs if run.state == "diverged"]
     hit = {run.seed for run in diverged}
     return Validation(
         study=study.name,
@@ -56,7 +56,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         baseline=study.baseline,
         variants=study.variants,
         pairs=pairs,
-        seeds=len(made.material.seeds),
+        seeds=len(made.dataset.seeds),
         studies=len(made.groups),
         incomplete=made.incomplete,
         left_over=made.left_over,
@@ -74,7 +74,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
 
 def concluded(made: Cut) -> tuple[list[Analysis], list[Verdict]]:
     """The shipped analysis and the shipped rules on every study."""
-    analyses = [analyze(material) for material in made.studies()]
+    analyses = [analyze(dataset) for dataset in made.studies()]
     return analyses, [decide(analysis) for analysis in analyses]
 
 
@@ -120,7 +120,7 @@ def _gains(analyses: Sequence[Analysis]) -> tuple[GainRates, ...]:
 
 def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
     calibration = _calibrated(dose)
-    made = cut(dose.material, pairs)
+    made = cut(dose.dataset, pairs)
     analyses, verdicts = concluded(made)
     found = _each_comparison(analyses)[0]
     # What Holm asks of the smallest p of a family, as `ablationlab power` does.
@@ -138,7 +138,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
     expected = "worse" if (calibration.mean > 0) == (found[0].direction == "lower") else "better"
     expects = None
     if injected and found[0].test == "paired-t":
-        expects = found_in(np.array([a - b for a, b in dose.calibration]), pairs, alpha, dose.material.source_hash)
+        expects = found_in(np.array([a - b for a, b in dose.calibration]), pairs, alpha, dose.dataset.source_hash)
     wrong = counted(one.outcome in SIGNIFICANT and one.outcome != expected for one in found)
     fits = detected.low is not None and detected.high is not None and detected.low <= high and detected.high >= low
     deltas = [pair.delta for one in found for pair in one.pairs]
@@ -219,7 +219,7 @@ def _notes(made: Cut, diverged: int, deviations: Sequence[str]) -> tuple[str, ..
     if made.left_over:
         notes.append(f"{made.left_over} seeds are left over after the last whole study and were not used.")
     if diverged:
-        rule = made.material.diverged
+        rule = made.dataset.diverged
         how = "survivors are compared" if rule == "survivors" else "such a comparison is not made"
         notes.append(f"{diverged} runs diverged. Their studies count, judged by the registered rule: {how}.")
     return tuple(notes)

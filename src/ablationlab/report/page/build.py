@@ -19,7 +19,6 @@ from ablationlab.report.page import design, findings
 from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
 from ablationlab.report.page.runs import run_metrics, run_rows
 from ablationlab.report.page.verdicts import (
-    hypotheses_not_asked,
     hypothesis_views,
     in_words,
     overview_of,
@@ -85,7 +84,6 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
         "verdicts": (verdicts := verdict_views(material, comparisons)),
         "overview": overview_of(verdicts),
         "hypotheses": hypothesis_views(material),
-        "hypotheses_not_asked": hypotheses_not_asked(material),
         "no_verdict": _no_verdict(material),
         "anchors": comparisons,
         "figures": {name: _placed(found, name) for name, found in drawn.by_section.items()},

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ablationlab.analysis.verdict.words import asked, not_asked
 from ablationlab.records.metrics import METRICS
 from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
@@ -302,12 +301,7 @@ STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
 def hypothesis_views(material: Material) -> list[tuple[str, HypothesisVerdict, str]]:
-    """(name, verdict, tone) of every hypothesis that the study asks."""
+    """(name, verdict, tone) of every hypothesis of the study."""
     if material.verdict is None:
         return []
-    return [(name, found, STATUS[found.status]) for name, found in asked(material.verdict.hypotheses).items()]
-
-
-def hypotheses_not_asked(material: Material) -> str:
-    """One sentence for all the others."""
-    return "" if material.verdict is None else not_asked(material.verdict.hypotheses)
+    return [(name, found, STATUS[found.status]) for name, found in material.verdict.hypotheses.items()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log
 from pathlib import Path
@@ -39,13 +39,11 @@ from ablationlab.report.paper.facts import (
     Finding,
     GainFacts,
     Group,
-    Hypotheses,
     HypothesisFacts,
     IdleGain,
     Interim,
     MissingPair,
     Named,
-    NotAsked,
     Open,
     OverlapFacts,
     OwnText,
@@ -120,7 +118,7 @@ def facts_of(material: Material, figures: Sequence[Picture] = ()) -> Facts:
         diagnostics=None if plan is None else _diagnostics(material, analysis),
         replication=_replication(material),
         verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
-        hypotheses=Hypotheses((), ()) if plan is None else _hypotheses(verdict.hypotheses, readable),
+        hypotheses=tuple(_hypotheses(verdict.hypotheses, readable)),
         deviations=tuple(deviation.text for deviation in analysis.deviations),
         damaged=tuple(Named(damage.file, damage.text.rstrip(".")) for damage in material.problems),
         power=_power(analysis),
@@ -305,7 +303,7 @@ def _criteria(analysis: Analysis) -> TableData | None:
     table = criteria_table(analysis)
     if not table.rows:
         return None
-    alike = len({(criterion.get("test"), criterion.get("correction")) for criterion in analysis.criteria}) == 1
+    alike = len({(criterion.test, criterion.correction) for criterion in analysis.criteria}) == 1
     return _table(table.without("correction", "test") if alike else table.without("correction"), most=len(table.rows))
 
 
@@ -647,17 +645,11 @@ def _on_tested_scale(value: float, comparison: Comparison | None, digits: int = 
     )
 
 
-def _hypotheses(found: Mapping[str, HypothesisVerdict], readable: Callable[[str], str]) -> Hypotheses:
-    asked: list[HypothesisFacts] = []
-    not_asked: dict[str, list[str]] = {}
+def _hypotheses(found: Mapping[str, HypothesisVerdict], readable: Callable[[str], str]) -> Iterator[HypothesisFacts]:
     for key, hypothesis in found.items():
-        if hypothesis.status == "not-asked":
-            not_asked.setdefault(hypothesis.why, []).append(key)
-        else:
-            reasons = tuple(readable(hypothesis.why).rstrip(".").split("; "))
-            left = max(0, len(reasons) - MOST_TOLD)
-            asked.append(HypothesisFacts(key, hypothesis.statement, hypothesis.status, reasons[:MOST_TOLD], left))
-    return Hypotheses(tuple(asked), tuple(NotAsked(tuple(keys), why) for why, keys in not_asked.items()))
+        reasons = tuple(readable(hypothesis.why).rstrip(".").split("; "))
+        left = max(0, len(reasons) - MOST_TOLD)
+        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, reasons[:MOST_TOLD], left)
 
 
 def _power(analysis: Analysis) -> PowerFacts | None:

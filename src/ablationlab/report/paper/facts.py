@@ -318,18 +318,6 @@ class HypothesisFacts:
 
 
 @dataclass(frozen=True)
-class NotAsked:
-    keys: tuple[str, ...]
-    why: str
-
-
-@dataclass(frozen=True)
-class Hypotheses:
-    asked: tuple[HypothesisFacts, ...]
-    not_asked: tuple[NotAsked, ...]
-
-
-@dataclass(frozen=True)
 class PowerFacts:
     """Of the comparisons with the baseline, the one that needs the largest effect."""
 
@@ -395,7 +383,7 @@ class Facts:
     diagnostics: DiagnosticsFacts | None
     replication: ReplicationFacts | None
     verdicts: tuple[DecisionFacts, ...]
-    hypotheses: Hypotheses
+    hypotheses: tuple[HypothesisFacts, ...]
     deviations: tuple[str, ...]
     damaged: tuple[Named, ...]
     power: PowerFacts | None

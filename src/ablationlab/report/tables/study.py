@@ -28,20 +28,20 @@ def criteria_table(analysis: Analysis) -> Table:
     """What was registered."""
     rows = []
     for one in analysis.criteria:
-        contrast = one.get("contrast")
-        against = f"{contrast[0]} − {contrast[1]}" if contrast else f"each − {analysis.baseline}"
-        effect, margin = one.get("smallest_effect"), one.get("margin")
+        against = f"{one.contrast[0]} − {one.contrast[1]}" if one.contrast else f"each − {analysis.baseline}"
         rows.append(
             (
-                Cell.of(str(one["role"])),
-                Cell.of(str(one["metric"]), metric_name(str(one["metric"]))),
-                Cell.name(str(one["regime"])),
+                Cell.of(one.role),
+                Cell.of(one.metric, metric_name(one.metric)),
+                Cell.name(one.regime),
                 Cell(against, against, code=True),
-                Cell.of(str(one["test"])),
-                Cell.of(float(one["alpha"]), setting(float(one["alpha"]))),
-                Cell.of(str(one["correction"])),
-                Cell.of(effect, DASH if effect is None else f"±{setting(float(effect))}"),
-                Cell.of(margin, DASH if margin is None else setting(float(margin))),
+                Cell.of(one.test),
+                Cell.of(one.alpha, setting(one.alpha)),
+                Cell.of(one.correction),
+                Cell.of(
+                    one.smallest_effect, DASH if one.smallest_effect is None else f"±{setting(one.smallest_effect)}"
+                ),
+                Cell.of(one.margin, setting(one.margin)),
             )
         )
     columns = (
@@ -53,7 +53,7 @@ def criteria_table(analysis: Analysis) -> Table:
         Column("alpha", "Level", "right"),
         Column("correction", "Correction"),
         Column("smallest_effect", "Smallest effect", "right"),
-        Column("margin", "Margin", "right", printed=any(one.get("margin") is not None for one in analysis.criteria)),
+        Column("margin", "Margin", "right", printed=any(one.margin is not None for one in analysis.criteria)),
     )
     return Table("criteria", "Criteria of the sealed plan.", columns, tuple(rows))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ablationlab.analysis.verdict.words import hypothesis_lines
+from ablationlab.analysis.wording import hypothesis_lines
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
 from ablationlab.records.analysis import Analysis, Comparison
@@ -101,7 +101,7 @@ def statistics_markdown(material: Material) -> str:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
     parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(verdict)]
-    if analysis.source == "records":
+    if verdict.hypotheses:
         parts += ["## Hypotheses", _bullets(hypothesis_lines(verdict.hypotheses))]
     parts += _section(criteria_table(analysis), "Criteria")
     if asked:

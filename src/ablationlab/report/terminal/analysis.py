@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ablationlab.analysis.verdict.words import amount, hypothesis_lines, name_of, number, share
+from ablationlab.analysis.wording import amount, hypothesis_lines, name_of, number, share
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, StabilityAnalysis
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.terminal.base import table
@@ -65,7 +65,7 @@ def analysis_view(
 def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
     """The decisions, the hypotheses and what to do."""
     yield _verdicts(analysis, verdict)
-    if analysis.source == "records":
+    if verdict.hypotheses:
         yield _lines("Hypotheses", hypothesis_lines(verdict.hypotheses))
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.planning import power_plans
+from ablationlab.analysis.power import power_plans
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import Outlook, Row
 from ablationlab.report.terminal.base import big, table
@@ -209,11 +209,11 @@ def _seeds(found: Outlook, best: Row, money: Money, sd: float | None) -> Iterato
 def _deciding(found: Outlook) -> tuple[float, int]:
     """Alpha of the primary comparison with the largest family, after its correction, and how many tests that is over."""
     rows = power_plans(found.study).rows
-    primary = [row for row in rows if row.question.ask.role == "primary"] or list(rows)
+    primary = [row for row in rows if row.comparison.criterion.role == "primary"] or list(rows)
     if not primary:
         return 0.05, 1
     row = min(primary, key=lambda row: row.alpha)
-    return row.alpha, round(row.question.ask.alpha / row.alpha)
+    return row.alpha, round(row.comparison.criterion.alpha / row.alpha)
 
 
 def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str, dict[int, float]]:
@@ -223,9 +223,9 @@ def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str
     from ablationlab.stats import paired_t_power
 
     rows = power_plans(found.study, sd=sd).rows
-    primary = [row for row in rows if row.question.ask.role == "primary" and row.effect is not None and row.sd]
+    primary = [row for row in rows if row.comparison.criterion.role == "primary" and row.effect is not None and row.sd]
     return {
-        f"{row.effect:g} on {row.question.metric.name}": {
+        f"{row.effect:g} on {row.comparison.metric.name}": {
             count: paired_t_power((row.effect or 0.0) / sd, count, alpha=row.alpha) for count in counts if count >= 2
         }
         for row in primary

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.planning import PlannedPower, StudyPower
+from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.report.terminal.base import table
 
 _WIDTH = 40
@@ -43,16 +43,16 @@ def power_view(found: StudyPower) -> Iterator[RenderableType]:
 def _worth_a_curve(rows: Iterable[PlannedPower]) -> list[PlannedPower]:
     """For each primary metric and regime, or without any for each metric, the comparison with the largest spread."""
     drawn = [row for row in rows if row.curve]
-    drawn = [row for row in drawn if row.question.ask.role == "primary"] or drawn
+    drawn = [row for row in drawn if row.comparison.criterion.role == "primary"] or drawn
     widest: dict[tuple[str, str], PlannedPower] = {}
     for row in sorted(drawn, key=lambda row: row.sd or 0.0):
-        widest[row.question.metric.name, row.question.regime] = row
+        widest[row.comparison.metric.name, row.comparison.regime] = row
     return list(widest.values())
 
 
 def _row(row: PlannedPower, planned: int, items: bool) -> list[str]:
     plan = row.plan
-    cells = [row.question.id, _number(row.effect), f"{row.alpha:.3g}", _number(row.sd), row.sd_from]
+    cells = [row.comparison.id, _number(row.effect), f"{row.alpha:.3g}", _number(row.sd), row.sd_from]
     if plan is None:
         cells += ["-"] * 6
     else:
@@ -74,7 +74,7 @@ def _seeds(count: int | None) -> str:
 
 
 def _curve(row: PlannedPower, planned: int) -> Text:
-    lines = [f"\nPower to see {row.effect:g} on {row.question.id} (SD {row.sd:.3g})"]
+    lines = [f"\nPower to see {row.effect:g} on {row.comparison.id} (SD {row.sd:.3g})"]
     for n, power in row.curve:
         bar = "█" * round(_WIDTH * power)
         here = "  <- planned" if n == planned else ""

@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ablationlab.analysis.verdict.words import number
+from ablationlab.analysis.wording import number
 from ablationlab.records.analysis import Analysis, FactorCell, InteractionContrast, Interactions, SweepAnalysis
 from ablationlab.report.terminal.base import table
 

@@ -13,18 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ablationlab.analysis.comparisons import number_or_why
-from ablationlab.analysis.material import Arm, Ask, Material, with_macro
+from ablationlab.analysis import wording
+from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, value_or_absent, with_macro
 from ablationlab.core.errors import StatisticsError, TableError, nearest
-from ablationlab.records.analysis import Deviation, RunStability, Seed
+from ablationlab.records.analysis import Absence, DeviationCode, Instability, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
-from ablationlab.records.settings import DEFAULT_REGIME, SPIKE_SCORE
+from ablationlab.records.settings import DEFAULT_REGIME, SPIKE_SCORE, Criterion
 from ablationlab.records.storage import content_hash
 
 NEEDED = ("variant", "seed", "metric", "value")
 OPTIONAL = ("regime", "task")
 _MOST_PROBLEMS = 12
-_DIVERGED = "diverged (the table says {})"
+#: Options that are fields of a criterion.
+_ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin")
 #: What trackers write where a run gave no number.
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "diverged"})
 
@@ -68,7 +69,7 @@ class Row:
     metric: str
     regime: str
     task: str | None
-    value: float | str
+    value: Value
 
     @property
     def key(self) -> tuple[str, str, str, str, str | None]:
@@ -76,7 +77,7 @@ class Row:
         return self.variant, self.seed, self.metric, self.regime, self.task
 
 
-def read_table(path: Path, options: TableOptions) -> Material:
+def read_table(path: Path, options: TableOptions) -> Dataset:
     """Read, check and arrange a table; raises `TableError` with every problem."""
     rows = _rows(path)
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -86,22 +87,14 @@ def read_table(path: Path, options: TableOptions) -> Material:
     if problems:
         raise TableError(str(path), problems)
     assert primary is not None
-    ask = Ask(
-        primary,
-        role="primary",
-        test=options.test,
-        interval=options.interval,
-        alpha=options.alpha,
-        correction=options.correction,
-        smallest_effect=options.smallest_effect,
-        margin=options.margin,
-    )
-    values: dict[Arm, dict[Seed, float | str]] = {}
+    regimes = tuple(dict.fromkeys(row.regime for row in rows))
+    asked = {name: getattr(options, name) for name in _ASKED}
+    values: Values = {}
     seed_of = _seeds(row.seed for row in rows)
     for row in rows:
         values.setdefault(Arm(row.metric, row.task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
-    content = sorted([*map(str, row.key), repr(row.value)] for row in rows)
-    return Material(
+    content = sorted([*map(str, row.key), _said(row.value)] for row in rows)
+    return Dataset(
         name=path.stem,
         question="",
         source="table",
@@ -109,14 +102,21 @@ def read_table(path: Path, options: TableOptions) -> Material:
         criteria_hash=None,
         baseline=options.baseline,
         variants=(options.baseline, *(name for name in variants if name != options.baseline)),
-        regimes=tuple(dict.fromkeys(row.regime for row in rows)),
+        regimes=regimes,
         seeds=tuple(sorted(dict.fromkeys(seed_of.values()), key=lambda seed: (isinstance(seed, str), seed))),
         contrasts=(),
-        asks=(ask,),
+        criteria=tuple(
+            Criterion.model_validate({"metric": primary, "regime": regime, "role": "primary", **asked})
+            for regime in regimes
+        ),
+        registered=False,
         metrics={name: _metric(name, options) for name in names},
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
-        deviations=_deviations(),
+        deviations=(
+            wording.deviation(DeviationCode.NOT_REGISTERED, "criteria"),
+            wording.deviation(DeviationCode.LEDGER_UNKNOWN, "ledger"),
+        ),
         spike_threshold=SPIKE_SCORE,
         runs=_runs(rows, primary, seed_of),
     )
@@ -128,7 +128,9 @@ def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tup
     for row in rows:
         if row.metric == primary:
             key = (row.variant, row.regime, row.seed)
-            ended[key] = ended.get(key, False) or str(row.value).startswith("diverged")
+            ended[key] = ended.get(key, False) or (
+                isinstance(row.value, Absent) and row.value.reason == Absence.DIVERGED
+            )
     if not any(ended.values()):
         return ()
     return tuple(
@@ -141,19 +143,16 @@ def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tup
             spike_score=None,
             spike_step=None,
             unstable=diverged,
-            why=f"{primary} is not a finite number" if diverged else f"{primary} is a number; spikes are not known",
+            reason=reason,
+            why=wording.instability(reason, metric=primary),
         )
         for (variant, regime, seed), diverged in ended.items()
+        for reason in [Instability.NOT_A_NUMBER if diverged else Instability.SPIKES_UNKNOWN]
     )
 
 
-def _deviations() -> tuple[Deviation, ...]:
-    registered = "The runs come from a table and the question from the command line: nothing was registered beforehand."
-    ledger = "Whether the arms match in tokens, data, initial weights and settings cannot be checked from a table."
-    return (
-        Deviation(code="not-registered", about="criteria", text=registered),
-        Deviation(code="ledger-unknown", about="ledger", text=ledger),
-    )
+def _said(value: Value) -> str:
+    return repr(wording.absence(value) if isinstance(value, Absent) else value)
 
 
 def _rows(path: Path) -> list[Row]:
@@ -231,14 +230,15 @@ def _row(
     )
 
 
-def _value(text: str) -> float | str | None:
+def _value(text: str) -> Value | None:
     if text.lower() in _NO_VALUE:
-        return _DIVERGED.format(text) if text.lower() in ("nan", "diverged") else "no value in the table"
+        diverged = text.lower() in ("nan", "diverged")
+        return absent(Absence.DIVERGED, text=text) if diverged else absent(Absence.NOT_IN_TABLE)
     try:
         value = float(text)
     except ValueError:
         return None
-    return number_or_why(value) if math.isfinite(value) else _DIVERGED.format(text)
+    return value_or_absent(value) if math.isfinite(value) else absent(Absence.DIVERGED, text=text)
 
 
 def _seeds(texts: Iterable[str]) -> dict[str, Seed]:

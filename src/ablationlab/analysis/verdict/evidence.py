@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablationlab.analysis.verdict.words import bound, number, share
-from ablationlab.records.analysis import Analysis, ArmStability, Comparison, StabilityGain
+from ablationlab.analysis.wording import bound, number, share
+from ablationlab.records.analysis import Absence, Analysis, ArmStability, Comparison, StabilityGain
 from ablationlab.records.verdict import Cost, TradeOff
 from ablationlab.stats import paired_t_interval
 
 
 @dataclass(frozen=True)
-class Case:
+class Evidence:
     """What the rules look at; *primary* is None where the primary metric was not compared at all."""
 
     analysis: Analysis
@@ -44,7 +44,7 @@ class Case:
         return 0 if self.variant_arm is None else self.variant_arm.diverged
 
 
-def case_of(analysis: Analysis, variant: str, regime: str) -> Case:
+def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
     """Gather the evidence on one variant against the baseline."""
     here = [
         one
@@ -53,7 +53,7 @@ def case_of(analysis: Analysis, variant: str, regime: str) -> Case:
     ]
     metric = next((one.metric for one in here if one.role == "primary"), analysis.primary)
     stability = analysis.stability
-    return Case(
+    return Evidence(
         analysis=analysis,
         variant=variant,
         regime=regime,
@@ -65,28 +65,28 @@ def case_of(analysis: Analysis, variant: str, regime: str) -> Case:
     )
 
 
-def trade_off(case: Case) -> TradeOff | None:
+def trade_off(evidence: Evidence) -> TradeOff | None:
     """Stability gained against what it costs on the primary metric and on every guard; None without stability."""
-    if case.gain is None or case.gain.estimate is None:
+    if evidence.gain is None or evidence.gain.estimate is None:
         return None
-    costs = [_cost(case, one) for one in (case.primary, *case.guards) if one is not None]
-    gain = case.gain
+    costs = [_cost(evidence, one) for one in (evidence.primary, *evidence.guards) if one is not None]
+    gain = evidence.gain
     text = (
         f"Stability: {gain.reference_unstable} of {gain.n} baseline runs unstable, "
-        f"{gain.variant_unstable} of {gain.n} with {case.variant}; gain {share(gain.estimate)} "
+        f"{gain.variant_unstable} of {gain.n} with {evidence.variant}; gain {share(gain.estimate)} "
         f"({gain.level:.0%} interval {share(gain.low)} to {share(gain.high)}). "
     )
     text += " ".join(f"{cost.metric}: {cost.why}." for cost in costs)
-    if not any(cost.metric != (case.primary.metric if case.primary else None) for cost in costs):
-        text += " No calibration guard is registered, so the cost is judged on the primary metric alone."
+    if not any(cost.metric != (evidence.primary.metric if evidence.primary else None) for cost in costs):
+        text += " No guard is registered, so the cost is judged on the primary metric alone."
     return TradeOff(gain=gain.estimate, gain_low=gain.low, gain_high=gain.high, costs=tuple(costs), text=text)
 
 
-def _cost(case: Case, one: Comparison) -> Cost:
+def _cost(evidence: Evidence, one: Comparison) -> Cost:
     estimate, low, high = one.loss()
     note = ""
     if high is None:
-        estimate, high, note = _with_diverged(case, one, estimate)
+        estimate, high, note = _with_diverged(evidence, one, estimate)
     margin = one.margin if one.margin is not None else one.smallest_effect
     within = None if high is None or margin is None else high <= margin
     if high is None:
@@ -108,7 +108,9 @@ def _cost(case: Case, one: Comparison) -> Cost:
     )
 
 
-def _with_diverged(case: Case, one: Comparison, estimate: float | None) -> tuple[float | None, float | None, str]:
+def _with_diverged(
+    evidence: Evidence, one: Comparison, estimate: float | None
+) -> tuple[float | None, float | None, str]:
     """Estimate and upper bound of the cost where too few pairs survived, and a note.
 
     A diverged run is the worst outcome, so where the baseline diverged the variant lost nothing: the pair counts as a cost of
@@ -116,11 +118,11 @@ def _with_diverged(case: Case, one: Comparison, estimate: float | None) -> tuple
     """
     diverged: dict[object, set[str]] = {}
     for lost in one.missing:
-        if lost.why.startswith("diverged"):
+        if lost.reason == Absence.DIVERGED:
             diverged.setdefault(lost.seed, set()).add(lost.arm)
-    broken = sum(arms == {case.variant} for arms in diverged.values())
+    broken = sum(arms == {evidence.variant} for arms in diverged.values())
     if broken:
-        return estimate, None, f"{broken} {case.variant} runs diverged where the baseline did not"
+        return estimate, None, f"{broken} {evidence.variant} runs diverged where the baseline did not"
     sign = 1.0 if one.direction == "lower" else -1.0
     costs = [sign * pair.delta for pair in one.pairs] + [0.0] * len(diverged)
     if one.direction is None or len(costs) < 3 or not diverged:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from ablationlab.analysis.dataset import Absent, Arm, Dataset, Values
 from ablationlab.analysis.deviations import against_file, of_plan, of_runs
-from ablationlab.analysis.evaluated import Evaluated, read_evaluations
-from ablationlab.analysis.evaluations import values_of, with_evaluation
+from ablationlab.analysis.evaluation import Evaluated, read_evaluations, values_of, with_evaluation
 from ablationlab.analysis.interactions import crossing_of
-from ablationlab.analysis.material import Arm, Ask, Material
-from ablationlab.analysis.runs import DoneRun, is_ordinary, measured_names, read_run, stability_of, value_of
+from ablationlab.analysis.stability import DoneRun, measured_names, read_run, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
+from ablationlab.analysis.wording import deviation
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.records.analysis import NOT_SCORED, SCORED_OTHERWISE, Deviation, LedgerCheck, Seed
+from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
@@ -21,7 +21,7 @@ from ablationlab.records.settings import TUNED, Study
 from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
 
 
-def read_results(folder: Path, study_file: Study | None = None) -> Material:
+def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
     """Read and check a results folder; *study_file* is compared with what was sealed.
 
     Raises `MismatchError` where arms differ in what no variant declared, or a run is not what the plan says.
@@ -45,14 +45,14 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
     checked += sweep.checked_pairs if sweep is not None else 0
     by_id = {run.planned.id: run for run in done}
     threshold = study.stability.spike_score
-    stable = [stability_of(run, by_id.get(run.id), study.stability) for run in plan.runs if is_ordinary(study, run)]
-    own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if is_ordinary(study, run))})
+    stable = [stability_of(run, by_id.get(run.id), study.stability) for run in plan.runs if study.owns(run)]
+    own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if study.owns(run))})
     finished = [run for run in own.runs if run.id in by_id and by_id[run.id].result.status == "finished"]
     evaluated = read_evaluations(own, study.evaluation, results, finished)
     values = _values(plan, done, study, names) | (sweep.values if sweep is not None else {})
     if evaluated:
-        values |= values_of(own, evaluated, _whys(own, by_id))
-    material = Material(
+        values |= values_of(own, evaluated, _endings(own, by_id))
+    dataset = Dataset(
         name=study.name,
         question=study.question,
         source="records",
@@ -63,7 +63,9 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         regimes=(*study.regime_names(), *([TUNED] if sweep is not None and sweep.runs else [])),
         seeds=study.seeds,
         contrasts=study.contrasts + extra,
-        asks=tuple(Ask.from_criterion(criterion, registered=sealed) for criterion in study.criteria),
+        criteria=study.criteria,
+        registered=sealed,
+        hypotheses=study.hypotheses,
         metrics=plan.metrics,
         values=values,
         tie_breakers=study.tie_breakers,
@@ -72,12 +74,11 @@ def read_results(folder: Path, study_file: Study | None = None) -> Material:
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
         ledger=LedgerCheck(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
         deviations=tuple(_deviations(plan, results, done, study, study_file, sealed, evaluated)),
-        criteria=tuple(criterion.model_dump(mode="json") for criterion in study.criteria),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
         crossing=crossing_of(study),
     )
-    return with_evaluation(material, own, results, evaluated) if evaluated else material
+    return with_evaluation(dataset, own, results, evaluated) if evaluated else dataset
 
 
 _LEDGER = (
@@ -127,24 +128,26 @@ def _check_arms(
     return checked
 
 
-def _values(
-    plan: Plan, done: Sequence[DoneRun], study: Study, names: Sequence[str]
-) -> dict[Arm, dict[Seed, float | str]]:
+def _values(plan: Plan, done: Sequence[DoneRun], study: Study, names: Sequence[str]) -> Values:
     """Every metric of the study's own cells; runs of a sweep beside them are not compared here."""
     by_id = {run.planned.id: run for run in done}
-    values: dict[Arm, dict[Seed, float | str]] = {}
+    values: Values = {}
     for planned in plan.runs:
-        if is_ordinary(study, planned):
+        if study.owns(planned):
             for name in names:
                 cell = values.setdefault(Arm(name, None, planned.regime, planned.variant), {})
                 cell[planned.seed] = value_of(by_id.get(planned.id), name)
     return values
 
 
-def _whys(plan: Plan, done: Mapping[str, DoneRun]) -> dict[str, str]:
+def _endings(plan: Plan, done: Mapping[str, DoneRun]) -> dict[str, Absent]:
     """Why a run has no evaluation, for those that cannot have one."""
-    whys = {planned.id: value_of(done.get(planned.id), "validation_loss") for planned in plan.runs}
-    return {name: why for name, why in whys.items() if isinstance(why, str)}
+    endings = {}
+    for planned in plan.runs:
+        value = value_of(done.get(planned.id), "validation_loss")
+        if isinstance(value, Absent):
+            endings[planned.id] = value
+    return endings
 
 
 def _deviations(
@@ -164,17 +167,13 @@ def _deviations(
     measured |= {name for name, metric in plan.metrics.items() if metric.level == "sweep"}
     measured |= evaluated.metrics if evaluated else set()
     unanswered = dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured)
-    for name in unanswered:
-        text = f"{name} is registered, but no run has a value of it: its question is not answered."
-        found.append(Deviation(code="missing-metric", about=name, text=text))
+    found += [deviation(DeviationCode.MISSING_METRIC, name, metric=name) for name in unanswered]
     planned = [task for task in evaluated.tasks if task.planned] if evaluated else []
     if study.evaluation.tasks and not planned and "macro_accuracy" not in unanswered:
-        text = f"The study names tasks ({', '.join(study.evaluation.tasks)}), but no run has been scored on them."
-        found.append(Deviation(code=NOT_SCORED, about="evaluation.tasks", text=text))
+        names = ", ".join(study.evaluation.tasks)
+        found.append(deviation(DeviationCode.NOT_SCORED, "evaluation.tasks", tasks=names))
     if evaluated and evaluated.otherwise and any(one.tasks for one in evaluated.runs.values()):
-        text = f"Not scored as planned: {'. '.join(evaluated.otherwise)}. No mean over tasks counts such a score."
-        found.append(Deviation(code=SCORED_OTHERWISE, about="evaluation", text=text))
+        found.append(deviation(DeviationCode.SCORED_OTHERWISE, "evaluation", what=". ".join(evaluated.otherwise)))
     if not study.criteria:
-        text = "The study registers no criteria: every comparison and verdict is exploratory."
-        found.append(Deviation(code="no-criteria", about="criteria", text=text))
+        found.append(deviation(DeviationCode.NO_CRITERIA, "criteria"))
     return found

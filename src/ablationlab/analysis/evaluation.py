@@ -1,19 +1,16 @@
-"""What the evaluations of a plan's runs say, as they are read.
-
-Scores are compared only where they are scores of the same thing: the same task by its hash, made in the same way (harness,
-precision, device, code). A run that was evaluated otherwise has no value, and the reason is said. Means over tasks are over
-those that the plan names, with the plan's settings; what was scored besides is shown by itself, as exploratory.
-"""
+"""The evaluations of a study's runs: values per run and task, which tasks are sensitive, and the comparisons item by item."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass
-from statistics import fmean
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 
-from ablationlab.analysis.comparisons import number_or_why
+from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, mean_or_absent, value_or_absent
+from ablationlab.analysis.items import item_contrasts
 from ablationlab.core.errors import RecordError
+from ablationlab.records.analysis import Absence, EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.evaluation import (
     Evaluation,
     Provenance,
@@ -27,6 +24,8 @@ from ablationlab.records.evaluation import (
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.settings import EvaluationConfig
+from ablationlab.stats import sensitivity
+from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
 from ablationlab.tasks.scores import OF_CALIBRATED, unspellable
 
@@ -73,7 +72,7 @@ class Evaluated:
             return []
         tasks = [task for task in self.tasks if task.planned and task.fewshot == most]
         if name in OF_CALIBRATED:
-            return [task for task in tasks if any_result(self, task).calibration is not None]
+            return [task for task in tasks if self.any_result(task).calibration is not None]
         return tasks
 
     @property
@@ -83,18 +82,29 @@ class Evaluated:
         names |= {name for name in (*TASK_MEANS, "macro_accuracy", "macro_accuracy_fewshot") if self.averaged(name)}
         return names | PER_TASK.keys() if self.tasks else names
 
-    def why_not(self, run_id: str) -> str | None:
+    def any_result(self, task: AskedTask) -> TaskResult:
+        """Some run's result of a task, for what is equal in all of them: items, chance, hash."""
+        template, digest = next(iter(task.hashes.items()))
+        return next(
+            result
+            for evaluation in self.runs.values()
+            for result in evaluation.tasks
+            if (result.task, result.template, result.fewshot, result.task_hash)
+            == (task.name, template, task.fewshot, digest)
+        )
+
+    def why_not(self, run_id: str) -> Absent | None:
         """Why a run's evaluation does not count, if so."""
         found = self.runs.get(run_id)
         if found is None:
-            return "not evaluated"
+            return absent(Absence.NOT_EVALUATED)
         if found.status == "not-evaluable":
-            return f"not evaluable: {found.why}"
-        return None if found.how == self.how else "evaluated in another way (harness, device, code or precision)"
+            return absent(Absence.NOT_EVALUABLE, why=found.why)
+        return None if found.how == self.how else absent(Absence.EVALUATED_OTHERWISE)
 
     def score(
         self, run_id: str, task: AskedTask, value: Callable[[TaskResult], float | None], weights: Weights = "final"
-    ) -> float | str:
+    ) -> Value:
         """Mean over templates, or why there is none."""
         why = self.why_not(run_id)
         if why is not None:
@@ -105,13 +115,13 @@ class Evaluated:
             same = [one for one in self.runs[run_id].tasks if one.key == key]
             result = next((one for one in same if one.task_hash == digest), None)
             if result is None:
-                what = "evaluated on another version of" if same else "not evaluated on"
-                return f"{what} {task.label} ({template})"
+                reason = Absence.OTHER_TASK_VERSION if same else Absence.TASK_NOT_EVALUATED
+                return absent(reason, task=task.label, template=template)
             number = value(result)
             if number is None:
-                return "no value recorded"
+                return absent(Absence.NOT_RECORDED)
             found.append(number)
-        return number_or_why(fmean(found))
+        return value_or_absent(fmean(found))
 
 
 def read_evaluations(
@@ -202,27 +212,156 @@ def _otherwise(
     """What was planned and scored on another number of items by some run, or by none at all; alike cases in one line."""
     cap = "all of them" if planned.items is None else f"{planned.items} at most"
     lines: dict[str, list[str]] = {}
-    for name, wording, fewshot in planned.asked():
-        mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, wording, fewshot)]
+    for name, template, fewshot in planned.asked():
+        mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, template, fewshot)]
         others = [one.items for one in mine if not planned.counts(one)]
-        several = f" ({wording})" if len(planned.templates[name]) > 1 else ""
+        several = f" ({template})" if len(planned.templates[name]) > 1 else ""
         what = name.name + (f", {fewshot}-shot" if fewshot else "") + several
         if others:
             numbers = " or ".join(map(str, sorted(set(others))))
             line = f"on {numbers} items in {len(others)} of {len(used)} runs, where {cap} were planned"
             lines.setdefault(line, []).append(what)
-        elif not mine and (name, wording) not in left_out:
+        elif not mine and (name, template) not in left_out:
             lines.setdefault("by no run", []).append(what)
     return [f"{'; '.join(tasks)}: {line}" for line, tasks in lines.items()]
 
 
-def any_result(evaluated: Evaluated, task: AskedTask) -> TaskResult:
-    """Some run's result of a task, for what is equal in all of them: items, chance, hash."""
-    template, digest = next(iter(task.hashes.items()))
-    return next(
-        result
-        for one in evaluated.runs.values()
-        for result in one.tasks
-        if (result.task, result.template, result.fewshot, result.task_hash)
-        == (task.name, template, task.fewshot, digest)
+def gated(
+    evaluated: Evaluated,
+    baselines: Sequence[PlannedRun],
+    tasks: Sequence[AskedTask],
+    value: Callable[[TaskResult], float | None],
+    *,
+    guessable: bool,
+) -> Sensitivity:
+    """The protocol's gate on the mean over *tasks*.
+
+    Baselines on other seeds must beat chance, whichever seed is compared: all but the best one are asked, which is the least
+    favourable choice of "other seeds".
+    """
+    scores, halves = [], []
+    for run in baselines:
+        final = mean_or_absent([evaluated.score(run.id, task, value) for task in tasks])
+        half = mean_or_absent([evaluated.score(run.id, task, value, "half") for task in tasks])
+        if not isinstance(final, Absent):
+            scores.append(final)
+            if not isinstance(half, Absent):
+                halves.append((half, final))
+    if len(scores) < 2:
+        why = f"baselines on two seeds or more are needed, and {len(scores)} have a value"
+        return Sensitivity(
+            sensitive=False, beats_chance=None, chance_p=None, control_told_apart=False, control_p=None, reasons=(why,)
+        )
+    results = [evaluated.any_result(task) for task in tasks]
+    control = ([half for half, _ in halves], [final for _, final in halves]) if len(halves) >= 2 else None
+    return sensitivity(
+        sorted(scores)[:-1],
+        items=sum(result.items for result in results),
+        chance=fmean(result.chance or 0.0 for result in results) if guessable else None,
+        control=control,
     )
+
+
+def macro_gate(
+    evaluated: Evaluated, baselines: Sequence[PlannedRun], good: Sequence[AskedTask], mine: Sequence[AskedTask]
+) -> Sensitivity:
+    """The gate on a macro average: over the *good* ones of *mine*, over all of *mine* where none is."""
+    found = gated(evaluated, baselines, good or mine, lambda result: result.accuracy, guessable=True)
+    counted = ", ".join(task.label for task in good)
+    if good:
+        why = f"the mean is over the {len(good)} of {len(mine)} tasks that are sensitive: {counted}"
+        return replace(found, reasons=(why, *found.reasons))
+    why = f"none of the {len(mine)} tasks is sensitive; the mean shown is over all of them"
+    return replace(found, sensitive=False, reasons=(why, *found.reasons))
+
+
+def described(
+    evaluated: Evaluated, baselines: Sequence[PlannedRun], task: AskedTask, regime: str, gate: Sensitivity
+) -> TaskSensitivity:
+    """A task with its size, its level of chance, what n-grams reach, and the baseline's and the control's accuracies."""
+
+    def mean(weights: Weights, hashes: dict[str, str]) -> float | None:
+        one = replace(task, hashes=hashes)
+        scores = [evaluated.score(run.id, one, lambda result: result.accuracy, weights) for run in baselines]
+        numbers = [score for score in scores if not isinstance(score, Absent)]
+        return fmean(numbers) if numbers else None
+
+    by_template = [mean("final", {template: digest}) for template, digest in task.hashes.items()]
+    known = [value for value in by_template if value is not None]
+    result = evaluated.any_result(task)
+    return TaskSensitivity(
+        task=task.label,
+        name=task.name,
+        fewshot=task.fewshot,
+        regime=regime,
+        templates=tuple(task.hashes),
+        items=result.items,
+        chance=result.chance,
+        ngrams=evaluated.suite.get(result.task_hash, {}),
+        baseline_accuracy=mean("final", task.hashes),
+        control_accuracy=mean("half", task.hashes),
+        template_spread=stdev(known) if len(known) > 1 else None,
+        sensitivity=gate,
+    )
+
+
+_MACRO = ("macro_accuracy", "macro_accuracy_fewshot")
+Gate = dict[tuple[str, str | None, str], Sensitivity]
+
+
+def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -> Values:
+    """Run-level metrics and per-task values of every planned run, or why there is none."""
+    values: Values = {}
+    recorded = {name for one in evaluated.runs.values() for name in one.metrics} - TASK_MEANS.keys()
+    averaged = {name: evaluated.averaged(name) for name in TASK_MEANS}
+    names = [name for name in plan.metrics if name in recorded or averaged.get(name)]
+    for run in plan.runs:
+        gone = endings.get(run.id) or evaluated.why_not(run.id)
+        for name in names:
+            cell = values.setdefault(Arm(name, None, run.regime, run.variant), {})
+            if name in recorded:
+                cell[run.seed] = gone or value_or_absent(evaluated.runs[run.id].metrics.get(name))
+            else:
+                scores = [evaluated.score(run.id, task, TASK_MEANS[name]) for task in averaged[name]]
+                cell[run.seed] = gone or mean_or_absent(scores)
+        for task in evaluated.tasks:
+            for name, (value, _) in PER_TASK.items():
+                cell = values.setdefault(Arm(name, task.label, run.regime, run.variant), {})
+                cell[run.seed] = gone or evaluated.score(run.id, task, value)
+    return values
+
+
+def with_evaluation(dataset: Dataset, plan: Plan, results: ResultsFolder, evaluated: Evaluated) -> Dataset:
+    """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
+    gate: Gate = {}
+    parts: list[TaskSensitivity] = []
+    values: Values = {arm: dict(cell) for arm, cell in dataset.values.items()}
+    for regime in dataset.regimes:
+        baselines = [run for run in plan.runs if (run.variant, run.regime) == (dataset.baseline, regime)]
+        if not baselines:  # a comparison of its own, such as tuned arms: nothing was evaluated there
+            continue
+        for task in evaluated.tasks:
+            for name, (value, guessable) in PER_TASK.items():
+                gate[name, task.label, regime] = gated(evaluated, baselines, [task], value, guessable=guessable)
+            parts.append(described(evaluated, baselines, task, regime, gate["task_accuracy", task.label, regime]))
+        for name in _MACRO:
+            mine = evaluated.averaged(name)
+            if not mine:
+                continue
+            good = [task for task in mine if gate["task_accuracy", task.label, regime].sensitive]
+            gate[name, None, regime] = macro_gate(evaluated, baselines, good, mine)
+            for variant in dataset.variants:
+                cell = [values[Arm("task_accuracy", task.label, regime, variant)] for task in good or mine]
+                values[Arm(name, None, regime, variant)] = {
+                    seed: mean_or_absent([c[seed] for c in cell]) for seed in cell[0]
+                }
+    contrasts, left_out = item_contrasts(dataset, plan, results, evaluated)
+    part = EvaluationAnalysis(
+        harness=evaluated.how.harness,
+        precision=evaluated.how.precision,
+        tasks=tuple(parts),
+        contrasts=tuple(contrasts),
+        notes=(*evaluated.notes, *left_out),
+    )
+    besides = frozenset(task.label for task in evaluated.tasks if not task.planned)
+    return replace(dataset, values=values, sensitivity=gate, evaluation=part, exploratory_tasks=besides)

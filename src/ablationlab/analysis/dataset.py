@@ -1,14 +1,16 @@
-"""What an analysis starts from, wherever the runs came from: values per metric, task, regime, variant and seed; questions."""
+"""What an analysis starts from, wherever the runs came from: values by metric, task, regime, variant and seed; criteria."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from ablationlab.records.analysis import (
     MACRO,
+    Absence,
     Deviation,
     EvaluationAnalysis,
     LedgerCheck,
@@ -17,8 +19,11 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import SWEEP, Criterion
-from ablationlab.stats.results import Sensitivity
+from ablationlab.records.settings import SWEEP, Criterion, Hypothesis
+from ablationlab.stats import Sensitivity
+
+#: Beyond this no sum of squares is safe; the statistics refuse it, so it counts as no number.
+_LARGEST: Final = 1e100
 
 
 class Arm(NamedTuple):
@@ -30,30 +35,35 @@ class Arm(NamedTuple):
     variant: str
 
 
-#: Per arm and seed: a number, or in words why there is none.
-Values = Mapping[Arm, Mapping[Seed, float | str]]
-
-
 @dataclass(frozen=True)
-class Ask:
-    """A question about a metric, and how it is to be answered. regime None: every regime; contrast None: every variant."""
+class Absent:
+    """Why an arm has no value on a seed; *details* is what `wording.absence` needs to say it."""
 
-    metric: str
-    regime: str | None = None
-    contrast: tuple[str, str] | None = None
-    role: Literal["primary", "secondary", "guard"] | None = None
-    test: str = "paired-t"
-    interval: str = "paired-t"
-    alpha: float = 0.05
-    correction: str = "holm"
-    smallest_effect: float | None = None
-    margin: float | None = None
-    registered: bool = False
+    reason: Absence
+    details: Mapping[str, object] = field(default_factory=dict)
 
-    @classmethod
-    def from_criterion(cls, criterion: Criterion, *, registered: bool) -> Ask:
-        """A registered criterion as a question; under a plan that was tampered with it is not registered."""
-        return cls(**dict(criterion), registered=registered)
+
+Value = float | Absent
+Values = dict[Arm, dict[Seed, Value]]
+
+
+def absent(reason: Absence, **details: object) -> Absent:
+    return Absent(reason, details)
+
+
+def value_or_absent(value: float | None) -> Value:
+    """A recorded value if it is a number that can be compared."""
+    if value is None:
+        return absent(Absence.NOT_RECORDED)
+    if not math.isfinite(value):
+        return absent(Absence.NOT_FINITE, value=value)
+    return float(value) if abs(value) <= _LARGEST else absent(Absence.TOO_LARGE, value=value)
+
+
+def mean_or_absent(values: Sequence[Value]) -> Value:
+    """The mean, or the first reason why a value is absent."""
+    numbers = [value for value in values if not isinstance(value, Absent)]
+    return next((value for value in values if isinstance(value, Absent)), None) or fmean(numbers)
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,13 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Material:
-    """Everything the comparisons, the stability and the verdict are made from."""
+class Dataset:
+    """Everything the comparisons, the stability and the verdict are made from.
+
+    *registered*: the criteria were sealed before the runs. *own_seeds*: the seeds behind the comparisons of a sweep.
+    *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *exploratory_tasks*: tasks that
+    the plan does not ask, or not so.
+    """
 
     name: str
     question: str
@@ -79,29 +94,28 @@ class Material:
     regimes: tuple[str, ...]
     seeds: tuple[Seed, ...]
     contrasts: tuple[tuple[str, str], ...]
-    asks: tuple[Ask, ...]
+    criteria: tuple[Criterion, ...]
+    registered: bool
     metrics: Mapping[str, Metric]
-    values: Values
+    values: Mapping[Arm, Mapping[Seed, Value]]
+    hypotheses: tuple[Hypothesis, ...] = ()
     tie_breakers: tuple[str, ...] = ()
     spike_threshold: float = 0.0
     diverged: Literal["survivors", "refuse"] = "survivors"
     runs: tuple[RunStability, ...] = ()
     ledger: LedgerCheck | None = None
     deviations: tuple[Deviation, ...] = ()
-    criteria: tuple[dict[str, object], ...] = field(default=())
     own_seeds: Mapping[str, tuple[Seed, ...]] = field(default_factory=dict)
     sweep: SweepAnalysis | None = None
     crossing: Crossing | None = None
-    #: By metric, task and regime: whether it can tell models apart at this scale.
     sensitivity: Mapping[tuple[str, str | None, str], Sensitivity] = field(default_factory=dict)
     evaluation: EvaluationAnalysis | None = None
-    #: Tasks that the plan does not ask, or not so: nothing about them is registered.
     exploratory_tasks: frozenset[str] = frozenset()
 
     @property
     def primary(self) -> str | None:
         """The primary metric: the first asked as primary; without any, validation loss where there is one."""
-        asked = [ask.metric for ask in self.asks if ask.role == "primary"]
+        asked = [criterion.metric for criterion in self.criteria if criterion.role == "primary"]
         if asked:
             return asked[0]
         return "validation_loss" if any(arm.metric == "validation_loss" for arm in self.values) else None
@@ -110,45 +124,46 @@ class Material:
         """The seeds that a regime was promised: the study's, or those that a sweep has of its own."""
         return tuple(self.own_seeds.get(regime, self.seeds))
 
-    def asked_regimes(self) -> tuple[str, ...]:
+    def compared_regimes(self) -> tuple[str, ...]:
         """Where comparisons are made: the regimes, and over the rates of a sweep."""
         return tuple(dict.fromkeys([*self.regimes, *self.own_seeds, SWEEP] if self.own_seeds else self.regimes))
 
     def pairs(self) -> list[tuple[str, str]]:
         """(variant, reference): every variant against the baseline, then the contrasts, each pair of arms once."""
         wanted = [(variant, self.baseline) for variant in self.variants if variant != self.baseline]
-        wanted += [*self.contrasts, *(ask.contrast for ask in self.asks if ask.contrast is not None)]
+        wanted += [*self.contrasts, *(c.contrast for c in self.criteria if c.contrast is not None)]
         seen: dict[frozenset[str], tuple[str, str]] = {}
         for pair in wanted:
             seen.setdefault(frozenset(pair), pair)
         return list(seen.values())
 
 
-def with_macro(values: Values) -> dict[Arm, dict[Seed, float | str]]:
+def with_macro(values: Values) -> Values:
     """Add the macro average over tasks wherever a metric has several; a seed that lacks a task has none."""
-    found: dict[Arm, dict[Seed, float | str]] = {arm: dict(by_seed) for arm, by_seed in values.items()}
+    tasks_of: dict[str, set[str]] = {}
     groups: dict[tuple[str, str, str], list[Arm]] = {}
     for arm in values:
         if arm.task is not None:
+            tasks_of.setdefault(arm.metric, set()).add(arm.task)
             groups.setdefault((arm.metric, arm.regime, arm.variant), []).append(arm)
-    everywhere: dict[str, set[str | None]] = {}
-    for arm in values:
-        everywhere.setdefault(arm.metric, set()).add(arm.task)
-    for (metric, regime, variant), arms in groups.items():
-        tasks = everywhere[metric] - {None}
-        if len(tasks) > 1:
-            found[Arm(metric, MACRO, regime, variant)] = _macro(arms, values, len(tasks))
-    return found
+    averages = {
+        Arm(metric, MACRO, regime, variant): _macro(arms, values, len(tasks_of[metric]))
+        for (metric, regime, variant), arms in groups.items()
+        if len(tasks_of[metric]) > 1
+    }
+    return values | averages
 
 
-def _macro(arms: Iterable[Arm], values: Values, tasks: int) -> dict[Seed, float | str]:
-    by_seed: dict[Seed, list[float | str]] = {}
+def _macro(arms: Iterable[Arm], values: Values, tasks: int) -> dict[Seed, Value]:
+    by_seed: dict[Seed, list[float]] = {}
     for arm in arms:
         for seed, value in values[arm].items():
-            by_seed.setdefault(seed, []).append(value)
-    return {seed: _average(found, tasks) for seed, found in by_seed.items()}
-
-
-def _average(found: list[float | str], tasks: int) -> float | str:
-    numbers = [value for value in found if not isinstance(value, str)]
-    return fmean(numbers) if len(numbers) == tasks else f"only {len(numbers)} of {tasks} tasks have a value"
+            numbers = by_seed.setdefault(seed, [])
+            if not isinstance(value, Absent):
+                numbers.append(value)
+    return {
+        seed: fmean(numbers)
+        if len(numbers) == tasks
+        else absent(Absence.TASKS_INCOMPLETE, scored=len(numbers), tasks=tasks)
+        for seed, numbers in by_seed.items()
+    }
