@@ -467,7 +467,9 @@ def test_changed_data_is_refused_after_sealing(cli, study_file, tmp_path):
     assert cli("plan", path, "--device", "cpu")[0] == 0
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(corpus.read_text().upper())
-    refused(cli("run", path), f"corpus '{corpus}' has changed since the plan was sealed", "restore it, or plan anew")
+    refused(
+        cli("run", path), f"corpus '{corpus}' has changed since the plan was sealed", "restore it, or make a new plan"
+    )
 
 
 def test_a_damaged_result_is_named(cli, trained, tmp_path):

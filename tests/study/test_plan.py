@@ -387,7 +387,7 @@ def test_nothing_has_drifted_in_the_same_process(plan_of, study_table):
 def test_another_device_or_other_data_is_refused(plan_of, study_table, corpus_file):
     plan = plan_of()
     data = parse_study(study_table()).data
-    with pytest.raises(PlanError, match="sealed for cpu; plan anew with --out to use cuda"):
+    with pytest.raises(PlanError, match="sealed for cpu; make a new plan with --out to use cuda"):
         plan_drift(plan, load_corpus(data), "cuda")
     corpus_file.write_text(corpus_file.read_text().replace("model", "motel"))
     with pytest.raises(PlanError, match=r"corpus '.*corpus\.txt' has changed since the plan was sealed"):

@@ -72,7 +72,7 @@ def prepare(execution: Execution) -> torch.device:
         # cuBLAS is deterministic only with a fixed workspace; it reads the variable when its first handle is made.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         if not torch.cuda.is_available():
-            raise PlanError("the plan was sealed for a CUDA GPU and this torch sees none; plan anew with --out")
+            raise PlanError("the plan was sealed for a CUDA GPU and this torch sees none; make a new plan with --out")
         torch.backends.cuda.matmul.allow_tf32 = execution.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = execution.precision == "tf32"
     return torch.device(execution.device)

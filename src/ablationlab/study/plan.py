@@ -303,8 +303,8 @@ def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu
     if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
         raise PlanError(
             f"corpus {plan.corpus.name!r} has changed since the plan was sealed "
-            f"(sha256 {plan.corpus.sha256[:12]} -> {corpus.record.sha256[:12]}); restore it, or plan anew with --out"
+            f"(sha256 {plan.corpus.sha256[:12]} -> {corpus.record.sha256[:12]}); restore it, or make a new plan with --out"
         )
     if device not in ("auto", plan.execution.device):
-        raise PlanError(f"the plan was sealed for {plan.execution.device}; plan anew with --out to use {device}")
+        raise PlanError(f"the plan was sealed for {plan.execution.device}; make a new plan with --out to use {device}")
     return drift(plan.environment, current())

@@ -33,7 +33,7 @@ class Saved:
 
     @property
     def final(self) -> bool:
-        """Whether it is a run's end: there is nothing to go on training with."""
+        """Whether it is the end of a run: it has no optimizer state to continue with."""
         return self.record.files.keys() == {WEIGHTS}
 
 
@@ -66,9 +66,9 @@ def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]
 
 
 def make_place(run: RunFolder) -> None:
-    """The folder that checkpoints stand in; a run whose own folder has gone is not trained into nothing."""
+    """Make the folder of the checkpoints; refuse if the run's own folder was removed."""
     if not run.record.exists():
-        raise RecordError(f"{run.path} has gone while it was being trained; run again")
+        raise RecordError(f"{run.path} was removed during training; run again")
     with storage_errors(run.checkpoints):
         run.checkpoints.mkdir(exist_ok=True)
         sync_folder(run.path)
@@ -122,7 +122,7 @@ def verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:
     try:
         tensors: dict[str, Tensor] = safetensors.torch.load(data)
     except SafetensorError as error:
-        raise RecordError(f"{path} is no safetensors file: {error}") from error
+        raise RecordError(f"{path} is not a safetensors file: {error}") from error
     return tensors
 
 

@@ -1,4 +1,4 @@
-"""Training one stack from wherever it stands to its results."""
+"""Training one stack, from its start or its last checkpoint to its results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class StackTrainer:
         if found != how:
             drift = (*drift, f"execution {how} -> {found}")
             if not accept_drift:
-                raise PlanError(f"the plan was sealed for {how}, but this is {found}; plan anew with --out")
+                raise PlanError(f"the plan was sealed for {how}, but this is {found}; make a new plan with --out")
         found = found.over(self.stack.layout_on_devices)
         folders = [results.run(run.id) for run in planned]
         drift = (*drift, *layout_drift(plan, results, folders, found, accept=accept_drift))
@@ -132,7 +132,7 @@ class StackTrainer:
         self._drained_at = self._saved_at = time.monotonic()
 
     def _open(self, planned: list[PlannedRun], folders: list[RunFolder]) -> None:
-        """Find where the stack stands, put its state back, and open its files there."""
+        """Find the last checkpoint, restore the state from it, and open the run files there."""
         point = self.stack.share(
             lambda: resume_point(folders, self.plan.plan_hash, tensors=isinstance(self.stack, Stack)),
             ResumePoint.to_json,
@@ -237,7 +237,7 @@ class StackTrainer:
         return last
 
     def _next_stop(self, done: int) -> int:
-        """The CPU looks up after every step; a GPU goes on until a checkpoint, a curve point, a probe, or its reach."""
+        """The CPU stops after every step; a GPU at the next checkpoint, curve point or probe, or at its reach."""
         if self.stack.reach == 1:
             return done + 1
         stops = [done + self.stack.reach, self.steps]
@@ -279,13 +279,13 @@ class StackTrainer:
         note_kind: NoteKind = "state",
     ) -> None:
         living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
-        self.reporter.tell(living, step, losses, norms, note, note_kind)
+        self.reporter.report(living, step, losses, norms, note, note_kind)
 
     def _tokens_per_step(self) -> int:
         return self.training.batch * self.model.context * len(self.runs)
 
     def _checkpoint(self, step: int, began: float, *, final: bool = False) -> None:
-        """Save every member at the same step; the one before is kept, so that a damaged one can be passed over."""
+        """Save every member at the same step; the one before is kept, so that a damaged one can be skipped."""
         self._drain()
         if not final and (step == self._saved_step or self._all_diverged()):
             return
@@ -356,10 +356,10 @@ def out_of_memory(error: BaseException, training: TrainingConfig, *, width: int 
     if smaller:
         text += f"Set training.micro_batch = {smaller[-1]} in the study (now {training.micro_batch or 'all at once'})"
     else:
-        text += "One sequence at a time does not fit either"
+        text += "A single sequence does not fit either"
     other = []
     if width > 1:
         other.append("a smaller execution.stack_width")
     other += ["execution.activation_checkpointing = true with execution.parallel = 'fsdp' (--executor torchrun)"]
-    text += f"; else {', or '.join(other)}. Such a setting holds for all arms, so it makes another plan: use --out"
+    text += f"; or use {', or '.join(other)}. Such a setting applies to all arms, so it needs a new plan: use --out"
     return OutOfMemory(text)

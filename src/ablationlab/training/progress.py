@@ -1,4 +1,4 @@
-"""What training tells those who wait for it. No torch."""
+"""How far training is, for displays. No torch."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stopped(Exception):
 
 
 class Reporter:
-    """Tells *send* where a stack stands, with its speed since the last time."""
+    """Sends the progress of a stack, with its speed since the last time."""
 
     def __init__(
         self, send: Callable[[Progress], None], *, stack: int, start: int, steps: int, runs: int, tokens_per_step: int
@@ -44,7 +44,7 @@ class Reporter:
         self.tokens_per_step = tokens_per_step  # over all runs
         self._at, self._step = time.monotonic(), start
 
-    def tell(
+    def report(
         self,
         living: Sequence[int],
         step: int | None = None,

@@ -1,4 +1,4 @@
-"""One run in training on the host: its run.json, its files, where it stands on disk, and how it ends."""
+"""The records of a run in training: its run.json, its open files, the checkpoint it resumes from, and its result.json."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def layout_drift(
 ) -> tuple[str, ...]:
     """How this process lays a run out on devices, against what these runs, or the first of the study, began with.
 
-    Sums over another number of ranks round otherwise, so continuing with it is refused unless it is accepted.
+    Sums over another number of ranks round differently, so continuing with it is refused unless it is accepted.
     """
     first = next((folder for run in plan.runs if (folder := results.run(run.id)).record.exists()), None)
     for folder in [folder for folder in folders if folder.record.exists()] or filter(None, [first]):
@@ -96,8 +96,8 @@ def layout_drift(
             if not accept:
                 raise PlanError(
                     f"run {folder.path.name} of this study began on {_layout(began)}, and this is {_layout(found)}: sums "
-                    "round otherwise. Use the same executor and number of processes, plan anew with --out, or go on with "
-                    "--accept-drift, which is recorded"
+                    "round differently. Use the same executor and number of processes, make a new plan with --out, or "
+                    "continue with --accept-drift, which is recorded"
                 )
             return (f"execution on {change}",)
     return ()
@@ -146,7 +146,7 @@ class RunState:
                 log.close()
 
     def checkpoint(self, plan_hash: str, step: int, seconds: float, history: tuple[Start, ...]) -> Checkpoint:
-        """The record of where the run stands; its logs are settled on disk first."""
+        """The record of a checkpoint after *step*; the logs are flushed to disk first."""
         assert self.log is not None
         size, digest = self.log.settle()
         pinned = None if self.probe_log is None else self.probe_log.settle()
@@ -178,7 +178,7 @@ class RunState:
     ) -> None:
         """Write result.json: *totals* are of the whole validation split, or None where no run of the stack lives."""
         if not self.folder.record.exists():
-            raise RecordError(f"{self.folder.path} has gone while it was being trained; run again")
+            raise RecordError(f"{self.folder.path} was removed during training; run again")
         saved = checkpoints.load(self.folder, checkpoints.steps_on_disk(self.folder)[-1])
         if totals is not None and self.divergence is None and not math.isfinite(float(totals.nll_R[slot])):
             # The last update broke it: no training step is left to notice.
@@ -236,14 +236,14 @@ class ResumePoint:
         return {"step": self.step, "records": records, "trained": self.trained, "notes": self.notes}
 
     @classmethod
-    def from_json(cls, told: Any) -> ResumePoint:
+    def from_json(cls, data: Any) -> ResumePoint:
         """The same again, without the tensors."""
-        saved = tuple(Saved(Checkpoint.model_validate(record), {}) for record in told["records"])
-        return cls(told["step"], saved, told["trained"], tuple(told["notes"]))
+        saved = tuple(Saved(Checkpoint.model_validate(record), {}) for record in data["records"])
+        return cls(data["step"], saved, data["trained"], tuple(data["notes"]))
 
 
 def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = True) -> ResumePoint:
-    """Find it, passing over damaged checkpoints; what is newer than it is removed. Needs the stack's lock.
+    """Find it, skipping damaged checkpoints; what is newer than it is removed. Needs the stack's lock.
 
     Without *tensors* the checkpoints are verified and left on disk.
     """
@@ -258,11 +258,11 @@ def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = Tr
         try:
             saved = tuple(_sound(folder, step, plan_hash, tensors) for folder in folders)
         except RecordError as error:
-            notes.append(f"passed over: {error}")
+            notes.append(f"skipped: {error}")
             continue
-        finals = [one.final for one in saved]
+        finals = [checkpoint.final for checkpoint in saved]
         if any(finals) and not all(finals):
-            notes.append(f"passed over step {step}: some members lack their optimizer state")
+            notes.append(f"skipped step {step}: some runs lack their optimizer state")
             continue
         found = ResumePoint(step, saved, trained=all(finals))
         break

@@ -113,7 +113,7 @@ class ParameterLayout:
 
 
 class Measured(NamedTuple):
-    """What a step says of each run, on the device: shapes (R,) or (steps, R)."""
+    """Measurements of a step per run, on the device: shapes (R,) or (steps, R)."""
 
     loss: Tensor
     gradient_norm: Tensor
@@ -124,9 +124,9 @@ class Measured(NamedTuple):
 class Stack:
     """R runs in lockstep.
 
-    `feed` hands over what the next steps need, `advance` makes one of them, `measured` reads what they said. A step reads its
-    inputs from fixed buffers on the device, at a cursor that it moves on itself, so on a GPU it is recorded once as a CUDA
-    graph and then replayed: no launches, no traffic with the host. On the CPU the same code simply runs.
+    `feed` hands over what the next steps need, `advance` makes one of them, `measured` returns what they measured. A step
+    reads its inputs from fixed buffers on the device, at a cursor that it moves itself. So on a GPU it is recorded once as a
+    CUDA graph and then replayed: no launches, no traffic with the host. On the CPU the same code simply runs.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Stack:
         self._clock = torch.ones(FEED, 3, device=device)
         self._keys = torch.zeros(FEED, len(self._sites), width, 2, dtype=torch.int32, device=device)
         self._measured = torch.zeros(FEED, len(Measured._fields), width, device=device)
-        self._fed = 0
+        self._steps_fed = 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def _on_device(self, tokens: NDArray[np.int64] | Tokens) -> Tensor | None:
@@ -200,7 +200,7 @@ class Stack:
 
     @property
     def reach(self) -> int:
-        """Steps that may be handed over before the host looks at what they said."""
+        """Steps that may be handed over before the host reads their measurements."""
         return FEED if self.device.type == "cuda" else 1
 
     def agree(self, *flags: bool) -> tuple[bool, ...]:
@@ -260,7 +260,7 @@ class Stack:
         if self.model.dropout:
             self._put(self._keys, np.stack([dropout_keys(self.seeds, step, self._sites) for step in steps]))
         self._cursor.zero_()
-        self._fed = count
+        self._steps_fed = count
 
     def _put(self, buffer: Tensor, values: NDArray[Any]) -> None:
         host = torch.from_numpy(np.ascontiguousarray(values))
@@ -269,7 +269,7 @@ class Stack:
         buffer[: len(host)].copy_(host, non_blocking=True)
 
     def advance(self, *, watch: bool = False) -> None:
-        """Make the next step of those fed. With ``watch``, what probes need of it stands in ``watched`` until the next."""
+        """Make the next step of those fed. With ``watch``, ``watched`` holds what probes need of it until the next."""
         before = self.weights_RP.detach().clone() if watch else None
         if fused(self.weights_RP):
             if self._graph is None:
@@ -285,8 +285,8 @@ class Stack:
             self.watched = Watched(before, self._gradient_RP, self._windows_RBT, *after)
 
     def measured(self) -> Measured:
-        """What the steps fed last have said, once all of them are made; waits for nothing."""
-        return Measured(*self._measured[: self._fed].clone().unbind(1))
+        """Measurements of the steps fed last, once all of them are made; waits for nothing."""
+        return Measured(*self._measured[: self._steps_fed].clone().unbind(1))
 
     def train_step(self, step: int, offsets_RB: NDArray[np.int64], *, watch: bool = False) -> Measured:
         """Feed and make a single step."""

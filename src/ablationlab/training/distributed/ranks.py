@@ -1,6 +1,6 @@
-"""The processes that train one run together, and how they speak with each other.
+"""The processes that train one run together, and how they communicate.
 
-torchrun starts them and tells each its place in the environment; torch.distributed carries the numbers: NCCL between GPUs,
+torchrun starts them and sets the rank of each in the environment; torch.distributed carries the numbers: NCCL between GPUs,
 gloo between processors. What is not a tensor travels as JSON.
 """
 
@@ -31,7 +31,7 @@ class Ranks:
 
     @classmethod
     def join(cls, device: Literal["cpu", "cuda"]) -> Ranks:
-        """Meet the others; the environment is torchrun's."""
+        """Join the group that torchrun describes in the environment."""
         try:
             rank, world, local = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
         except (KeyError, ValueError):
@@ -57,7 +57,7 @@ class Ranks:
         return self.rank == 0
 
     def leave(self) -> None:
-        """Part in peace; whoever is still at work is waited for."""
+        """Leave the group, after waiting for all other ranks."""
         dist.barrier()
         dist.destroy_process_group()
 
@@ -84,9 +84,9 @@ class Ranks:
 
     def agree(self, *flags: bool) -> tuple[bool, ...]:
         """The leader's flags."""
-        said = torch.tensor(flags, dtype=torch.uint8)
-        dist.broadcast(said, 0)
-        return tuple(bool(flag) for flag in said.tolist())
+        values = torch.tensor(flags, dtype=torch.uint8)
+        dist.broadcast(values, 0)
+        return tuple(bool(flag) for flag in values.tolist())
 
     def total(self, values: Tensor) -> Tensor:
         """Sum over ranks, in place."""

@@ -42,7 +42,7 @@ def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping
     folder = target.with_name(f"{TEMPORARY}{target.name}")
     if ranks.leads:
         shutil.rmtree(folder, ignore_errors=True)
-    ranks.agree(True)  # nobody writes before the leader has made room
+    ranks.agree(True)  # no rank writes before the leader has made room
     with quiet(), storage_errors(target):
         try:
             state_dict_saver.save(
@@ -62,7 +62,7 @@ def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping
             sync_folder(folder)
             folder.rename(target)
             sync_folder(target.parent)
-    ranks.agree(True)  # nobody goes on, and perhaps dies, before the checkpoint stands
+    ranks.agree(True)  # no rank continues, and perhaps dies, before the checkpoint is complete
 
 
 def _disk_error(error: CheckpointException) -> BaseException:
@@ -105,7 +105,7 @@ def read_whole(folder: Path) -> dict[str, dict[str, Tensor]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """torch tells every save and load to its log; errors are still told."""
+    """Silence the log of torch, which reports every save and load; errors are still shown."""
     log = logging.getLogger("torch.distributed.checkpoint")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -79,7 +79,7 @@ class DistributedStack:
         self.layout = ParameterLayout.of(self.members)
         self.watched: Watched | None = None
         self._fed: list[tuple[int, NDArray[np.int64]]] = []
-        self._said: list[list[float]] = []
+        self._measured: list[list[float]] = []
 
     def _draw(self) -> None:
         """Every rank draws every parameter from its own stream and keeps its part: no traffic, and no draw depends on W."""
@@ -98,8 +98,8 @@ class DistributedStack:
     def _joined(self) -> DistributedDataParallel:
         """Copies whose gradients are averaged.
 
-        DDP lays its buckets out anew after the first backward pass it sees, and the order of its sums over three ranks or
-        more follows them; so it sees one before any that counts, and a run that goes on sums as one that never stopped.
+        DDP rebuilds its buckets after the first backward pass, and the order of its sums over three ranks or more follows
+        them. So one pass is made before any that counts, and a resumed run sums in the same order as one that never stopped.
         """
         where = [self.device] if self.device.type == "cuda" else None
         copies = DistributedDataParallel(self.root, device_ids=where, gradient_as_bucket_view=True)
@@ -125,7 +125,7 @@ class DistributedStack:
 
     @property
     def reach(self) -> int:
-        """The host looks up after every step."""
+        """The host reads the measurements of every step."""
         return 1
 
     def agree(self, *flags: bool) -> tuple[bool, ...]:
@@ -148,21 +148,21 @@ class DistributedStack:
     def feed(self, first: int, offsets_SRB: NDArray[np.int64]) -> None:
         """Hand over the next steps, from *first* on."""
         self._fed = [(first + number, offsets_RB[0]) for number, offsets_RB in enumerate(offsets_SRB)]
-        self._said = []
+        self._measured = []
 
     def advance(self, *, watch: bool = False) -> None:
-        """Make the next step of those fed, with all other ranks. With ``watch``, which only a rank with the whole model can,
-        what probes need of it stands in ``watched`` until the next."""
+        """Make the next step of those fed, with all other ranks. With ``watch``, which needs the whole model on this rank,
+        ``watched`` holds what probes need of it until the next step."""
         step, offsets_B = self._fed.pop(0)
         before = self._flat(self._parameters) if watch else None
         loss = self._gradients(step, offsets_B)
         gradients = {name: local(value.grad) for name, value in self._parameters.items() if value.grad is not None}
         assert gradients.keys() == self._parameters.keys()
         squares = torch.stack([torch.linalg.vector_norm(g).double().square() for g in gradients.values()]).sum()
-        said = torch.stack([loss.double() / self.ranks.world, squares])
+        sums = torch.stack([loss.double() / self.ranks.world, squares])
         if self._copies is not None:  # every rank has the whole gradient; only losses are to be added up
-            said[1] /= self.ranks.world
-        mean_loss, square = self.ranks.total(said).tolist()
+            sums[1] /= self.ranks.world
+        mean_loss, square = self.ranks.total(sums).tolist()
         norm = float(np.float32(np.sqrt(square)))
         self.alive = self.alive and bool(np.isfinite(mean_loss) and np.isfinite(norm))
         unclipped = self._flat(gradients) if watch else None
@@ -173,7 +173,7 @@ class DistributedStack:
             after = self._flat(self._parameters), self._flat(self._v), torch.tensor([self.alive], device=self.device)
             self.watched = Watched(before, unclipped, self._windows(offsets_B), *after)
         self._forget_gradients()
-        self._said.append([float(np.float32(mean_loss)), norm, *self._second_moment()])
+        self._measured.append([float(np.float32(mean_loss)), norm, *self._second_moment()])
 
     def _gradients(self, step: int, offsets_B: NDArray[np.int64]) -> Tensor:
         """The mean loss of this rank's share; the gradients of the global batch's mean stand in ``grad`` afterwards."""
@@ -246,8 +246,8 @@ class DistributedStack:
         return float(total) / self._owned, float(top)
 
     def measured(self) -> Measured:
-        """What the steps fed last have said, the same in all ranks."""
-        return Measured(*torch.tensor(self._said, dtype=torch.float32).T[:, :, None])
+        """Measurements of the steps fed last, the same in all ranks."""
+        return Measured(*torch.tensor(self._measured, dtype=torch.float32).T[:, :, None])
 
     @torch.no_grad()
     def validate(self, tokens: Tensor, windows: Sequence[Window] | None = None) -> Totals:
@@ -293,7 +293,7 @@ class DistributedStack:
         if self.leads:
             assert record is not None
             checkpoints.save(folder, record, {"weights": weights})
-        self.ranks.agree(True)  # nobody leaves before it stands
+        self.ranks.agree(True)  # no rank leaves before the checkpoint is complete
 
     def resume(self, slot: int, folder: RunFolder, saved: Saved) -> None:
         """Read this rank's part of a checkpoint of any number of ranks."""

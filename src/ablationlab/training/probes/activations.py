@@ -66,13 +66,13 @@ def attention(snapshot: Snapshot) -> list[Reading]:
     """Largest logit and mean entropy of every block's attention."""
     kept = snapshot.taps.attention
     names = stream_names(snapshot.model.layers)[1:]
-    entropy = torch.stack([one.entropy_RBHT for one in kept], dim=1)  # (R, blocks, B, H, T)
+    entropy = torch.stack([block.entropy_RBHT for block in kept], dim=1)  # (R, blocks, B, H, T)
     tokens = entropy.shape[-1]
     most = torch.arange(1, tokens + 1, device=entropy.device).log()
     heads = [float(head) for head in range(snapshot.model.heads)]
     per_head = entropy.mean(dim=(2, 4))
     found = [
-        Reading("logit_max", torch.stack([one.logit_max_R for one in kept], dim=1), names),
+        Reading("logit_max", torch.stack([block.logit_max_R for block in kept], dim=1), names),
         Reading("entropy", entropy.mean(dim=(2, 3, 4)), names),
         *(Reading("head_entropy", per_head[:, block], (name,), heads) for block, name in enumerate(names)),
     ]

@@ -89,7 +89,7 @@ INDEXED = 2**22
 
 
 class SeenData:
-    """Running counts per seed; runs of one seed are fed the same and share them."""
+    """Running counts per seed; runs of one seed see the same data and share them."""
 
     def __init__(
         self,
@@ -128,19 +128,19 @@ class SeenData:
             self.take(offsets(step))
 
     def classes(self, seed: int) -> dict[str, float]:
-        """Share of the tokens fed so far, by token class."""
+        """Share of the tokens so far, by token class."""
         self._count(seed)
         counts = self._class_counts[seed]
         return {name: float(counts[CLASSES.index(name)] / max(counts.sum(), 1)) for name in self._vocabulary.members}
 
     def sources(self, seed: int) -> dict[str, float]:
-        """Share of the tokens fed so far, by the source that they come from."""
+        """Share of the tokens so far, by source."""
         self._count(seed)
         counts = self._source_counts[seed]
         return {name: float(count / max(counts.sum(), 1)) for name, count in zip(self._names, counts, strict=True)}
 
     def duplicates(self, seed: int) -> float:
-        """1 - distinct / all, over the n-grams fed so far (of a sample of kinds where there are many)."""
+        """1 - distinct / all, over the n-grams so far (of a sample of kinds where there are many)."""
         self._count(seed)
         counted = self._counted[seed]
         return 1 - len(self._seen[seed]) / counted if counted else 0.0
@@ -225,7 +225,7 @@ def _hashes(windows_NT: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def data_mixture(snapshot: Snapshot) -> list[Reading]:
-    """Shares of the tokens fed up to and including this step, by source and by token class."""
+    """Shares of the tokens up to and including this step, by source and by token class."""
     seen = snapshot.seen
     shares = [
         {f"source:{name}": share for name, share in seen.sources(seed).items()}

@@ -23,7 +23,7 @@ def quantiles_RQ(values_RN: Tensor) -> Tensor:
     places = np.array(LEVELS) * last
     below = np.floor(places).astype(np.int64)
     above = np.minimum(below + 1, last)
-    low, high, share = (on_device(one, values_RN.device) for one in (below, above, places - below))
+    low, high, share = (on_device(table, values_RN.device) for table in (below, above, places - below))
     ordered = values_RN.sort(dim=-1).values
     return torch.lerp(ordered[..., low], ordered[..., high], share.to(values_RN.dtype))
 

@@ -1,4 +1,4 @@
-"""The gradient bound of Takase et al. 2023 (arXiv 2312.16903), predicted from scales and held against what is measured.
+"""The gradient bound of Takase et al. 2023 (arXiv 2312.16903), predicted from scales, and compared with what is measured.
 
 A Pre-LN block is x' = x + attention(LN(x)), y = x' + mlp(LN(x')), so that the gradient grows through it by at most
 

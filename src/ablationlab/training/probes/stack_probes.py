@@ -1,7 +1,7 @@
 """The probes of one stack in training: when they are due, what they write, and what happens when one fails.
 
 A probe that raises is switched off for the stack, with a line in every run's probes.jsonl and a note to the user; training
-goes on. Numbers stay on the device until the loop drains; a run that has diverged is not recorded any more.
+continues. Numbers stay on the device until the loop drains; a run that has diverged is no longer recorded.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class _Arriving:
     copies would cost more than what they carry."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
-        there = [one.values.double().reshape(len(one.values), -1) for one in readings if one.values.is_cuda]
-        self._here = [None if one.values.is_cuda else one.values.clone() for one in readings]
+        there = [r.values.double().reshape(len(r.values), -1) for r in readings if r.values.is_cuda]
+        self._here = [None if r.values.is_cuda else r.values.clone() for r in readings]
         self._widths = [values.shape[1] for values in there]
         self._packed = Fetch(torch.cat(there, dim=1)) if there else None
 
@@ -182,7 +182,7 @@ class StackProbes:
 
     def drain(self, last: int | None = None) -> list[list[str]]:
         """Lines of every member since the last time, up to step *last*; waits for those steps alone."""
-        ready = [one for one in self._pending if last is None or one.step <= last]
+        ready = [measured for measured in self._pending if last is None or measured.step <= last]
         self._pending = self._pending[len(ready) :]
         found: list[list[str]] = [[] for _ in self.stack.members]
         for measured in ready:
