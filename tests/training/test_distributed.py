@@ -206,7 +206,7 @@ def test_memory_that_ran_out_is_told_from_other_errors_and_names_the_micro_batch
     assert "training.micro_batch = 2" in text
     assert "training.micro_batch = 1 " in str(out_of_memory(real.value, TRAINING.changed(micro_batch=2)))
     tightest = str(out_of_memory(real.value, TRAINING.changed(micro_batch=1)))
-    assert "One sequence at a time does not fit either" in tightest
+    assert "A single sequence does not fit either" in tightest
     assert "activation_checkpointing" in tightest
 
 

@@ -150,14 +150,6 @@ def batch_of(model: ModelConfig, device: torch.device) -> int:
     return CPU_BATCH if device.type == "cpu" else max(1, GPU_TOKENS // model.context)
 
 
-def recorded(work: Callable[[], None], pool: Any) -> Callable[[], None]:
-    """A pass as a CUDA graph; graphs that are never replayed at the same time may share their memory."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
-        work()
-    return graph.replay
-
-
 def measure(members: Sequence[RunWeights], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputScores]:
     """Speed and memory of every run; the order of the runs turns from round to round."""
     pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
