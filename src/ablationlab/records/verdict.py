@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+from enum import IntEnum, StrEnum
 from typing import ClassVar, Literal
 
 from ablationlab.records.analysis import Label
 from ablationlab.records.schema import Part, Record
 
-Decision = Literal["adopt", "adopt-in-regime", "trade-off", "keep-baseline", "tie", "inconclusive"]
+
+class Decision(StrEnum):
+    """What is recommended for a variant in a regime."""
+
+    ADOPT = "adopt"
+    ADOPT_IN_REGIME = "adopt-in-regime"
+    TRADE_OFF = "trade-off"
+    KEEP_BASELINE = "keep-baseline"
+    TIE = "tie"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Rule(IntEnum):
+    """The five rules, in the order in which they are asked."""
+
+    RESTORES_STABILITY = 1
+    WORSE = 2
+    BETTER = 3
+    EQUIVALENT = 4
+    UNDECIDED = 5
 
 
 class RuleCheck(Part):
     """One of the five rules, asked in its turn."""
 
-    rule: int
+    rule: Rule
     applies: bool
     why: str
 
@@ -67,7 +87,7 @@ class VariantVerdict(Part):
     reference: str
     regime: str
     decision: Decision
-    rule: int
+    rule: Rule
     label: Label
     why: str
     evidence: tuple[str, ...]

@@ -1,4 +1,7 @@
-"""The decision: the protocol's five rules over an analysis, the hypotheses, a recommendation."""
+"""The decision: five rules over an analysis (rules.py), the study's hypotheses (hypotheses.py), a recommendation.
+
+`decide` is a pure function of the analysis: the same analysis.json gives the same verdict.json.
+"""
 
 from __future__ import annotations
 

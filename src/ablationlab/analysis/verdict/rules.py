@@ -13,7 +13,7 @@ not sensitive.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
@@ -21,7 +21,7 @@ from ablationlab.analysis.verdict.evidence import Evidence, gather, trade_off
 from ablationlab.analysis.wording import bound, measured, number, share
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.settings import TUNED
-from ablationlab.records.verdict import Decision, Needs, RuleCheck, TieBreak, TradeOff, VariantVerdict
+from ablationlab.records.verdict import Decision, Needs, Rule, RuleCheck, TieBreak, TradeOff, VariantVerdict
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
     evidence = gather(analysis, variant, regime)
     weighed = trade_off(evidence)
     checks: list[RuleCheck] = []
-    for position, rule in enumerate(RULES, start=1):
-        finding = rule(evidence, weighed)
-        checks.append(RuleCheck(rule=position, applies=finding.decision is not None, why=finding.why))
+    for rule, apply in RULES.items():
+        finding = apply(evidence, weighed)
+        checks.append(RuleCheck(rule=rule, applies=finding.decision is not None, why=finding.why))
         if finding.decision is not None:
             return VariantVerdict(
                 variant=variant,
                 reference=analysis.baseline,
                 regime=regime,
                 decision=finding.decision,
-                rule=position,
+                rule=rule,
                 label=evidence.primary.label if evidence.primary is not None else "exploratory",
                 why=finding.why,
-                evidence=_cited(evidence, position, finding),
+                evidence=_cited(evidence, rule, finding),
                 checks=tuple(checks),
                 trade_off=weighed,
                 tie_break=finding.tie_break,
@@ -74,13 +74,13 @@ def _rescues(evidence: Evidence, weighed: TradeOff | None) -> Finding:
         advice = (
             f"Use {evidence.variant} in this regime: it restores stability at a cost within the registered margins."
         )
-        return Finding("adopt-in-regime", weighed.text, advice)
+        return Finding(Decision.ADOPT_IN_REGIME, weighed.text, advice)
     advice = (
         f"{evidence.variant} restores stability, but its cost is not shown to stay within the margins: use it where a run "
         "that diverges or spikes costs you more than that, or look for a smaller change (a lower learning rate, "
         "longer warmup)."
     )
-    return Finding("trade-off", weighed.text, advice)
+    return Finding(Decision.TRADE_OFF, weighed.text, advice)
 
 
 def _worse(evidence: Evidence, _: TradeOff | None) -> Finding:
@@ -93,7 +93,7 @@ def _worse(evidence: Evidence, _: TradeOff | None) -> Finding:
         f"Keep the baseline ({evidence.analysis.baseline}): with {evidence.variant}, {evidence.primary.metric} is worse "
         f"({bound(evidence.primary, evidence.primary.delta)}), at this budget and {_rate(evidence)}."
     )
-    return Finding("keep-baseline", f"significantly worse: {measured(evidence.primary)}", advice)
+    return Finding(Decision.KEEP_BASELINE, f"significantly worse: {measured(evidence.primary)}", advice)
 
 
 def _better(evidence: Evidence, _: TradeOff | None) -> Finding:
@@ -109,7 +109,7 @@ def _better(evidence: Evidence, _: TradeOff | None) -> Finding:
     gained = f"{evidence.primary.metric} is better ({bound(evidence.primary, evidence.primary.delta)})"
     advice = f"Adopt {evidence.variant}: {gained}, at this budget and {_rate(evidence)}."
     said = [advice, _smaller_than_matters(evidence), _one_rate(evidence)]
-    return Finding("adopt", why, " ".join(one for one in said if one))
+    return Finding(Decision.ADOPT, why, " ".join(one for one in said if one))
 
 
 def _equivalent(evidence: Evidence, _: TradeOff | None) -> Finding:
@@ -137,7 +137,7 @@ def _equivalent(evidence: Evidence, _: TradeOff | None) -> Finding:
             f"No difference that matters on {evidence.primary.metric}; {broken.metric} favours {broken.favours}: "
             f"{use} it."
         )
-    return Finding("tie", why, advice, tie_break=broken)
+    return Finding(Decision.TIE, why, advice, tie_break=broken)
 
 
 def _otherwise(evidence: Evidence, _: TradeOff | None) -> Finding:
@@ -145,11 +145,16 @@ def _otherwise(evidence: Evidence, _: TradeOff | None) -> Finding:
     problem = _cannot_ask(evidence)
     seen = problem or (measured(evidence.primary) if evidence.primary else "")
     advice = f"Undecided; keep the baseline ({evidence.analysis.baseline}) for now. {needs.text}"
-    return Finding("inconclusive", f"no rule above applies: {seen}", advice, needs=needs)
+    return Finding(Decision.INCONCLUSIVE, f"no rule above applies: {seen}", advice, needs=needs)
 
 
-Rule = Callable[[Evidence, TradeOff | None], Finding]
-RULES: tuple[Rule, ...] = (_rescues, _worse, _better, _equivalent, _otherwise)
+RULES: Mapping[Rule, Callable[[Evidence, TradeOff | None], Finding]] = {
+    Rule.RESTORES_STABILITY: _rescues,
+    Rule.WORSE: _worse,
+    Rule.BETTER: _better,
+    Rule.EQUIVALENT: _equivalent,
+    Rule.UNDECIDED: _otherwise,
+}
 
 
 def _cannot_ask(evidence: Evidence) -> str:
@@ -195,11 +200,11 @@ def _smaller_than_matters(evidence: Evidence) -> str:
     return f"The gain is real but smaller than the ±{tost.bounds[1]:g} registered as mattering."
 
 
-def _cited(evidence: Evidence, rule: int, finding: Finding) -> tuple[str, ...]:
+def _cited(evidence: Evidence, rule: Rule, finding: Finding) -> tuple[str, ...]:
     found = [evidence.primary.id] if evidence.primary is not None else []
-    if evidence.gain is not None and rule in (1, 3, 5):
+    if evidence.gain is not None and rule in (Rule.RESTORES_STABILITY, Rule.BETTER, Rule.UNDECIDED):
         found.append(evidence.gain.id)
-    if rule == 1:
+    if rule == Rule.RESTORES_STABILITY:
         found += [guard.id for guard in evidence.guards]
     if finding.tie_break is not None:
         found += [name for name in finding.tie_break.asked if name not in found]
