@@ -4,8 +4,8 @@
 
 OLD and NEW are analysis.json files (or .json.gz), or folders in which each study's folder holds one. Rows of a list are
 matched by what names them (an id, or variant, regime, seed, task ...), so their order does not count. Prints how many
-numbers were compared, every one that differs by more than a relative 1e-12, and every field that only one side has. The
-exit code is 1 if a number differs.
+numbers were compared, every one that differs by more than a relative 1e-12, and every field that only one side has. Speeds,
+which a clock measures, are left out. The exit code is 1 if a number differs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ NAMES = (
     "run",
     "comparison",
     "code",
-    "about",
     "metric",
     "task",
     "variant",
@@ -36,6 +35,9 @@ NAMES = (
     "arm",
     "use",
 )
+NUMBERED = ("seed", "lr")  # of the names, those that may be numbers
+#: Measured with a clock, so never the same twice.
+TIMED = ("inference_speed", "training_speed")
 TOLERANCE = 1e-12
 
 
@@ -60,7 +62,7 @@ def _name(row: Any) -> str:
         return ""
     if "id" in row:
         return str(row["id"])
-    return "/".join(str(row[key]) for key in NAMES if key in row)
+    return "/".join(str(row[key]) for key in NAMES if key in row and (key in NUMBERED or isinstance(row[key], str)))
 
 
 def same(old: Any, new: Any) -> bool:
@@ -72,7 +74,7 @@ def same(old: Any, new: Any) -> bool:
 def load(path: Path) -> dict[str, Any]:
     """The leaves of one analysis."""
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return dict(leaves(json.loads(data)))
+    return {place: value for place, value in leaves(json.loads(data)) if not any(name in place for name in TIMED)}
 
 
 def compare(old: Path, new: Path, show: int) -> int:
