@@ -6,8 +6,7 @@ import pytest
 
 from ablationlab.pipeline import conclude
 from ablationlab.records.corpus import Component, Shared
-from ablationlab.report.loading import load_material
-from ablationlab.report.material import Material
+from ablationlab.records.results import Results
 from ablationlab.report.page.design import strip
 from ablationlab.report.paper.write import compiled, write_facts, write_template
 from analysis.builder import build
@@ -27,14 +26,14 @@ NOTHING = Shared(
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def material(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("mixture")
     build(folder)
     conclude(folder)
-    return load_material(folder)
+    return Results.open(folder)
 
 
-def paper_of(material: Material) -> Words:
+def paper_of(material: Results) -> Words:
     """The paper's text."""
     folder = material.folder / "paper"
     write_template(folder)
@@ -42,7 +41,7 @@ def paper_of(material: Material) -> Words:
     return text_of(compiled(folder / "paper.typ"))
 
 
-def mixed(material: Material, shared: Shared | None, overlap: str | None) -> Material:
+def mixed(material: Results, shared: Shared | None, overlap: str | None) -> Results:
     parts = tuple(
         Component(
             name=name,

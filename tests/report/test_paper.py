@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
+from ablationlab.records.results import Results
 from ablationlab.records.settings import StudyText
-from ablationlab.report.loading import load_material
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.collect import facts_of, settings_of
 from ablationlab.report.paper.write import compiled, write_facts, write_template
@@ -31,7 +31,7 @@ from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
 from analysis.builder import CRITERIA, HYPOTHESES, build, calm, outcome, study
 
-from .maker import write_probes
+from .maker import full, write_probes
 
 EVIL = "#panic() *x* _y_ @z $ `c` <l> [b] // /* ~ \\ \"q\" 'r' -- ... = 1. + #{sys}"
 
@@ -70,7 +70,7 @@ def text_of(pdf: bytes | Path) -> Words:
 def prose(folder: Path) -> Words:
     """The text of a folder's paper, compiled without its figures."""
     write_template(folder / "paper")
-    write_facts(load_material(folder), folder / "paper")
+    write_facts(Results.open(folder), folder / "paper")
     return text_of(compiled(folder / "paper" / "paper.typ"))
 
 
@@ -102,7 +102,7 @@ def shifted(by: float, spread: float = 0.01) -> Callable[[str, str, int], dict[s
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A whole paper of a study in which the variant is better, with its figures."""
     folder = made(tmp_path_factory.mktemp("finished"))
-    write_paper(load_material(folder), folder)
+    write_paper(Results.open(folder), folder)
     return folder
 
 
@@ -124,6 +124,23 @@ def test_the_paper_has_all_its_parts(finished):
     assert plan["plan_hash"] in text
 
 
+def test_no_two_words_are_printed_over_each_other(finished, tmp_path):
+    full(tmp_path)
+    conclude(tmp_path)
+    write_paper(Results.open(tmp_path), tmp_path)
+    for paper in (finished / "paper.pdf", tmp_path / "paper.pdf"):
+        with mupdf().open(paper) as document:
+            for page in document:
+                text = [
+                    w for w in page.get_text("words") if w[4].isalpha() and w[3] - w[1] > 9.5
+                ]  # no charts, no formulas
+                for number, first in enumerate(text):
+                    for second in text[number + 1 :]:
+                        width = min(first[2], second[2]) - max(first[0], second[0])
+                        height = min(first[3], second[3]) - max(first[1], second[1])
+                        assert width < 1.5 or height < 4, (page.number, first[4], second[4])
+
+
 def test_no_word_of_the_machinery_is_left_in_the_text(finished):
     text = text_of(finished / "paper.pdf")
     assert not re.findall(r"\bNone\b(?! (?:of|from|was))|\bnan\b|[{}]|\binf\b|Typst|\bTrue\b|\bFalse\b", text)
@@ -140,7 +157,7 @@ def test_a_changed_record_changes_the_number_in_the_pdf(tmp_path):
         record["metrics"]["validation_loss"] += 0.0625
         path.write_text(json.dumps(record))
     with pytest.raises(RecordError, match="not that of the records"):
-        write_paper(load_material(folder), folder)
+        write_paper(Results.open(folder), folder)
     conclude(folder)
     after = prose(folder)
     assert f"{abs(delta + 0.0625):.3f}" in after
@@ -151,7 +168,7 @@ def test_the_same_records_give_the_same_bytes(finished, tmp_path):
     copy = shutil.copytree(finished, tmp_path / "copy")
     (copy / "paper.pdf").unlink()
     shutil.rmtree(copy / "paper")
-    write_paper(load_material(copy), copy)
+    write_paper(Results.open(copy), copy)
     for name in ("paper/facts.json", "paper.pdf"):
         assert (copy / name).read_bytes() == (finished / name).read_bytes()
 
@@ -205,7 +222,7 @@ def test_every_sign_that_means_something_to_typst_is_shown(finished, tmp_path):
 
 
 def test_line_breaks_and_control_characters_in_a_name_become_spaces(tmp_path):
-    facts = json.loads(facts_of(load_material(made(tmp_path, made=study(question="a\nb\u2028= c\x07?")))).to_json())
+    facts = json.loads(facts_of(Results.open(made(tmp_path, made=study(question="a\nb\u2028= c\x07?")))).to_json())
     assert facts["question"] == "a b = c ?"
 
 
@@ -309,7 +326,7 @@ def test_arms_that_blew_up_are_compared_without_a_ratio_that_no_number_can_hold(
         loss = 600.0 + 40 * seed if variant == "layernorm" and seed > 2 else 2.0 + 0.1 * seed
         return {"validation_loss": loss, "perplexity": math.exp(min(loss, 700.0))}
 
-    assert "perplexity" in prose(made(tmp_path, outcomes=outcomes))
+    assert "Exploratory comparisons" in prose(made(tmp_path, outcomes=outcomes))
 
 
 def test_better_but_less_stable_is_not_told_as_no_difference(tmp_path):
@@ -423,22 +440,21 @@ def test_a_table_of_values_gives_a_paper_that_claims_no_more(tmp_path):
     assert "Whether they match in data and budget is not known" in text
     assert "Nothing is recorded of the models" in text
     assert "equal budget" not in text
-    assert "same initial weights" not in text_of(write_paper(load_material(tmp_path), tmp_path))
-    assert "Measures" not in text
+    assert "same initial weights" not in text_of(write_paper(Results.open(tmp_path), tmp_path))
     assert "H1a" not in text
 
 
 def test_without_an_analysis_the_paper_is_refused_with_the_command(tmp_path):
     build(tmp_path)
     with pytest.raises(RecordError, match=r"analysis\.json and verdict\.json missing.*ablationlab analyze"):
-        write_paper(load_material(tmp_path), tmp_path)
+        write_paper(Results.open(tmp_path), tmp_path)
 
 
 def test_a_corrupt_analysis_is_named(tmp_path):
     made(tmp_path)
     (tmp_path / "analysis.json").write_text('{"kind": "analysis"')
     with pytest.raises(RecordError, match=r"analysis\.json: .*JSON"):
-        write_paper(load_material(tmp_path), tmp_path)
+        write_paper(Results.open(tmp_path), tmp_path)
 
 
 def test_a_corrupt_record_is_named_in_the_paper(tmp_path):
@@ -456,7 +472,7 @@ def test_a_corrupt_record_is_named_in_the_paper(tmp_path):
 def test_a_folder_that_cannot_be_written_is_said(finished, tmp_path):
     (tmp_path / "out").write_text("in the way")
     with pytest.raises(StorageError, match=r"cannot write .*out"):
-        write_paper(load_material(finished), tmp_path / "out")
+        write_paper(Results.open(finished), tmp_path / "out")
 
 
 def test_every_reference_is_cited_somewhere_and_has_what_it_needs(finished):
@@ -483,7 +499,7 @@ def test_every_variant_has_a_formula_that_compiles(finished, tmp_path, name):
 
 
 def test_the_models_of_the_plan_are_those_described(tmp_path):
-    facts = facts_of(load_material(made(tmp_path)))
+    facts = facts_of(Results.open(made(tmp_path)))
     assert {arm.name: arm.front["norm"] for arm in facts.arms} == {"none": "none", "layernorm": "layernorm"}
     assert facts.criteria is not None
     assert len(facts.criteria.rows) == len(CRITERIA)
@@ -491,9 +507,9 @@ def test_the_models_of_the_plan_are_those_described(tmp_path):
 
 def test_the_paper_needs_no_torch(finished, tmp_path):
     script = (
-        "import sys, pathlib; from ablationlab.report.loading import load_material; "
+        "import sys, pathlib; from ablationlab.records.results import Results; "
         "from ablationlab.report.paper import write_paper; from ablationlab.report.tables import write_tables; "
-        "m = load_material(pathlib.Path(sys.argv[1])); o = pathlib.Path(sys.argv[2]); write_tables(m, o); write_paper(m, o); "
+        "m = Results.open(pathlib.Path(sys.argv[1])); o = pathlib.Path(sys.argv[2]); write_tables(m, o); write_paper(m, o); "
         "sys.exit('torch' in sys.modules)"
     )
     ended = subprocess.run(
@@ -514,7 +530,7 @@ def test_spikes_are_drawn_only_where_a_run_was_unstable(finished):
 
     assert not (finished / "paper" / "figures" / "spikes.svg").exists()
     folder = made(finished.parent / "spiky", curves=spiky)
-    assert "spikes" in [picture.key for picture in pictures(load_material(folder))]
+    assert "spikes" in [picture.key for picture in pictures(Results.open(folder))]
     assert "unstable" in prose(folder)
 
 
@@ -522,7 +538,7 @@ def test_diagnostics_are_the_probes_of_the_runs_and_nothing_where_there_are_none
     assert "Diagnostics" not in text_of(finished / "paper.pdf")
     folder = made(tmp_path)
     lengths: dict[str, list[float]] = {}
-    for run in load_material(folder).runs:
+    for run in Results.open(folder).runs:
         path = folder / "runs" / run.id / "probes.parquet"
         write_probes(path, run.variant, run.seed)
         rows = pq.read_table(path).to_pylist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -15,12 +15,11 @@ from pydantic import BaseModel
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, StudyText, looks_like_path
 from ablationlab.records.verdict import Cost, HypothesisVerdict, VariantVerdict, Verdict
-from ablationlab.report.material import Material
-from ablationlab.report.naming import in_sentence, metric_meaning, metric_name, metric_of
+from ablationlab.report.naming import in_sentence, metric_name, metric_of
 from ablationlab.report.paper.facts import (
     Apart,
     ArmFacts,
@@ -79,9 +78,9 @@ MOST_TOLD, MOST_ROWS, MOST_METRICS, MOST_CAVEATS, MOST_ARMS = 4, 24, 8, 6, 5
 APART = 1.5
 
 
-def facts_of(material: Material, figures: Sequence[Picture] = ()) -> Facts:
+def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
     """The facts of results that have an analysis and a verdict, with the *figures* that were drawn."""
-    analysis, verdict, plan = material.analysis, material.verdict, material.plan
+    analysis, verdict, plan = results.analysis, results.verdict, results.plan
     assert analysis is not None
     assert verdict is not None
     study = None if plan is None else plan.study
@@ -97,30 +96,30 @@ def facts_of(material: Material, figures: Sequence[Picture] = ()) -> Facts:
         seeds=len(analysis.seeds),
         primary=None if analysis.primary is None else metric_name(analysis.primary),
         registered=any(comparison.label == "registered" for comparison in analysis.comparisons),
-        sealed=material.sealed,
-        interim=Interim(material.ended, len(material.runs)) if material.interim else None,
+        sealed=results.sealed,
+        interim=Interim(results.ended, len(results.runs)) if results.interim else None,
         plan=None if plan is None else PlanFacts(plan.plan_hash, plan.created[:10], _day(plan.created)),
         source_hash=analysis.source_hash,
         text=None if study is None or study.text is None else _own_text(study.text),
         design=None if plan is None else _design(plan),
         model=None if plan is None else settings_of(_run_of(plan, analysis.baseline).model),
-        arms=() if plan is None else _arms(material.variants, plan),
+        arms=() if plan is None else _arms(results.variants, plan),
         corpus=None if plan is None else _corpus(plan),
         training=None if plan is None else _training(plan, analysis),
         ledger=None if analysis.ledger is None else analysis.ledger.text,
-        measures=_measures(asked or others, readable),
+        measures=_measures(results, asked or others, readable),
         statistics=_statistics(asked or others, analysis),
         tie_breakers=analysis.tie_breakers,
         criteria=_criteria(analysis),
         results=_results(analysis, asked, others),
         stability=None if analysis.stability is None else _stability(analysis, analysis.stability, study),
-        evaluation=_evaluation(analysis, study),
-        diagnostics=None if plan is None else _diagnostics(material, analysis),
-        replication=_replication(material),
+        evaluation=_evaluation(results, analysis),
+        diagnostics=None if plan is None else _diagnostics(results, analysis),
+        replication=_replication(results),
         verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
         hypotheses=tuple(_hypotheses(verdict.hypotheses, readable)),
         deviations=tuple(deviation.text for deviation in analysis.deviations),
-        damaged=tuple(Named(damage.file, damage.text.rstrip(".")) for damage in material.problems),
+        damaged=tuple(Named(damage.file, damage.text.rstrip(".")) for damage in results.problems),
         power=_power(analysis),
         caveats=_caveats(asked),
         environment=None if plan is None else _environment(plan),
@@ -278,12 +277,13 @@ def _hashes(analysis: Analysis, verdict: Verdict, plan: Plan | None) -> tuple[Na
 # What was compared
 
 
-def _measures(asked: Sequence[Comparison], readable: Callable[[str], str]) -> tuple[Named, ...]:
-    names = dict.fromkeys(comparison.metric for comparison in asked)
+def _measures(results: Results, asked: Sequence[Comparison], readable: Callable[[str], str]) -> tuple[Named, ...]:
+    names = list(dict.fromkeys(comparison.metric for comparison in asked))[:MOST_METRICS]
+    metrics = {name: results.metric(name) for name in names}
     return tuple(
-        Named(metric_name(name), readable(metric_meaning(name)))
-        for name in list(names)[:MOST_METRICS]
-        if metric_meaning(name)
+        Named(metric_name(name), readable(metric.meaning))
+        for name, metric in metrics.items()
+        if metric and metric.meaning
     )
 
 
@@ -352,12 +352,21 @@ def _results(analysis: Analysis, asked: list[Comparison], others: list[Compariso
     rest = [comparison for comparison in asked if comparison.role != "primary"]
     return ResultsFacts(
         registered=_table(comparison_table("registered", "", asked, regimes)) if asked else None,
-        exploratory=_table(comparison_table("exploratory", "", others, regimes)) if others else None,
+        exploratory=_tested(others, regimes),
         primary=_group(primary),
         others=_group([comparison for comparison in rest if comparison.reference == analysis.baseline]),
         between=_group([comparison for comparison in rest if comparison.reference != analysis.baseline]),
         found=_exploratory(others),
     )
+
+
+def _tested(others: Sequence[Comparison], regimes: int) -> TableData | None:
+    """The exploratory comparisons that were tested; the CSV file has all."""
+    tested = [comparison for comparison in others if comparison.outcome != "not-tested"]
+    if not tested:
+        return None
+    shown = _table(comparison_table("exploratory", "", tested, regimes).without("equivalent"))
+    return replace(shown, left=len(others) - len(shown.rows))
 
 
 def _group(found: Sequence[Comparison]) -> Group | None:
@@ -433,12 +442,12 @@ def _gain(gain: StabilityGain) -> GainFacts:
     )
 
 
-def _evaluation(analysis: Analysis, study: Study | None) -> EvaluationFacts:
+def _evaluation(results: Results, analysis: Analysis) -> EvaluationFacts:
     tasks = [found for found in analysis.comparisons if found.task not in (None, MACRO)]
-    accuracy = _family(analysis, "accuracy", "task-accuracy")
-    calibration = _family(analysis, "calibration")
+    accuracy = _family(results, analysis, "accuracy", "task-accuracy")
+    calibration = _family(results, analysis, "calibration")
     return EvaluationFacts(
-        named=study is not None and bool(study.evaluation.tasks),
+        named=results.plan is not None and bool(results.plan.study.evaluation.tasks),
         tasks=len({found.task for found in tasks}),
         told=tuple(_finding(found) for found in [f for f in accuracy if f not in tasks][:MOST_TOLD]),
         insensitive=tuple(
@@ -449,20 +458,20 @@ def _evaluation(analysis: Analysis, study: Study | None) -> EvaluationFacts:
     )
 
 
-def _family(analysis: Analysis, *names: str) -> list[Comparison]:
+def _family(results: Results, analysis: Analysis, *names: str) -> list[Comparison]:
     """Comparisons with the baseline in metrics of these families, whole metrics and macro averages first."""
     found = [
         comparison
         for comparison in analysis.comparisons
         if comparison.reference == analysis.baseline
-        and comparison.metric in METRICS
-        and METRICS[comparison.metric].family in names
+        and (metric := results.metric(comparison.metric)) is not None
+        and metric.family in names
     ]
     return sorted(found, key=lambda comparison: comparison.task not in (None, MACRO))
 
 
-def _replication(material: Material) -> ReplicationFacts | None:
-    found = material.replication
+def _replication(results: Results) -> ReplicationFacts | None:
+    found = results.replication
     if found is None:
         return None
     figures, directions = figure_table(found), direction_table(found)
@@ -506,10 +515,10 @@ _PROBES = (
 )
 
 
-def _diagnostics(material: Material, analysis: Analysis) -> DiagnosticsFacts | None:
+def _diagnostics(results: Results, analysis: Analysis) -> DiagnosticsFacts | None:
     """The probes of the first regime: mean and standard deviation over seeds, and the means far from the baseline's."""
     regime = analysis.regimes[0]
-    readings, _ = read_probes(material, {(probe.probe, probe.measure) for probe in _PROBES})
+    readings, _ = read_probes(results, {(probe.probe, probe.measure) for probe in _PROBES})
     values: dict[str, dict[str, list[float]]] = {}
     for probe in _PROBES:
         by_run: dict[str, list[Reading]] = {}
@@ -522,7 +531,7 @@ def _diagnostics(material: Material, analysis: Analysis) -> DiagnosticsFacts | N
                 values.setdefault(probe.key, {}).setdefault(of_run[0].run.variant, []).append(value)
     if not values:
         return None
-    probed = [name for name in material.variants if any(name in by_arm for by_arm in values.values())]
+    probed = [name for name in results.variants if any(name in by_arm for by_arm in values.values())]
     arms = tuple(probed[:MOST_ARMS])
     apart = tuple(_apart(arm, analysis.baseline, values) for arm in arms if arm != analysis.baseline)
     return DiagnosticsFacts(

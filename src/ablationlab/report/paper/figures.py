@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.report.material import Material
+from ablationlab.records.results import Results
 
 if TYPE_CHECKING:
     from ablationlab.report.charts.theme import Figure
@@ -58,12 +58,12 @@ class Picture:
     svg: str
 
 
-def pictures(material: Material, figures: Figures | None = None) -> list[Picture]:
+def pictures(results: Results, figures: Figures | None = None) -> list[Picture]:
     """Those that there are data for, in the order of the paper; *figures* spares drawing them again."""
     from ablationlab.report.figures import draw_figures
 
-    drawn = (figures or draw_figures(material)).every()
-    stability = material.analysis.stability if material.analysis is not None else None
+    drawn = (figures or draw_figures(results)).every()
+    stability = results.analysis.stability if results.analysis is not None else None
     unstable = stability is not None and any(arm.unstable for arm in stability.arms)
     return [
         Picture(

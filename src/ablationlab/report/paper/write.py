@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.records.results import Results
 from ablationlab.records.storage import replace
-from ablationlab.report.material import Material
 from ablationlab.report.paper.collect import facts_of
 from ablationlab.report.paper.figures import Picture, pictures
 from ablationlab.report.tables import check_conclusions
@@ -27,7 +27,7 @@ FOLDER = "paper"
 REFERENCES = "references.bib"
 
 
-def write_paper(material: Material, folder: Path, *, figures: Figures | None = None) -> Path:
+def write_paper(results: Results, folder: Path, *, figures: Figures | None = None) -> Path:
     """Write paper/ and paper.pdf into *folder*; the path of the PDF.
 
     *figures* are those of the page, where they are drawn already.
@@ -35,12 +35,12 @@ def write_paper(material: Material, folder: Path, *, figures: Figures | None = N
     Refused, with the reason, where there is no analysis or one that is not of these records. A study that is not
     finished gives a paper that says so at the top and wherever it speaks of a decision.
     """
-    check_conclusions(material)
+    check_conclusions(results)
     write_template(folder / FOLDER)  # first: a folder that cannot be written is known before anything is drawn
-    drawn = pictures(material, figures)
+    drawn = pictures(results, figures)
     for picture in drawn:
         replace(folder / FOLDER / "figures" / f"{picture.key}.svg", picture.svg.encode())
-    write_facts(material, folder / FOLDER, drawn)
+    write_facts(results, folder / FOLDER, drawn)
     paper = folder / "paper.pdf"
     replace(paper, compiled(folder / FOLDER / "paper.typ"))
     return paper
@@ -52,17 +52,17 @@ def write_template(folder: Path) -> None:
         replace(folder / name, content)
 
 
-def write_facts(material: Material, folder: Path, drawn: Sequence[Picture] = ()) -> None:
+def write_facts(results: Results, folder: Path, drawn: Sequence[Picture] = ()) -> None:
     """Write facts.json, and the study's own references among those of every paper."""
-    replace(folder / "facts.json", facts_of(material, drawn).to_json().encode())
-    text = material.plan.study.text if material.plan is not None else None
+    replace(folder / "facts.json", facts_of(results, drawn).to_json().encode())
+    text = results.plan.study.text if results.plan is not None else None
     if text is not None and text.references:
         every = (files("ablationlab.report.paper") / "template" / REFERENCES).read_text(encoding="utf-8")
         try:
             merged = entries(every) | entries(text.references)  # a key's entry is the study's, where it has one
         except ValueError as error:
             raise AblationLabError(
-                f"{material.folder}: the references in plan.lock cannot be printed: {error}"
+                f"{results.folder}: the references in plan.lock cannot be printed: {error}"
             ) from error
         replace(folder / REFERENCES, ("\n\n".join(merged.values()) + "\n").encode())
 
