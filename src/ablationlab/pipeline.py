@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.core.processes import usable_cores
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
@@ -262,7 +263,7 @@ def train(
 ) -> ProcessTaskBuilder | None:
     """Seal, train what is not done, and check the ledger. Returns the tasks that were built beside training, if any.
 
-    Under a torchrun of the user's own, every rank calls this with *ranks*, and *should_stop* says when to.
+    Under the user's own torchrun every rank calls this with *ranks*, and *should_stop* tells when the user wants to stop.
     """
     from ablationlab.records.results import read_runs
     from ablationlab.study.ledger import check_ledger
@@ -334,7 +335,6 @@ def seal(
 def compare_texts(data: DataConfig, workers: int | None, listen: Listener) -> None:
     """Find the text that the corpora of a mixture share, in parallel; what is found is kept in the cache."""
     from ablationlab.data.corpus import load_mixture
-    from ablationlab.study.plan import usable_cores
 
     if data.mixture is not None and len(data.mixture) > 1:
         load_mixture(data, processes=workers or usable_cores(), report=lambda share: listen(ComparingTexts(share)))
@@ -375,8 +375,6 @@ def _checked_drift(plan: Plan, corpus: TokenizedCorpus, results: ResultsFolder, 
 
 def worker_count(plan: Plan, workers: int | None) -> int:
     """Training processes: as asked, else one per core on a CPU and one on a GPU."""
-    from ablationlab.study.plan import usable_cores
-
     if workers is not None:
         return workers
     return 1 if plan.execution.device == "cuda" else max(1, usable_cores() // plan.execution.threads)
@@ -410,7 +408,7 @@ def _layout_notice(study: Study, executor: Executor) -> str:
 def tasks_built_meanwhile(
     study: Study, plan: Plan, results: ResultsFolder, corpus: TokenizedCorpus | None, options: Options
 ) -> Iterator[ProcessTaskBuilder | None]:
-    """Workers that build the tasks while a GPU trains; ended if training is not."""
+    """Workers that build the tasks while a GPU trains; they are killed if training does not come to its end."""
     waiting = not all(results.run(run.id).done for run in plan.runs)
     if corpus is None or not waiting or plan.execution.device != "cuda" or not study.evaluation.tasks:
         yield None
@@ -441,7 +439,6 @@ def evaluate(
 ) -> Outcome:
     """Score every run on *tasks*; what is scored already is not scored again. *built* are tasks that are ready."""
     from ablationlab.evaluation import evaluate as score
-    from ablationlab.study.plan import usable_cores
 
     listen(EvaluationStarted(results))
     outcome = score(

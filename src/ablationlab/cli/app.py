@@ -11,9 +11,8 @@ from rich.console import Console
 
 from ablationlab import __version__
 from ablationlab.cli import analysis, data, instrument, report, study
+from ablationlab.cli.common import FAILED, INTERRUPTED, OK, USAGE
 from ablationlab.core.errors import AblationLabError, RunFailure
-
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 app = App(
     name="ablationlab",

@@ -29,6 +29,9 @@ def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
     app.command(verb, name=name, help=text)
 
 
+#: Exit codes.
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+
 # ---- options ------------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from cyclopts import App, Parameter
 
 from ablationlab.cli.common import Printer, Processes, RunView, add, progress_bar
 from ablationlab.core.errors import DataError
+from ablationlab.core.processes import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +79,6 @@ def prepare(
     from ablationlab.data.prepare import prepare as make
     from ablationlab.data.prepared import PrepareSettings, cached_folder
     from ablationlab.data.sources import SOURCES
-    from ablationlab.study.plan import usable_cores
 
     printer = Printer()
     settings = PrepareSettings(

@@ -9,13 +9,23 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import App, Parameter
 
-from ablationlab.cli.common import Device, Out, Positive, Printer, Report, RunView, Set, StudyFile, Workers, add
+from ablationlab.cli.common import (
+    INTERRUPTED,
+    Device,
+    Out,
+    Positive,
+    Printer,
+    Report,
+    RunView,
+    Set,
+    StudyFile,
+    Workers,
+    add,
+)
 from ablationlab.core.errors import AblationLabError, RecordError
 
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
-
-INTERRUPTED = 130
 
 
 def register(app: App) -> None:

@@ -16,10 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 from ablationlab import pipeline
+from ablationlab.cli.common import INTERRUPTED
+from ablationlab.records.folders import ResultsFolder
 from ablationlab.training.executors.job import Event
 from ablationlab.training.executors.torchrun import exit_on_failure
 
-INTERRUPTED = 130
 REPORT_STEPS = 100  # a line at least so often, in steps
 WORDS = {
     "elsewhere": "trained by another process",
@@ -48,7 +49,7 @@ def main() -> None:
         try:
             pipeline.train(
                 study,
-                type(results)(results.path.resolve()),
+                ResultsFolder(results.path.resolve()),
                 pipeline.Options(device=options.device, executor="torchrun", accept_drift=options.accept_drift),
                 partial(_print, options.study) if ranks.leads else lambda _: None,
                 ranks=ranks,

@@ -11,8 +11,8 @@
     ├── MismatchError           two arms differ in something their variants did not declare
     ├── RecordError             a file of ours on disk is damaged, foreign or of another version
     ├── StorageError            the disk is full or the folder cannot be written
-    ├── StatisticsError         the numbers given cannot answer the question asked of them
-    ├── TableError              runs that a user brings (a CSV file, lm-eval samples) are not as they should be
+    ├── StatisticsError         the numbers given cannot answer the question
+    ├── TableError              runs that a user brings (a CSV file, lm-eval samples) cannot be used
     ├── ExportError             a model that the target format cannot express
     └── RunFailure              a run could not be trained
         ├── OutOfMemory         a step does not fit on its device (says which micro-batch to set)
@@ -28,7 +28,7 @@ from typing import Any
 
 
 class AblationLabError(Exception):
-    """Anything that is the user's to mend; its text says what, where and how."""
+    """Anything that the user can fix; its text says what, where and how."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Errors come back from workers, whatever their constructors take."""
@@ -84,13 +84,13 @@ class StudyError(AblationLabError):
 
 
 class PublishedError(StudyError):
-    """A published table that cannot be held against results as it is written; holds every problem found."""
+    """A published table that cannot be compared with results as it is written; holds every problem found."""
 
 
 class UnknownNameError(AblationLabError, ValueError):
     """A name that a registry does not hold.
 
-    Of names that are too many to tell, *known* tells what they are and *like* those that may be meant, the likeliest first.
+    Where there are too many names to list, *known* describes them and *like* has those that may be meant, best match first.
     """
 
     def __init__(
@@ -122,11 +122,11 @@ class RecordError(AblationLabError):
 
 
 class StorageError(AblationLabError):
-    """The operating system would not store what we wrote."""
+    """The operating system refused to store a file."""
 
 
 class StatisticsError(AblationLabError):
-    """Numbers that cannot answer the question put to them."""
+    """Numbers that cannot answer the question."""
 
 
 class TableError(AblationLabError):

@@ -42,6 +42,13 @@ _SCRIPT = (
 )
 
 
+def usable_cores() -> int:
+    """Cores that this process may use: an affinity mask, as containers and taskset set it, counts."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 class WorkerError(Exception):
     """An error in a worker that is not one of ours: a bug. The traceback of the worker is its cause."""
 

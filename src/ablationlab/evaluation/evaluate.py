@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablationlab.core.errors import PlanError, RecordError, RunFailure, WorkerDied
-from ablationlab.core.processes import Pool
+from ablationlab.core.processes import Pool, usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
 from ablationlab.evaluation.files import OpenEvaluation, provenance
@@ -32,7 +32,7 @@ from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.run import Result
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock
-from ablationlab.study.plan import stackable, usable_cores
+from ablationlab.study.plan import stackable
 from ablationlab.tasks import TaskRequest
 
 #: Every evaluator, in the order in which they run.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Literal, Protocol
 from pydantic import ValidationError
 
 from ablationlab.core.errors import PlanError
+from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
 from ablationlab.records.corpus import Corpus
@@ -26,13 +26,6 @@ from ablationlab.study.variants import VARIANTS
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: an affinity mask, as containers and taskset set it, counts."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def default_folder(study: Study) -> Path:

@@ -25,6 +25,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ablationlab.core.errors import AblationLabError, PlanError
+from ablationlab.core.processes import usable_cores
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import validated
@@ -231,8 +232,6 @@ def cluster(job: Job, address: str | None, workers: int | None) -> Iterator[Any]
         return
     how: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "configure_logging": False}
     if address is None:
-        from ablationlab.study.plan import usable_cores
-
         threads = job.plan.execution.threads
         cores = threads * workers if workers is not None else max(threads, usable_cores())
         how |= {"num_cpus": cores, "include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
@@ -398,7 +397,7 @@ def inspect_node(folder: str, device: str) -> str:
 
 
 def mismatches(node: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[str]:
-    """What of a node's answer does not fit the plan, in words."""
+    """What of a node's answer does not fit the plan."""
     from ablationlab.records.environment import Environment, drift
 
     if node["plan"] is None:

@@ -22,7 +22,7 @@ NAME = "ray"
 
 
 class Mailbox:
-    """The actor between workers and the command: progress goes one way, the wish to stop the other."""
+    """The actor between workers and the command: progress goes one way, the request to stop the other."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []
