@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablationlab.model.gpt import ONE_HOT_VOCABULARY, ForwardPass, front_end, look_up
 from ablationlab.model.ops import loss_R
-from ablationlab.model.parameters import matmul_flops_per_token, parameters
+from ablationlab.model.parameters import matmul_flops_per_token, parameters, read_by_block
 from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.study.variants import VARIANTS
 from ablationlab.training.export import gpt2_config, ours_to_gpt2
@@ -235,3 +235,45 @@ def test_the_plain_forms_that_only_some_processors_use_agree_with_torchs():
     ours, theirs = _Products.apply(*qkv), torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True)
     torch.testing.assert_close(ours, theirs)
     torch.testing.assert_close(torch.autograd.grad(ours, qkv, seed), torch.autograd.grad(theirs, qkv, seed))
+
+
+class Recorded(dict):
+    """Parameters that remember who was read."""
+
+    def __init__(self, values):
+        super().__init__(values)
+        self.read = set()
+
+    def __getitem__(self, name):
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name, default=None):
+        if name in self:
+            self.read.add(name)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("changes", [{}, {"biases": False, "final_norm": False}])
+def test_a_block_reads_exactly_the_parameters_that_are_declared_for_it(changes):
+    model = SMALL.changed(**changes)
+    params, x = Recorded(weights_of(model, 1)), torch.randn(1, 2, model.context, model.width)
+    for number in range(model.layers):
+        params.read.clear()
+        ForwardPass(params, model, [model.front]).block(number, x, x)
+        assert params.read == {parameter.name for parameter in read_by_block(model, number)}
+
+
+def test_hooks_see_the_stream_and_run_the_blocks_without_changing_a_bit():
+    weights, tokens, kept, ran = weights_of(SMALL, 1, 2), tokens_for(SMALL, 2), {}, []
+
+    def run_block(forward, number, x, y):
+        ran.append(number)
+        return forward.block(number, x, y)
+
+    plain = ForwardPass(weights, SMALL, [SMALL.front] * 2)
+    hooked = ForwardPass(weights, SMALL, [SMALL.front] * 2, run_block=run_block, keep=kept.__setitem__)
+    assert torch.equal(hooked.logits(tokens), plain.logits(tokens))
+    assert ran == [0, 1, 2]
+    assert list(kept) == ["front", *(f"blocks.{number}.{part}" for number in range(3) for part in ("attn", "mlp"))]
+    assert torch.equal(kept["front"], plain.embed(tokens))
