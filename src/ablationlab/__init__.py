@@ -12,21 +12,23 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ablationlab.pipeline import run
+    from ablationlab.records.results import Results
     from ablationlab.records.settings import Study
-    from ablationlab.report.notebook import Results, load_results
+    from ablationlab.report.notebook import Frames, load_results
     from ablationlab.study.load import load_study
     from ablationlab.training.export import GPT, load
 
 _HOME = {
     "GPT": "ablationlab.training.export",
-    "Results": "ablationlab.report.notebook",
+    "Frames": "ablationlab.report.notebook",
+    "Results": "ablationlab.records.results",
     "load": "ablationlab.training.export",
     "load_results": "ablationlab.report.notebook",
     "Study": "ablationlab.records.settings",
     "load_study": "ablationlab.study.load",
     "run": "ablationlab.pipeline",
 }
-__all__ = ["GPT", "Results", "Study", "__version__", "load", "load_results", "load_study", "run"]
+__all__ = ["GPT", "Frames", "Results", "Study", "__version__", "load", "load_results", "load_study", "run"]
 
 
 def __getattr__(name: str) -> Any:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Run
     from ablationlab.records.settings import DataConfig
     from ablationlab.records.verdict import Verdict
-    from ablationlab.report.notebook import Results
+    from ablationlab.report.notebook import Frames
     from ablationlab.report.progress import Display
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.executors.job import Event, Job
@@ -212,7 +212,7 @@ def run(
     nproc: int | None = None,
     accept_drift: bool = False,
     report: bool = False,
-) -> Results:
+) -> Frames:
     """Run a study to its verdict and return its results; what is done already is not done again.
 
     *study* is a study file, a `Study`, or nested tables as a study file has them; *overrides* are ``key=value`` texts as

@@ -1,4 +1,4 @@
-"""Material with everything in it: probes, evaluation and a sweep beside the records of made-up runs."""
+"""Results with everything in it: probes, evaluation and a sweep beside the records of made-up runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.results import Results
 from ablationlab.records.schema import SCHEMA_VERSION
-from ablationlab.report.loading import load_material
 from ablationlab.report.make import with_analysis
-from ablationlab.report.material import Material
 from analysis.builder import build, outcome, study
 
 VARIANTS = ["none", "layernorm", "rmsnorm"]
 BLOCKS = ["input", "block-1", "block-2", "block-3"]
 
 
-def made(folder: Path, **changes: Any) -> Material:
+def made(folder: Path, **changes: Any) -> Results:
     """A finished, analyzed study of three variants in *folder*; *changes* go into the study."""
     build(folder, study(**{"variants": VARIANTS, "seeds": [1, 2, 3, 4], **changes}))
-    return with_analysis(load_material(folder), say=lambda text: None)
+    return with_analysis(Results.open(folder), say=lambda text: None)
 
 
-def full(folder: Path) -> Material:
+def full(folder: Path) -> Results:
     """The same, in two regimes, with every optional part."""
     plan = build(
         folder,
@@ -49,14 +48,14 @@ def full(folder: Path) -> Material:
         outcomes=lambda v, r, s: None if (r, v) == ("hot", "none") and s < 4 else outcome(v, r, s),
         curves=_curve,
     )
-    with_analysis(load_material(folder), say=lambda text: None)  # before there are scores, whose items it would ask for
+    with_analysis(Results.open(folder), say=lambda text: None)  # before there are scores, whose items it would ask for
     for run in plan.runs:
         write_probes(folder / "runs" / run.id / "probes.parquet", run.variant, run.seed)
         (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(plan, run)))
     (folder / "evaluation").mkdir()
     suite = {"schema_version": SCHEMA_VERSION, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
     (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
-    material = load_material(folder)
+    material = Results.open(folder)
     return material.changed(sweep=sweep(), interactions=None)
 
 

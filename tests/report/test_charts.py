@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ablationlab.records.results import Results
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
 from ablationlab.report.charts.words import alike, amount, digits, p_words, share, signed
 from ablationlab.report.figures import Figures, draw_figures, save_figures
-from ablationlab.report.loading import load_material
-from ablationlab.report.material import Material
 from ablationlab.report.page.build import task_table
 from ablationlab.stats import detectable_effect
 from analysis.builder import build, study
@@ -23,17 +22,17 @@ from report.maker import full, made
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def material(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return made(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
-def rich(tmp_path_factory: pytest.TempPathFactory) -> Material:
+def rich(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return full(tmp_path_factory.mktemp("full"))
 
 
 @pytest.fixture(scope="module")
-def drawn(rich: Material) -> Figures:
+def drawn(rich: Results) -> Figures:
     return draw_figures(rich)
 
 
@@ -42,7 +41,7 @@ def table(figure: Any, *columns: str) -> list[dict[str, Any]]:
     return next(rows for rows in figure.data.values() if rows and set(columns) <= set(rows[0]))
 
 
-def test_paired_differences_are_those_of_the_records(material: Material):
+def test_paired_differences_are_those_of_the_records(material: Results):
     figure = paired.differences(material)[0]
     points = {(row["variant"], row["seed"]): row["delta"] for row in table(figure, "seed", "delta")}
     for run in material.runs:
@@ -54,7 +53,7 @@ def test_paired_differences_are_those_of_the_records(material: Material):
     assert (band[0]["low"], band[0]["high"]) == (-0.05, 0.05)
 
 
-def test_curves_hold_every_step_of_every_run(material: Material):
+def test_curves_hold_every_step_of_every_run(material: Results):
     figure = next(f for f in curves.curves(material) if f.key == "curve-loss")
     drawn = table(figure, "run", "step", "y")
     assert len(drawn) == 12 * 60
@@ -63,7 +62,7 @@ def test_curves_hold_every_step_of_every_run(material: Material):
     np.testing.assert_allclose(mine, run.curves["loss"], rtol=1e-4)
 
 
-def test_the_gap_is_paired_by_seed_and_step(material: Material):
+def test_the_gap_is_paired_by_seed_and_step(material: Results):
     figure = next(f for f in curves.curves(material) if f.key == "curve-gap")
     drawn = table(figure, "run", "step", "y")
     assert {row["variant"] for row in drawn} == {"layernorm", "rmsnorm"}
@@ -81,7 +80,7 @@ def test_thinning_keeps_ends_spikes_and_the_budget():
     assert thinned([1, 2, 3], 500) == [1, 2, 3]
 
 
-def test_power_is_the_statistics_own(material: Material):
+def test_power_is_the_statistics_own(material: Results):
     figure = power.power(material)[0]
     part = material.analysis.power[0]
     one = material.comparison(part.comparison)
@@ -92,7 +91,7 @@ def test_power_is_the_statistics_own(material: Material):
     assert other["effect"] == pytest.approx(detectable_effect(20, alpha=part.alpha) * part.delta_sd)
 
 
-def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Material):
+def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Results):
     drawn = tradeoff.plane_rows(rich)
     assert {(row["variant"], row["regime"]) for row in drawn} == {
         (v, r) for v in ("layernorm", "rmsnorm") for r in ("default", "hot")
@@ -112,7 +111,7 @@ def test_labels_of_points_that_nearly_coincide_stand_above_each_other():
     assert tradeoff.labels_below([row(0, 0.12), row(0, 0.12), row(60, 0.12), row(0, -0.5)]) == [0, 1, 0, 0]
 
 
-def test_the_map_tells_how_runs_ended(rich: Material):
+def test_the_map_tells_how_runs_ended(rich: Results):
     figure = stability.ends(rich)[0]
     ends = {(row["variant"], row["regime"], row["seed"]): row["end"] for row in table(figure, "end")}
     assert ends["none", "hot", "1"] == "diverged"
@@ -120,14 +119,14 @@ def test_the_map_tells_how_runs_ended(rich: Material):
     assert ends["layernorm", "hot", "1"] == "steady"
 
 
-def test_sweeps_count_unstable_runs_by_rate(rich: Material):
+def test_sweeps_count_unstable_runs_by_rate(rich: Results):
     cells = {(row["variant"], row["rate"]): row["text"] for row in table(sweeps.divergence_map(rich)[0], "text")}
     assert cells["none", "0.01"] == "3/4"
     assert cells["layernorm", "0.01"] == "0/4"
     assert len(sweeps.sweep_curves(rich)) == len(sweeps.sensitivity(rich)) == 1
 
 
-def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Material):
+def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Results):
     figures, failures = diagnostics(rich)
     keys = {figure.key for figure in figures}
     assert {"probe-embedding-norm-default", "probe-residual-depth-hot", "probe-embedding-gain-values-default"} <= keys
@@ -137,7 +136,7 @@ def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Material):
     assert {row["step"] for row in table(depth, "place")} == {60}
 
 
-def test_evaluation_averages_templates_and_shows_chance(rich: Material):
+def test_evaluation_averages_templates_and_shows_chance(rich: Results):
     drawn = evaluation.task_rows(rich, "default")
     run = next(one for one in rich.runs if one.id == drawn[0]["run"])
     mine = [t["accuracy"] for t in run.evaluation["tasks"] if t["fewshot"] == 0]
@@ -147,7 +146,7 @@ def test_evaluation_averages_templates_and_shows_chance(rich: Material):
     assert len(evaluation.reliability(rich)) == len(evaluation.temperature(rich)) == 2
 
 
-def test_the_gate_reaches_tasks_with_and_without_examples(rich: Material):
+def test_the_gate_reaches_tasks_with_and_without_examples(rich: Results):
     """On the page's table of tasks, by the names that the analysis gives them."""
     listed = [
         {"task": "spelling", "fewshot": 0, "sensitivity": {"sensitive": True}},
@@ -163,10 +162,10 @@ def test_the_gate_reaches_tasks_with_and_without_examples(rich: Material):
 
 def test_what_is_not_there_is_not_drawn(tmp_path: Path):
     build(tmp_path, study(), only=lambda run: False)
-    assert draw_figures(load_material(tmp_path)).every() == ()
+    assert draw_figures(Results.open(tmp_path)).every() == ()
 
 
-def test_colours_follow_variants_everywhere(rich: Material, drawn: Figures):
+def test_colours_follow_variants_everywhere(rich: Results, drawn: Figures):
     given = colours(rich)
     assert list(given) == ["none", "layernorm", "rmsnorm"]
     assert len(set(given.values())) == 3
@@ -183,7 +182,7 @@ def _scales(spec: Any) -> list[dict[str, Any]]:
     return [scale for value in spec for scale in _scales(value)] if isinstance(spec, list) else []
 
 
-def test_dark_colours_are_exchanged_one_for_one(material: Material):
+def test_dark_colours_are_exchanged_one_for_one(material: Results):
     figure = paired.differences(material)[0]
     text = str(recoloured(figure.bare()))
     assert HUES[1][1] in text
@@ -212,7 +211,7 @@ def test_axes_are_titled(drawn: Figures):
         assert figure.alt
 
 
-def test_figures_become_files(material: Material, tmp_path: Path):
+def test_figures_become_files(material: Results, tmp_path: Path):
     figures = draw_figures(material)
     few = dataclasses.replace(figures, by_section={"power": figures.by_section["power"]})
     save_figures(material, tmp_path, figures=few)

@@ -53,7 +53,7 @@ def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
     for run in (trained.results / "runs").iterdir():
         other = tmp_path / "python" / "runs" / run.name
         assert (other / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()
-    assert results.material.ended == len(results.material.runs) == 6
+    assert results.results.ended == len(results.results.runs) == 6
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "python" / "runs").rglob("*.json")}
     with torch_as_it_was():
         ablationlab.run(trained.study, out=tmp_path / "python", device="cpu", workers=1)  # nothing is left to do

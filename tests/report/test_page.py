@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError, StorageError
-from ablationlab.records.results import Run
-from ablationlab.report.loading import load_material
+from ablationlab.records.results import Results, Run
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
@@ -215,7 +214,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study whose every free text is markup."""
     folder = tmp_path_factory.mktemp("hostile")
     build(folder, study(name=EVIL, question=f"Is {EVIL} shown?", seeds=[1, 2, 3]))
-    material = with_analysis(load_material(folder), say=lambda text: None)
+    material = with_analysis(Results.open(folder), say=lambda text: None)
     runs = tuple(_renamed(run) for run in material.runs)
     hostile_study = material.plan.study.model_copy(update={"variants": (EVIL, "none", "layernorm" + EVIL)})
     plan = material.plan.model_copy(update={"study": hostile_study})
@@ -268,7 +267,7 @@ def test_columns_hold_what_the_rows_held():
 
 def test_a_changed_record_changes_the_page(tmp_path: Path):
     made(tmp_path)
-    before = page_html(load_material(tmp_path), tmp_path)
+    before = page_html(Results.open(tmp_path), tmp_path)
     run = next((tmp_path / "runs").glob("default-layernorm-s1*")) / "result.json"
     record = json.loads(run.read_text())
     record["metrics"]["validation_loss"] = 1.2345
@@ -338,7 +337,7 @@ def test_damaged_curves_are_named_and_a_torn_last_line_is_no_damage(tmp_path: Pa
     build(tmp_path, study())
     folder = sorted((tmp_path / "runs").iterdir())[0]
     damage(folder / "metrics.jsonl")
-    found = load_material(tmp_path).problems
+    found = Results.open(tmp_path).problems
     assert [one.file for one in found] == ([f"runs/{folder.name}/{name}"] if name else [])
 
 
@@ -399,7 +398,7 @@ def test_a_thousand_runs_still_make_a_page(visit: Callable[..., Any], tmp_path: 
     seeds = list(range(1, 335))
     build(tmp_path, study(variants=["none", "layernorm", "rmsnorm"], seeds=seeds), outcomes=outcome)
     written = make_report(tmp_path, parts=["page"], say=lambda text: None)
-    assert len(load_material(tmp_path).runs) == 1002
+    assert len(Results.open(tmp_path).runs) == 1002
     assert written[0].stat().st_size < 10e6
     seen = visit(written[0].as_uri())
     assert seen.said == []

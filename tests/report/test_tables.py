@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
-from ablationlab.report.loading import load_material
+from ablationlab.records.results import Results
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
 from analysis.builder import build, study
@@ -26,7 +26,7 @@ EVIL = r"a_b & 50% #1 ~x^2 {y} \z $m$ <t> |p| `q`"
 def made(folder: Path, **options: object) -> Path:
     build(folder, **options)
     conclude(folder)
-    write_tables(load_material(folder), folder)
+    write_tables(Results.open(folder), folder)
     return folder
 
 
@@ -88,7 +88,7 @@ def test_statistics_md_tells_the_whole_analysis(tmp_path):
 def test_the_same_records_give_the_same_tables(tmp_path):
     folder = made(tmp_path)
     before = {path: path.read_bytes() for path in [*(folder / "tables").iterdir(), folder / "statistics.md"]}
-    write_tables(load_material(folder), folder)
+    write_tables(Results.open(folder), folder)
     assert before == {path: path.read_bytes() for path in before}
 
 
@@ -139,21 +139,21 @@ def test_a_text_that_a_spreadsheet_would_compute_is_disarmed():
 def test_what_is_missing_or_stale_is_refused(tmp_path):
     build(tmp_path)
     with pytest.raises(RecordError, match=r"analysis\.json and verdict\.json missing"):
-        write_tables(load_material(tmp_path), tmp_path)
+        write_tables(Results.open(tmp_path), tmp_path)
     conclude(tmp_path)
     path = tmp_path / "runs" / "default-none-s1" / "result.json"
     record = json.loads(path.read_text())
     record["metrics"]["validation_loss"] = 9.0
     path.write_text(json.dumps(record))
     with pytest.raises(RecordError, match=r"validation_loss of default-none-s1 is 9"):
-        write_tables(load_material(tmp_path), tmp_path)
+        write_tables(Results.open(tmp_path), tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):
     folder = made(tmp_path / "results")
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot write"):
-        write_tables(load_material(folder), tmp_path / "file")
+        write_tables(Results.open(folder), tmp_path / "file")
 
 
 SAMPLE = Table(

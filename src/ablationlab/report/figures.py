@@ -13,9 +13,9 @@ from ablationlab.report.charts.theme import Figure
 from ablationlab.report.convert import convert, converting
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
-Draw = Callable[["Material"], tuple[Figure, ...]]
+Draw = Callable[["Results"], tuple[Figure, ...]]
 
 FORMATS = ("pdf", "svg", "png")
 WIDTH = 420
@@ -48,7 +48,7 @@ class Figures:
         return next((figure for figure in self.every() if figure.key == key), None)
 
 
-def draw_figures(material: Material) -> Figures:
+def draw_figures(material: Results) -> Figures:
     """Draw whatever the material allows."""
     found = {name: tuple(figure for draw in draws for figure in draw(material)) for name, draws in SECTIONS.items()}
     found["diagnostics"], failures = diagnostics.diagnostics(material)
@@ -56,7 +56,7 @@ def draw_figures(material: Material) -> Figures:
 
 
 def save_figures(
-    material: Material,
+    material: Results,
     folder: Path,
     *,
     figures: Figures | None = None,

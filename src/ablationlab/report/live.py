@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.charts.curves import curves
 from ablationlab.report.charts.theme import DARK_OF, colours, config
 from ablationlab.report.charts.words import digits
-from ablationlab.report.loading import Cache, load_material
-from ablationlab.report.material import Material, RunMaterial
 from ablationlab.report.page.embed import by_column
 from ablationlab.stats.stability import spike_score
 
@@ -36,7 +35,7 @@ class Live:
     def state(self) -> dict[str, Any]:
         """What the page shows now."""
         try:
-            material = load_material(self.folder, self.cache)
+            material = Results.open(self.folder, cache=self.cache)
         except AblationLabError as error:
             return {"waiting": str(error)}
         return {
@@ -69,7 +68,7 @@ class Live:
             ],
         }
 
-    def _left(self, material: Material) -> float | None:
+    def _left(self, material: Results) -> float | None:
         """Seconds to go at the speed of the last minutes; None where nothing moved."""
         now, done = time.monotonic(), material.share_done
         if not self.seen or self.seen[-1][1] != done:
@@ -79,7 +78,7 @@ class Live:
         (then, before), (_, after) = self.seen[0], self.seen[-1]
         return None if after <= before else (1 - after) * (now - then) / (after - before)
 
-    def _warnings(self, material: Material) -> list[dict[str, str]]:
+    def _warnings(self, material: Results) -> list[dict[str, str]]:
         found = [{"level": "bad", "text": f"{one.file}: {one.text}"} for one in material.problems]
         threshold = SPIKE_SCORE if material.plan is None else material.plan.study.stability.spike_score
         for run in material.runs:
@@ -98,7 +97,7 @@ class Live:
                 found.append({"level": "warn", "text": text})
         return found
 
-    def _spike(self, run: RunMaterial, losses: Any) -> tuple[float | None, int | None]:
+    def _spike(self, run: Run, losses: Any) -> tuple[float | None, int | None]:
         kept = self.spikes.get(run.id)
         if kept is None or kept[0] != losses.size:
             found = spike_score(losses)
@@ -106,12 +105,12 @@ class Live:
         return kept[1], kept[2]
 
 
-def _version(material: Material) -> str:
+def _version(material: Results) -> str:
     """Changes whenever something to show changes."""
     return f"{material.ended}-{sum(run.step for run in material.runs)}-{len(material.problems)}"
 
 
-def _row(run: RunMaterial, hues: dict[str, str]) -> dict[str, Any]:
+def _row(run: Run, hues: dict[str, str]) -> dict[str, Any]:
     return {
         "id": run.id,
         "variant": run.variant,
@@ -126,7 +125,7 @@ def _row(run: RunMaterial, hues: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _last(run: RunMaterial, column: str) -> str:
+def _last(run: Run, column: str) -> str:
     values = run.curves.get(column)
     if values is None or not values.size:
         return ""

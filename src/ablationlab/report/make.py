@@ -10,8 +10,7 @@ from typing import Literal
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError, StorageError
-from ablationlab.report.loading import load_material
-from ablationlab.report.material import Damage, Material
+from ablationlab.records.results import Damage, Results
 
 Part = Literal["page", "figures", "tables", "paper"]
 PARTS: tuple[Part, ...] = ("page", "figures", "tables", "paper")
@@ -31,7 +30,7 @@ def make_report(
 
     target = out or folder
     wanted = set(parts)
-    material = with_analysis(load_material(folder), say)
+    material = with_analysis(Results.open(folder), say)
     for problem in material.problems:
         say(f"{problem.file}: {problem.text}")
     if material.interim:
@@ -54,7 +53,7 @@ def make_report(
     return written
 
 
-def _rest(material: Material, target: Path, figures: object) -> list[tuple[Part, Callable[[], list[Path]]]]:
+def _rest(material: Results, target: Path, figures: object) -> list[tuple[Part, Callable[[], list[Path]]]]:
     """The parts that need an analysis, as (name, how to write it)."""
 
     def tables() -> list[Path]:
@@ -71,7 +70,7 @@ def _rest(material: Material, target: Path, figures: object) -> list[tuple[Part,
     return [("tables", tables), ("paper", paper)]
 
 
-def with_analysis(material: Material, say: Say) -> Material:
+def with_analysis(material: Results, say: Say) -> Results:
     """The material with an analysis and a verdict of its records: those on disk where they are, else made now."""
     there = material.analysis is not None and material.verdict is not None and not material.stale
     if there or material.plan is None or not any(run.done for run in material.runs):
@@ -100,4 +99,4 @@ def with_analysis(material: Material, say: Say) -> Material:
             verdict=verdict,
             stale=(),
         )
-    return load_material(material.folder)
+    return Results.open(material.folder)

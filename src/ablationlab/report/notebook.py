@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.analysis import Analysis
+from ablationlab.records.results import Results, Run
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.loading import load_material
-from ablationlab.report.material import Material, RunMaterial
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,56 +20,56 @@ if TYPE_CHECKING:
     from ablationlab.report.figures import Figures
 
 
-def load_results(path: str | Path) -> Results:
+def load_results(path: str | Path) -> Frames:
     """The results in a folder, finished or not. Damaged files are named in ``problems``."""
-    return Results(load_material(Path(path)))
+    return Frames(Results.open(Path(path)))
 
 
-class Results:
+class Frames:
     """A results folder as tables and charts.
 
-    Frames are made when first asked for: ``runs`` (one row a run, with its metrics), ``curves`` (one a run and step),
-    ``comparisons``, ``pairs``, ``verdicts``, ``stability``, ``items`` (evaluation, one a run and item) and ``probes``. A
+    Frames are made when first asked for: ``runs`` (one row per run, with its metrics), ``curves`` (one per run and step),
+    ``comparisons``, ``pairs``, ``verdicts``, ``stability``, ``items`` (evaluation, one per run and item) and ``probes``. A
     frame without data is empty. In Jupyter the object shows the verdict and what the criteria asked.
     """
 
-    def __init__(self, material: Material) -> None:
-        self.material = material
+    def __init__(self, results: Results) -> None:
+        self.results = results
 
     @property
     def folder(self) -> Path:
         """Where it was read from."""
-        return self.material.folder
+        return self.results.folder
 
     @property
     def analysis(self) -> Analysis:
         """analysis.json."""
-        if self.material.analysis is None:
+        if self.results.analysis is None:
             raise RecordError(self._without("analysis.json"))
-        return self.material.analysis
+        return self.results.analysis
 
     @property
     def verdict(self) -> Verdict:
         """verdict.json."""
-        if self.material.verdict is None:
+        if self.results.verdict is None:
             raise RecordError(self._without("verdict.json"))
-        return self.material.verdict
+        return self.results.verdict
 
     @property
     def problems(self) -> tuple[str, ...]:
         """Files that are damaged, and why the analysis is not of these records, if so."""
-        return (*(f"{found.file}: {found.text}" for found in self.material.problems), *self.material.stale)
+        return (*(f"{found.file}: {found.text}" for found in self.results.problems), *self.results.stale)
 
     def _without(self, name: str) -> str:
-        damaged = [f"{found.file}: {found.text}" for found in self.material.problems if found.file == name]
+        damaged = [f"{found.file}: {found.text}" for found in self.results.problems if found.file == name]
         why = damaged[0] if damaged else f"no {name}"
         return f"{self.folder}: {why}; make it with: ablationlab analyze {self.folder}"
 
     @cached_property
     def runs(self) -> pd.DataFrame:
-        """One row a planned run: variant, regime, seed, learning rate, state, budget, metrics."""
+        """One row per planned run: variant, regime, seed, learning rate, state, budget, metrics."""
         rows = []
-        for run in self.material.runs:
+        for run in self.results.runs:
             row: dict[str, Any] = {**_cell(run), "lr": run.lr, "state": run.state, "step": run.step, "steps": run.steps}
             row |= {"parameters": run.planned.budget.parameters, "tokens": run.planned.budget.tokens}
             if run.result is not None:
@@ -80,11 +79,11 @@ class Results:
 
     @cached_property
     def curves(self) -> pd.DataFrame:
-        """One row a run and step: loss, learning rate, gradient norm, tokens, validation loss where it was taken."""
+        """One row per run and step: loss, learning rate, gradient norm, tokens, validation loss where it was taken."""
         import pandas as pd
 
         parts = []
-        for run in self.material.runs:
+        for run in self.results.runs:
             if run.curves:
                 part = pd.DataFrame(dict(run.curves))
                 for place, (name, value) in enumerate(_cell(run).items()):
@@ -97,7 +96,7 @@ class Results:
 
     @cached_property
     def comparisons(self) -> pd.DataFrame:
-        """One row a comparison, registered ones first; *low* and *high* are of the interval that decides."""
+        """One row per comparison, registered ones first; *low* and *high* are of the interval that decides."""
         rows = []
         for one in sorted(self.analysis.comparisons, key=lambda one: one.label != "registered"):
             interval = one.main_interval
@@ -113,7 +112,7 @@ class Results:
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """One row a comparison and seed: both values as recorded, the difference on the tested scale."""
+        """One row per comparison and seed: both values as recorded, the difference on the tested scale."""
         rows = [
             {
                 "comparison": one.id,
@@ -134,33 +133,33 @@ class Results:
 
     @cached_property
     def verdicts(self) -> pd.DataFrame:
-        """One row a variant and regime: decision, rule, standing, why, recommendation."""
+        """One row per variant and regime: decision, rule, standing, why, recommendation."""
         names = ["variant", "reference", "regime", "decision", "rule", "label", "why", "recommendation"]
         rows = [{name: getattr(one, name) for name in names} for one in self.verdict.verdicts]
         return _frame(rows, names)
 
     @cached_property
     def stability(self) -> pd.DataFrame:
-        """One row a run: how it ended, its largest spike, whether it counts as unstable."""
+        """One row per run: how it ended, its largest spike, whether it counts as unstable."""
         part = self.analysis.stability
         names = ["run", "variant", "regime", "seed", "state", "spike_score", "spike_step", "unstable", "why"]
         return _frame([{name: getattr(run, name) for name in names} for run in (part.runs if part else ())], names)
 
     @cached_property
     def items(self) -> pd.DataFrame:
-        """Evaluation, one row a run, task and item; empty where nothing was evaluated."""
+        """Evaluation, one row per run, task and item; empty where nothing was evaluated."""
         return self._parquet("samples")
 
     @cached_property
     def probes(self) -> pd.DataFrame:
-        """Diagnostics, one row a run, step, probe and measure; empty where nothing was probed."""
+        """Diagnostics, one row per run, step, probe and measure; empty where nothing was probed."""
         return self._parquet("probes")
 
     def _parquet(self, name: str) -> pd.DataFrame:
         import pandas as pd
 
         parts = []
-        for run in self.material.runs:
+        for run in self.results.runs:
             part = run.samples() if name == "samples" else run.probes()
             if part is None:
                 continue
@@ -175,7 +174,7 @@ class Results:
         """Every chart of the page; each shows itself in Jupyter and has an altair chart as ``.chart``."""
         from ablationlab.report.figures import draw_figures
 
-        return draw_figures(self.material)
+        return draw_figures(self.results)
 
     def figure(self, key: str) -> Figure:
         """One chart by its key, ``paired-validation-loss`` say."""
@@ -186,7 +185,7 @@ class Results:
 
     def __repr__(self) -> str:
         """The study, how far it is, and its decisions in one line each."""
-        lines = [f"Results of {self.material.name!r}: {self.material.ended} of {len(self.material.runs)} runs ended"]
+        lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
         lines += [f"{one.variant} ({one.regime}): {one.decision}. {one.why}" for one in self._verdicts()]
         return "\n".join(lines)
 
@@ -194,31 +193,31 @@ class Results:
         return "".join(self._html())
 
     def _verdicts(self) -> tuple[Any, ...]:
-        return self.material.verdict.verdicts if self.material.verdict is not None else ()
+        return self.results.verdict.verdicts if self.results.verdict is not None else ()
 
     def _html(self) -> Iterator[str]:
         from ablationlab.report.tables import DECISIONS, comparisons
 
-        material = self.material
-        yield f"<h3>{escape(material.name)}</h3>"
-        if material.question:
-            yield f"<p>{escape(material.question)}</p>"
-        if material.interim:
-            yield f"<p><b>Interim: {material.ended} of {len(material.runs)} runs have ended. This is not inference.</b></p>"
+        results = self.results
+        yield f"<h3>{escape(results.name)}</h3>"
+        if results.question:
+            yield f"<p>{escape(results.question)}</p>"
+        if results.interim:
+            yield f"<p><b>Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.</b></p>"
         for problem in self.problems:
             yield f"<p>Mind: {escape(problem)}</p>"
         for one in self._verdicts():
-            where = f" ({escape(one.regime)})" if len(material.regimes) > 1 else ""
+            where = f" ({escape(one.regime)})" if len(results.regimes) > 1 else ""
             decision = escape(DECISIONS[one.decision])
             yield f"<p><b><code>{escape(one.variant)}</code>{where}: {decision}.</b> {escape(one.recommendation)}</p>"
-        if material.analysis is None:
+        if results.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
             return
-        asked, others = comparisons.split(material.analysis)
+        asked, others = comparisons.split(results.analysis)
         found = asked or others
         if found:
             title = "Registered comparisons" if found[0].label == "registered" else "Comparisons (exploratory)"
-            table = comparisons.comparison_table("comparisons", title, found, len(material.analysis.regimes))
+            table = comparisons.comparison_table("comparisons", title, found, len(results.analysis.regimes))
             yield f"<p>{title}; difference = variant − reference.</p>"
             yield table.html_standalone()
 
@@ -248,7 +247,7 @@ _COMPARISON = [
 ]
 
 
-def _cell(run: RunMaterial) -> dict[str, Any]:
+def _cell(run: Run) -> dict[str, Any]:
     return {"run": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed}
 
 

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ablationlab.report.loading import as_number
+from ablationlab.records.run import as_number
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material, RunMaterial
+    from ablationlab.records.results import Results, Run
 
 
 class Reading(NamedTuple):
     """One value of one probe of one run."""
 
-    run: RunMaterial
+    run: Run
     step: int
     group: str | None
     at: float | None
@@ -26,7 +26,7 @@ class Reading(NamedTuple):
 Readings = Mapping[tuple[str, str], list[Reading]]
 
 
-def read_probes(material: Material, wanted: Iterable[tuple[str, str]]) -> tuple[Readings, dict[str, list[str]]]:
+def read_probes(material: Results, wanted: Iterable[tuple[str, str]]) -> tuple[Readings, dict[str, list[str]]]:
     """(probe, measure) -> readings of every run that has them; probe -> what went wrong, run by run, files included."""
     found: dict[tuple[str, str], list[Reading]] = {key: [] for key in wanted}
     failures: dict[str, list[str]] = {}

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.storage import storage_errors
-from ablationlab.report.loading import Cache, load_material
-from ablationlab.report.material import RunMaterial
 
 SKIPPED = ("step", "tokens")
 
@@ -40,7 +39,7 @@ class Mirror:
 
         steps = 0
         with storage_errors(self.out):
-            for run in load_material(self.folder, self.cache).runs:
+            for run in Results.open(self.folder, cache=self.cache).runs:
                 for step, values in self._new(run):
                     scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
                     event = Event(step=step, wall_time=float(step), summary=Summary(value=scalars))
@@ -56,7 +55,7 @@ class Mirror:
             writer.close()
         self.writers.clear()
 
-    def _new(self, run: RunMaterial) -> list[tuple[int, dict[str, float]]]:
+    def _new(self, run: Run) -> list[tuple[int, dict[str, float]]]:
         found: list[tuple[int, dict[str, float]]] = []
         at = run.curves.get("step")
         before = self.written.get(run.id, 0)

@@ -11,8 +11,8 @@ import pytest
 from ablationlab.core.errors import RecordError
 from ablationlab.instrument.replication import PublishedTable, Replication, replicate
 from ablationlab.pipeline import conclude
+from ablationlab.records.results import Results
 from ablationlab.records.settings import validated
-from ablationlab.report.loading import load_material
 from ablationlab.report.make import make_report
 from ablationlab.report.page import write_page
 from ablationlab.report.paper import write_paper
@@ -201,7 +201,7 @@ def test_the_record_reads_back_whole(recorded):
 
 
 def test_page_tables_and_paper_show_it_escaped(recorded):
-    material = load_material(recorded)
+    material = Results.open(recorded)
     assert material.problems == ()
     page = write_page(material, recorded).read_text()
     section = page[page.index('<section id="replication"') : page.index('<section id="tradeoff"')]
@@ -219,7 +219,7 @@ def test_page_tables_and_paper_show_it_escaped(recorded):
 
 def test_without_a_replication_nothing_of_it_is_shown(flipped):
     conclude(flipped)
-    material = load_material(flipped)
+    material = Results.open(flipped)
     assert 'id="replication"' not in write_page(material, flipped).read_text()
     assert facts_of(material).replication is None
 

@@ -22,13 +22,13 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.charts.words import axis, metric_words
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material, RunMaterial
+    from ablationlab.records.results import Results, Run
 
 #: Points of one chart, and of one line, before curves are thinned.
 MOST_POINTS, MOST_STEPS = 24_000, 600
 
 
-def curves(material: Material) -> tuple[Figure, ...]:
+def curves(material: Results) -> tuple[Figure, ...]:
     """Per regime: training loss, the difference to the baseline, the validation curve, the gradient norm."""
     made: list[Figure | None] = []
     for regime in material.regimes:
@@ -42,9 +42,9 @@ def curves(material: Material) -> tuple[Figure, ...]:
     return tuple(figure for figure in made if figure is not None)
 
 
-def main_runs(material: Material) -> list[RunMaterial]:
+def main_runs(material: Results) -> list[Run]:
     """The runs at the study's own learning rate: a sweep's other rates have a section of their own."""
-    cells: dict[tuple[str, str, object], list[RunMaterial]] = {}
+    cells: dict[tuple[str, str, object], list[Run]] = {}
     for run in material.runs:
         cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
     if all(len(cell) == 1 for cell in cells.values()) or material.plan is None:
@@ -54,7 +54,7 @@ def main_runs(material: Material) -> list[RunMaterial]:
     return own or [min(cell, key=lambda run: abs(run.lr - rate)) for cell in cells.values()]
 
 
-def _grid(material: Material, runs: Iterable[RunMaterial], column: str) -> list[int]:
+def _grid(material: Results, runs: Iterable[Run], column: str) -> list[int]:
     """The steps to draw, the same for every run; those around a run's largest spike always."""
     there = [run for run in runs if column in run.curves]
     steps: set[int] = set()
@@ -68,7 +68,7 @@ def _grid(material: Material, runs: Iterable[RunMaterial], column: str) -> list[
     return thinned(sorted(steps), max(12, min(MOST_STEPS, MOST_POINTS // max(1, len(there)))), keep)
 
 
-def _points(runs: Iterable[RunMaterial], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
+def _points(runs: Iterable[Run], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
     wanted = np.asarray(grid)
     found = []
     for run in runs:
@@ -89,9 +89,7 @@ def round_to(value: float, significant: int = 5) -> float:
     return float(f"{value:.{significant}g}")
 
 
-def _curve(
-    material: Material, runs: list[RunMaterial], regime: str, column: str, *, log: bool = False
-) -> Figure | None:
+def _curve(material: Results, runs: list[Run], regime: str, column: str, *, log: bool = False) -> Figure | None:
     grid = _grid(material, runs, column)
     data = _points(runs, column, grid, log)
     if not data:
@@ -125,7 +123,7 @@ def _thinning(column: str, grid: list[int], steps: int) -> str:
     return f" {len(grid):,} of {steps:,} steps are drawn, among them those around every spike."
 
 
-def _gap(material: Material, runs: list[RunMaterial], regime: str) -> Figure | None:
+def _gap(material: Results, runs: list[Run], regime: str) -> Figure | None:
     """loss(variant) - loss(baseline) on the same batch of the same seed."""
     base = {run.seed: run for run in runs if run.variant == material.baseline}
     grid = _grid(material, runs, "loss")
@@ -166,7 +164,7 @@ def _gap(material: Material, runs: list[RunMaterial], regime: str) -> Figure | N
 
 
 def _lines(
-    material: Material,
+    material: Results,
     kept: Tables,
     data: list[dict[str, Any]],
     title: str,

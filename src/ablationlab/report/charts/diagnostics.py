@@ -21,7 +21,7 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.probes import Readings, read_probes
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 CLASSES = ("all", "alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
 MOST_POINTS = 12_000
@@ -186,14 +186,14 @@ VIEWS = (
 )
 
 
-def diagnostics(material: Material) -> tuple[tuple[Figure, ...], dict[str, list[str]]]:
+def diagnostics(material: Results) -> tuple[tuple[Figure, ...], dict[str, list[str]]]:
     """The figures that the records allow, and what failed while probing."""
     readings, failures = read_probes(material, {(view.probe, view.measure) for view in VIEWS})
     made = [figure for view in VIEWS for figure in _figures(material, view, readings)]
     return tuple(made), failures
 
 
-def _figures(material: Material, view: View, readings: Readings) -> list[Figure]:
+def _figures(material: Results, view: View, readings: Readings) -> list[Figure]:
     found = []
     for regime in material.regimes:
         data = _rows(view, readings, regime)
@@ -267,7 +267,7 @@ def _depth(group: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
-def _steps(material: Material, kept: Tables, view: View, data: list[dict[str, Any]]) -> Any:
+def _steps(material: Results, kept: Tables, view: View, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
@@ -285,7 +285,7 @@ def _steps(material: Material, kept: Tables, view: View, data: list[dict[str, An
     )
 
 
-def _snapshot(material: Material, kept: Tables, view: View, data: list[dict[str, Any]]) -> Any:
+def _snapshot(material: Results, kept: Tables, view: View, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)

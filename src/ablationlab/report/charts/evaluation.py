@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.records.run import as_number
 from ablationlab.report.charts.curves import main_runs, round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -20,13 +21,12 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.loading import as_number
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material, RunMaterial
+    from ablationlab.records.results import Results, Run
 
 
-def evaluated(material: Material, regime: str) -> Iterator[tuple[RunMaterial, Mapping[str, Any]]]:
+def evaluated(material: Results, regime: str) -> Iterator[tuple[Run, Mapping[str, Any]]]:
     """The runs of a regime that were evaluated, with their evaluation."""
     for run in main_runs(material):
         if run.regime == regime and run.evaluation is not None and run.evaluation.get("status") != "not-evaluable":
@@ -39,7 +39,7 @@ def task_label(task: Mapping[str, Any]) -> str:
     return f"{task['task']}, {shots}-shot" if shots else str(task["task"])
 
 
-def task_rows(material: Material, regime: str) -> list[dict[str, Any]]:
+def task_rows(material: Results, regime: str) -> list[dict[str, Any]]:
     """One row per run and task: the accuracy, averaged over prompt templates."""
     found = []
     for run, evaluation in evaluated(material, regime):
@@ -61,7 +61,7 @@ def task_rows(material: Material, regime: str) -> list[dict[str, Any]]:
     return found
 
 
-def reference_rows(material: Material, regime: str) -> list[dict[str, Any]]:
+def reference_rows(material: Results, regime: str) -> list[dict[str, Any]]:
     """Chance and n-gram accuracies of the tasks that were run."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for task in (material.suite or {}).get("tasks") or ():
@@ -79,7 +79,7 @@ def reference_rows(material: Material, regime: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def tasks(material: Material) -> tuple[Figure, ...]:
+def tasks(material: Results) -> tuple[Figure, ...]:
     """Accuracy of every run by task."""
     import altair as alt
 
@@ -138,7 +138,7 @@ def tasks(material: Material) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def positions(material: Material) -> tuple[Figure, ...]:
+def positions(material: Results) -> tuple[Figure, ...]:
     """Loss by position in the context, and by distance from the document's start past the context."""
     made = []
     for regime in material.regimes:
@@ -170,7 +170,7 @@ def positions(material: Material) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def _bins(run: RunMaterial, edges: Any, values: Any) -> list[dict[str, Any]]:
+def _bins(run: Run, edges: Any, values: Any) -> list[dict[str, Any]]:
     if not edges or not values:
         return []
     return [
@@ -187,7 +187,7 @@ def _bins(run: RunMaterial, edges: Any, values: Any) -> list[dict[str, Any]]:
 
 
 def _binned(
-    material: Material,
+    material: Results,
     regime: str,
     key: str,
     title: str,
@@ -234,7 +234,7 @@ def _binned(
     )
 
 
-def reliability(material: Material) -> tuple[Figure, ...]:
+def reliability(material: Results) -> tuple[Figure, ...]:
     """Reliability diagram of the next-token predictions: accuracy against confidence."""
     import altair as alt
 
@@ -301,7 +301,7 @@ def reliability(material: Material) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def temperature(material: Material) -> tuple[Figure, ...]:
+def temperature(material: Results) -> tuple[Figure, ...]:
     """Loss against softmax temperature."""
     import altair as alt
 
@@ -359,11 +359,11 @@ def temperature(material: Material) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def _suffix(material: Material, regime: str) -> str:
+def _suffix(material: Results, regime: str) -> str:
     from ablationlab.records.folders import slug
 
     return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
 
 
-def _words(material: Material, regime: str) -> str:
+def _words(material: Results, regime: str) -> str:
     return f", regime {regime}" if len(material.regimes) > 1 else ""

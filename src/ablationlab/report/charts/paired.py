@@ -21,12 +21,12 @@ from ablationlab.report.charts.words import alike, axis, metric_words, unit_of
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 MOST_FIGURES = 8
 
 
-def decisive(material: Material) -> list[list[Comparison]]:
+def decisive(material: Results) -> list[list[Comparison]]:
     """The comparisons that were registered, or without any those of the primary metric, by metric, task and regime."""
     if material.analysis is None:
         return []
@@ -42,12 +42,12 @@ def decisive(material: Material) -> list[list[Comparison]]:
     return ordered[:MOST_FIGURES]
 
 
-def differences(material: Material) -> tuple[Figure, ...]:
+def differences(material: Results) -> tuple[Figure, ...]:
     """Per metric and regime: the deltas of every contrast, seed by seed, with interval and smallest effect."""
     return tuple(_difference(material, group) for group in decisive(material))
 
 
-def _difference(material: Material, group: list[Comparison]) -> Figure:
+def _difference(material: Results, group: list[Comparison]) -> Figure:
     import altair as alt
 
     kept = Tables()
@@ -156,7 +156,7 @@ def _difference(material: Material, group: list[Comparison]) -> Figure:
     )
 
 
-def slopes(material: Material) -> tuple[Figure, ...]:
+def slopes(material: Results) -> tuple[Figure, ...]:
     """The values behind the primary differences: one line a seed, from arm to arm."""
     import altair as alt
 
@@ -195,7 +195,7 @@ def slopes(material: Material) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def _values(material: Material, regime: str) -> list[dict[str, Any]]:
+def _values(material: Results, regime: str) -> list[dict[str, Any]]:
     if material.analysis is None or material.primary is None:
         return []
     found: dict[tuple[str, str], dict[str, Any]] = {}
@@ -209,7 +209,7 @@ def _values(material: Material, regime: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def _key(stem: str, material: Material, one: Comparison) -> str:
+def _key(stem: str, material: Results, one: Comparison) -> str:
     parts = [stem, one.metric, one.task or "", one.regime if len(material.regimes) > 1 else ""]
     return "-".join(_slug(part) for part in parts if part)
 

@@ -20,10 +20,10 @@ from ablationlab.report.charts.words import metric_words, unit_of
 from ablationlab.stats import detectable_effect
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 
-def power(material: Material) -> tuple[Figure, ...]:
+def power(material: Results) -> tuple[Figure, ...]:
     """Detectable effect at 80 % power against seeds, from the observed SD of the deltas, beside what was observed."""
     import altair as alt
 

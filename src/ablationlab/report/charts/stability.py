@@ -23,14 +23,14 @@ from ablationlab.report.charts.theme import (
 )
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 #: The regime under which an analysis lists every variant at its own best learning rate.
 TUNED = "tuned"
 ENDS = {"steady": CALM[0], "spiked": WARN[0], "diverged": BAD[0], "not finished": GRID[0]}
 
 
-def spikes(material: Material) -> tuple[Figure, ...]:
+def spikes(material: Results) -> tuple[Figure, ...]:
     """The spike score of every run, by variant, beside the threshold."""
     import altair as alt
 
@@ -95,7 +95,7 @@ def spikes(material: Material) -> tuple[Figure, ...]:
     )
 
 
-def ends(material: Material) -> tuple[Figure, ...]:
+def ends(material: Results) -> tuple[Figure, ...]:
     """The divergence map: one cell a run."""
     import altair as alt
 
@@ -148,7 +148,7 @@ def ends(material: Material) -> tuple[Figure, ...]:
     )
 
 
-def _ended(material: Material) -> list[dict[str, Any]]:
+def _ended(material: Results) -> list[dict[str, Any]]:
     stability = material.analysis.stability if material.analysis is not None else None
     found = []
     own = {run.id for run in main_runs(material)}

@@ -23,14 +23,14 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.charts.words import axis, metric_words
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 
 def _list(sweep: Mapping[str, Any] | None, key: str) -> Sequence[Mapping[str, Any]]:
     return [] if sweep is None else sweep.get(key) or []
 
 
-def sweep_curves(material: Material) -> tuple[Figure, ...]:
+def sweep_curves(material: Results) -> tuple[Figure, ...]:
     """Final loss against learning rate, with the interval over seeds and the seeds themselves."""
     import altair as alt
 
@@ -90,7 +90,7 @@ def sweep_curves(material: Material) -> tuple[Figure, ...]:
     )
 
 
-def sensitivity(material: Material) -> tuple[Figure, ...]:
+def sensitivity(material: Results) -> tuple[Figure, ...]:
     """Learning-rate sensitivity (Wortsman et al. 2023): expected excess of the final loss over the best one."""
     import altair as alt
 
@@ -147,7 +147,7 @@ def sensitivity(material: Material) -> tuple[Figure, ...]:
     )
 
 
-def divergence_map(material: Material) -> tuple[Figure, ...]:
+def divergence_map(material: Results) -> tuple[Figure, ...]:
     """Variant by learning rate: how many of the seeds' runs were unstable."""
     import altair as alt
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import altair as alt
 
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 #: (light, dark), the baseline's first: it is grey, the changes have colours.
 HUES = (
@@ -87,12 +87,12 @@ def recoloured(spec: Any) -> Any:
     return DARK_OF.get(spec, spec) if isinstance(spec, str) else spec
 
 
-def colours(material: Material) -> dict[str, str]:
+def colours(material: Results) -> dict[str, str]:
     """Variant -> light colour, by the study's order."""
     return {name: HUES[place % len(HUES)][0] for place, name in enumerate(material.variants)}
 
 
-def variant_colour(material: Material, *, field: str = "variant", legend: bool = True) -> alt.Color:
+def variant_colour(material: Results, *, field: str = "variant", legend: bool = True) -> alt.Color:
     """The colour channel that every chart uses for variants."""
     import altair as alt
 
@@ -111,7 +111,7 @@ def _legend() -> alt.Legend:
     return alt.Legend(title=None, orient="top", symbolOpacity=1)
 
 
-def variant_dash(material: Material) -> alt.StrokeDash:
+def variant_dash(material: Results) -> alt.StrokeDash:
     """The dash pattern that goes with the colour."""
     import altair as alt
 
@@ -120,7 +120,7 @@ def variant_dash(material: Material) -> alt.StrokeDash:
     return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend())
 
 
-def variant_shape(material: Material, *, legend: bool = False) -> alt.Shape:
+def variant_shape(material: Results, *, legend: bool = False) -> alt.Shape:
     """The shape that goes with the colour."""
     import altair as alt
 
@@ -137,7 +137,7 @@ BY_REGIME = "indexof(shown_regimes, datum.regime) >= 0"
 BY_CONTRAST = f"{BY_VARIANT} && (datum.reference == shown_baseline || indexof(shown_variants, datum.reference) >= 0)"
 
 
-def selectable(chart: Any, material: Material) -> Any:
+def selectable(chart: Any, material: Results) -> Any:
     """The chart with the signals that the page's selection sets; everything is selected to begin with."""
     import altair as alt
 

@@ -18,10 +18,10 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.charts.words import metric_words, unit_of
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 
-def plane_rows(material: Material) -> list[dict[str, Any]]:
+def plane_rows(material: Results) -> list[dict[str, Any]]:
     """One row per variant and regime whose gain and cost are both known."""
     found: list[dict[str, Any]] = []
     for verdict in material.verdict.verdicts if material.verdict is not None else ():
@@ -53,7 +53,7 @@ def plane_rows(material: Material) -> list[dict[str, Any]]:
     return found
 
 
-def tradeoff(material: Material) -> tuple[Figure, ...]:
+def tradeoff(material: Results) -> tuple[Figure, ...]:
     """Gain in stability (x) against cost in the primary metric (y, positive is worse)."""
     import altair as alt
 

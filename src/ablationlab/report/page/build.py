@@ -1,4 +1,4 @@
-"""Material to report.html."""
+"""Results to report.html."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ablationlab.report.page.verdicts import (
 if TYPE_CHECKING:
     import jinja2
 
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 SECTIONS = (
     ("verdict", "Verdict"),
@@ -48,14 +48,14 @@ SECTIONS = (
 DETAILED_RUNS = 200
 
 
-def write_page(material: Material, folder: Path, *, figures: Figures | None = None) -> Path:
+def write_page(material: Results, folder: Path, *, figures: Figures | None = None) -> Path:
     """Write ``folder/report.html`` and give its path."""
     path = folder / "report.html"
     replace(path, page_html(material, folder, figures=figures).encode())
     return path
 
 
-def page_html(material: Material, folder: Path, *, figures: Figures | None = None) -> str:
+def page_html(material: Results, folder: Path, *, figures: Figures | None = None) -> str:
     """The page as text; *folder* is where it will lie, for its links to the runs' files."""
     drawn = figures or draw_figures(material)
     vega, shared, script = vega_bundle(), asset("charts.js"), asset("page.js")
@@ -126,7 +126,7 @@ def page_html(material: Material, folder: Path, *, figures: Figures | None = Non
     )
 
 
-def _sections(material: Material) -> tuple[tuple[str, str], ...]:
+def _sections(material: Results) -> tuple[tuple[str, str], ...]:
     """Every section, and the published table right behind the verdict where the folder holds one."""
     found = (("replication", "Published and ours"),) if material.replication is not None else ()
     return (*SECTIONS[:1], *found, *SECTIONS[1:])
@@ -177,7 +177,7 @@ def _placed(figures: tuple[Any, ...], section: str) -> list[dict[str, Any]]:
     ]
 
 
-def _data(material: Material, drawn: Figures) -> str:
+def _data(material: Results, drawn: Figures) -> str:
     return json_for_script(
         {
             "variants": list(material.variants),
@@ -199,7 +199,7 @@ def _data(material: Material, drawn: Figures) -> str:
     )
 
 
-def _no_verdict(material: Material) -> str:
+def _no_verdict(material: Results) -> str:
     if material.analysis is None and not any(run.done for run in material.runs):
         return "No run has ended yet, so there is nothing to judge."
     if material.analysis is None:
@@ -220,7 +220,7 @@ def _filters(views: list[findings.ComparisonView]) -> list[tuple[str, str, list[
     return [(name, name, list(dict.fromkeys(found))) for name, found in options.items()]
 
 
-def task_table(material: Material) -> list[dict[str, Any]]:
+def task_table(material: Results) -> list[dict[str, Any]]:
     """Every task that was run: chance, n-grams, templates and their spread, means by variant over all seeds and regimes."""
     known = {task_label(task): task for task in (material.suite or {}).get("tasks") or ()}
     listed = (material.evaluation or {}).get("tasks") or ()

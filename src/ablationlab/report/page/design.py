@@ -10,10 +10,10 @@ from ablationlab.report.charts.words import amount
 if TYPE_CHECKING:
     from ablationlab.records.corpus import Corpus
     from ablationlab.records.plan import Plan
-    from ablationlab.report.material import Material, RunMaterial
+    from ablationlab.records.results import Results, Run
 
 
-def strip(material: Material) -> list[tuple[str, str, str]]:
+def strip(material: Results) -> list[tuple[str, str, str]]:
     """(label, value, note): what the study is, at a glance."""
     plan = material.plan
     if plan is None:
@@ -61,13 +61,13 @@ def _corpus(corpus: Corpus) -> str:
     return f"{corpus.source}; {vocabulary}" if len(corpus.components) > 1 else vocabulary
 
 
-def _counts(material: Material) -> list[str]:
+def _counts(material: Results) -> list[str]:
     found = [f"{len(material.variants)} variants", f"{len(material.seeds)} seeds"]
     regimes = {run.regime for run in material.runs}
     return [*found, f"{len(regimes)} regimes"] if len(regimes) > 1 else found
 
 
-def budget_rows(material: Material) -> list[dict[str, Any]]:
+def budget_rows(material: Results) -> list[dict[str, Any]]:
     """Per variant and regime: what it costs and what it declares to change."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for run in main_runs(material):
@@ -87,9 +87,9 @@ def budget_rows(material: Material) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def hash_rows(material: Material) -> list[dict[str, Any]]:
+def hash_rows(material: Results) -> list[dict[str, Any]]:
     """Per regime and seed: whether data order and shared initial weights are equal across all arms."""
-    cells: dict[tuple[str, str], list[RunMaterial]] = {}
+    cells: dict[tuple[str, str], list[Run]] = {}
     for run in material.runs:
         if run.record is not None:
             cells.setdefault((run.regime, str(run.seed)), []).append(run)
@@ -112,7 +112,7 @@ def hash_rows(material: Material) -> list[dict[str, Any]]:
     return found
 
 
-def version_rows(material: Material) -> list[tuple[str, str]]:
+def version_rows(material: Results) -> list[tuple[str, str]]:
     """Versions and machine the plan was sealed with."""
     if material.plan is None:
         return []
@@ -130,7 +130,7 @@ def version_rows(material: Material) -> list[tuple[str, str]]:
     return rows
 
 
-def seal_rows(material: Material) -> list[tuple[str, str]]:
+def seal_rows(material: Results) -> list[tuple[str, str]]:
     """Hashes that pin the study."""
     found: list[tuple[str, str]] = []
     if material.plan is not None:
@@ -147,6 +147,6 @@ def seal_rows(material: Material) -> list[tuple[str, str]]:
     return found
 
 
-def configuration(material: Material) -> str:
+def configuration(material: Results) -> str:
     """The resolved study, as it was sealed."""
     return "" if material.plan is None else material.plan.study.model_dump_json(indent=2, exclude={"text"})

@@ -11,7 +11,7 @@ from ablationlab.report.charts.words import alike, digits, metric_words, p_words
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
-    from ablationlab.report.material import Material
+    from ablationlab.records.results import Results
 
 TONES = {"better": "good", "worse": "bad", "different": "warn"}
 CALIBRATION = ("ece", "brier", "temperature", "calibration")
@@ -42,7 +42,7 @@ class ComparisonView:
     equivalence: str
 
 
-def anchors_of(material: Material) -> tuple[dict[str, str], dict[str, str]]:
+def anchors_of(material: Results) -> tuple[dict[str, str], dict[str, str]]:
     """Comparison id -> anchor, run id -> anchor; by number, since ids may hold any character."""
     comparisons = material.analysis.comparisons if material.analysis is not None else ()
     return (
@@ -51,7 +51,7 @@ def anchors_of(material: Material) -> tuple[dict[str, str], dict[str, str]]:
     )
 
 
-def comparison_views(material: Material, anchors: Mapping[str, str], runs: Mapping[str, str]) -> list[ComparisonView]:
+def comparison_views(material: Results, anchors: Mapping[str, str], runs: Mapping[str, str]) -> list[ComparisonView]:
     """Every comparison; the registered ones first, those of the primary metric foremost."""
     if material.analysis is None:
         return []
@@ -59,7 +59,7 @@ def comparison_views(material: Material, anchors: Mapping[str, str], runs: Mappi
     return sorted(made, key=lambda view: (view.part.label != "registered", view.part.metric != material.primary))
 
 
-def _comparison(material: Material, one: Comparison, anchor: str, runs: Mapping[str, str]) -> ComparisonView:
+def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[str, str]) -> ComparisonView:
     main = one.main_interval
     delta, low, high = alike(None if main is None else main.low, None if main is None else main.high, one.delta)
     ratio = one.ratio
@@ -143,7 +143,7 @@ def sections_of(views: Iterable[ComparisonView]) -> dict[str, list[ComparisonVie
     return found
 
 
-def stability_rows(material: Material) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def stability_rows(material: Results) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(arms, gains) as text."""
     stability = material.analysis.stability if material.analysis is not None else None
     if stability is None:
@@ -176,7 +176,7 @@ def stability_rows(material: Material) -> tuple[list[dict[str, Any]], list[dict[
     return arms, gains
 
 
-def power_rows(material: Material, anchors: Mapping[str, str]) -> list[dict[str, Any]]:
+def power_rows(material: Results, anchors: Mapping[str, str]) -> list[dict[str, Any]]:
     """What each primary comparison could see."""
     found = []
     for part in material.analysis.power if material.analysis is not None else ():

@@ -13,12 +13,12 @@ from ablationlab.report.charts.theme import colours
 from ablationlab.report.charts.words import amount, digits
 
 if TYPE_CHECKING:
-    from ablationlab.report.material import Material, RunMaterial
+    from ablationlab.records.results import Results, Run
 
 STATES = {"finished": "good", "diverged": "bad", "damaged": "bad", "running": "warn", "started": "warn"}
 
 
-def run_rows(material: Material, anchors: Mapping[str, str], out: Path) -> list[dict[str, Any]]:
+def run_rows(material: Results, anchors: Mapping[str, str], out: Path) -> list[dict[str, Any]]:
     """Every run: where it stands, its numbers, what sets it apart, its files."""
     prefix = os.path.relpath(material.folder, out)
     prefix = "" if prefix == "." else f"{quote(Path(prefix).as_posix())}/"
@@ -59,7 +59,7 @@ def run_rows(material: Material, anchors: Mapping[str, str], out: Path) -> list[
     return found
 
 
-def run_metrics(material: Material) -> list[str]:
+def run_metrics(material: Results) -> list[str]:
     """The run-level metrics that the runs table shows: the primary one and the protocol's headlines, where recorded."""
     wanted = [material.primary, "validation_loss", "next_token_accuracy", "final_gradient_norm", "mean_embedding_norm"]
     there = {name for run in material.runs if run.result is not None for name in run.result.metrics}
@@ -77,19 +77,17 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _settings(run: RunMaterial) -> dict[str, Any]:
-    if run.planned is None:
-        return {}
-    return flat({"model": run.planned.model, "training": run.planned.training})
+def _settings(run: Run) -> dict[str, Any]:
+    return flat(run.planned.model_dump(mode="json", include={"model", "training"}))
 
 
-def _common(material: Material) -> dict[str, Any]:
+def _common(material: Results) -> dict[str, Any]:
     """The settings of the first baseline run: what the others are described against."""
     base = next((run for run in material.runs if run.variant == material.baseline), None)
     return _settings(base) if base is not None else {}
 
 
-def _differs(run: RunMaterial, common: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+def _differs(run: Run, common: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     mine = _settings(run)
     keys = [key for key in dict.fromkeys((*common, *mine)) if mine.get(key) != common.get(key)]
     return [(key, json.dumps(common.get(key)), json.dumps(mine.get(key))) for key in keys]

@@ -13,8 +13,8 @@ from ablationlab.report.naming import in_sentence
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
+    from ablationlab.records.results import Results
     from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
-    from ablationlab.report.material import Material
 
 #: More verdicts than this are first shown as a table.
 MOST_IN_A_ROW = 4
@@ -114,14 +114,14 @@ def in_words(text: str) -> str:
     return text.replace("holm-adjusted", "Holm-adjusted").replace("95%", "95 %")
 
 
-def verdict_views(material: Material, anchors: dict[str, str]) -> list[VerdictView]:
+def verdict_views(material: Results, anchors: dict[str, str]) -> list[VerdictView]:
     """One view per verdict, in the order of verdict.json."""
     return [
         _view(material, one, anchors) for one in (material.verdict.verdicts if material.verdict is not None else ())
     ]
 
 
-def _view(material: Material, one: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
+def _view(material: Results, one: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
     comparison = _main(material, one)
     badge, tone = BADGES[one.decision]
     analysis = material.analysis
@@ -148,7 +148,7 @@ def _view(material: Material, one: VariantVerdict, anchors: dict[str, str]) -> V
     )
 
 
-def _main(material: Material, one: VariantVerdict) -> Comparison | None:
+def _main(material: Results, one: VariantVerdict) -> Comparison | None:
     """The comparison that the verdict speaks of: that of the primary metric, else the first of its evidence."""
     if material.analysis is not None and material.primary is not None:
         found = material.analysis.comparison(material.primary, one.regime, one.variant, one.reference)
@@ -196,7 +196,7 @@ def _size(comparison: Comparison) -> str:
 
 
 def _facts(
-    material: Material, one: VariantVerdict, comparison: Comparison | None, anchors: dict[str, str]
+    material: Results, one: VariantVerdict, comparison: Comparison | None, anchors: dict[str, str]
 ) -> list[Fact]:
     found: list[Fact] = []
     if comparison is not None:
@@ -300,7 +300,7 @@ def _apart(first: float, its_width: float, second: float, second_width: float) -
 STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
-def hypothesis_views(material: Material) -> list[tuple[str, HypothesisVerdict, str]]:
+def hypothesis_views(material: Results) -> list[tuple[str, HypothesisVerdict, str]]:
     """(name, verdict, tone) of every hypothesis of the study."""
     if material.verdict is None:
         return []

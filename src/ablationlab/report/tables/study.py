@@ -8,8 +8,8 @@ from ablationlab.core.format import DASH, amount, count, level, mean_sd, number,
 from ablationlab.instrument.replication import DirectionPart, FigurePart, Replication, words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityGain
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import Run
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.material import RunMaterial
 from ablationlab.report.naming import metric_name, unit_of
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 
@@ -90,7 +90,7 @@ def variant_table(plan: Plan, names: Sequence[str]) -> Table:
     return Table("variants", title, columns, tuple(rows))
 
 
-def run_table(runs: Sequence[RunMaterial]) -> Table:
+def run_table(runs: Sequence[Run]) -> Table:
     """Every run with its state and its metrics."""
     names = list(dict.fromkeys(name for run in runs if run.result for name in run.result.metrics))
     columns = [Column("run", "Run"), Column("variant", "Variant"), Column("regime", "Regime"), Column("seed", "Seed")]

@@ -9,9 +9,9 @@ from ablationlab.analysis.wording import hypothesis_lines
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
 from ablationlab.records.analysis import Analysis, Comparison
+from ablationlab.records.results import Results
 from ablationlab.records.storage import replace
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.material import Material
 from ablationlab.report.naming import metric_of
 from ablationlab.report.table import Table, markdown
 from ablationlab.report.tables.comparisons import comparison_table, difference_of, method_table, pair_table, split
@@ -29,7 +29,7 @@ from ablationlab.report.tables.study import (
 )
 
 
-def write_tables(material: Material, folder: Path) -> list[Path]:
+def write_tables(material: Results, folder: Path) -> list[Path]:
     """Write tables/ and statistics.md into *folder*; the paths written. Needs an analysis of these very records."""
     check_conclusions(material)
     written = []
@@ -43,7 +43,7 @@ def write_tables(material: Material, folder: Path) -> list[Path]:
     return [*written, path]
 
 
-def check_conclusions(material: Material) -> None:
+def check_conclusions(material: Results) -> None:
     """Refuse what has no analysis, or one that is not of these records: no number may come from elsewhere."""
     missing = [name for name, part in (("analysis", material.analysis), ("verdict", material.verdict)) if part is None]
     again = f"make it with: ablationlab analyze {material.folder}"
@@ -59,7 +59,7 @@ def check_conclusions(material: Material) -> None:
         )
 
 
-def tables_of(material: Material) -> list[Table]:
+def tables_of(material: Results) -> list[Table]:
     """All of them, in the order of a paper; those without rows are left out."""
     analysis, verdict, plan = material.analysis, material.verdict, material.plan
     assert analysis is not None
@@ -87,7 +87,7 @@ def tables_of(material: Material) -> list[Table]:
     return [table for table in found if table is not None and table.rows]
 
 
-def statistics_markdown(material: Material) -> str:
+def statistics_markdown(material: Results) -> str:
     """Verdict, registered and exploratory comparisons, stability, power, every pair and method, caveats, deviations."""
     analysis, verdict = material.analysis, material.verdict
     assert analysis is not None
