@@ -82,7 +82,7 @@ def test_a_figure_holds_both_means_and_welchs_interval(flipped):
     assert layernorm.difference == pytest.approx(np.mean(values_of("layernorm")) - 1.0)
     told = " ".join(found.conclusions)
     assert "1 of 2 published figures lie within the interval of our runs: loss of none" in told
-    assert "do not come out: loss of layernorm (1 published" in told
+    assert "are not reproduced: loss of layernorm (1 published" in told
 
 
 def test_without_a_published_spread_ours_predicts(flipped):

@@ -66,7 +66,7 @@ def test_it_trains_compares_and_writes_and_the_second_time_only_compares(cli, tm
     text = flat(output)
     assert "A table of mine" in text
     assert "NOT A REPLICATION" not in text
-    assert "These do not come out: validation PPL of" in text
+    assert "These are not reproduced: validation PPL of" in text
     assert "layernorm (500 published" in text
     found = Replication.read(tmp_path / "there" / "replication.json")
     results = ResultsFolder(tmp_path / "there")

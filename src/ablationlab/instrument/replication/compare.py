@@ -1,4 +1,6 @@
-"""A published table against a results folder: every figure with the interval of the difference, every direction with ours."""
+"""Compare a published table with a results folder: every figure with the interval of the difference, every direction with
+our comparison, and what follows in sentences.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,7 @@ from ablationlab.analysis.dataset import Absent
 from ablationlab.analysis.stability import DoneRun, read_run, value_of
 from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import RecordError
-from ablationlab.instrument.replication.conclude import conclusions
-from ablationlab.instrument.replication.schema import Direction, Figure, PublishedTable, Take, Value
+from ablationlab.instrument.replication.published_table import Direction, Figure, PublishedTable, Take, Value
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
@@ -39,18 +40,26 @@ _WHY = {
     "prediction": "no spread is published: the interval is what our runs predict for the mean of as many further ones",
 }
 
+_SAYS = {
+    "transfers": "Found here too",
+    "reversed": "The opposite is found here",
+    "absent": "Not found here, and shown to be smaller than what matters",
+    "undecided": "Undecided here",
+    "not-measured": "Not measured",
+}
+
 
 def replicate(
     table: PublishedTable, folder: Path, *, study: Study | None = None, analysis: Analysis | None = None
 ) -> Replication:
-    """Compare *table* with what lies in *folder*; nothing is trained and nothing written.
+    """Compare *table* with the results in *folder*; nothing is trained or written.
 
-    *study* is the table's own, to say where the runs in the folder were made with other settings; *analysis* that of the
-    folder, made anew unless given.
+    *study* is the table's own, to list settings in which the runs in the folder differ from it; *analysis* is the folder's,
+    computed unless given.
     """
     results = ResultsFolder(folder)
     if not results.plan.exists():
-        raise RecordError(f"{folder} is no results folder of a study: it has no {results.plan.name}")
+        raise RecordError(f"{folder} is not a results folder: it has no {results.plan.name}")
     plan, _ = Plan.read_with_seal(results.plan)
     sealed = plan.study
     found = analysis if analysis is not None else analyze(read_results(folder, None))
@@ -237,3 +246,71 @@ def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) 
         if a.get(key) != b.get(key) and is_beside != own and not key.endswith(".meaning"):
             before = f"instead of {a[key]!r}" if key in a else "instead of the study's own"
             yield f"{key} = {b.get(key)!r} {before}"
+
+
+def conclusions(figures: Sequence[FigurePart], directions: Sequence[DirectionPart], level: float) -> Iterator[str]:
+    """Sentences for terminal, page and paper."""
+    own = [one for one in figures if not one.beside]
+    if own:
+        yield from _of_figures(own, level)
+    for regime in dict.fromkeys(one.regime for one in figures if one.beside):
+        rest = [one for one in figures if one.beside and one.regime == regime]
+        known = [one for one in rest if one.outcome in ("within", "outside")]
+        if known:
+            within = [one for one in known if one.outcome == "within"]
+            names = f": {_listed(within)}" if within else ""
+            where = f"In regime {regime}, which the publication does not cover,"
+            yield f"{where} {len(within)} of {len(known)} lie within{names}."
+    yield from _flips(directions)
+    for outcome, words in _SAYS.items():
+        told = [one for one in directions if not one.beside and one.outcome == outcome]
+        if told:
+            yield f"{words}: " + "; ".join(_contrast(one) for one in told) + "."
+
+
+def _of_figures(own: Sequence[FigurePart], level: float) -> Iterator[str]:
+    within = [one for one in own if one.outcome == "within"]
+    outside = [one for one in own if one.outcome == "outside"]
+    known = len(within) + len(outside)
+    if within:
+        yield f"{len(within)} of {known} published figures lie within the interval of our runs: {_listed(within)}."
+    if outside:
+        yield f"These are not reproduced: {_listed(outside, values=True)}."
+    yield from dict.fromkeys(one.note for one in outside if one.note)
+    if known > 1:
+        chance = (1 - level) * known
+        text = f"At {level:.0%} each, about {chance:.1g} of {known} would lie outside by chance alone"
+        yield f"{text}; figures of one seed depend on each other."
+    for word, text in (("no-interval", "No interval could be made for"), ("not-measured", "Not measured")):
+        rest = [one for one in own if one.outcome == word]
+        if rest:
+            yield f"{text}: {_listed(rest)}."
+
+
+def _flips(directions: Sequence[DirectionPart]) -> Iterator[str]:
+    """Where a sign is shown both in the publication's regime and, the other way, beside it."""
+    for one in directions:
+        if one.beside or one.outcome not in ("transfers", "reversed") or one.delta is None:
+            continue
+        same = (one.metric, one.variant, one.reference)
+        for other in directions:
+            if not other.beside or (other.metric, other.variant, other.reference) != same or other.delta is None:
+                continue
+            if other.outcome in ("transfers", "reversed") and other.outcome != one.outcome:
+                yield (
+                    f"The sign flips: {one.variant} − {one.reference} in {one.metric} is {one.delta:+.3g} in regime "
+                    f"{one.regime} and {other.delta:+.3g} in regime {other.regime}."
+                )
+
+
+def _listed(parts: Sequence[FigurePart], *, values: bool = False) -> str:
+    by_metric: dict[str, list[str]] = {}
+    for one in parts:
+        shown = f" ({one.published:g} published, {one.mean:.4g} here)" if values and one.mean is not None else ""
+        by_metric.setdefault(one.published_as, []).append(f"{one.variant}{shown}")
+    return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())
+
+
+def _contrast(one: DirectionPart) -> str:
+    where = "" if one.regime == "default" else f" ({one.regime})"
+    return f"{one.variant} {one.sign} in {one.metric} than {one.reference}{where}"

@@ -1,28 +1,36 @@
-"""A published table: who published what, how each figure is defined there, and which number of ours stands beside it.
+"""A published table: who published what, how each figure is defined there, and which of our metrics it is compared with.
 
-One TOML file a table. `figures` are values to be compared with ours; `directions` are signs of an effect, for results
-whose scale is another than ours, so that values cannot be compared. docs/replication.md shows how to write one.
+One TOML file per table; some come with the package. `figures` are values to compare with ours; `directions` are signs of
+an effect, for results at another scale than ours, where values cannot be compared. See docs/replication.md.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from ablationlab.core.errors import Problem
+from ablationlab.core.errors import Problem, PublishedError, UnknownNameError
+from ablationlab.core.problems import problems_of
 from ablationlab.records.folders import slug
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative, Study, validated
 from ablationlab.study.variants import VARIANTS
+
+#: One file per table, named after it.
+FOLDER = Path(__file__).parent / "published"
+#: The studies of a checkout; an installed package has none.
+CHECKOUT = Path(__file__).parents[4] / "studies"
 
 
 def _printable(text: str) -> str:
     # These texts reach terminals and pages; an escape sequence has no place in any of them.
     if any(not (char.isprintable() or char in "\n\t") for char in text):
-        raise ValueError("holds characters that cannot be printed")
+        raise ValueError("contains characters that cannot be printed")
     return " ".join(text.split())
 
 
@@ -33,7 +41,7 @@ Sign = Literal["lower", "higher"]
 
 
 class Source(Frozen):
-    """Where the figures stand."""
+    """The publication."""
 
     citation: Text
     date: Text
@@ -43,7 +51,7 @@ class Source(Frozen):
     @classmethod
     def _is_an_address(cls, url: str | None) -> str | None:
         if url is not None and not re.fullmatch(r"https?://[^\s<>\"']{3,500}", url):
-            raise ValueError("an address starts with https:// or http:// and holds no spaces, quotes or angle brackets")
+            raise ValueError("an address starts with https:// or http:// and has no spaces, quotes or angle brackets")
         return url
 
 
@@ -82,7 +90,7 @@ class Figure(Frozen):
     @classmethod
     def _metric_exists(cls, name: str) -> str:
         if METRICS[name].level not in ("run", "step"):
-            raise ValueError(f"{name!r} is no number of a run; a figure needs one per run or per step")
+            raise ValueError(f"{name!r} is not a number of a run; a figure needs one per run or per step")
         return name
 
     @model_validator(mode="after")
@@ -93,7 +101,7 @@ class Figure(Frozen):
                 f"{self.metric!r} is a number per step: take = 'minimum', 'maximum' or 'last' says which one"
             )
         if not per_step and self.take is not None:
-            raise ValueError(f"take belongs to a metric per step; {self.metric!r} is one number a run")
+            raise ValueError(f"take belongs to a metric per step; {self.metric!r} is one number per run")
         return self
 
     @property
@@ -182,11 +190,73 @@ class PublishedTable(Frozen):
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if not self.figures and not self.directions:
-            raise ValueError("holds neither figures nor directions: give at least one [[figures]] or [[directions]]")
+            raise ValueError("has neither figures nor directions: give at least one [[figures]] or [[directions]]")
         return self
 
 
-def variant_problems(data: Any) -> Iterator[Problem]:
+def names() -> list[str]:
+    """The tables that come with the package."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
+def table_path(name: str) -> Path:
+    """The file of a table, from its name or from a path to one."""
+    if name in names():
+        return FOLDER / f"{name}.toml"
+    if name.endswith(".toml") or "/" in name or Path(name).is_file():
+        return Path(name)
+    raise UnknownNameError("published table", name, [*names(), "path/to/table.toml"])
+
+
+def load_table(path: Path) -> PublishedTable:
+    """Read and validate a table; raises `PublishedError` with every problem."""
+    try:
+        data: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        raise PublishedError(str(path), [Problem("", "no such file of a published table")]) from None
+    except IsADirectoryError:
+        raise PublishedError(str(path), [Problem("", "is a folder, not the file of a published table")]) from None
+    except OSError as error:
+        raise PublishedError(str(path), [Problem("", f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError as error:
+        raise PublishedError(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
+    except tomllib.TOMLDecodeError as error:
+        raise PublishedError(str(path), [Problem("", f"is not TOML: {error}")]) from error
+    problems = []
+    table = None
+    try:
+        table = validated(PublishedTable, data)
+    except ValidationError as error:
+        problems += problems_of(error, PublishedTable, data)
+    problems += _variant_problems(data)
+    if problems:
+        raise PublishedError(str(path), list(dict.fromkeys(problems)))
+    assert table is not None
+    return table
+
+
+def check_study(table: PublishedTable, study: Study, source: str) -> None:
+    """Refuse a table that speaks of variants or regimes which its study does not have."""
+    problems = list(_study_problems(table, study.variants, study.regime_names()))
+    if problems:
+        raise PublishedError(f"{source}, against study {study.name!r}", problems)
+
+
+def study_path(table: PublishedTable, path: Path) -> Path:
+    """The study file that a table names: beside it, in a folder ``studies`` beside it, in the checkout, or here."""
+    here = Path.cwd()
+    places = [path.parent, path.parent / "studies", CHECKOUT, here, here / "studies"]
+    if path.parent == FOLDER:
+        places = [CHECKOUT, here / "studies", here]
+    found = next((place / table.study for place in places if (place / table.study).is_file()), None)
+    if found is None:
+        looked = ", ".join(str(place) for place in dict.fromkeys(places))
+        text = f"names a study file that is not there; looked in {looked}; --study FILE says where it is"
+        raise PublishedError(str(path), [Problem("study", text, repr(table.study))])
+    return found
+
+
+def _variant_problems(data: Any) -> Iterator[Problem]:
     """Variants that no registry knows, by the plain tables, so that one mistake does not hide another."""
     for i, figure in enumerate(_tables(data, "figures")):
         values = figure.get("values")
@@ -202,7 +272,7 @@ def variant_problems(data: Any) -> Iterator[Problem]:
             yield Problem(f"directions[{i}]", "compares a variant with itself", repr(names[0]))
 
 
-def study_problems(table: PublishedTable, variants: tuple[str, ...], regimes: tuple[str, ...]) -> Iterator[Problem]:
+def _study_problems(table: PublishedTable, variants: tuple[str, ...], regimes: tuple[str, ...]) -> Iterator[Problem]:
     """What the table asks for and its study does not have."""
     known = [*regimes, SWEEP, TUNED]
     for i, figure in enumerate(table.figures):

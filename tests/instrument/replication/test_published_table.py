@@ -135,7 +135,7 @@ def test_a_wrong_table_is_refused_by_its_key(tmp_path, changes, says):
     ("figure", "says"),
     [
         ({"metric": "perplexty"}, "did you mean 'perplexity'"),
-        ({"metric": "lr_sensitivity"}, "no number of a run"),
+        ({"metric": "lr_sensitivity"}, "not a number of a run"),
         ({"metric": "curve_loss"}, "take = 'minimum'"),
         ({"take": "minimum"}, "take belongs to a metric per step"),
         ({"values": {"layernrm": {"mean": 1.0, "n": 1}}}, "did you mean 'layernorm'"),
