@@ -135,7 +135,7 @@ def test_a_task_evaluated_twice_is_refused(arms):
     ("change", "says"),
     [
         (lambda lines: [lines[0], *lines], "doc_id 0 appears twice"),
-        (lambda lines: [{"x": 1}], "line 1 is no sample of lm-eval"),
+        (lambda lines: [{"x": 1}], "line 1 is not a sample of lm-eval"),
         (lambda lines: [], "holds no samples"),
         (lambda lines: [lines[0], lines[1] | {"acc": "NaN"}, *lines[2:]], "acc is 'NaN', not a number"),
         (
@@ -160,7 +160,7 @@ def test_a_torn_line_is_named(arms):
 def test_a_folder_without_samples_says_how_to_get_them(tmp_path):
     with pytest.raises(TableError, match="run lm-eval with --log_samples"):
         read_pair(tmp_path, FIXTURE / "none")
-    with pytest.raises(TableError, match="is no folder"):
+    with pytest.raises(TableError, match="is not a folder"):
         read_pair(tmp_path / "no", FIXTURE / "none")
 
 

@@ -111,7 +111,7 @@ def test_analyze_a_csv(command, tmp_path):
         (["runs.csv", "--baseline", "none", "--out", "o", "--alpha", "2"], "--alpha 2.0: must lie between"),
         (["r", "--baseline", "none"], "--baseline: a results folder is judged by what its plan registered"),
         (["r", "--alpha", "0.2", "--primary", "x"], "--primary, --alpha: a results folder"),
-        (["empty"], "is no results folder of a study"),
+        (["empty"], "is not a results folder"),
     ],
 )
 def test_analyze_answers_mistakes_without_writing(command, tmp_path, arguments, says):

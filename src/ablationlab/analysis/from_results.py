@@ -90,7 +90,7 @@ _LEDGER = (
 def _read_plan(results: ResultsFolder) -> tuple[Plan, bool]:
     """The plan, and whether its seal holds; a broken seal is reported, and then nothing counts as registered."""
     if not results.plan.exists():
-        raise RecordError(f"{results.path} is no results folder of a study: it has no {results.plan.name}")
+        raise RecordError(f"{results.path} is not a results folder: it has no {results.plan.name}")
     return Plan.read_with_seal(results.plan)
 
 

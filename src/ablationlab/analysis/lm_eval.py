@@ -49,7 +49,7 @@ def read_pair(
 ) -> ItemScores:
     """Scores of both arms on the items they share; raises `TableError` where they do not pair.
 
-    With *allow_unpaired* what does not pair is left out, counted and said.
+    With *allow_unpaired* what does not pair is left out, counted and reported.
     """
     arms = [_runs(folder) for folder in (variant, reference)]
     seeds = _shared_seeds(variant, reference, arms)
@@ -77,7 +77,7 @@ def read_pair(
 def _runs(folder: Path) -> dict[str, Path]:
     """Folders with sample files, by the first part of their path below *folder*; one alone has the empty name."""
     if not folder.is_dir():
-        raise TableError(str(folder), ["is no folder"])
+        raise TableError(str(folder), ["is not a folder"])
     found = sorted({path.parent for path in folder.rglob("samples_*.jsonl")})
     if not found:
         text = "holds no samples_*.jsonl; run lm-eval with --log_samples --output_path"
@@ -88,7 +88,7 @@ def _runs(folder: Path) -> dict[str, Path]:
     for path in found:
         name = path.relative_to(folder).parts[0] if path != folder else "."
         if name in named:
-            raise TableError(str(folder), [f"{name} holds several runs: {named[name]} and {path}; keep one a seed"])
+            raise TableError(str(folder), [f"{name} holds several runs: {named[name]} and {path}; keep one per seed"])
         named[name] = path
     return named
 
@@ -168,7 +168,7 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             raise TableError(str(path), [f"line {number} is not JSON: {error}"]) from error
         if not isinstance(line, dict) or "doc_id" not in line:
-            raise TableError(str(path), [f"line {number} is no sample of lm-eval: it has no doc_id"])
+            raise TableError(str(path), [f"line {number} is not a sample of lm-eval: it has no doc_id"])
         yield line
 
 

@@ -189,7 +189,7 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 yield Problem(f"criteria[{i}].metric", text, repr(metric))
             elif regime == SWEEP and not over_sweep:
                 allowed = ", ".join(name for name, one in METRICS.items() if one.level == "sweep")
-                yield Problem(f"criteria[{i}].metric", "is no number over a sweep", repr(metric), allowed)
+                yield Problem(f"criteria[{i}].metric", "is not a number over a sweep", repr(metric), allowed)
         pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
     for key, pair in pairs:
         names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []

@@ -108,8 +108,8 @@ def _better(evidence: Evidence, _: TradeOff | None) -> Finding:
     why = f"significantly better: {measured(evidence.primary)}; {known}"
     gained = f"{evidence.primary.metric} is better ({bound(evidence.primary, evidence.primary.delta)})"
     advice = f"Adopt {evidence.variant}: {gained}, at this budget and {_rate(evidence)}."
-    said = [advice, _smaller_than_matters(evidence), _one_rate(evidence)]
-    return Finding(Decision.ADOPT, why, " ".join(one for one in said if one))
+    sentences = [advice, _smaller_than_matters(evidence), _one_rate(evidence)]
+    return Finding(Decision.ADOPT, why, " ".join(one for one in sentences if one))
 
 
 def _equivalent(evidence: Evidence, _: TradeOff | None) -> Finding:
@@ -214,19 +214,19 @@ def _cited(evidence: Evidence, rule: Rule, finding: Finding) -> tuple[str, ...]:
 def break_tie(evidence: Evidence) -> TieBreak:
     """Ask each tie-breaker; *asked* lists the comparisons that were looked at."""
     asked: list[str] = []
-    said: list[str] = []
+    sentences: list[str] = []
     for name in evidence.analysis.tie_breakers:
         found = _comparisons(evidence, name)
         if not found:
-            said.append(f"{name} was not measured")
+            sentences.append(f"{name} was not measured")
         for one in found:
             asked.append(one.id)
             if one.outcome in ("better", "worse"):
                 favours = evidence.variant if one.outcome == "better" else evidence.analysis.baseline
-                said.append(f"{measured(one)}: favours {favours}")
-                return TieBreak(asked=tuple(asked), metric=one.metric, favours=favours, text=_sentence(said))
-            said.append(f"{one.metric} does not decide")
-    return TieBreak(asked=tuple(asked), metric=None, favours=None, text=_sentence(said))
+                sentences.append(f"{measured(one)}: favours {favours}")
+                return TieBreak(asked=tuple(asked), metric=one.metric, favours=favours, text=_sentence(sentences))
+            sentences.append(f"{one.metric} does not decide")
+    return TieBreak(asked=tuple(asked), metric=None, favours=None, text=_sentence(sentences))
 
 
 def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
@@ -238,8 +238,8 @@ def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
     return [one for one in found if one is not None and one.direction is not None]
 
 
-def _sentence(said: list[str]) -> str:
-    return f"Tie-breakers: {'; '.join(said)}." if said else "No tie-breaker is registered."
+def _sentence(sentences: list[str]) -> str:
+    return f"Tie-breakers: {'; '.join(sentences)}." if sentences else "No tie-breaker is registered."
 
 
 POWER = 0.8

@@ -19,7 +19,7 @@ from ablationlab.instrument.validation.records import (
     RatePart,
 )
 from ablationlab.records.analysis import Comparison, StabilityGain
-from ablationlab.records.verdict import Verdict
+from ablationlab.records.verdict import Decision, Verdict
 from ablationlab.stats import expected_coverage, expected_false_positives, paired_t_interval, tost_power
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.simulation import simulate, t_bounds
@@ -32,7 +32,14 @@ DISTRIBUTIONS: Final = ("normal", "skewed", "heavy-tailed")
 OWN: Final = "as these"
 SIMULATIONS: Final = 10_000
 SIGNIFICANT: Final = ("better", "worse", "different")
-DECISIONS: Final = ("adopt-in-regime", "trade-off", "keep-baseline", "adopt", "tie", "inconclusive")
+DECISIONS: Final = (
+    Decision.ADOPT_IN_REGIME,
+    Decision.TRADE_OFF,
+    Decision.KEEP_BASELINE,
+    Decision.ADOPT,
+    Decision.TIE,
+    Decision.INCONCLUSIVE,
+)
 
 
 def rate(hits: int, n: int, *, level: float = LEVEL) -> RatePart:
@@ -230,7 +237,7 @@ def in_words(found: RatePart) -> str:
 def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, RatePart]:
     """Every decision there is, with how often it was given; those never given have a rate of 0."""
     given = [one.decision for verdict in verdicts for one in verdict.verdicts if one.variant == variant]
-    return {name: rate(given.count(name), len(given)) for name in DECISIONS}
+    return {name.value: rate(given.count(name), len(given)) for name in DECISIONS}
 
 
 def decision_rates(verdicts: Sequence[Verdict], variants: Iterable[str]) -> tuple[DecisionRates, ...]:
