@@ -206,7 +206,7 @@ class EvaluationConfig(Frozen):
     tasks: tuple[str, ...] = ()
     fewshot: tuple[Natural, ...] = (0,)
     templates: Literal["one", "all"] = "one"
-    # Items a task, at most; None: all. The first ones of an order that was shuffled once, when the task was built.
+    # Items per task, at most; None: all. The first ones of an order that was shuffled once, when the task was built.
     items: Annotated[int, Field(ge=10)] | None = None
     # Keep the baseline's weights at half of its steps: what every task must be able to tell from the final ones.
     positive_control: bool = False
