@@ -35,7 +35,7 @@ def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
     build(tmp_path / "r")
     code, printed, _ = command("analyze", "r")
     assert code == 0
-    for words in ("Registered comparisons", "layernorm - none", "adjusted p", "Stability", "ADOPT", "Adopt layernorm"):
+    for words in ("Registered comparisons", "layernorm − none", "adjusted p", "Stability", "ADOPT", "Adopt layernorm"):
         assert words in printed
     assert "Deviations from the registration\n  none found" in printed
     assert "cannot go below p = 0.0625" in printed
@@ -143,7 +143,7 @@ def test_power_prints_a_table_and_a_curve(command, tmp_path):
 def test_compare_reads_real_lm_eval_samples(command, tmp_path):
     code, printed, _ = command("compare", FIXTURE / "layernorm", FIXTURE / "none", "--out", "o")
     assert code == 0
-    for words in ("layernorm - none, 3 seed(s)", "tiny_colours (acc)", "macro average", "McNemar p", "crossed"):
+    for words in ("layernorm − none, 3 seeds", "tiny_colours (acc)", "macro average", "McNemar p", "crossed"):
         assert words in printed
     assert ItemComparison.read(tmp_path / "o/comparison.json").variant == "layernorm"
     code, printed, _ = command("compare", FIXTURE / "layernorm/seed-1", FIXTURE / "none/seed-1")

@@ -27,7 +27,7 @@ from ablationlab.pipeline import run
 from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, suite_path
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Checkpoint, Result
-from ablationlab.report.terminal.evaluation import evaluation_view
+from ablationlab.report.terminal.analysis import evaluation_view
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
 from conftest import run_here, to_toml

@@ -204,7 +204,7 @@ def power(
     """
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans, read_results
-    from ablationlab.report.terminal.power import power_view
+    from ablationlab.report.terminal.analysis import power_view
     from ablationlab.study.load import load_study
 
     resolved = load_study(study, set_ or ())

@@ -120,7 +120,7 @@ class RunView:
         from ablationlab import pipeline
         from ablationlab.records.results import read_runs
         from ablationlab.report.terminal.analysis import verdict_view
-        from ablationlab.report.terminal.base import results_table
+        from ablationlab.report.terminal.study import results_table
         from ablationlab.study.ledger import ledger_sentence
 
         out = self.printer
@@ -165,7 +165,7 @@ class RunView:
         self._compared(PrepareProgress(share))
 
     def _planned(self, event: Planned) -> None:
-        from ablationlab.report.terminal.base import precisions
+        from ablationlab.report.terminal.study import precisions
 
         how, count = event.plan.execution, len(event.runs)
         self.printer.text(
@@ -176,7 +176,7 @@ class RunView:
             self.printer.text(event.notice)
 
     def _evaluated(self, event: EvaluationEnded) -> None:
-        from ablationlab.report.terminal.evaluation import evaluation_view
+        from ablationlab.report.terminal.analysis import evaluation_view
 
         outcome = event.outcome
         if outcome.nothing is not None:

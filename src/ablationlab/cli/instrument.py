@@ -50,7 +50,7 @@ def replicate(
     from ablationlab.instrument.replication import replicate as compare
     from ablationlab.pipeline import write_report
     from ablationlab.records.folders import ResultsFolder
-    from ablationlab.report.terminal.replication import library_view, replication_view
+    from ablationlab.report.terminal.analysis import library_view, replication_view
     from ablationlab.study.load import load_study
 
     printer = Printer()
@@ -121,26 +121,25 @@ def validate(
     the planned power. Needs no checkpoints. Writes validation.json, validation.md and, with a sweep, validation.svg.
     """
     from ablationlab.instrument.validation import validate as measure
-    from ablationlab.instrument.validation.tables import markdown, shown, summary
     from ablationlab.records.storage import replace
     from ablationlab.report.charts.validation import power_figure
     from ablationlab.report.convert import convert
-    from ablationlab.report.terminal.base import table
+    from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
 
     found = measure(results, pairs)
     target = out or results
     found.replace(target / "validation.json")
-    replace(target / "validation.md", markdown(found).encode())
+    replace(target / "validation.md", validation_markdown(found).encode())
     written = ["validation.json", "validation.md"]
     figure = power_figure(found)
     if figure is not None:
         convert({figure.key: figure.spec(width=520)}, target, ("svg",))
         written.append("validation.svg")
     printer = Printer()
-    for shown_table in shown(found):
-        printer.console.print(table(shown_table.title, shown_table.columns, shown_table.rows))
+    for table in validation_tables(found):
+        printer.console.print(table.terminal())
         printer.line()
-    for line in summary(found):
+    for line in validation_summary(found):
         printer.text(line)
     printer.text(f"\nWritten to {target}: {', '.join(written)}")
     return 0

@@ -77,7 +77,7 @@ def plan(
             )
     from ablationlab.instrument.costing.estimate import estimate
     from ablationlab.pipeline import seal, worker_count
-    from ablationlab.report.terminal.base import plan_summary, plan_tables
+    from ablationlab.report.terminal.study import plan_summary, plan_tables
 
     printer = Printer()
     there = results.plan.exists()
@@ -189,7 +189,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     """Show where every run of a study stands, from the files alone; safe while it is running."""
     from ablationlab.pipeline import open_study
     from ablationlab.records.results import read_runs
-    from ablationlab.report.terminal.base import results_table, status_table
+    from ablationlab.report.terminal.study import results_table, status_table
     from ablationlab.study.plan import open_plan
 
     printer = Printer()
@@ -208,7 +208,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
 
 def variants() -> int:
     """Explain every variant: its name, its formula, what it is for."""
-    from ablationlab.report.terminal.base import variants_table
+    from ablationlab.report.terminal.study import variants_table
 
     Printer().console.print(variants_table())
     return 0
@@ -216,7 +216,7 @@ def variants() -> int:
 
 def presets() -> int:
     """List the model presets with their true parameter counts."""
-    from ablationlab.report.terminal.base import presets_table
+    from ablationlab.report.terminal.study import presets_table
 
     Printer().console.print(presets_table())
     return 0
@@ -224,7 +224,7 @@ def presets() -> int:
 
 def metrics() -> int:
     """List every metric that records and criteria can name, with its unit and meaning."""
-    from ablationlab.report.terminal.base import metrics_table
+    from ablationlab.report.terminal.study import metrics_table
 
     Printer().console.print(metrics_table())
     return 0
@@ -240,7 +240,7 @@ def probes(
     """
     from ablationlab.records.folders import RunFolder
     from ablationlab.records.probes import read_probes
-    from ablationlab.report.terminal.probes import probes_table, run_probes_view
+    from ablationlab.report.terminal.analysis import probes_table, run_probes_view
 
     printer = Printer()
     if run is None:

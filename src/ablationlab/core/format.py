@@ -173,9 +173,18 @@ class Difference:
 
 
 def difference(
-    delta: float | None, low: float | None = None, high: float | None = None, *, log: bool = False, unit: str = ""
+    delta: float | None,
+    low: float | None = None,
+    high: float | None = None,
+    *,
+    log: bool = False,
+    unit: str = "",
+    sign: bool = True,
 ) -> Difference:
-    """A difference on the metric's own scale; of logarithms as a change in percent, or as a factor from ×2 and below ×½."""
+    """A difference on the metric's own scale; of logarithms as a change in percent, or as a factor from ×2 and below ×½.
+
+    An estimate that is not a difference has no *sign* where it is positive.
+    """
     factor = log and delta is not None and abs(delta) >= math.log(2)
     if log:
         delta, low, high = (_from_log(value, factor) for value in (delta, low, high))
@@ -184,7 +193,7 @@ def difference(
     mark = "×" if factor else ""
 
     def text(value: float | None) -> str:
-        return DASH if value is None else mark + fixed(value, places, sign=not factor)
+        return DASH if value is None else mark + fixed(value, places, sign=sign and not factor)
 
     size = DASH if delta is None else mark + fixed(abs(delta), places)
     return Difference(text(delta), text(low), text(high), size, "" if unit == "1" else unit)

@@ -59,7 +59,8 @@ class Cell:
 class Column:
     """A column: *key* heads it in CSV, *title* elsewhere. One that is not *printed* is in CSV alone.
 
-    In HTML, a column *below* another is the second line of the cell before it.
+    In HTML, a column *below* another is the second line of the cell before it. The title of a column may be a *name*, which
+    no form changes.
     """
 
     key: str
@@ -67,6 +68,14 @@ class Column:
     align: Align = "left"
     printed: bool = True
     below: bool = False
+    name: bool = False
+
+    @property
+    def small_title(self) -> str:
+        """The title in small letters, for terminal and page; FLOPs, SD and McNemar stay as they are."""
+        first = re.match(r"[A-Z]\w+", self.title)
+        change = first is not None and first[0][1:].islower() and not self.name
+        return self.title[:1].lower() + self.title[1:] if change else self.title
 
 
 Row = tuple[Cell, ...]
@@ -88,7 +97,7 @@ class Table:
     ) -> Table:
         """A table from plain values; the columns named in *right* are aligned to the right."""
         numbers = set(right)
-        columns = tuple(Column(head, head, "right" if head in numbers else "left") for head in heads)
+        columns = tuple(Column(head, head, "right" if head in numbers else "left", name=True) for head in heads)
         made = (tuple(cell if isinstance(cell, Cell) else Cell.of(cell) for cell in row) for row in rows)
         return cls(re.sub(r"\W+", "-", title.lower()).strip("-"), title, columns, tuple(made))
 
@@ -128,7 +137,7 @@ class Table:
             padding=(0, 2, 0, 0),
         )
         for column, _ in shown:
-            made.add_column(Text(_small(column.title)), justify=column.align, overflow="fold")
+            made.add_column(Text(column.small_title), justify=column.align, overflow="fold")
         for cells in zip(*(cells for _, cells in shown), strict=True):
             made.add_row(*(Text(plain(c.whole), style="bold" if c.strong else "") for c in cells))
         return made
@@ -215,12 +224,12 @@ class Table:
         heads: list[tuple[Column, list[str]]] = []
         for column in self.columns:
             if column.printed and column.below and heads:
-                heads[-1][1].append(column.title)
+                heads[-1][1].append(column.small_title)
             elif column.printed:
-                heads.append((column, [column.title]))
+                heads.append((column, [column.small_title]))
         cells = []
         for column, titles in heads:
-            title = escape(", ".join(_small(title) for title in titles if title))
+            title = escape(", ".join(filter(None, titles)))
             right = _class("n" if column.align == "right" else "")
             cells.append(
                 f'<th{right} aria-sort="none"><button>{title}</button></th>' if sortable else f"<th{right}>{title}</th>"
@@ -251,11 +260,6 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
 
 def _rows(shown: list[tuple[Column, list[Cell]]]) -> Iterable[tuple[Cell, ...]]:
     return zip(*(cells for _, cells in shown), strict=True)
-
-
-def _small(title: str) -> str:
-    """A head in small letters, for terminal and page; FLOPs and SD stay as they are."""
-    return title[:1].lower() + title[1:] if title[1:2].islower() else title
 
 
 def _csv(value: Value) -> str:

@@ -9,10 +9,10 @@ import pytest
 
 from ablationlab.core.errors import MismatchError, StatisticsError
 from ablationlab.instrument.validation import Validation, validate
-from ablationlab.instrument.validation.tables import markdown, shown
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import RunRecord
 from ablationlab.report.charts.validation import power_figure
+from ablationlab.report.tables.validation import validation_markdown, validation_tables
 from analysis.builder import build, study
 
 SWEEP = {"lr": [1e-3, 5e-4], "selection_seeds": list(range(100, 140))}
@@ -75,8 +75,8 @@ def test_an_injected_effect_is_calibrated_on_other_seeds_and_held_against_its_po
 def test_the_record_is_written_and_read_again_and_everything_is_shown(found, tmp_path):
     found.replace(tmp_path / "validation.json")
     assert Validation.read(tmp_path / "validation.json") == found
-    text = markdown(found)
-    for table in shown(found):
+    text = validation_markdown(found)
+    for table in validation_tables(found):
         assert table.markdown() in text
         assert all(len(row) == len(table.columns) for row in table.rows)
     assert found.compatibility[0].text in text

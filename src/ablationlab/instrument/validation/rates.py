@@ -8,6 +8,7 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
+from ablationlab.core.format import fixed, p_clause, percent, plain, setting
 from ablationlab.core.seeding import stream
 from ablationlab.instrument.validation.records import (
     ComparisonRates,
@@ -206,13 +207,13 @@ def compatibility(one: ComparisonRates) -> CompatibilityPart:
     word = "compatible" if fits else "not compatible"
     text = (
         f"{one.id}: {one.test} rejected the true null in {in_words(found)} of the studies; that is {word} with alpha "
-        f"{one.alpha:g} (exact binomial p = {p:.2g})."
+        f"{setting(one.alpha)} (exact binomial {p_clause(p)})."
     )
     expected = next(m.simulated for m in one.methods if (m.kind, m.method) == ("test", one.test)).get(OWN)
     as_expected = None if expected is None else holds(found, expected)
     if expected is not None:
         word = "compatible" if as_expected else "not compatible"
-        text += f" For differences of this very shape {100 * expected:.1f} % are to be expected: {word}."
+        text += f" For differences of this very shape {plain(percent(expected, 1))} are to be expected: {word}."
     return CompatibilityPart(
         comparison=one.id,
         test=one.test,
@@ -230,8 +231,8 @@ def in_words(found: RatePart) -> str:
     """7.0 % (4.7 to 10.0 %), 28 of 400."""
     if found.rate is None or found.low is None or found.high is None:
         return "no study"
-    bounds = f"{100 * found.low:.1f} to {100 * found.high:.1f} %"
-    return f"{100 * found.rate:.1f} % ({bounds}; {found.hits} of {found.n})"
+    bounds = f"{fixed(100 * found.low, 1)} to {percent(found.high, 1)}"
+    return plain(f"{percent(found.rate, 1)} ({bounds}; {found.hits} of {found.n})")
 
 
 def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, RatePart]:

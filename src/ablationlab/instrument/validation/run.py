@@ -10,6 +10,7 @@ import numpy as np
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError
+from ablationlab.core.format import fixed, percent, plain, setting
 from ablationlab.instrument.validation.cut import Cut, Dose, cut, doses, read_exchangeable
 from ablationlab.instrument.validation.rates import (
     SIGNIFICANT,
@@ -199,16 +200,20 @@ def _dose_text(
 ) -> str:
     word = "compatible" if fits else "not compatible"
     if dose.lr == base:
-        return f"{dose.variant} at {dose.lr:g}: no effect, found in {in_words(detected)}; {word} with alpha {planned[0]:g}."
-    power = f"{100 * planned[0]:.0f} % ({100 * planned[1]:.0f} to {100 * planned[2]:.0f} %)"
+        return (
+            f"{dose.variant} at {setting(dose.lr)}: no effect, found in {in_words(detected)}; {word} with alpha "
+            f"{setting(planned[0])}."
+        )
+    power = f"{percent(planned[0])} ({fixed(100 * planned[1], 0)} to {percent(planned[2])})"
     also = (
         ""
         if expected is None
-        else f" Differences of the calibrated shape are found {100 * expected:.1f} % of the time."
+        else f" Differences of the calibrated shape are found {percent(expected, 1)} of the time."
     )
-    return (
-        f"{dose.variant} at {dose.lr:g} instead of {base:g}: d = {calibration.d:.2f} ({calibration.d_low:.2f} to "
-        f"{calibration.d_high:.2f}); planned power {power}, found in {in_words(detected)}; {word}.{also}"
+    return plain(
+        f"{dose.variant} at {setting(dose.lr)} instead of {setting(base)}: d = {fixed(calibration.d, 2)} "
+        f"({fixed(calibration.d_low, 2)} to {fixed(calibration.d_high, 2)}); planned power "
+        f"{power}, found in {in_words(detected)}; {word}.{also}"
     )
 
 

@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ablationlab.core.format import DASH, amount, count, level, mean_sd, number, p_value, percent, setting
+from ablationlab.core.format import (
+    DASH,
+    Difference,
+    amount,
+    count,
+    difference,
+    level,
+    mean_sd,
+    number,
+    p_value,
+    percent,
+    setting,
+)
 from ablationlab.instrument.replication import DirectionPart, FigurePart, Replication, words
-from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityGain
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, Interactions, StabilityGain, SweepAnalysis
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Run
 from ablationlab.records.verdict import Verdict
@@ -126,7 +138,7 @@ def arm_table(analysis: Analysis) -> Table:
     for name in names:
         columns += [
             Column(f"{name}_n", printed=False),
-            Column(f"{name}_mean", name, "right"),
+            Column(f"{name}_mean", name, "right", name=True),
             Column(f"{name}_sd", printed=False),
         ]
     rows = []
@@ -273,6 +285,109 @@ def power_table(analysis: Analysis) -> Table:
 
 def _reach(effect: float | None, reached: bool) -> Tone:
     return "" if effect is None else "good" if reached else "warn"
+
+
+def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
+    """A row per rate, a column per variant: mean counted loss, and how many runs were unstable."""
+    curves = {(curve.variant, curve.lr): curve for curve in sweep.curves}
+    rows = []
+    for lr in sweep.rates:
+        cells = [Cell.of(lr, setting(lr))]
+        for variant in variants:
+            curve = curves[variant, lr]
+            marks = [f"{curve.diverged} diverged"] if curve.diverged else []
+            marks += [f"{curve.unstable} unstable"] if curve.unstable > curve.diverged else []
+            cells.append(Cell.of(curve.mean, mean_sd(curve.mean, curve.sd), note=", ".join(marks)))
+        rows.append(tuple(cells))
+    seeds = len(sweep.selection_seeds) + len(sweep.seeds)
+    columns = (Column("lr", "Learning rate", "right"), *(Column(name, name, "right", name=True) for name in variants))
+    return Table("sweep", f"Sweep: {metric_name(sweep.metric)}, {seeds} seeds", columns, tuple(rows))
+
+
+def rate_table(sweep: SweepAnalysis) -> Table:
+    """Learning-rate sensitivity and the best rate of every variant."""
+    best = {chosen.variant: chosen for chosen in sweep.best}
+    rows = []
+    for one in sweep.summaries:
+        chosen = best.get(one.variant)
+        shown = difference(one.mean, one.low, one.high, sign=False)
+        known = chosen is not None and chosen.lr is not None
+        edge = "edge of the sweep" if chosen is not None and chosen.edge and known else ""
+        rows.append(
+            (
+                Cell.name(one.variant),
+                Cell.of(one.n),
+                Cell.of(one.mean, shown.delta),
+                Cell.of(one.low, shown.interval),
+                Cell.of(chosen.lr if chosen else None, setting(chosen.lr if chosen else None), note=edge),
+                Cell.of(chosen.mean_loss if chosen else None, number(chosen.mean_loss if chosen else None, 4)),
+                Cell.of(", ".join(map(str, chosen.chosen_on)) if chosen else ""),
+                Cell.of(", ".join(map(str, chosen.judged_on)) if chosen else ""),
+                Cell.of(chosen.why if chosen else ""),
+            )
+        )
+    columns = (
+        Column("variant", "Variant"),
+        Column("n", "n", "right"),
+        Column("sensitivity", "Sensitivity", "right"),
+        Column("interval", "Interval", "right", below=True),
+        Column("lr", "Best rate", "right"),
+        Column("mean_loss", "Mean loss", "right"),
+        Column("chosen_on", "Chosen on seeds"),
+        Column("judged_on", "Judged on seeds"),
+        Column("why", "Note", printed=any(chosen.why for chosen in sweep.best)),
+    )
+    return Table("rates", "Learning-rate sensitivity, and the best rate of each variant.", columns, tuple(rows))
+
+
+def factor_table(found: Interactions) -> Table:
+    """A row per variant, a column per cell of the factorial."""
+    cells = list(dict.fromkeys(one.levels for one in found.cells))
+    by_cell = {(one.variant, one.levels): one for one in found.cells}
+    columns = (
+        Column("variant", "Variant"),
+        *(Column(name, name, "right", name=True) for name in map(", ".join, cells)),
+    )
+    rows = []
+    for variant in dict.fromkeys(one.variant for one in found.cells):
+        shown = [by_cell[variant, levels] for levels in cells]
+        texts = [difference(one.effect, one.low, one.high) for one in shown]
+        effects = [Cell.of(one.effect, _estimate(text)) for one, text in zip(shown, texts, strict=True)]
+        rows.append((Cell.name(variant), *effects))
+    keys = " × ".join(factor.key for factor in found.factors)
+    return Table("factors", f"Effect on {metric_name(found.metric)} in each cell of {keys}", columns, tuple(rows))
+
+
+def interaction_table(found: Interactions) -> Table:
+    """Main effects and interactions of the factors."""
+    rows = []
+    for one in found.contrasts:
+        steps = zip((key.rpartition(".")[2] for key in one.factors), one.references, one.levels, strict=True)
+        what = " × ".join(f"{key} {before} → {after}" for key, before, after in steps)
+        shown = difference(one.estimate, one.low, one.high)
+        rows.append(
+            (
+                *(Cell.name(one.variant), Cell.of(one.kind), Cell.of(what), Cell.of(one.n)),
+                *(Cell.of(one.estimate, shown.delta), Cell.of(one.low, shown.interval), Cell.of(one.high)),
+                *(Cell.of(one.p_adjusted, p_value(one.p_adjusted)), Cell.of(one.note)),
+            )
+        )
+    columns = (
+        Column("variant", "Variant"),
+        Column("kind", "Contrast"),
+        Column("of", "Of"),
+        Column("n", "n", "right"),
+        Column("estimate", "Estimate", "right"),
+        Column("low", "Interval", "right", below=True),
+        Column("high", printed=False),
+        Column("p_adjusted", "Adjusted p", "right"),
+        Column("note", "Note", printed=any(one.note for one in found.contrasts)),
+    )
+    return Table("interactions", "Main effects and interaction (difference of differences)", columns, tuple(rows))
+
+
+def _estimate(shown: Difference) -> str:
+    return shown.delta if shown.interval == DASH else f"{shown.delta} {shown.interval}"
 
 
 _WITHIN: dict[str, Tone] = {"within": "good", "outside": "bad"}

@@ -1,54 +1,79 @@
-"""The analysis, the verdict, an item comparison and a power plan, for the terminal."""
+"""What a terminal shows of results: the analysis and the verdict, power, evaluation, items, a replication, probes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from ablationlab.analysis.wording import amount, hypothesis_lines, name_of, number, share
-from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, StabilityAnalysis
+from ablationlab.analysis.power import PlannedPower, StudyPower
+from ablationlab.analysis.wording import hypothesis_lines
+from ablationlab.core.format import count, fixed, level, number, percent, plain, setting
+from ablationlab.instrument.replication import PublishedTable, Replication, words
+from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
+from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
+from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.plan import Plan
+from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.terminal.base import table
-from ablationlab.report.terminal.sweeps import sweep_view
-from ablationlab.stats.results import Caveat, Interval
+from ablationlab.report.naming import metric_name
+from ablationlab.report.table import Table
+from ablationlab.report.tables.comparisons import (
+    NARROW_TERMINAL,
+    TERMINAL,
+    comparison_table,
+    important,
+    item_table,
+    split,
+)
+from ablationlab.report.tables.study import (
+    direction_table,
+    factor_table,
+    figure_table,
+    interaction_table,
+    rate_table,
+    stability_table,
+    sweep_table,
+)
+from ablationlab.study.probes import PROBES
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
 _WIDE = 150
-#: Exploratory comparisons that are listed unasked.
+#: Exploratory comparisons that are listed without --all.
 MOST_EXPLORATORY = 40
 
 
 def analysis_view(
     analysis: Analysis, verdict: Verdict, *, everything: bool = False, width: int = 200
 ) -> Iterator[RenderableType]:
-    """What a reader needs first: what was registered, then the rest, then stability, deviations and the verdict.
+    """What was registered, then the rest, stability, deviations and the verdict.
 
-    A narrow terminal is spared the columns that analysis.json has anyway.
+    A narrow terminal is spared columns that analysis.json has anyway.
     """
-    wide = width >= _WIDE
-    registered = [one for one in analysis.comparisons if one.label == "registered" or one.role is not None]
-    others = [one for one in analysis.comparisons if not (one.label == "registered" or one.role is not None)]
+    registered, others = split(analysis)
     if registered:
-        title = _title(analysis, registered)
-        yield _comparisons(analysis, title, registered, everything, wide)
+        yield _comparisons(analysis, _title(analysis, registered), registered, everything, width)
         yield ""
-    shown = others if everything or len(others) <= MOST_EXPLORATORY else _first(analysis, others)
+    shown = others
+    if not everything and len(others) > MOST_EXPLORATORY:
+        shown = [one for one in others if one.metric == analysis.primary and one.task is None]
     if shown:
-        yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything, wide)
+        yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything, width)
     if len(shown) < len(others):
         left = len(others) - len(shown)
         yield Text(f"{left} more exploratory comparisons: --all shows them; analysis.json and statistics.md have them.")
     if others:
         yield ""
     yield _legend(analysis)
-    if analysis.stability is not None:
+    stability = stability_table(analysis)
+    if stability is not None:
         yield ""
-        yield _stability(analysis.stability)
-    yield from sweep_view(analysis)
+        yield stability.terminal()
+    yield from _sweep(analysis)
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
         yield _lines("Mind", notes)
@@ -63,194 +88,94 @@ def analysis_view(
 
 
 def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
-    """The decisions, the hypotheses and what to do."""
-    yield _verdicts(analysis, verdict)
+    """The decisions, the hypotheses and the recommendation."""
+    rows = [(one.regime, one.variant, one.decision.upper(), one.rule, one.label, one.why) for one in verdict.verdicts]
+    primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
+    heads = ["regime", "variant", "decision", "rule", "label", "why"]
+    yield Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"]).terminal()
     if verdict.hypotheses:
         yield _lines("Hypotheses", hypothesis_lines(verdict.hypotheses))
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
 
 
-def _first(analysis: Analysis, others: Sequence[Comparison]) -> list[Comparison]:
-    """Of many: what is asked of the metric that decides, wherever it was not registered."""
-    return [one for one in others if one.metric == analysis.primary and one.task is None]
-
-
-def _title(analysis: Analysis, found: Sequence[Comparison]) -> str:
+def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:
     if analysis.source == "table":
         return "The question stated on the command line (exploratory: nothing was registered)"
-    if all(one.label == "exploratory" for one in found):
+    if all(one.label == "exploratory" for one in comparisons):
         return "Criteria of the plan, exploratory: the registration does not hold (see deviations)"
     return "Registered comparisons"
 
 
-def _comparisons(analysis: Analysis, title: str, found: Sequence[Comparison], everything: bool, wide: bool) -> Table:
-    made = [_cells(one, everything) for one in found]
-    hidden = {*(() if wide else ("reference", "variant", "p", "caveats")), *(() if everything else ("role",))}
-    hidden |= {"regime"} if len(analysis.regimes) == 1 else set()
-    columns = [name for name in made[0] if name not in hidden]
-    rows = [[cells[name] for name in columns] for cells in made]
-    return table(title, columns, rows, ["n", "reference", "variant", "delta", "interval", "p", "adjusted p"])
+def _comparisons(
+    analysis: Analysis, title: str, comparisons: Sequence[Comparison], everything: bool, width: int
+) -> RenderableType:
+    columns = TERMINAL if width >= _WIDE else NARROW_TERMINAL
+    columns = (*columns, "role") if everything else columns
+    regimes = len(analysis.regimes)
+    return comparison_table("", title, comparisons, regimes, columns=columns, all_caveats=everything).terminal()
 
 
-def _cells(one: Comparison, everything: bool) -> dict[str, str]:
-    return {
-        "metric": name_of(one),
-        "regime": one.regime,
-        "contrast": f"{one.variant} - {one.reference}",
-        "n": _pairs(one),
-        "reference": _mean(one.reference_mean, one.reference_sd),
-        "variant": _mean(one.variant_mean, one.variant_sd),
-        "delta": amount(one, one.delta),
-        "interval": _interval(one, one.main_interval),
-        "p": _p(one.p),
-        "adjusted p": _p(one.p_adjusted),
-        "outcome": one.outcome.replace("-", " "),
-        "equivalent": _equivalent(one),
-        "role": one.role or "",
-        "caveats": ", ".join(dict.fromkeys(caveat.code for caveat in _important(one, everything))),
-    }
-
-
-def _pairs(one: Comparison) -> str:
-    return str(one.n) if one.n == one.planned_pairs else f"{one.n} of {one.planned_pairs}"
-
-
-def _mean(mean: float | None, sd: float | None) -> str:
-    if mean is None:
-        return "-"
-    return f"{mean:.4g}" + ("" if sd is None else f" ± {sd:.2g}")
-
-
-def _interval(one: Comparison, interval: Interval | None) -> str:
-    if interval is None or interval.low is None:
-        return "none" if interval is None else f"none ({interval.status})"
-    return f"[{amount(one, interval.low)}, {amount(one, interval.high)}]"
-
-
-def _p(p: float | None) -> str:
-    return "-" if p is None else "<0.0001" if p < 1e-4 else f"{p:.4f}" if p < 0.01 else f"{p:.3f}"
-
-
-def _equivalent(one: Comparison) -> str:
-    tost = one.equivalence
-    if tost is None:
-        return ""
-    word = "?" if tost.equivalent is None else "yes" if tost.equivalent else "not shown"
-    return f"{word} (±{tost.bounds[1]:g})"
-
-
-def _important(one: Comparison, everything: bool) -> list[Caveat]:
-    """Caveats about the pairs, and about the interval and the test that decide; the rest stand in analysis.json."""
-    return [c for c in one.caveats if everything or c.about in ("", one.test, one.interval)]
-
-
-def _notes(found: Sequence[Comparison], everything: bool) -> list[str]:
-    texts = [caveat.text for one in found for caveat in _important(one, everything)]
+def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
+    texts = [caveat.text for one in comparisons for caveat in important(one, everything)]
     # What the other methods cannot claim is said once, so that nobody picks the smallest p.
-    texts += [c.text for one in found if one.n >= 3 for c in one.caveats if c.code in _OTHER_METHODS]
+    texts += [c.text for one in comparisons if one.n >= 3 for c in one.caveats if c.code in _OTHER_METHODS]
     return list(dict.fromkeys(texts))
 
 
 def _legend(analysis: Analysis) -> Text:
-    level = next((one.main_interval.level for one in analysis.comparisons if one.main_interval), 0.95)
+    at = next((one.main_interval.level for one in analysis.comparisons if one.main_interval), 0.95)
     methods = sorted({f"{one.interval} interval, {one.test} test" for one in analysis.comparisons})
     return Text(
-        f"delta = variant - reference over pairs of one seed ({'; '.join(methods)}; {level:.0%} intervals, not adjusted for "
-        "multiplicity). Adjusted p is over the family: per metric family, all variants, regimes and tasks. Metrics tested as "
-        "logarithms show a change in %, of geometric means. Every method, effect size and caveat is in analysis.json."
+        plain(
+            f"Difference = variant − reference over pairs of one seed ({'; '.join(methods)}; {level(at)} intervals, not "
+            "adjusted for multiplicity). Adjusted p is over the family: per metric family, all variants, regimes and tasks. "
+            "Metrics tested as logarithms show a change in %, of geometric means. Every method, effect size and caveat is "
+            "in analysis.json."
+        )
     )
 
 
-def _stability(found: StabilityAnalysis) -> Table:
-    gains = {(gain.variant, gain.regime): gain for gain in reversed(found.gains)}
-    rows = []
-    for arm in found.arms:
-        gain = gains.get((arm.variant, arm.regime))
-        shown = "" if gain is None else f"{share(gain.estimate)} ({share(gain.low)} to {share(gain.high)})"
-        score = number(arm.largest_spike_score)
-        against = "" if gain is None else gain.reference
-        verdict = "-" if arm.unstable is None else "unstable" if arm.unstable else "stable"
-        rows.append(
-            (arm.regime, arm.variant, arm.runs, arm.diverged, arm.failed, arm.spiked, score, verdict, shown, against)
+def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
+    """Loss by rate, sensitivity and best rate, and the tables of interactions."""
+    if analysis.sweep is not None:
+        yield ""
+        yield sweep_table(analysis.sweep, analysis.variants).terminal()
+        yield ""
+        yield rate_table(analysis.sweep).terminal()
+        yield Text(
+            "Sensitivity: mean excess of the loss over the best rate's, for a rate that is log-uniform over the sweep. A run "
+            "that diverged, or ended worse than it began, counts with its loss at the start. The best rate is chosen on "
+            "the selection seeds alone; comparisons in the regime tuned use the others."
         )
-    columns = [
-        "regime",
-        "variant",
-        "runs",
-        "diverged",
-        "worse than start",
-        "spiked",
-        "largest spike score",
-        "arm",
-        "stability gain",
-        "over",
-    ]
-    rule = f"it diverged, ended worse than it began, or its spike score is above {found.threshold:g}"
-    return table(f"Stability (a run is unstable if {rule})", columns, rows, columns[2:7])
-
-
-def _verdicts(analysis: Analysis, verdict: Verdict) -> Table:
-    rows = [(one.regime, one.variant, one.decision.upper(), one.rule, one.label, one.why) for one in verdict.verdicts]
-    title = f"Verdict on {verdict.primary or 'nothing'} against {analysis.baseline}"
-    return table(title, ["regime", "variant", "decision", "rule", "label", "why"], rows, ["rule"])
+        for note in analysis.sweep.notes:
+            yield Text(f"  {note}")
+    if analysis.interactions is not None:
+        yield ""
+        yield factor_table(analysis.interactions).terminal()
+        yield ""
+        yield interaction_table(analysis.interactions).terminal()
+        yield Text(plain(analysis.interactions.text))
 
 
 def _lines(title: str, lines: Sequence[str]) -> Text:
     text = Text(f"\n{title}\n", style="bold")
-    text.append("\n".join(f"  {line}" for line in lines), style="not bold")
+    text.append("\n".join(f"  {plain(line)}" for line in lines), style="not bold")
     return text
 
 
 def items_view(found: ItemComparison) -> Iterator[RenderableType]:
-    """Per task and macro: delta, intervals over items, seeds and both, p-values."""
-    rows = []
-    for task in found.tasks:
-        rows.append(
-            (
-                f"{task.task} ({task.metric})",
-                task.items,
-                f"{task.reference_mean:.4f}",
-                f"{task.variant_mean:.4f}",
-                f"{task.delta:+.4f}",
-                _over_items(task.item_intervals),
-                _bounds(task.seed_interval),
-                _bounds(task.crossed),
-                " ".join(_p(test.p) for test in task.mcnemar.values()) or "-",
-                _p(task.p),
-                _p(task.p_adjusted),
-                ", ".join(dict.fromkeys(caveat.code for caveat in task.caveats)),
-            )
-        )
-    rows.append(
-        (
-            "macro average",
-            sum(task.items for task in found.tasks),
-            "",
-            "",
-            f"{found.macro_delta:+.4f}",
-            _over_items(found.macro_item_intervals),
-            _bounds(found.macro_seed_interval),
-            _bounds(found.macro_crossed),
-            "",
-            _p(found.macro_seed_p),
-            "",
-            "",
-        )
-    )
-    columns = ["task", "items", found.reference, found.variant, "delta", "over items", "over seeds (t)", "crossed"]
-    columns += ["McNemar p", "p", "adjusted p", "caveats"]
-    title = f"{found.variant} - {found.reference}, {len(found.seeds)} seed(s)"
-    yield table(title, columns, rows, columns[1:11])
+    """Per task and on average: the difference, intervals over items, seeds and both, p-values."""
+    yield item_table(found).terminal()
     tests = ", ".join(dict.fromkeys(task.p_test for task in found.tasks))
     yield Text(
-        f"delta = {found.variant} - {found.reference}, paired item by item. p: {tests}; adjusted by {found.correction} over "
-        "the tasks. Over items: these trained models on other items (range over seeds where there are several). "
-        "Over seeds: retrained models on these items. Crossed: both."
+        f"Difference = {found.variant} − {found.reference}, paired item by item. p: {tests}; adjusted by "
+        f"{found.correction} over the tasks. Over items: these trained models on other items (range over seeds where there "
+        "are several). Over seeds: retrained models on these items. Crossed: both."
     )
     texts = [caveat.text for task in found.tasks for caveat in task.caveats]
     texts += [caveat.text for caveat in found.caveats]
     texts += [
-        f"{task.task}: {task.needs_items:,} items would show the smallest effect in one pair of models (80 % power)."
+        f"{task.task}: {count(task.needs_items)} items would show the smallest effect in one pair of models (80 % power)."
         for task in found.tasks
         if task.needs_items is not None
     ]
@@ -258,15 +183,205 @@ def items_view(found: ItemComparison) -> Iterator[RenderableType]:
         yield _lines("Mind", list(dict.fromkeys(texts)))
 
 
-def _bounds(interval: Interval | None) -> str:
-    if interval is None or interval.low is None or interval.high is None:
-        return "-"
-    return f"{interval.low:+.4f} to {interval.high:+.4f}"
+# --- power ----------------------------------------------------------------------------------------------------
+
+_WIDTH = 40
 
 
-def _over_items(intervals: dict[str, Interval]) -> str:
-    if len(intervals) == 1:
-        return _bounds(next(iter(intervals.values())))
-    lows = [one.low for one in intervals.values() if one.low is not None]
-    highs = [one.high for one in intervals.values() if one.high is not None]
-    return f"{min(lows):+.4f} to {max(highs):+.4f}" if lows and highs else "-"
+def power_view(found: StudyPower) -> Iterator[RenderableType]:
+    """Seeds for 80 and 90 % power, power of the planned seeds, curves, notes."""
+    planned = len(found.study.seeds)
+    numbers = ["effect", "alpha", "SD of deltas", "seeds 80 %", "seeds 90 %", "conservative", "equivalence"]
+    numbers += [f"power at {planned}", f"seen at {planned}"]
+    heads = ["comparison", *numbers[:3], "from", *numbers[3:]]
+    items = any(row.items is not None for row in found.rows)
+    if found.rows:
+        heads += ["items 80 %"] if items else []
+        rows = [_power(row, items) for row in found.rows]
+        title = f"Seeds needed ({found.study.name}: {planned} planned)"
+        yield Table.simple(title, heads, rows, [*numbers, "items 80 %"]).terminal()
+        yield Text(
+            "Seeds for a two-sided paired t-test to see the smallest effect with 80 or 90 % power; alpha is the registered "
+            "one divided by the family's size, which Holm asks of its smallest p. Conservative: for 80 %, at the upper "
+            "bound of the pilot's SD. Equivalence: to show, with 80 % power, that no difference is as large as the effect. "
+            f"Seen at {planned}: the effect that the planned seeds see with 80 % power."
+        )
+    if found.detectable is not None:
+        yield Text(
+            f"\nIn SDs of the deltas, {planned} pairs detect {fixed(found.detectable[0.8], 2)} with 80 % and "
+            f"{fixed(found.detectable[0.9], 2)} with 90 % power (alpha 0.05, one test)."
+        )
+    for row in _worth_a_curve(found.rows):
+        yield _curve(row, planned)
+    if found.notes:
+        yield _lines("Mind", found.notes)
+
+
+def _worth_a_curve(rows: Iterable[PlannedPower]) -> list[PlannedPower]:
+    """For each primary metric and regime, or without any for each metric, the comparison with the largest spread."""
+    drawn = [row for row in rows if row.curve]
+    drawn = [row for row in drawn if row.comparison.criterion.role == "primary"] or drawn
+    widest: dict[tuple[str, str], PlannedPower] = {}
+    for row in sorted(drawn, key=lambda row: row.sd or 0.0):
+        widest[row.comparison.metric.name, row.comparison.regime] = row
+    return list(widest.values())
+
+
+def _power(row: PlannedPower, items: bool) -> list[str]:
+    plan = row.plan
+    cells = [row.comparison.id, setting(row.effect), setting(row.alpha), number(row.sd), row.sd_from]
+    if plan is None:
+        cells += ["–"] * 6
+    else:
+        careful, seen = plan.needed_conservative, plan.planned_detectable
+        cells += [_seeds(plan.needed[0.8]), _seeds(plan.needed[0.9])]
+        cells += [_seeds(careful[0.8]) if careful else "–", _seeds(row.equivalence[0.8])]
+        cells += [percent(plan.planned_power), number(seen[0.8] if seen else None)]
+    return cells + ([count(row.items)] if items else [])
+
+
+def _seeds(seeds: int | None) -> str:
+    return ">1,000,000" if seeds is None else count(seeds)
+
+
+def _curve(row: PlannedPower, planned: int) -> Text:
+    lines = [f"\nPower to see {setting(row.effect)} on {row.comparison.id} (SD {number(row.sd)})"]
+    for n, power in row.curve:
+        bar = "█" * round(_WIDTH * power)
+        here = "  <- planned" if n == planned else ""
+        lines.append(f"  {n:>4} seeds  {bar:<{_WIDTH}} {plain(percent(power)):>5}{here}")
+    return Text("\n".join(lines))
+
+
+# --- evaluation -----------------------------------------------------------------------------------------------
+
+_METRICS = (
+    "mean_task_accuracy",
+    "mean_task_accuracy_fewshot",
+    "choice_margin",
+    "token_ece",
+    "token_brier",
+    "best_temperature",
+    "loss_near_end",
+    "loss_past_end",
+    "sliding_cost",
+    "inference_speed",
+    "training_speed",
+)
+
+
+def evaluation_view(results: ResultsFolder) -> list[RenderableType]:
+    """Accuracy of every variant on every task, beside chance and the n-gram models; then the run-level metrics."""
+    plan = Plan.read(results.plan)
+    arms: dict[str, list[Evaluation]] = {}
+    for run in plan.runs:
+        path = evaluation_path(results.run(run.id))
+        if path.exists():
+            name = run.variant if run.regime == "default" else f"{run.regime}/{run.variant}"
+            arms.setdefault(name, []).append(Evaluation.read(path))
+    parts: list[RenderableType] = []
+    if suite_path(results).exists():
+        parts.append(_tasks(Suite.read(suite_path(results)).tasks, arms).terminal())
+    rows = []
+    for metric in _METRICS:
+        means = [_mean([evaluation.metrics.get(metric) for evaluation in members]) for members in arms.values()]
+        if any(mean is not None for mean in means):
+            rows.append((metric, *(number(mean, 4) for mean in means)))
+    return [*parts, Table.simple("Means over seeds", ["metric", *arms], rows, arms).terminal()]
+
+
+def _tasks(tasks: Sequence[SuiteTask], arms: dict[str, list[Evaluation]]) -> Table:
+    every = [evaluation for members in arms.values() for evaluation in members]
+    halves = any(task.weights == "half" for evaluation in every for task in evaluation.tasks)
+    cut = {result.task_hash: result.truncated for evaluation in every for result in evaluation.tasks}
+    some_cut = any(cut.get(task.task_hash) for task in tasks)  # items longer than the context
+    heads = ["items", *(["cut"] if some_cut else []), "chance", "unigram", "trigram"]
+    heads += [*arms, *(["half the steps"] if halves else [])]
+    rows = []
+    for task in tasks:
+        label = task.task + (f", {task.fewshot}-shot" if task.fewshot else "")
+        label += f" ({task.template})" if task.template not in ("plain", "stock") else ""
+        cells = [label, count(task.items), *([count(cut.get(task.task_hash, 0))] if some_cut else [])]
+        values = [task.chance, task.ngrams.get("unigram"), task.ngrams.get("trigram")]
+        values += [_mean(_accuracies(members, task, "final")) for members in arms.values()]
+        values += [_mean(_accuracies(every, task, "half"))] if halves else []
+        rows.append((*cells, *(fixed(value, 3) for value in values)))
+    return Table.simple("Accuracy, mean over seeds", ["task", *heads], rows, heads)
+
+
+def _accuracies(members: Iterable[Evaluation], task: SuiteTask, weights: str) -> list[float | None]:
+    return [
+        result.accuracy
+        for evaluation in members
+        for result in evaluation.tasks
+        if (result.task_hash, result.weights) == (task.task_hash, weights)
+    ]
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None
+
+
+# --- replication ----------------------------------------------------------------------------------------------
+
+
+def library_view(tables: Sequence[tuple[str, PublishedTable]]) -> RenderableType:
+    """The published tables that can be replicated."""
+    rows = [
+        (
+            name,
+            one.title,
+            len(one.figures),
+            len(one.directions),
+            one.study,
+            f"{one.source.citation} ({one.source.date})",
+        )
+        for name, one in tables
+    ]
+    heads = ["name", "what", "figures", "directions", "study", "source"]
+    return Table.simple("Published tables to replicate", heads, rows, ["figures", "directions"]).terminal()
+
+
+def replication_view(found: Replication, folder: Path) -> Iterator[RenderableType]:
+    """Published, ours, the difference with its interval, and what follows."""
+    yield f"{found.title}\n{found.citation} ({found.date})\n{found.about}"
+    yield from words.warnings(found)
+    for regime in dict.fromkeys(one.regime for one in found.figures):
+        figures = [one for one in found.figures if one.regime == regime]
+        yield figure_table(found, figures, words.figures_title(figures, regime)).terminal()
+    if found.directions:
+        yield direction_table(found, reasons=True).terminal()
+    yield "\n".join(f"- {text}" for text in found.conclusions)
+    yield f"Written to {folder / 'replication.json'}"
+
+
+# --- probes ---------------------------------------------------------------------------------------------------
+
+
+def probes_table() -> RenderableType:
+    """Every probe that a study can switch on."""
+    rows = [(p.name, ", ".join(m.name for m in p.measures), p.meaning) for _, p in PROBES.items()]
+    return Table.simple("Probes", ["name", "measures", "meaning"], rows).terminal()
+
+
+def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[RenderableType]:
+    """Every scalar of a run when it was first, halfway and last measured; distributions are in the files."""
+    rows: list[tuple[str, ...]] = []
+    for probe in PROBES:
+        mine = [line for line in lines if line.probe == probe and line.error is None]
+        if not mine:
+            continue
+        values: dict[tuple[str, str], list[str]] = {}
+        for line in (mine[0], mine[len(mine) // 2], mine[-1]):
+            for row in line.rows:
+                if row.at is None:
+                    values.setdefault((row.measure, row.group or ""), []).append(number(row.value, 4))
+        rows += [(probe, measure, group, *texts) for (measure, group), texts in values.items()]
+    if rows:
+        steps = [line.step for line in lines]
+        heads = ["first", "halfway", "last"]
+        title = f"{title}, from step {min(steps)} to {max(steps)}"
+        yield Table.simple(title, ["probe", "measure", "of", *heads], rows, heads).terminal()
+    for name, (step, error) in failures(lines).items():
+        yield Text(f"{name} failed at step {step} and was off from then on: {error}")

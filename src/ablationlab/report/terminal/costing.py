@@ -9,9 +9,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.power import power_plans
+from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import Outlook, Row
-from ablationlab.report.terminal.base import big, table
+from ablationlab.report.table import Table
 from ablationlab.stats import detectable_effect
 
 SEEDS = (3, 5, 8, 10, 20)
@@ -29,16 +30,16 @@ class Money:
 def costing_view(found: Outlook, money: Money, sd: float | None) -> Iterator[RenderableType]:
     """Arms, layouts, cost, seeds, and everything that was assumed."""
     yield _arms(found)
-    yield Text(_corpus(found))
+    yield Text(plain(_corpus(found)))
     yield _layouts(found, money)
     yield from map(Text, _remarks(found))
     told = found.written or found.sooner
     if told is None:
         yield Text(_nothing_fits(found))
     else:
-        yield Text(_cost(found, told, money))
+        yield Text(plain(_cost(found, told, money)))
         yield from _seeds(found, told, money, sd)
-    yield Text(_assumed(found))
+    yield Text(plain(_assumed(found)))
 
 
 def _arms(found: Outlook) -> RenderableType:
@@ -48,10 +49,10 @@ def _arms(found: Outlook) -> RenderableType:
     rows = []
     for (regime, variant), members in arms.items():
         budget = found.cells[members[0]].budget
-        cells = (f"{budget.parameters:,}", f"{budget.steps:,}", big(budget.tokens), f"{budget.matmul_flops:.3g}")
+        cells = (count(budget.parameters), count(budget.steps), amount(budget.tokens), amount(budget.matmul_flops))
         rows.append((regime, variant, len(members), *cells))
-    columns = ["regime", "variant", "runs", "parameters", "steps", "tokens a run", "FLOPs a run"]
-    return table(f"{found.study.name} on {found.hardware}: arms", columns, rows, columns[2:])
+    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run"]
+    return Table.simple(f"{found.study.name} on {found.hardware}: arms", heads, rows, heads[2:]).terminal()
 
 
 def _corpus(found: Outlook) -> str:
@@ -59,35 +60,26 @@ def _corpus(found: Outlook) -> str:
     flops = sum(run.budget.matmul_flops for run in found.cells)
     tokens = sum(run.budget.tokens for run in found.cells)
     return (
-        f"{len(found.cells)} runs, {big(tokens)} tokens, {flops:.3g} FLOPs of matrix products in all.\n"
-        f"Corpus {record.name}: {found.corpus.basis}; vocabulary {record.vocabulary:,}.\n"
+        f"{len(found.cells)} runs, {amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
+        f"Corpus {record.name}: {found.corpus.basis}; vocabulary {count(record.vocabulary)}.\n"
     )
 
 
 def _layouts(found: Outlook, money: Money) -> RenderableType:
-    columns = [
-        "layout of a run",
-        "micro-batch",
-        "GB a GPU",
-        "tokens/s a GPU",
-        "of peak",
-        "network",
-        "GPU-hours",
-        "wall time",
-    ]
+    numbers = ["micro-batch", "GB per GPU", "tokens/s per GPU", "of peak", "network", "GPU-hours", "wall time"]
     rows = []
     for row in found.rows:
         at = row.placed
-        cells: list[str] = [str(at.layout), str(at.micro_batch), f"{at.memory / 1e9:.1f}"]
+        cells: list[str] = [str(at.layout), str(at.micro_batch), fixed(at.memory / 1e9, 1)]
         if at.fits:
-            cells += [f"{row.tokens_per_second:,.0f}", f"{at.utilization:.0%}", f"{at.waiting / at.seconds:.1%}"]
-            cells += [_hours(row.gpu_hours), hours(row.wall_hours)]
+            cells += [fixed(row.tokens_per_second, 0), percent(at.utilization), percent(at.waiting / at.seconds, 1)]
+            cells += [_hours(row.gpu_hours), _wall(row.wall_hours)]
         else:
             cells += ["does not fit", "", "", "", ""]
         rows.append(cells)
     for one in found.impossible:
         rows.append([f"{one.kinds} over {one.gpus}", "", "", "not possible", "", "", "", ""])
-    return table("Layouts", columns, rows, columns[1:])
+    return Table.simple("Layouts", ["layout of a run", *numbers], rows, numbers).terminal()
 
 
 def _remarks(found: Outlook) -> Iterator[str]:
@@ -107,23 +99,18 @@ def _remarks(found: Outlook) -> Iterator[str]:
 
 def _nothing_fits(found: Outlook) -> str:
     gpu = found.hardware.kind
-    text = f"As the study stands, nothing fits on {gpu.title} with its {gpu.memory / 1e9:.0f} GB"
+    text = f"As the study stands, nothing fits on {gpu.title} with its {fixed(gpu.memory / 1e9, 0)} GB"
     if any(row.placed.would_fit for row in found.rows):
         return f"{text}: set training.micro_batch as above (--set training.micro_batch=...)."
-    return f"{text}, even one sequence at a time: more GPUs a run (fsdp), or others."
+    return f"{text}, even one sequence at a time: more GPUs per run (fsdp), or other GPUs."
 
 
 def _hours(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+    return fixed(value, 0) if value >= 10 else number(value, 2)
 
 
-def hours(value: float) -> str:
-    """A time in the unit a person would use."""
-    if value < 1.5 / 60:
-        return f"{value * 3600:.0f} s"
-    if value < 1.5:
-        return f"{value * 60:.0f} min"
-    return f"{value:.1f} h" if value < 48 else f"{value / 24:.1f} days"
+def _wall(hours: float) -> str:
+    return duration(3600 * hours)
 
 
 def _cost(found: Outlook, told: Row, money: Money) -> str:
@@ -135,8 +122,9 @@ def _cost(found: Outlook, told: Row, money: Money) -> str:
         else f"As written the study does not fit. What would, with {told.change}, which is a change of the study"
     )
     text = (
-        f"\n{first}: {told.placed.layout}: {_hours(told.gpu_hours)} GPU-hours, {hours(told.wall_hours)} on "
-        f"{found.hardware}, about ${told.gpu_hours * money.price:,.0f} at ${money.price:g} a GPU-hour ({whose}).\n"
+        f"\n{first}: {told.placed.layout}: {_hours(told.gpu_hours)} GPU-hours, {_wall(told.wall_hours)} on "
+        f"{found.hardware}, about ${fixed(told.gpu_hours * money.price, 0)} at ${setting(money.price)} per GPU-hour "
+        f"({whose}).\n"
     )
     other = found.sooner
     if other is not None and other is not told:
@@ -146,12 +134,12 @@ def _cost(found: Outlook, told: Row, money: Money) -> str:
             else f"the study stays as it is ({_executor(found, other)})"
         )
         text += (
-            f"Sooner by this estimate: {other.placed.layout}: {hours(other.wall_hours)}, {_hours(other.gpu_hours)} "
+            f"Sooner by this estimate: {other.placed.layout}: {_wall(other.wall_hours)}, {_hours(other.gpu_hours)} "
             f"GPU-hours; {what}.\n"
         )
     return text + (
-        f"Disk: {big(found.disk, 'B')} of records at the end, {big(told.peak_disk, 'B')} at most with checkpoints; the text "
-        f"as tokens {big(found.data_bytes, 'B')}.\n"
+        f"Disk: {byte_size(found.disk)} of records at the end, {byte_size(told.peak_disk)} at most with checkpoints; the "
+        f"text as tokens {byte_size(found.data_bytes)}.\n"
     )
 
 
@@ -164,34 +152,33 @@ def _executor(found: Outlook, row: Row) -> str:
 
 def _seeds(found: Outlook, best: Row, money: Money, sd: float | None) -> Iterator[RenderableType]:
     """What seeds cost and see; and how many a budget buys."""
-    fixed = best.gpu_hours - best.seed_hours * len(found.study.seeds)
+    shared = best.gpu_hours - best.seed_hours * len(found.study.seeds)
     counts = sorted({*SEEDS, len(found.study.seeds)})
     bought = None
     if money.budget_hours is not None:
-        bought = int((money.budget_hours - fixed) / best.seed_hours + 1e-9)
+        bought = int((money.budget_hours - shared) / best.seed_hours + 1e-9)
         counts = sorted({*counts, bought}) if bought >= 2 else counts
     alpha, tests = _deciding(found)
     seen = {"seen with 80 %": (0.8, alpha), "with 90 %": (0.9, alpha)}
     if tests > 1:
         seen["80 %, one test"] = (0.8, alpha * tests)
-    columns = ["seeds", "GPU-hours", "cost", *seen]
     powers = _powers(found, counts, sd)
-    columns += [f"power: {name}" for name in powers]
+    heads = ["seeds", "GPU-hours", "cost", *seen, *(f"power: {name}" for name in powers)]
     rows = []
-    for count in counts:
-        if count < 2:
+    for seeds in counts:
+        if seeds < 2:
             continue
-        cost = fixed + best.seed_hours * count
-        marks = (" planned" if count == len(found.study.seeds) else "") + (" budget" if count == bought else "")
-        cells = [f"{count}{marks}", _hours(cost), f"${cost * money.price:,.0f}"]
-        cells += [f"{detectable_effect(count, power=power, alpha=at):.2f} SD" for power, at in seen.values()]
-        rows.append([*cells, *(f"{values[count]:.0%}" for values in powers.values())])
-    yield table("What seeds cost and what they see", columns, rows, columns)
+        cost = shared + best.seed_hours * seeds
+        marks = (" planned" if seeds == len(found.study.seeds) else "") + (" budget" if seeds == bought else "")
+        cells = [f"{seeds}{marks}", _hours(cost), f"${fixed(cost * money.price, 0)}"]
+        cells += [f"{fixed(detectable_effect(seeds, power=power, alpha=at), 2)} SD" for power, at in seen.values()]
+        rows.append([*cells, *(percent(values[seeds]) for values in powers.values())])
+    yield Table.simple("Cost and power by number of seeds", heads, rows, heads).terminal()
     which = (
-        f"alpha {alpha * tests:g} over the {tests} registered tests of the primary metric's family, so {alpha:.2g} for the "
-        "smallest p; the last column is for one test alone"
+        f"alpha {setting(alpha * tests)} over the {tests} registered tests of the primary metric's family, so "
+        f"{number(alpha, 2)} for the smallest p; the last column is for one test alone"
         if tests > 1
-        else f"alpha {alpha:g}, one test"
+        else f"alpha {setting(alpha)}, one test"
     )
     told = f"SD: standard deviations of the difference between two arms of one seed (paired t-test, {which})."
     if money.budget_hours is not None and bought is not None:
@@ -203,7 +190,7 @@ def _seeds(found: Outlook, best: Row, money: Money, sd: float | None) -> Iterato
         told += (
             "\nFor the power at the registered smallest effect, give the SD: --sd here, or ablationlab power --pilot."
         )
-    yield Text(told)
+    yield Text(plain(told))
 
 
 def _deciding(found: Outlook) -> tuple[float, int]:
@@ -225,8 +212,8 @@ def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str
     rows = power_plans(found.study, sd=sd).rows
     primary = [row for row in rows if row.comparison.criterion.role == "primary" and row.effect is not None and row.sd]
     return {
-        f"{row.effect:g} on {row.comparison.metric.name}": {
-            count: paired_t_power((row.effect or 0.0) / sd, count, alpha=row.alpha) for count in counts if count >= 2
+        f"{setting(row.effect)} on {row.comparison.metric.name}": {
+            seeds: paired_t_power((row.effect or 0.0) / sd, seeds, alpha=row.alpha) for seeds in counts if seeds >= 2
         }
         for row in primary
     }
@@ -234,18 +221,16 @@ def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str
 
 def _assumed(found: Outlook) -> str:
     gpu, c = found.hardware.kind, CALIBRATION
-    sheet = f"{gpu.bf16 / 1e12:g} TFLOP/s in bf16, {gpu.memory / 1e9:g} GB at {gpu.bandwidth / 1e12:g} TB/s"
-    reached = (
-        f"{c.linear:.0%} of the peak in linear layers and {c.attention:.0%} in attention, {c.bytes:.0%} of bandwidth"
-    )
+    sheet = f"{amount(gpu.bf16, 'FLOP/s')} in bf16, {byte_size(gpu.memory)} at {byte_size(gpu.bandwidth)}/s"
     return (
-        f"\nAssumed: {gpu.title}, {sheet}, {gpu.interconnect} (data sheets). Training reaches {reached}, and "
-        f"{c.launch * 1e6:.1f} µs a kernel: fitted to {c.source}; other hardware is assumed to reach the same shares. "
-        f"The network reaches {c.collective:.0%} of its rate and takes {c.latency * 1e6:.0f} µs a collective; "
-        f"{c.overlap:.0%} of the computing that there is to hide behind hides it. With ddp that is the last backward pass, "
-        "but the embedding's gradient is waited for; with fsdp both passes, but the embedding and the first block are waited "
-        "for in each. What is left stands under network. All of that is assumed: nothing over more than one GPU was "
-        "measured. Of memory, 92 % less 1 GB is filled at most. Validation adds "
-        f"{found.validation_share:.1%} and is counted; probes, benchmark tasks and failures are not.\n"
+        f"\nAssumed: {gpu.title}, {sheet}, {gpu.interconnect} (data sheets). Training reaches {percent(c.linear)} of the "
+        f"peak in linear layers and {percent(c.attention)} in attention, {percent(c.bytes)} of bandwidth, and "
+        f"{fixed(c.launch * 1e6, 1)} µs per kernel: fitted to {c.source}; other hardware is assumed to reach the same "
+        f"shares. The network reaches {percent(c.collective)} of its rate and takes {fixed(c.latency * 1e6, 0)} µs per "
+        f"collective. Communication overlaps with {percent(c.overlap)} of the compute: with ddp, of the last backward pass, "
+        "and the embedding's gradient does not overlap; with fsdp, of both passes, and the embedding and the first block do "
+        "not overlap. The rest is in the column network. All of that is assumed: nothing over more than one GPU was "
+        f"measured. At most 92 % of the memory less 1 GB is used. Validation adds {percent(found.validation_share, 1)} and "
+        "is counted; probes, benchmark tasks and failures are not.\n"
         "Nothing was sealed: `ablationlab plan` without --hardware seals a plan on the machine that will train."
     )

@@ -1,33 +1,16 @@
-"""A validation as tables: one content, for the terminal and as Markdown."""
+"""Tables of a validation: error rates, methods, decisions and injected effects."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 
+from ablationlab.core.format import DASH, count, fixed, mean_sd, number, percent, setting
 from ablationlab.instrument.validation.rates import in_words
 from ablationlab.instrument.validation.records import ComparisonRates, MethodPart, RatePart, Validation
+from ablationlab.report.table import Table, markdown
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A table with its title; cells are text."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-    def markdown(self) -> str:
-        """As Markdown."""
-        lines = [f"**{self.title}**", "", _line(self.columns), "|" + "---|" * len(self.columns)]
-        return "\n".join([*lines, *map(_line, self.rows), ""])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def shown(found: Validation) -> Iterator[Shown]:
+def validation_tables(found: Validation) -> Iterator[Table]:
     """Every table, in the order of reading."""
     yield _significance(found)
     if found.comparisons:
@@ -40,7 +23,7 @@ def shown(found: Validation) -> Iterator[Shown]:
         yield _dose_decisions(found)
 
 
-def _significance(found: Validation) -> Shown:
+def _significance(found: Validation) -> Table:
     """Per comparison before and after the correction, then the family."""
     rows = [
         (
@@ -48,7 +31,7 @@ def _significance(found: Validation) -> Shown:
             one.test,
             in_words(_raw(one)),
             _yes(fit.compatible),
-            "-" if fit.expected is None else f"{100 * fit.expected:.1f} %",
+            percent(fit.expected, 1),
             in_words(one.significant),
         )
         for one, fit in zip(found.comparisons, found.compatibility, strict=True)
@@ -65,9 +48,7 @@ def _significance(found: Validation) -> Shown:
         for family in found.families
     ]
     alpha = found.comparisons[0].alpha if found.comparisons else 0.05
-    title = (
-        f"Significantly different, where nothing is: {found.studies} studies of {found.pairs} pairs, alpha {alpha:g}"
-    )
+    title = f"Significant where nothing differs: {found.studies} studies of {found.pairs} pairs, alpha {setting(alpha)}"
     columns = (
         "comparison",
         "test",
@@ -76,106 +57,106 @@ def _significance(found: Validation) -> Shown:
         "expected, as these",
         "after the correction",
     )
-    return Shown(title, columns, tuple(rows))
+    return Table.simple(title, columns, tuple(rows))
 
 
 def _raw(one: ComparisonRates) -> RatePart:
     return next(m.rate for m in one.methods if (m.kind, m.method) == ("test", one.test))
 
 
-def _methods(one: ComparisonRates, found: Validation) -> Shown:
+def _methods(one: ComparisonRates, found: Validation) -> Table:
     names = list(next((m.simulated for m in one.methods), {}))
     rows = []
     for part in one.methods:
         what = "p at most alpha" if part.kind == "test" else "interval leaves out 0"
-        simulated = tuple(_percent(part.simulated.get(name)) for name in names)
+        simulated = tuple(percent(part.simulated.get(name), 1) for name in names)
         rows.append((part.method, what, in_words(part.rate), *simulated, _unavailable(part)))
     title = f"Every test and interval on {one.id}: observed beside simulated ({found.studies} studies of {found.pairs} pairs)"
     columns = ("method", "counted", "observed", *(f"simulated, {name}" for name in names), "no answer")
-    return Shown(title, columns, tuple(rows))
+    return Table.simple(title, columns, tuple(rows))
 
 
 def _unavailable(part: MethodPart) -> str:
-    return str(part.unavailable) if part.unavailable else "-"
+    return str(part.unavailable) if part.unavailable else DASH
 
 
-def _decisions(found: Validation) -> Shown:
+def _decisions(found: Validation) -> Table:
     names = list(found.decisions[0].decisions) if found.decisions else []
     rows = [(name, *(in_words(one.decisions[name]) for one in found.decisions)) for name in names]
     columns = ("decision", *(f"{one.variant} against {found.baseline}" for one in found.decisions))
-    return Shown("Decisions where nothing differs", columns, tuple(rows))
+    return Table.simple("Decisions where nothing differs", columns, tuple(rows))
 
 
-def _deltas(found: Validation) -> Shown:
+def _deltas(found: Validation) -> Table:
     rows = []
     for one in found.comparisons:
         d = one.deltas
-        equivalent = "-" if one.equivalent is None else in_words(one.equivalent)
+        equivalent = DASH if one.equivalent is None else in_words(one.equivalent)
         rows.append(
             (
                 one.id,
-                f"{d.n:,}",
-                f"{_number(d.mean)} ({_number(d.low)} to {_number(d.high)})",
-                _number(d.sd),
-                _number(d.skewness),
-                _number(d.excess_kurtosis),
-                _number(d.correlation),
+                count(d.n),
+                f"{number(d.mean)} ({number(d.low)} to {number(d.high)})",
+                number(d.sd),
+                number(d.skewness),
+                number(d.excess_kurtosis),
+                number(d.correlation),
                 equivalent,
-                _percent(one.equivalent_planned),
+                percent(one.equivalent_planned, 1),
             )
         )
     columns = ("comparison", "pairs", "mean difference", "SD", "skewness", "excess kurtosis", "seed correlation")
-    return Shown("The differences themselves", (*columns, "shown equivalent", "planned"), tuple(rows))
+    return Table.simple("The differences themselves", (*columns, "shown equivalent", "planned"), tuple(rows))
 
 
-def _doses(found: Validation) -> Shown:
+def _doses(found: Validation) -> Table:
     rows = [
         (
-            f"{one.variant} at {one.lr:g}",
-            f"{one.calibration.mean:+.4f} ± {one.calibration.sd:.4f}",
-            f"{one.calibration.d:.2f} ({one.calibration.d_low:.2f} to {one.calibration.d_high:.2f})",
-            "-" if one.judged_d is None else f"{one.judged_d:.2f}",
-            f"{100 * one.planned:.0f} % ({100 * one.planned_low:.0f} to {100 * one.planned_high:.0f})",
-            _percent(one.expected),
+            f"{one.variant} at {setting(one.lr)}",
+            mean_sd(one.calibration.mean, one.calibration.sd),
+            f"{fixed(one.calibration.d, 2)} ({fixed(one.calibration.d_low, 2)} to {fixed(one.calibration.d_high, 2)})",
+            fixed(one.judged_d, 2),
+            f"{percent(one.planned)} ({percent(one.planned_low)} to {percent(one.planned_high)})",
+            percent(one.expected, 1),
             in_words(one.detected),
             _yes(one.compatible),
-            str(one.wrong_way.hits) if one.lr != one.base_lr else "-",
+            str(one.wrong_way.hits) if one.lr != one.base_lr else DASH,
         )
         for one in found.doses
     ]
     first = found.doses[0]
     title = (
-        f"Injected effects: a smaller learning rate than {first.base_lr:g}, {first.detected.n} studies of {found.pairs} "
-        f"pairs, calibrated on {first.calibration.n} other seeds"
+        f"Injected effects: a smaller learning rate than {setting(first.base_lr)}, {first.detected.n} studies of "
+        f"{found.pairs} pairs, calibrated on {first.calibration.n} other seeds"
     )
     columns = ("arm", "difference, mean ± SD", "d", "d on the judged seeds", "planned power", "expected, as calibrated")
-    return Shown(title, (*columns, "detected", "compatible", "wrong way"), tuple(rows))
+    return Table.simple(title, (*columns, "detected", "compatible", "wrong way"), tuple(rows))
 
 
-def _dose_methods(found: Validation) -> Shown:
-    columns = tuple(f"{one.variant} at {one.lr:g}" for one in found.doses)
+def _dose_methods(found: Validation) -> Table:
+    columns = tuple(f"{one.variant} at {setting(one.lr)}" for one in found.doses)
     by_method: list[Mapping[tuple[str, str], RatePart]] = [
         {(m.kind, m.method): m.rate for m in one.methods} for one in found.doses
     ]
     rows = [(f"{name} ({kind})", *(in_words(each[kind, name]) for each in by_method)) for kind, name in by_method[0]]
-    return Shown("Detection by every test and interval", ("method", *columns), tuple(rows))
+    return Table.simple("Detection by every test and interval", ("method", *columns), tuple(rows))
 
 
-def _dose_decisions(found: Validation) -> Shown:
-    columns = tuple(f"{one.variant} at {one.lr:g}" for one in found.doses)
+def _dose_decisions(found: Validation) -> Table:
+    columns = tuple(f"{one.variant} at {setting(one.lr)}" for one in found.doses)
     names = list(found.doses[0].decisions)
     rows = [(name, *(in_words(one.decisions[name]) for one in found.doses)) for name in names]
-    return Shown("Decisions under injected effects", ("decision", *columns), tuple(rows))
+    return Table.simple("Decisions under injected effects", ("decision", *columns), tuple(rows))
 
 
-def summary(found: Validation) -> tuple[str, ...]:
+def validation_summary(found: Validation) -> tuple[str, ...]:
     """What it comes to, in sentences."""
     lines = [one.text for one in found.compatibility]
     for family in found.families:
         word = "keeps" if family.compatible else "does not keep"
         lines.append(
             f"{family.id}: at least one significant in {in_words(family.any)}; the {family.correction} correction {word} "
-            f"alpha {family.alpha:g} over its {len(family.members)} tests."
+            f"alpha {setting(family.alpha)} over its {len(family.members)} tests."
         )
     for gain in found.gains:
         lines.append(
@@ -186,20 +167,12 @@ def summary(found: Validation) -> tuple[str, ...]:
     return (*lines, *found.notes)
 
 
-def markdown(found: Validation) -> str:
+def validation_markdown(found: Validation) -> str:
     """validation.md."""
-    lines = "\n".join(f"- {line}" for line in summary(found))
-    tables = "\n".join(one.markdown() for one in shown(found))
+    lines = "\n".join(f"- {line}" for line in validation_summary(found))
+    tables = "\n".join(f"**{markdown(table.title)}**\n\n{table.markdown()}" for table in validation_tables(found))
     return f"# Validation: {found.study}\n\n{lines}\n\n{tables}"
 
 
 def _yes(flag: bool) -> str:
     return "yes" if flag else "NO"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.1f} %"
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g}"

@@ -1,0 +1,227 @@
+"""What a terminal shows of a study before and while it runs: plan, status, first results; and what one can choose from."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from rich.console import RenderableType
+
+from ablationlab.core.format import amount, byte_size, count, duration, mean_sd, number, percent, plain, setting
+from ablationlab.data.sources import SOURCES, cached_path, is_cached
+from ablationlab.instrument.costing.estimate import Estimate
+from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
+from ablationlab.records.corpus import Corpus
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.results import Run
+from ablationlab.records.run import Result
+from ablationlab.records.settings import PRESETS, ModelConfig
+from ablationlab.report.naming import metric_name
+from ablationlab.report.table import Table
+from ablationlab.study.batch_split import possible
+from ablationlab.study.variants import VARIANTS
+
+
+def plan_tables(plan: Plan) -> list[RenderableType]:
+    """The arms of a plan, and its runs."""
+    arms: dict[tuple[str, str], list[PlannedRun]] = {}
+    for run in plan.runs:
+        arms.setdefault((run.regime, run.variant), []).append(run)
+    rows = [
+        (
+            regime,
+            variant + (" (baseline)" if variant == plan.study.baseline else ""),
+            len(runs),
+            count(runs[0].budget.parameters),
+            count(runs[0].budget.steps),
+            count(runs[0].budget.tokens),
+            amount(runs[0].budget.matmul_flops),
+            _rates(runs),
+        )
+        for (regime, variant), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
+    ]
+    heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "lr"]
+    each = [(run.id, run.seed, run.stack, run.slot) for run in plan.runs]
+    return [
+        Table.simple("Arms", heads, rows, heads[2:]).terminal(),
+        Table.simple("Runs", ["id", "seed", "stack", "slot"], each, ["seed", "stack", "slot"]).terminal(),
+    ]
+
+
+def _rates(runs: Sequence[PlannedRun]) -> str:
+    rates = sorted({run.lr for run in runs})
+    if len(rates) == 1:
+        return setting(rates[0])
+    return f"{len(rates)} from {setting(rates[0])} to {setting(rates[-1])}"
+
+
+def precisions(plan: Plan) -> str:
+    """The precision of the study, and of every regime that has another."""
+    others = dict.fromkeys(
+        f"{run.training.precision} in {run.regime}"
+        for run in plan.runs
+        if run.training.precision != plan.execution.precision
+    )
+    return ", ".join([plan.execution.precision, *others])
+
+
+def _what(corpus: Corpus) -> str:
+    """Its name; of a mixture also what is mixed, by weight."""
+    return f"{corpus.name} ({corpus.source})" if len(corpus.components) > 1 else corpus.name
+
+
+def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
+    """The plan in a few sentences."""
+    tokens = sum(run.budget.tokens for run in plan.runs)
+    flops = sum(run.budget.matmul_flops for run in plan.runs)
+    how, corpus = plan.execution, plan.corpus
+    return plain(
+        f"{len(plan.runs)} runs in {len(plan.stacks)} stacks of width {how.stack_width}; "
+        f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
+        f"{how.device_name}, {precisions(plan)}, {how.threads} thread(s) per process, {workers} process(es).\n"
+        f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {byte_size(cost.disk_bytes)} at the end, "
+        f"{byte_size(cost.peak_disk_bytes)} at most.{_not_in_it(plan)}\n{_under_torchrun(plan)}"
+        f"Corpus {_what(corpus)}: {count(corpus.train_tokens)} training and {count(corpus.validation_tokens)} "
+        f"validation tokens, vocabulary {count(corpus.vocabulary)}.\n{shared_text(corpus)}"
+        f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
+    )
+
+
+def _under_torchrun(plan: Plan) -> str:
+    """For a study that torchrun may train: with how many processes."""
+    study = plan.study
+    if study.execution.parallel is None:
+        return ""
+    counts = ", ".join(map(str, possible(study)))
+    return f"With --executor torchrun: {study.execution.parallel}, --nproc {counts}; the time above is of whole runs here.\n"
+
+
+def _not_in_it(plan: Plan) -> str:
+    """What the estimate leaves out, of what this study does."""
+    left = ["probes"] * bool(plan.study.probes) + ["tasks"] * bool(plan.study.evaluation.tasks)
+    return f" Time for {' and '.join(left)} is not in it." if left else ""
+
+
+def status_table(rows: Sequence[Run]) -> RenderableType:
+    """The state of every run."""
+    heads = ["run", "state", "step", "of", "validation loss", "perplexity"]
+    cells = [
+        (
+            *(row.id, row.state, count(row.step), count(row.steps)),
+            *(_metric(row.result, "validation_loss"), _metric(row.result, "perplexity")),
+        )
+        for row in rows
+    ]
+    return Table.simple("Runs", heads, cells, heads[2:]).terminal()
+
+
+def _metric(result: Result | None, metric: str) -> str:
+    value = result.metrics.get(metric) if result is not None else None
+    return "" if value is None else number(value, 5)
+
+
+def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
+    """Mean and spread per arm of the main metrics: description, not inference."""
+    names = (
+        "validation_loss",
+        "perplexity",
+        "next_token_accuracy",
+        "final_gradient_norm",
+        "mean_embedding_norm",
+    )
+    by_id = {run.id: run for run in plan.runs}
+    swept = len({(run.regime, run.variant, run.lr) for run in plan.runs}) > len(
+        {(run.regime, run.variant) for run in plan.runs}
+    )
+    arms: dict[tuple[str, str, float], list[Run]] = {}
+    for row in sorted(rows, key=lambda row: by_id[row.id].lr) if swept else rows:
+        run = by_id[row.id]
+        arms.setdefault((run.regime, run.variant, run.lr), []).append(row)
+    if swept:
+        places = list(dict.fromkeys((run.regime, run.variant) for run in plan.runs))
+        arms = dict(sorted(arms.items(), key=lambda arm: places.index(arm[0][:2])))
+    cells = []
+    for (regime, variant, lr), members in arms.items():
+        finished = [m.result for m in members if m.result is not None and m.result.status == "finished"]
+        diverged = sum(m.state == "diverged" for m in members)
+        values = [_spread([r.metrics[name] for r in finished if r.metrics.get(name) is not None]) for name in names]
+        rate = (setting(lr),) if swept else ()
+        cells.append((regime, variant, *rate, len(finished), diverged, *values))
+    heads = ["regime", "variant", *(["lr"] if swept else []), "finished", "diverged", *map(metric_name, names)]
+    title = "Mean ± standard deviation over seeds (a description, not yet inference)"
+    return Table.simple(title, heads, cells, heads[2:]).terminal()
+
+
+def _spread(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    mean = statistics.fmean(known) if known else None
+    return mean_sd(mean, statistics.stdev(known) if len(known) > 1 else None)
+
+
+def variants_table() -> RenderableType:
+    """Every variant with its formula."""
+    rows = [(v.name, v.declares.formula, v.declares.meaning) for _, v in VARIANTS.items()]
+    return Table.simple("Variants: input of block 1", ["name", "formula", "meaning"], rows).terminal()
+
+
+def presets_table() -> RenderableType:
+    """Every preset with its true parameter count."""
+    rows = []
+    for name, preset in PRESETS.items():
+        model = ModelConfig.model_validate({"preset": name, "vocabulary": preset.shape.get("vocabulary", 65)})
+        vocabulary = count(model.vocabulary) if "vocabulary" in preset.shape else "from the text (65 counted)"
+        flops = amount(matmul_flops_per_token(model))
+        cells = (name, model.layers, model.width, model.heads, model.context, vocabulary)
+        rows.append((*cells, count(parameter_count(model)), flops, preset.meaning))
+    numbers = ["layers", "width", "heads", "context", "vocabulary", "parameters", "FLOPs per token"]
+    return Table.simple("Presets", ["name", *numbers, "meaning"], rows, numbers).terminal()
+
+
+def metrics_table() -> RenderableType:
+    """Every metric that records can hold."""
+    rows = [(m.name, m.unit, m.direction or "–", m.level, m.meaning) for _, m in METRICS.items()]
+    return Table.simple("Metrics", ["name", "unit", "better", "level", "meaning"], rows).terminal()
+
+
+def corpora_table() -> RenderableType:
+    """Every named corpus and whether it is here."""
+    rows = [
+        (s.name, count(s.size), str(cached_path(s)) if is_cached(s) else "not fetched", s.meaning)
+        for _, s in SOURCES.items()
+    ]
+    return Table.simple("Corpora", ["name", "bytes", "cached at", "meaning"], rows, ["bytes"]).terminal()
+
+
+def shared_text(corpus: Corpus) -> str:
+    """A line for a mixture: what its components have in common; nothing for other texts."""
+    looked = [(part, part.shared) for part in corpus.components if part.shared is not None]
+    if not looked:
+        return ""
+    leaked, repeated, tokens = (
+        sum(getattr(shared, field) for _, shared in looked) for field in ("leaked", "repeated", "tokens")
+    )
+    removed = corpus.overlap == "remove-from-training"
+    what = f"{'left out of' if removed else 'kept in'} training" if tokens else "nothing to leave out of training"
+    seen = ", ".join(
+        f"{percent(shared.seen_without if removed else shared.seen, 2)} of {part.name}'s" for part, shared in looked
+    )
+    return plain(
+        f"Shared text: {count(leaked)} training documents that are held out elsewhere, {count(repeated)} that a smaller "
+        f"component has too ({count(tokens)} tokens): {what}. Held-out words seen in training, in runs of 13: {seen}.\n"
+    )
+
+
+def overlap_table(corpus: Corpus) -> RenderableType:
+    """Each component: its training documents that stand elsewhere too, and how much of its held-out text was seen."""
+    names = ("documents", "leaked: exact", "near", "contained", "repeated: exact", "near", "tokens", "seen", "after")
+    rows = []
+    for part in corpus.components:
+        if (shared := part.shared) is not None:
+            counts = (
+                *(part.documents, shared.leaked_exact, shared.leaked_near, shared.leaked_contained),
+                *(shared.repeated_exact, shared.repeated_near, shared.tokens),
+            )
+            shares = (percent(shared.seen, 3), percent(shared.seen_without, 3))
+            rows.append((part.name, *map(count, counts), *shares))
+    return Table.simple("Shared text", ["component", *names], rows, names).terminal()
