@@ -1,0 +1,45 @@
+"""Results of a variant and a metric that the installed package does not know are analyzed, reported and exported."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.plan import Declaration
+from ablationlab.records.results import Results
+from ablationlab.report.make import with_analysis
+from ablationlab.report.page import write_page
+from ablationlab.report.tables import write_tables
+from ablationlab.study.variants import VARIANTS, Variant
+from analysis.builder import build, outcome, study
+
+
+def test_results_of_an_unknown_variant_and_metric_are_analyzed_reported_and_exported(tmp_path: Path):
+    declared = Declaration(formula="x / 2", meaning="halves the input", settings=("front",))
+    change = VARIANTS["layernorm"].change
+    VARIANTS.add("halved", Variant("halved", declared, change))
+    METRICS.add("charm", Metric("charm", "how charming it is", "quarks", "higher", "charm"))
+    try:
+        criteria = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05}, {"metric": "charm"}]
+        asked = study(variants=["none", "halved"], criteria=criteria)
+
+        def ended(variant: str, regime: str, seed: int) -> dict[str, float | None]:
+            return {
+                **(outcome(variant, regime, seed) or {}),
+                "charm": 1.0 + 0.1 * seed + (variant == "halved") * 0.01 * seed,
+            }
+
+        build(tmp_path, asked, ended)
+    finally:
+        del VARIANTS._things["halved"], METRICS._things["charm"]
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    assert not results.problems
+    metric = results.metric("charm")
+    assert metric is not None
+    assert (metric.unit, metric.direction) == ("quarks", "higher")
+    assert results.analysis is not None
+    assert results.analysis.comparison("charm", "default", "halved", "none") is not None
+    write_tables(results, tmp_path)
+    assert any("charm" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
+    assert any("halves the input" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
+    assert "charm" in write_page(results, tmp_path).read_text()
