@@ -1,6 +1,7 @@
 """Every probe, declared once: what it means, what it writes, what it needs. No torch: studies are checked against this.
 
-To add one, declare it here and write a function of a snapshot with its name beside the others (`measure.py` lists them).
+To add one, declare it here, write a function of a snapshot in `training/probes/`, and list it in `MEASUREMENTS` there
+(`stack_probes.py`).
 """
 
 from __future__ import annotations
