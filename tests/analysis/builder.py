@@ -17,6 +17,7 @@ from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecor
 from ablationlab.records.settings import Study
 from ablationlab.study.load import parse_study
 from ablationlab.study.variants import VARIANTS
+from ablationlab.tasks import plan_tasks
 
 STEPS = 60
 CORPUS = Corpus(
@@ -98,6 +99,7 @@ def make_plan(made: Study) -> Plan:
         criteria_hash=made.criteria_hash,
         variants={name: VARIANTS[name].declares for name in made.variants},
         metrics=dict(METRICS.items()),
+        tasks=plan_tasks(made.evaluation),
         corpus=CORPUS,
         execution=EXECUTION,
         runs=tuple(runs),

@@ -39,7 +39,7 @@ HOW = Provenance(
 
 @dataclass(frozen=True)
 class Put:
-    """A task as it is put to a run. *whole* None: as records were before they said whether there are more items."""
+    """A task as it is put to a run. *whole*: no cap left any item out."""
 
     task: str
     template: str = "plain"
@@ -47,7 +47,7 @@ class Put:
     items: int = 40
     source: Source = "suite"
     choices: int = 2
-    whole: bool | None = None
+    whole: bool = True
     version: str = "1"
 
     @property
@@ -67,6 +67,7 @@ class Put:
         probability = np.exp(scores[:, 0]) / np.exp(scores).sum(axis=1)
         result = TaskResult(
             task=self.task,
+            source=self.source,
             template=self.template,
             fewshot=self.fewshot,
             weights=weights,

@@ -13,6 +13,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation, evaluation_path
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.report.terminal.analysis import analysis_view
+from ablationlab.tasks import benchmarks, suite
 
 from .builder import HYPOTHESES, build, study
 from .scores import Put, evaluate
@@ -75,10 +76,10 @@ def same_numbers(a: Analysis, b: Analysis) -> None:
     assert [(c.regime, c.fewshot, c.comparison.tasks) for c in a.evaluation.contrasts] != []
 
 
-@pytest.mark.parametrize("whole", [None, False, True])
+@pytest.mark.parametrize("whole", [False, True])
 def test_evaluated_as_planned_the_means_are_those_of_the_records(tmp_path, whole):
-    """The text may give fewer items than the cap allows (15 of 40), and a newer record says so."""
-    few = replace(SPELLING, fewshot=2, items=15, whole=None if whole is None else True)
+    """The text may give fewer items than the cap allows (15 of 40), and the record says so."""
+    few = replace(SPELLING, fewshot=2, items=15, whole=True)
     put = [replace(SPELLING, whole=whole), replace(ORDER, whole=whole), few, replace(ORDER, fewshot=2, whole=whole)]
     found = analysis_of(tmp_path, put, fewshot=[0, 2])
     assert found.deviations == ()
@@ -151,13 +152,12 @@ def test_planned_were_all_items(tmp_path):
     )
 
 
-def test_an_older_record_is_told_apart_by_the_larger_version_on_disk(tmp_path):
-    kept = tmp_path / "evaluation" / "tasks" / "spelling-plain-0shot-0123456789ab"
-    kept.mkdir(parents=True)
-    (kept / "items.jsonl").write_text('{"text": "", "choices": ["a", "b"], "target": 0}\n' * 40)
-    found = analysis_of(tmp_path, [replace(SPELLING, items=30), replace(ORDER, items=30)])
-    assert "spelling: on 30 items" in deviations(found)["scored-otherwise"]
-    assert one(found, "task_accuracy", "word-order").label == "registered"  # nothing tells that there are more
+def test_tasks_that_are_not_installed_any_more_are_read_from_the_plan(tmp_path, monkeypatch):
+    put, tasks = [PLAIN, SAY, DOTS, Put("sciq", "stock", source="benchmark", choices=4)], ("last-word", "sciq")
+    known = analysis_of(tmp_path, put, tasks=tasks, templates="all")
+    monkeypatch.setattr(suite, "KINDS", {})
+    monkeypatch.setattr(benchmarks, "CATALOGUE", {})
+    same_numbers(known, analyze(read_results(tmp_path)))
 
 
 def test_nothing_as_planned_leaves_h0_and_h1a_undecided(tmp_path):

@@ -13,7 +13,6 @@ from ablationlab.evaluation.calibration import (
     softmax,
     temperature_curve,
 )
-from ablationlab.records.evaluation import TemperatureCurve
 
 RNG = np.random.default_rng(7)
 
@@ -152,12 +151,6 @@ def test_a_curve_that_bends_down_at_its_lower_end_falls_on_below_it():
     assert (part.best, part.beyond) == (None, "below")
     flat = temperature_curve([2.0] * len(logs), [2.0] * len(logs), 0.5)
     assert (flat.best, flat.beyond) == (None, "flat")
-
-
-def test_a_record_of_before_still_loads():
-    part = temperature_curve([*(np.log(TEMPERATURES) ** 2)], [*(np.log(TEMPERATURES) ** 2)], 0.5)
-    old = {key: value for key, value in part.model_dump().items() if key not in ("searched", "beyond")}
-    assert TemperatureCurve.model_validate(old).searched is None
 
 
 def test_choices_that_are_certain_and_right_are_perfectly_calibrated():

@@ -23,11 +23,10 @@ from ablationlab.records.evaluation import (
 )
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.settings import EvaluationConfig
 from ablationlab.stats import sensitivity
 from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
-from ablationlab.tasks.scores import OF_CALIBRATED, unspellable
+from ablationlab.tasks.scores import OF_CALIBRATED
 
 #: At the end of a task's name in comparisons: not asked by the plan, or not so.
 EXPLORATORY = "exploratory"
@@ -124,10 +123,8 @@ class Evaluated:
         return value_or_absent(fmean(found))
 
 
-def read_evaluations(
-    plan: Plan, config: EvaluationConfig, results: ResultsFolder, finished: Sequence[PlannedRun]
-) -> Evaluated | None:
-    """Every evaluation.json of the plan's runs; None where there is none. *config*: the sealed study's."""
+def read_evaluations(plan: Plan, results: ResultsFolder, finished: Sequence[PlannedRun]) -> Evaluated | None:
+    """Every evaluation.json of the plan's runs; None where there is none."""
     runs: dict[str, Evaluation] = {}
     for run in finished:
         path = evaluation_path(results.run(run.id))
@@ -144,13 +141,15 @@ def read_evaluations(
     odd = [one.id for one in scored if one.how != how]
     notes = [f"evaluated in another way than the others, and not used: {', '.join(odd)}"] if odd else []
     used = [[task for task in one.tasks if task.weights == "final"] for one in scored if one.how == how]
-    planned = planned_tasks(config, results, suite, (task for tasks in used for task in tasks))
+    planned = planned_tasks(plan, (task for tasks in used for task in tasks))
     left_out: set[tuple[TaskName, str]] = set()
     for name, wordings in planned.templates.items():
         lacking = [
             w for w in wordings if not any((planned.named(t), t.template) == (name, w) for ts in used for t in ts)
         ]
-        unspelt = unspellable(results, plan.corpus.tokenizer, name, lacking) if len(lacking) < len(wordings) else ()
+        unspelt = (
+            planned.unspellable(results, plan.corpus.tokenizer, name, lacking) if len(lacking) < len(wordings) else ()
+        )
         left_out |= {(name, one) for one in unspelt}
         if unspelt:
             notes.append(

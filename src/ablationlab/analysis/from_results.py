@@ -48,7 +48,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
     stable = [stability_of(run, by_id.get(run.id), study.stability) for run in plan.runs if study.owns(run)]
     own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if study.owns(run))})
     finished = [run for run in own.runs if run.id in by_id and by_id[run.id].result.status == "finished"]
-    evaluated = read_evaluations(own, study.evaluation, results, finished)
+    evaluated = read_evaluations(own, results, finished)
     values = _values(plan, done, study, names) | (sweep.values if sweep is not None else {})
     if evaluated:
         values |= values_of(own, evaluated, _endings(own, by_id))

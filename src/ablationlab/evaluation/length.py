@@ -63,10 +63,11 @@ class Length:
         part = record.length
         if part is None:
             return {}
-        metrics: dict[str, float | None] = {"loss_near_end": part.near_end, "loss_past_end": part.past_end}
-        if part.near:  # else an older record, where the two are of different tokens
-            metrics["sliding_cost"] = part.past_end - part.near_end
-        return metrics
+        return {
+            "loss_near_end": part.near_end,
+            "loss_past_end": part.past_end,
+            "sliding_cost": part.past_end - part.near_end,
+        }
 
 
 def fits(context: int, tokens: int) -> bool:

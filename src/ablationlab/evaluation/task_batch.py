@@ -311,6 +311,7 @@ def _result(batch: TaskBatch, scores: HarnessScores, columns: Columns, weights: 
     accuracy = _mean(columns["correct"])
     return TaskResult(
         task=task.task,
+        source=task.source,
         template=task.template,
         fewshot=task.fewshot,
         weights=weights,

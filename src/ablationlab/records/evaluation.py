@@ -16,6 +16,8 @@ from ablationlab.records.schema import Part, Record
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
+#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
+Source = Literal["suite", "benchmark", "harness"]
 #: Where the loss still falls at the end of the temperatures that were searched; flat: nowhere.
 Beyond = Literal["below", "above", "flat"]
 
@@ -56,15 +58,14 @@ class TemperatureCurve(Part):
     """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones.
 
     It is null where no temperature in the range ``searched`` is the best: ``beyond`` then says on which side the loss still
-    falls (there may be no optimum there either), or that all temperatures give the same loss (flat). A record without
-    ``searched`` is older: its ``best`` may be no more than an end of its curve.
+    falls (there may be no optimum there either), or that all temperatures give the same loss (flat).
     """
 
     temperatures: tuple[float, ...]
     losses: tuple[float, ...]
-    searched: tuple[float, float] | None = None
+    searched: tuple[float, float]
     best: float | None
-    beyond: Beyond | None = None
+    beyond: Beyond | None
     held_out_loss_at_1: float
     held_out_loss_at_best: float | None
     sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
@@ -93,7 +94,7 @@ class LengthScores(Part):
 
     Positions are learned, so none exists past ``context``: the window moves on by ``stride`` and its positions start again.
     ``near_end`` and ``past_end`` are of the same tokens, all those past the context: read near the end of a full context, and
-    read by the sliding window. Records without ``near`` are older: there near_end is of other tokens than past_end.
+    read by the sliding window.
     """
 
     context: int
@@ -103,10 +104,10 @@ class LengthScores(Part):
     losses: tuple[float, ...]
     near_end: float
     past_end: float
-    near: tuple[float, ...] = ()  # the bins past the context, read near the end of a full context
-    fresh: tuple[float, ...] = ()  # the same bins in one window that begins where the context ends
-    history: tuple[int, ...] = ()  # tokens before the first bin past the context, in the windows that read it
-    loss_by_history: tuple[float, ...] = ()  # its loss in each of them
+    near: tuple[float, ...]  # the bins past the context, read near the end of a full context
+    fresh: tuple[float, ...]  # the same bins in one window that begins where the context ends
+    history: tuple[int, ...]  # tokens before the first bin past the context, in the windows that read it
+    loss_by_history: tuple[float, ...]  # its loss in each of them
 
 
 class ThroughputScores(Part):
@@ -125,13 +126,14 @@ class TaskResult(Part):
     """One task under one template and number of examples, for one set of weights."""
 
     task: str
+    source: Source
     template: str
     fewshot: int
     weights: Weights
     version: str
     task_hash: str  # of the task's definition, its items and its examples: another hash is another evaluation
     items: int
-    whole: bool | None = None  # whether no cap (``items``) left any out; None: recorded before this was kept
+    whole: bool  # whether no cap (``items``) left any out
     choices: float | None  # mean number; None where nothing is chosen
     chance: float | None
     accuracy: float | None
@@ -186,11 +188,7 @@ class Evaluation(Record):
 
     def find(self, key: TaskKey) -> TaskResult | None:
         """The result of that key, if there is one."""
-        return next((one for one in self.tasks if one.key == key), None)
-
-
-#: Where a task comes from: cut from the held-out text, a local benchmark, or the harness's own and YAML files.
-Source = Literal["suite", "benchmark", "harness"]
+        return next((result for result in self.tasks if result.key == key), None)
 
 
 class SuiteTask(Part):

@@ -7,9 +7,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from pydantic import Field
+
 from ablationlab.core.errors import RecordError
 from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import Environment
+from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
 from ablationlab.records.schema import Part, Record
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
@@ -68,6 +71,19 @@ class Declaration(Part):
         return any(fnmatchcase(name, pattern) for pattern in self.parameters)
 
 
+class PlannedTask(Part):
+    """A task that the study's ``[evaluation]`` names, groups opened, with the templates it is asked in.
+
+    ``characters``: those that a template of the suite is written with, by its name. Of the harness, ``name`` is as the study
+    has it: a task, or a tag, group or file that only the harness can open.
+    """
+
+    source: Source
+    name: str
+    templates: tuple[str, ...]
+    characters: dict[str, str] = Field(default_factory=dict)
+
+
 class PlannedRun(Part):
     """One cell of the study."""
 
@@ -88,7 +104,7 @@ class PlannedRun(Part):
 
 
 class Plan(Record):
-    """plan.lock. ``variants`` and ``metrics`` are declarations and definitions as they were when it was sealed.
+    """plan.lock. ``variants``, ``metrics`` and ``tasks`` are declared as they were when it was sealed.
 
     Whoever reads results takes them from here, not from what is installed.
     """
@@ -99,6 +115,7 @@ class Plan(Record):
     criteria_hash: str
     variants: dict[str, Declaration]
     metrics: dict[str, Metric]
+    tasks: tuple[PlannedTask, ...]
     corpus: Corpus
     execution: Execution
     runs: tuple[PlannedRun, ...]

@@ -17,7 +17,7 @@ from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import current, drift
 from ablationlab.records.folders import ResultsFolder, slug
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Declaration, Execution, Plan, PlannedRun
+from ablationlab.records.plan import Budget, Declaration, Execution, Plan, PlannedRun, PlannedTask
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, steps_of
 from ablationlab.records.storage import content_hash
 from ablationlab.study.batch_split import probes_refusal
@@ -88,10 +88,12 @@ def make_plan(
         name: choose_precision(study.in_regime(name)[1].precision, device_kind) for name in study.regime_names()
     }
     cells, swept = study_cells(study, corpus, precisions)
+    tasks: tuple[PlannedTask, ...] = ()
     if study.evaluation.tasks:
-        from ablationlab.tasks import check_text
+        from ablationlab.tasks import check_text, plan_tasks
 
         check_text(study.evaluation, _contexts(cells), corpus)
+        tasks = plan_tasks(study.evaluation)
     width = _stack_width(study, cells, swept, device_kind)
     stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
     cores = usable_cores()
@@ -110,6 +112,7 @@ def make_plan(
         criteria_hash=study.criteria_hash,
         variants={name: VARIANTS[name].declares for name in study.variants},
         metrics=dict(METRICS.items()),
+        tasks=tasks,
         corpus=corpus.record,
         execution=Execution(
             device=device_kind,

@@ -19,6 +19,7 @@ from ablationlab.tasks.request import (
     check_tasks,
     check_text,
     expand,
+    plan_tasks,
 )
 from ablationlab.tasks.scores import TASK_MEANS, PlannedTasks, TaskName, over_tasks, planned_tasks
 from ablationlab.tasks.suite import KINDS, BuiltTask, TaskKind, Template
@@ -44,5 +45,6 @@ __all__ = [
     "check_text",
     "expand",
     "over_tasks",
+    "plan_tasks",
     "planned_tasks",
 ]

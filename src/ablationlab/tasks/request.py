@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ablationlab.core.errors import AblationLabError, DataError, PlanError, UnknownNameError
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.records.plan import PlannedTask
 from ablationlab.records.settings import EvaluationConfig
 from ablationlab.tasks import benchmarks, suite
 
@@ -25,6 +26,8 @@ SUITE_GROUP = "suite"
 BENCHMARK_GROUP = "benchmarks"
 #: Before a name: the harness's own task with its own data source, which needs the internet.
 STOCK = "harness:"
+#: The only template of a task that is the harness's own.
+STOCK_TEMPLATE = "stock"
 #: Names that are suggested in the place of an unknown one, at most.
 MOST_ALIKE = 8
 
@@ -41,13 +44,34 @@ class TaskRequest:
 
 def expand(names: Sequence[str]) -> list[str]:
     """Names with groups opened and repetitions dropped; `UnknownNameError` with the nearest known names."""
-    groups: dict[str, Iterable[str]] = {SUITE_GROUP: suite.KINDS, BENCHMARK_GROUP: benchmarks.CATALOGUE}
-    unique = list(dict.fromkeys(inner for name in names for inner in groups.get(name, (name,))))
-    for name in unique:
+    opened = _opened(names)
+    for name in opened:
         ours = name in suite.KINDS or name in benchmarks.CATALOGUE or is_file(name)
         if not ours and name.removeprefix(STOCK) not in _harness_index():
             raise _unknown(name)
-    return unique
+    return opened
+
+
+def _opened(names: Sequence[str]) -> list[str]:
+    groups: dict[str, Iterable[str]] = {SUITE_GROUP: suite.KINDS, BENCHMARK_GROUP: benchmarks.CATALOGUE}
+    return list(dict.fromkeys(inner for name in names for inner in groups.get(name, (name,))))
+
+
+def plan_tasks(config: EvaluationConfig) -> tuple[PlannedTask, ...]:
+    """The tasks that the plan holds: readers of results need no other knowledge of them."""
+    most = 1 if config.templates == "one" else None
+    tasks = []
+    for name in _opened(config.tasks):
+        if name in suite.KINDS:
+            templates = suite.KINDS[name].templates[:most]
+            characters = {template.name: "".join(sorted(template.characters)) for template in templates}
+            tasks.append(PlannedTask(source="suite", name=name, templates=tuple(characters), characters=characters))
+        elif name in benchmarks.CATALOGUE:
+            names = tuple(benchmarks.CATALOGUE[name].templates)[:most]
+            tasks.append(PlannedTask(source="benchmark", name=name, templates=names))
+        else:
+            tasks.append(PlannedTask(source="harness", name=name, templates=(STOCK_TEMPLATE,)))
+    return tuple(tasks)
 
 
 def _unknown(name: str) -> UnknownNameError:

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import glob
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from ablationlab.records.evaluation import Source, SuiteTask, TaskResult
+from ablationlab.records.evaluation import Source, TaskResult
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.settings import EvaluationConfig
-from ablationlab.tasks.benchmarks import CATALOGUE
-from ablationlab.tasks.request import BENCHMARK_GROUP, STOCK, SUITE_GROUP
-from ablationlab.tasks.suite import KINDS
+from ablationlab.records.plan import Plan
+from ablationlab.tasks.request import STOCK, STOCK_TEMPLATE
 
 #: Means over tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.
 TASK_MEANS: dict[str, Callable[[TaskResult], float | None]] = {
@@ -29,8 +26,6 @@ TASK_MEANS: dict[str, Callable[[TaskResult], float | None]] = {
 }
 #: Those of tasks that have a calibration.
 OF_CALIBRATED = ("task_ece", "task_brier")
-#: The only template of a task that is the harness's own.
-OWN = "stock"
 
 
 class TaskName(NamedTuple):
@@ -42,26 +37,23 @@ class TaskName(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedTasks:
-    """The plan's ``evaluation``, opened. *beyond*: entries that only the harness can open (files, tags, groups).
-
-    *most*: per task, template and number of examples the largest number of items that is known to exist.
-    """
+    """The tasks of a sealed plan, with its ``evaluation``. *beyond*: entries that only the harness can open."""
 
     templates: Mapping[TaskName, tuple[str, ...]]
+    characters: Mapping[tuple[TaskName, str], str]
     beyond: tuple[str, ...]
     fewshot: tuple[int, ...]
     items: int | None
-    sources: Mapping[str, Source]
-    most: Mapping[tuple[TaskName, str, int], int]
 
-    def named(self, result: TaskResult) -> TaskName:
-        """Which task a result is of; suite.json knows the source of every version that was asked last."""
-        return TaskName(self.sources.get(result.task_hash) or _likely_source(result), result.task)
+    @staticmethod
+    def named(result: TaskResult) -> TaskName:
+        """Which task a result is of."""
+        return TaskName(result.source, result.task)
 
     def asks(self, result: TaskResult) -> bool:
         """Whether the plan asks this task in this template with so many examples."""
         name = self.named(result)
-        templates = self.templates.get(name, (OWN,) if self.beyond and name.source == "harness" else ())
+        templates = self.templates.get(name, (STOCK_TEMPLATE,) if self.beyond and name.source == "harness" else ())
         return result.template in templates and result.fewshot in self.fewshot
 
     def counts(self, result: TaskResult) -> bool:
@@ -71,69 +63,43 @@ class PlannedTasks:
     def _has_planned_items(self, result: TaskResult) -> bool:
         if self.items is not None and result.items >= self.items:
             return result.items == self.items
-        if result.whole is not None:
-            return result.whole
-        # An older record does not say whether there are more items; larger versions of the task tell it.
-        return result.items >= self.most.get((self.named(result), result.template, result.fewshot), 0)
+        return result.whole
 
     def asked(self) -> list[tuple[TaskName, str, int]]:
         """Everything that the plan asks by name, as (task, template, number of examples)."""
-        return [(name, w, k) for k in self.fewshot for name, templates in self.templates.items() for w in templates]
+        return [
+            (name, template, fewshot)
+            for fewshot in self.fewshot
+            for name, templates in self.templates.items()
+            for template in templates
+        ]
+
+    def unspellable(
+        self, results: ResultsFolder, tokenizer: str, name: TaskName, templates: Iterable[str]
+    ) -> tuple[str, ...]:
+        """Of *templates* those that a vocabulary of characters may lack: the items do not have all of their characters."""
+        templates = tuple(templates)
+        if name.source != "suite" or tokenizer != "char" or not templates:
+            return ()
+        seen = set().union(*map(_seen, (results.path / "evaluation" / "tasks").glob("*/items.jsonl")))
+        return tuple(template for template in templates if not seen.issuperset(self.characters[name, template]))
 
 
-def planned_tasks(
-    config: EvaluationConfig, results: ResultsFolder, suite: Iterable[SuiteTask], scored: Iterable[TaskResult]
-) -> PlannedTasks:
-    """The plan's tasks beside what is known of those that were scored."""
-    scored = [result for result in scored if result.weights == "final"]
+def planned_tasks(plan: Plan, scored: Iterable[TaskResult]) -> PlannedTasks:
+    """The plan's tasks. What was *scored* tells tasks of the harness from entries that it opens (files, tags, groups)."""
+    config = plan.study.evaluation
+    names = {result.task for result in scored}
     templates: dict[TaskName, tuple[str, ...]] = {}
+    characters: dict[tuple[TaskName, str], str] = {}
     beyond = []
-    for entry in config.tasks:
-        if entry == SUITE_GROUP or entry in KINDS:
-            for kind in [entry] if entry in KINDS else list(KINDS):
-                templates[TaskName("suite", kind)] = tuple(template.name for template in KINDS[kind].templates)
-        elif entry == BENCHMARK_GROUP or entry in CATALOGUE:
-            for name in [entry] if entry in CATALOGUE else list(CATALOGUE):
-                templates[TaskName("benchmark", name)] = tuple(CATALOGUE[name].templates)
-        elif any(result.task == entry.removeprefix(STOCK) for result in scored):
-            templates[TaskName("harness", entry.removeprefix(STOCK))] = (OWN,)
+    for task in plan.tasks:
+        name = TaskName(task.source, task.name.removeprefix(STOCK))
+        if task.source == "harness" and name.name not in names:
+            beyond.append(task.name)
         else:
-            beyond.append(entry)
-    if config.templates == "one":
-        templates = {name: names[:1] for name, names in templates.items()}
-    sources = {task.task_hash: task.source for task in suite}
-    plan = PlannedTasks(templates, tuple(beyond), tuple(sorted(set(config.fewshot))), config.items, sources, {})
-    most: dict[tuple[TaskName, str, int], int] = {}
-    for result in scored:
-        key = (plan.named(result), result.template, result.fewshot)
-        most[key] = max(most.get(key) or _items_on_disk(results, result), result.items)
-    return replace(plan, most=most)
-
-
-def _likely_source(result: TaskResult) -> Source:
-    """Where a task comes from that suite.json lists no longer."""
-    if result.task in KINDS and any(template.name == result.template for template in KINDS[result.task].templates):
-        return "suite"
-    return "benchmark" if result.task in CATALOGUE else "harness"
-
-
-def _items_on_disk(results: ResultsFolder, result: TaskResult) -> int:
-    """The most items that a version of this task has whose files lie in the results folder."""
-    if result.task not in KINDS:
-        return 0
-    folders = glob.escape(f"{result.task}-{result.template}-{result.fewshot}shot-") + "*"
-    files = (results.path / "evaluation" / "tasks").glob(f"{folders}/items.jsonl")
-    return max((path.read_bytes().count(b"\n") for path in files), default=0)
-
-
-def unspellable(results: ResultsFolder, tokenizer: str, name: TaskName, templates: Iterable[str]) -> tuple[str, ...]:
-    """Of *templates* those that a vocabulary of characters may lack: the items do not have all of their characters."""
-    templates = tuple(templates)
-    if name.source != "suite" or tokenizer != "char" or not templates:
-        return ()
-    seen = set().union(*map(_seen, (results.path / "evaluation" / "tasks").glob("*/items.jsonl")))
-    known = {template.name: template for template in KINDS[name.name].templates}
-    return tuple(template for template in templates if not known[template].characters <= seen)
+            templates[name] = task.templates
+            characters |= {(name, template): written for template, written in task.characters.items()}
+    return PlannedTasks(templates, characters, tuple(beyond), tuple(sorted(set(config.fewshot))), config.items)
 
 
 def _seen(items: Path) -> set[str]:
