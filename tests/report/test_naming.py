@@ -2,16 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from ablationlab.records.metrics import METRICS
-from ablationlab.report.charts.words import metric_words
-from ablationlab.report.naming import in_sentence, metric_name
-
-
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.level != "step"])
-def test_page_and_paper_call_a_metric_the_same(name):
-    assert metric_words(name) == metric_name(name)
+from ablationlab.report.naming import in_sentence
 
 
 def test_metrics_in_a_sentence_are_named_at_once_the_longest_first():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results, Run
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
@@ -434,5 +435,5 @@ def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, cli: Callab
 
 
 def test_metrics_in_a_sentence_are_named_once_and_plain_words_are_left():
-    said = in_words("validation_loss +0.04 (95% interval), a loss of accuracy in final_gradient_norm")
+    said = in_words("validation_loss +0.04 (95% interval), a loss of accuracy in final_gradient_norm", METRICS)
     assert said == "validation loss +0.04 (95 % interval), a loss of accuracy in final gradient norm"

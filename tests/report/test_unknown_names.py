@@ -7,8 +7,10 @@ from pathlib import Path
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.plan import Declaration
 from ablationlab.records.results import Results
+from ablationlab.report.live import Live
 from ablationlab.report.make import with_analysis
 from ablationlab.report.page import write_page
+from ablationlab.report.paper import write_paper
 from ablationlab.report.tables import write_tables
 from ablationlab.study.variants import VARIANTS, Variant
 from analysis.builder import build, outcome, study
@@ -43,3 +45,7 @@ def test_results_of_an_unknown_variant_and_metric_are_analyzed_reported_and_expo
     assert any("charm" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
     assert any("halves the input" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
     assert "charm" in write_page(results, tmp_path).read_text()
+    assert write_paper(results, tmp_path).is_file()
+    assert "how charming it is" in (tmp_path / "paper" / "facts.json").read_text()
+    state = Live(tmp_path).state()
+    assert {row["variant"] for row in state["runs"]} == {"none", "halved"}

@@ -271,10 +271,19 @@ class Results:
     def evaluation(self) -> Mapping[str, Any] | None:
         return self._analysis_part("evaluation")
 
-    def metric(self, name: str) -> Metric | None:
-        """A metric as it was defined when the plan was sealed, or by the user's table; None for any other name."""
+    @cached_property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Every metric by its name, as it was defined when the plan was sealed, or by the user's table."""
         defined = {} if self.analysis is None else self.analysis.metrics
-        return (self.plan.metrics if self.plan is not None else {}).get(name) or defined.get(name)
+        return defined if self.plan is None else defined | self.plan.metrics
+
+    def metric(self, name: str) -> Metric | None:
+        """A metric as these results define it; None for any other name."""
+        return self.metrics.get(name)
+
+    def unit(self, name: str) -> str:
+        """The unit of a metric; empty for one that these results do not define."""
+        return self.metrics[name].unit if name in self.metrics else ""
 
     @property
     def name(self) -> str:
@@ -385,7 +394,7 @@ class Results:
 
 
 #: What follows from the rest, and is computed again in a changed copy; the second line where the analysis changes.
-_DERIVED = ("state", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
+_DERIVED = ("state", "metrics", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
 _OF_ANALYSIS = ("sweep", "interactions", "evaluation", "stale")
 _Object = TypeVar("_Object", Run, Results)
 

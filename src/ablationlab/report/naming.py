@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ablationlab.records.analysis import Comparison
-from ablationlab.records.metrics import METRICS
 
 #: Words of metric names that are not in small letters.
 _NAMES = {"ece": "ECE", "brier": "Brier"}
@@ -30,28 +29,21 @@ def metric_of(comparison: Comparison) -> str:
     return metric_name(comparison.metric, comparison.task)
 
 
-def metric_meaning(name: str) -> str:
-    """What the registry says of a metric; empty for a user's own."""
-    return METRICS[name].meaning if name in METRICS else ""
-
-
-def unit_of(name: str, unit: str | None = None) -> str:
+def printed_unit(unit: str) -> str:
     """The unit as it is printed; empty for a pure number."""
-    known = unit if unit is not None else METRICS[name].unit if name in METRICS else ""
-    return "" if known == "1" else known
+    return "" if unit == "1" else unit
 
 
-def axis(name: str, *, prefix: str = "", unit: str | None = None) -> str:
-    """An axis title with its unit."""
-    shown = unit_of(name, unit)
-    text = f"{prefix}{metric_name(name)}"
-    return f"{text} ({shown})" if shown else text
+def axis(metric: str, unit: str) -> str:
+    """An axis title: the metric in words, with its unit."""
+    shown = printed_unit(unit)
+    return f"{metric_name(metric)} ({shown})" if shown else metric_name(metric)
 
 
-def in_sentence(text: str, metrics: Iterable[str], words: Callable[[str], str] = metric_name) -> str:
+def in_sentence(text: str, metrics: Iterable[str]) -> str:
     """A sentence with *metrics* in words; a name of one word is left, since it may be just a word."""
     names = sorted((name for name in metrics if "_" in name), key=len, reverse=True)
     if not names:
         return text
     pattern = rf"\b(?:{'|'.join(map(re.escape, names))})\b"
-    return re.sub(pattern, lambda match: words(match[0]), text)  # all at once: nothing is replaced twice
+    return re.sub(pattern, lambda match: metric_name(match[0]), text)  # all at once: nothing is replaced twice

@@ -18,7 +18,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.instrument.replication.published_table import Direction, Figure, PublishedTable, Take, Value
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.folders import ResultsFolder
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import (
     DirectionOutcome,
@@ -70,7 +70,7 @@ def replicate(
         for variant, value in figure.values.items()
     ]
     directions = [
-        _direction(direction, regime, found)
+        _direction(direction, regime, found, plan.metrics.get(direction.metric))
         for direction in table.directions
         for regime in (direction.regime, *(table.beside if direction.regime == DEFAULT_REGIME else ()))
     ]
@@ -182,11 +182,13 @@ def _figure(figure: Figure, variant: str, published: Value, regime: str, runs: _
     )
 
 
-def _direction(direction: Direction, regime: str, analysis: Analysis) -> DirectionPart:
+def _direction(direction: Direction, regime: str, analysis: Analysis, metric: Metric | None) -> DirectionPart:
     one = analysis.comparison(direction.metric, regime, direction.variant, direction.reference)
     outcome, why = _judged(direction, one)
     interval = None if one is None else one.main_interval
-    stable = _unstable_words(direction, regime, analysis) if METRICS[direction.metric].family == "stability" else ""
+    of_stability = metric is not None and metric.family == "stability"
+    stable = _unstable_words(direction, regime, analysis) if of_stability else ""
+    defined = one or metric
     return DirectionPart(
         metric=direction.metric,
         published_as=direction.published_as,
@@ -204,8 +206,8 @@ def _direction(direction: Direction, regime: str, analysis: Analysis) -> Directi
         delta=None if one is None else one.delta,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
-        transform=METRICS[direction.metric].transform if one is None else one.transform,
-        unit=METRICS[direction.metric].unit if one is None else one.unit,
+        transform="identity" if defined is None else defined.transform,
+        unit="" if defined is None else defined.unit,
         p_adjusted=None if one is None else one.p_adjusted,
         outcome=outcome,
         why="; ".join(filter(None, (why, stable))),

@@ -19,7 +19,7 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_dash,
 )
-from ablationlab.report.charts.words import axis, metric_words
+from ablationlab.report.naming import axis, metric_name
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
@@ -96,17 +96,17 @@ def _curve(material: Results, runs: list[Run], regime: str, column: str, *, log:
         return None
     scale = {"type": "log"} if log else {"zero": False}
     kept = Tables()
-    chart = _lines(material, kept, data, axis(column) + (", log scale" if log else ""), scale)
+    chart = _lines(material, kept, data, axis(column, material.unit(column)) + (", log scale" if log else ""), scale)
     several = len(material.regimes) > 1
     steps = max((run.steps for run in runs), default=0)
     return Figure(
         key=f"curve-{slug(column)}" + (f"-{slug(regime)}" if several else ""),
-        title=metric_words(column).capitalize() + (f", regime {regime}" if several else ""),
+        title=metric_name(column).capitalize() + (f", regime {regime}" if several else ""),
         caption=f"{_BAND}{_thinning(column, grid, steps)}",
         chart=selectable(chart, material),
         data=kept.kept,
         regime=regime if len(material.regimes) > 1 else "",
-        alt=f"{metric_words(column)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
+        alt=f"{metric_name(column)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
     )
 

@@ -17,7 +17,8 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.charts.words import alike, axis, metric_words, unit_of
+from ablationlab.report.charts.words import alike
+from ablationlab.report.naming import axis, metric_name, printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -52,8 +53,8 @@ def _difference(material: Results, group: list[Comparison]) -> Figure:
 
     kept = Tables()
     first = group[0]
-    unit = "difference of logarithms" if first.transform == "log" else unit_of(first.metric, first.unit)
-    name = metric_words(first.metric) + (f", {first.task}" if first.task else "")
+    unit = "difference of logarithms" if first.transform == "log" else printed_unit(first.unit)
+    name = metric_name(first.metric) + (f", {first.task}" if first.task else "")
     x = alt.X("delta:Q", title=f"difference in {name}" + (f" ({unit})" if unit else "")).scale(nice=True, zero=True)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(
@@ -170,7 +171,7 @@ def slopes(material: Results) -> tuple[Figure, ...]:
         base = alt.Chart(kept(values)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
         order = [name for name in material.variants if any(row["variant"] == name for row in values)]
         x = alt.X("variant:N", title=None, sort=order).axis(labelAngle=0, labelFontWeight=600, labelOverlap=True)
-        y = alt.Y("value:Q", title=axis(metric, unit=values[0]["unit"])).scale(zero=False, nice=True)
+        y = alt.Y("value:Q", title=axis(metric, values[0]["unit"])).scale(zero=False, nice=True)
         lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(x=x, y=y, detail="seed:N")
         points = base.mark_point(filled=True, size=64, opacity=0.95).encode(
             x=x,
@@ -183,12 +184,12 @@ def slopes(material: Results) -> tuple[Figure, ...]:
         made.append(
             Figure(
                 key="slopes" + (f"-{_slug(regime)}" if several else ""),
-                title=f"{metric_words(metric).capitalize()} of every run" + (f", regime {regime}" if several else ""),
+                title=f"{metric_name(metric).capitalize()} of every run" + (f", regime {regime}" if several else ""),
                 caption="A line joins the runs of one seed; what all of a seed's runs share, pairing takes out of the noise.",
                 chart=selectable(alt.layer(lines, points), material),
                 data=kept.kept,
                 regime=regime if len(material.regimes) > 1 else "",
-                alt=f"{metric_words(metric)} per variant and seed.",
+                alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,
             )
         )

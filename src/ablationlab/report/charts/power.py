@@ -16,7 +16,7 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.charts.words import metric_words, unit_of
+from ablationlab.report.naming import metric_name, printed_unit
 from ablationlab.stats import detectable_effect
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def power(material: Results) -> tuple[Figure, ...]:
             if one is None or one.regime != regime:
                 continue
             metric = one.metric
-            unit = "difference of logarithms" if one.transform == "log" else unit_of(metric, one.unit)
+            unit = "difference of logarithms" if one.transform == "log" else printed_unit(one.unit)
             where = {
                 "contrast": f"{one.variant} − {one.reference}",
                 "variant": one.variant,
@@ -107,7 +107,7 @@ def power(material: Results) -> tuple[Figure, ...]:
         made.append(
             Figure(
                 key="power" + (f"-{slug(regime)}" if several else ""),
-                title=f"What so many seeds can see in {metric_words(metric)}"
+                title=f"What so many seeds can see in {metric_name(metric)}"
                 + (f", regime {regime}" if several else ""),
                 caption=(
                     "Lines: the difference that a paired t-test finds with 80 % power, at the corrected level, if the "

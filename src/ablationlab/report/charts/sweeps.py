@@ -20,7 +20,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.charts.words import axis, metric_words
+from ablationlab.report.naming import axis, metric_name
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
@@ -46,7 +46,7 @@ def sweep_curves(material: Results) -> tuple[Figure, ...]:
     metric = str(material.sweep.get("metric") or "validation_loss")
     colour = variant_colour(material)
     x = alt.X("lr:Q", title="peak learning rate, log scale").scale(type="log", nice=False, padding=14)
-    title = axis(metric)
+    title = axis(metric, material.unit(metric))
     scale = alt.Scale(zero=False)
     base = alt.Chart(kept(data)).transform_filter(BY_VARIANT)
     single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
@@ -66,7 +66,7 @@ def sweep_curves(material: Results) -> tuple[Figure, ...]:
                 "variant:N",
                 alt.Tooltip("lr:Q", title="learning rate", format=".3g"),
                 "seed:N",
-                alt.Tooltip("counted:Q", title=metric_words(metric), format=".4g"),
+                alt.Tooltip("counted:Q", title=metric_name(metric), format=".4g"),
                 alt.Tooltip("why:N", title="reading"),
             ],
         ),
@@ -77,14 +77,14 @@ def sweep_curves(material: Results) -> tuple[Figure, ...]:
     return (
         Figure(
             key="sweep-curves",
-            title=f"Final {metric_words(metric)} against learning rate",
+            title=f"Final {metric_name(metric)} against learning rate",
             caption=(
                 "Line: mean over seeds; band: its 95 % t interval; marks: single runs, crosses where they diverged. A run "
                 "that diverged, or ended above where it started, counts with its initial loss."
             ),
             chart=selectable(chart, material),
             data=kept.kept,
-            alt=f"{metric_words(metric)} against learning rate, by variant.",
+            alt=f"{metric_name(metric)} against learning rate, by variant.",
             height=340,
         ),
     )

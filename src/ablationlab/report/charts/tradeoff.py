@@ -15,7 +15,7 @@ from ablationlab.report.charts.theme import (
     selectable,
     variant_colour,
 )
-from ablationlab.report.charts.words import metric_words, unit_of
+from ablationlab.report.naming import metric_name, printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
@@ -64,7 +64,11 @@ def tradeoff(material: Results) -> tuple[Figure, ...]:
     metric = str(data[0]["metric"])
     found = material.comparison(str(data[0]["comparison"]))
     logged = found is not None and found.transform == "log"
-    unit = "difference of logarithms" if logged else unit_of(metric, found.unit if found is not None else None)
+    unit = (
+        "difference of logarithms"
+        if logged
+        else printed_unit(found.unit if found is not None else material.unit(metric))
+    )
     colour = variant_colour(material, legend=False)
     x = (
         alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)")
@@ -72,7 +76,7 @@ def tradeoff(material: Results) -> tuple[Figure, ...]:
         .axis(values=[-100, -50, 0, 50, 100])
     )
     y = alt.Y(
-        "cost:Q", title=f"cost in {metric_words(metric)}" + (f" ({unit})" if unit else "") + ", up is worse"
+        "cost:Q", title=f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + ", up is worse"
     ).scale(padding=34)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
     layers: list[Any] = []
@@ -129,7 +133,7 @@ def tradeoff(material: Results) -> tuple[Figure, ...]:
             title="Stability gained against accuracy paid",
             caption=(
                 "Each ring is one variant in one regime; bars are 95 % intervals (Tango's for the paired shares of unstable "
-                f"runs, the registered one for {metric_words(metric)}).{margin_words} Rings that coincide are drawn inside "
+                f"runs, the registered one for {metric_name(metric)}).{margin_words} Rings that coincide are drawn inside "
                 "one another."
             ),
             chart=selectable(alt.layer(*layers), material),

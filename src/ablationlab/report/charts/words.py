@@ -1,38 +1,10 @@
-"""How names and numbers are written for people: metrics in words, signs, digits, units."""
+"""How numbers are written for people: signs, digits, units."""
 
 from __future__ import annotations
 
 import math
 
-from ablationlab.records.metrics import METRICS
-from ablationlab.report.naming import metric_name
-
 MINUS = "\N{MINUS SIGN}"
-#: Where a figure says more than the name does.
-_WORDS = {
-    "lr": "learning rate",
-    "curve_loss": "validation loss (curve)",
-    "loss": "training loss",
-    "ece": "calibration error (ECE)",
-}
-
-
-def metric_words(name: str) -> str:
-    """A metric's name as one says it."""
-    return _WORDS.get(name) or metric_name(name)
-
-
-def unit_of(name: str, unit: str | None = None) -> str:
-    """The unit as it is printed; empty for a pure number."""
-    found = unit if unit is not None else METRICS[name].unit if name in METRICS else ""
-    return "" if found == "1" else found
-
-
-def axis(name: str, *, prefix: str = "", unit: str | None = None) -> str:
-    """An axis title with its unit."""
-    shown = unit_of(name, unit)
-    text = f"{prefix}{metric_words(name)}"
-    return f"{text} ({shown})" if shown else text
 
 
 def digits(value: float | None, significant: int = 3) -> str:

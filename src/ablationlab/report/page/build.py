@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -13,8 +14,9 @@ from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts.evaluation import evaluated, task_label
 from ablationlab.report.charts.theme import DARK_OF, colours, config
-from ablationlab.report.charts.words import digits, metric_words, p_words, signed
+from ablationlab.report.charts.words import digits, p_words, signed
 from ablationlab.report.figures import Figures, draw_figures
+from ablationlab.report.naming import metric_name
 from ablationlab.report.page import design, findings
 from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
 from ablationlab.report.page.runs import run_metrics, run_rows
@@ -80,17 +82,18 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
         "regimes": material.regimes,
         "many_regimes": len(material.regimes) > 1,
         "colours": colours(material),
-        "primary": metric_words(material.primary) if material.primary else "",
+        "primary": metric_name(material.primary) if material.primary else "",
         "verdicts": (verdicts := verdict_views(material, comparisons)),
         "overview": overview_of(verdicts),
         "hypotheses": hypothesis_views(material),
         "no_verdict": _no_verdict(material),
         "anchors": comparisons,
+        "in_words": partial(in_words, metrics=material.metrics),
         "figures": {name: _placed(found, name) for name, found in drawn.by_section.items()},
         "comparisons": views,
         "filters": _filters(views),
-        "option_words": lambda key, option: metric_words(option) if key == "metric" else option,
-        "by_section": findings.sections_of(views),
+        "option_words": lambda key, option: metric_name(option) if key == "metric" else option,
+        "by_section": findings.sections_of(material, views),
         "interactions": material.interactions,
         "arms": arms,
         "gains": gains,
@@ -151,7 +154,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=False,
         keep_trailing_newline=True,
     )
-    made.globals.update(digits=digits, signed=signed, p_words=p_words, metric_words=metric_words, in_words=in_words)
+    made.globals.update(digits=digits, signed=signed, p_words=p_words, metric_name=metric_name)
     return made
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.records.metrics import METRICS
-from ablationlab.report.charts.words import alike, digits, metric_words, p_words, share, signed, unit_of
+from ablationlab.report.charts.words import alike, digits, p_words, share, signed
+from ablationlab.report.naming import metric_name, printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -97,8 +97,8 @@ def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[s
     return ComparisonView(
         part=one,
         anchor=anchor,
-        metric=metric_words(one.metric),
-        unit=unit_of(one.metric, one.unit),
+        metric=metric_name(one.metric),
+        unit=printed_unit(one.unit),
         task=one.task or "",
         means=(_spread(one.variant_mean, one.variant_sd), _spread(one.reference_mean, one.reference_sd)),
         delta=delta,
@@ -131,11 +131,12 @@ def _equivalence(one: Comparison) -> str:
     return f"{'shown' if found.equivalent else 'not shown'} within {bounds} (TOST, p {p_words(found.p)})"
 
 
-def sections_of(views: Iterable[ComparisonView]) -> dict[str, list[ComparisonView]]:
+def sections_of(material: Results, views: Iterable[ComparisonView]) -> dict[str, list[ComparisonView]]:
     """The comparisons that belong to evaluation and to calibration, for tables of their own."""
     found: dict[str, list[ComparisonView]] = {"evaluation": [], "calibration": []}
     for view in views:
-        family = METRICS[view.part.metric].family if view.part.metric in METRICS else ""
+        metric = material.metric(view.part.metric)
+        family = "" if metric is None else metric.family
         if family == "calibration" or any(word in view.part.metric for word in CALIBRATION):
             found["calibration"].append(view)
         elif view.part.task is not None or "macro" in view.part.metric or family in ("tasks", "accuracy", "evaluation"):
@@ -183,7 +184,7 @@ def power_rows(material: Results, anchors: Mapping[str, str]) -> list[dict[str, 
         one = material.comparison(part.comparison)
         if one is None:
             continue
-        unit = "(log)" if one.transform == "log" else unit_of(one.metric, one.unit)
+        unit = "(log)" if one.transform == "log" else printed_unit(one.unit)
         found.append(
             {
                 "variant": one.variant,

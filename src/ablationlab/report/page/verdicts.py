@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from ablationlab.records.metrics import METRICS
 from ablationlab.report.charts.theme import colours
-from ablationlab.report.charts.words import alike, digits, metric_words, p_words, unit_of
-from ablationlab.report.naming import in_sentence
+from ablationlab.report.charts.words import alike, digits, p_words
+from ablationlab.report.naming import in_sentence, metric_name, printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -108,9 +109,9 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
     )
 
 
-def in_words(text: str) -> str:
+def in_words(text: str, metrics: Iterable[str]) -> str:
     """A sentence of the verdict with metrics named as one says them."""
-    text = in_sentence(text, METRICS, metric_words)
+    text = in_sentence(text, metrics)
     return text.replace("holm-adjusted", "Holm-adjusted").replace("95%", "95 %")
 
 
@@ -122,7 +123,7 @@ def verdict_views(material: Results, anchors: dict[str, str]) -> list[VerdictVie
 
 
 def _view(material: Results, one: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
-    comparison = _main(material, one)
+    comparison, readable = _main(material, one), partial(in_words, metrics=material.metrics)
     badge, tone = BADGES[one.decision]
     analysis = material.analysis
     one_rate = analysis is not None and analysis.source == "records" and analysis.sweep is None
@@ -137,13 +138,13 @@ def _view(material: Results, one: VariantVerdict, anchors: dict[str, str]) -> Ve
         label=one.label,
         lead=lead,
         rest=rest,
-        why=in_words(one.why[:1].upper() + one.why[1:]) + ("" if one.why.endswith(".") else "."),
+        why=readable(one.why[:1].upper() + one.why[1:]) + ("" if one.why.endswith(".") else "."),
         facts=tuple(_facts(material, one, comparison, anchors)),
         mini=None if comparison is None else mini(comparison),
-        checks=tuple((check.rule, check.applies, in_words(check.why)) for check in one.checks),
-        needs="" if one.needs is None else in_words(one.needs.text),
-        tie_break="" if one.tie_break is None else in_words(one.tie_break.text),
-        trade_off="" if one.trade_off is None else in_words(one.trade_off.text),
+        checks=tuple((check.rule, check.applies, readable(check.why)) for check in one.checks),
+        needs="" if one.needs is None else readable(one.needs.text),
+        tie_break="" if one.tie_break is None else readable(one.tie_break.text),
+        trade_off="" if one.trade_off is None else readable(one.trade_off.text),
         evidence=tuple((name, anchors.get(name, "")) for name in one.evidence),
     )
 
@@ -187,12 +188,12 @@ def _sentence(one: VariantVerdict, comparison: Comparison | None, one_rate: bool
 def _size(comparison: Comparison) -> str:
     if comparison.delta is None:
         return ""
-    unit = unit_of(comparison.metric, comparison.unit)
+    unit = printed_unit(comparison.unit)
     if comparison.transform == "log":
         change = (math.exp(comparison.delta) - 1) * 100
-        return f" by {digits(abs(change), 2)} % in {metric_words(comparison.metric)}"
+        return f" by {digits(abs(change), 2)} % in {metric_name(comparison.metric)}"
     amount = digits(abs(comparison.delta))
-    return f" by {amount}{f' {unit}' if unit else ''} in {metric_words(comparison.metric)}"
+    return f" by {amount}{f' {unit}' if unit else ''} in {metric_name(comparison.metric)}"
 
 
 def _facts(
@@ -201,7 +202,7 @@ def _facts(
     found: list[Fact] = []
     if comparison is not None:
         link = anchors.get(comparison.id, "")
-        unit = unit_of(comparison.metric, comparison.unit)
+        unit = printed_unit(comparison.unit)
         interval = comparison.main_interval
         mean, low, high = alike(
             None if interval is None else interval.low, None if interval is None else interval.high, comparison.delta
@@ -210,7 +211,7 @@ def _facts(
         if interval is not None and interval.low is not None:
             level = f"{interval.level * 100:g} % interval {low} to {high}, for one test"
         scale = " (log)" if comparison.transform == "log" else f" {unit}" if unit else ""
-        found.append(Fact(f"difference in {metric_words(comparison.metric)}", f"{mean}{scale}", level, link))
+        found.append(Fact(f"difference in {metric_name(comparison.metric)}", f"{mean}{scale}", level, link))
         found.append(
             Fact(
                 f"{one.reference} → {one.variant}",
@@ -271,7 +272,7 @@ def mini(comparison: Comparison) -> Mini | None:
     mean, lower, upper = alike(
         bounds[0] if len(bounds) > 1 else None, bounds[-1] if len(bounds) > 1 else None, comparison.delta
     )
-    unit = unit_of(comparison.metric, comparison.unit) if comparison.transform == "identity" else "(log)"
+    unit = printed_unit(comparison.unit) if comparison.transform == "identity" else "(log)"
     return Mini(
         bar=(place(bounds[0]), place(bounds[1])) if len(bounds) == 2 else None,
         mean=place(comparison.delta),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ablationlab.core.format import DASH, Difference, count, difference, mean_sd, number, p_value, setting
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
-from ablationlab.report.naming import metric_of, unit_of
+from ablationlab.report.naming import metric_of, printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 from ablationlab.stats.results import Caveat, Interval
 
@@ -99,7 +99,7 @@ def _row(one: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
         "metric": Cell.of(
             one.metric,
             metric_of(one),
-            note=unit_of(one.metric, one.unit),
+            note=printed_unit(one.unit),
             link=f"#{anchor}" if anchor is not None else "",
         ),
         "regime": Cell.name(one.regime),

@@ -22,7 +22,7 @@ from ablationlab.records.analysis import MACRO, Analysis, Comparison, Interactio
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Run
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.naming import metric_name, unit_of
+from ablationlab.report.naming import metric_name, printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 
 #: What a decision is called in a sentence and in a table.
@@ -144,7 +144,7 @@ def arm_table(analysis: Analysis) -> Table:
     rows = []
     for (metric, regime), row in arms.items():
         unit = next(iter(row.values()))[0].unit
-        cells = [Cell.of(metric, metric_name(metric), note=unit_of(metric, unit)), Cell.name(regime), Cell.of(unit)]
+        cells = [Cell.of(metric, metric_name(metric), note=printed_unit(unit)), Cell.name(regime), Cell.of(unit)]
         for name in names:
             pairs, mean, sd = (row[name][0].n, *row[name][1:]) if name in row else (None, None, None)
             cells += [Cell.of(pairs), Cell.of(mean, mean_sd(mean, sd)), Cell.of(sd)]
