@@ -22,7 +22,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation import Measurement, ProcessTaskBuilder, ScoringQueue, evaluate, read_plan
 from ablationlab.evaluation.context import task_folder
-from ablationlab.evaluation.evaluate import task_request
+from ablationlab.evaluation.loop import task_request
 from ablationlab.pipeline import run
 from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, suite_path
 from ablationlab.records.folders import ResultsFolder

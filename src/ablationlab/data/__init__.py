@@ -9,8 +9,9 @@ The names below are imported when they are first used, so that importing one mod
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ablationlab.data.batches import DataOrderHash, batch_offsets, validation_windows
@@ -21,20 +22,6 @@ if TYPE_CHECKING:
     from ablationlab.data.sources import SOURCES, fetch
     from ablationlab.data.tokenizers import TOKENIZERS, Tokenizer
 
-_HOME = {
-    "DataOrderHash": "batches",
-    "SOURCES": "sources",
-    "TOKENIZERS": "tokenizers",
-    "TokenizedCorpus": "corpus",
-    "Tokenizer": "tokenizers",
-    "batch_offsets": "batches",
-    "fetch": "sources",
-    "find_overlap": "overlap",
-    "load_corpus": "corpus",
-    "open_documents": "documents",
-    "open_prepared": "prepared",
-    "validation_windows": "batches",
-}
 __all__ = [
     "SOURCES",
     "TOKENIZERS",
@@ -50,8 +37,15 @@ __all__ = [
     "validation_windows",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"ablationlab.data.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'ablationlab.data' has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "batches": "DataOrderHash batch_offsets validation_windows",
+        "corpus": "TokenizedCorpus load_corpus",
+        "documents": "open_documents",
+        "overlap": "find_overlap",
+        "prepared": "open_prepared",
+        "sources": "SOURCES fetch",
+        "tokenizers": "TOKENIZERS Tokenizer",
+    },
+)

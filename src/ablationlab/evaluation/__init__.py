@@ -5,7 +5,8 @@ and `metrics` (`Evaluator`); tasks go through lm-evaluation-harness, which only 
 """
 
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, Measurement, ScoredMember, ScoringQueue
-from ablationlab.evaluation.evaluate import (
+from ablationlab.evaluation.length import Length
+from ablationlab.evaluation.loop import (
     EVALUATORS,
     Outcome,
     evaluate,
@@ -13,7 +14,6 @@ from ablationlab.evaluation.evaluate import (
     read_plan,
     start_building_tasks,
 )
-from ablationlab.evaluation.length import Length
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, TaskBuilder, Tasks
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens

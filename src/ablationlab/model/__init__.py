@@ -9,9 +9,9 @@ What needs torch is imported when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ablationlab.core.lazy import lazy_exports
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
 
 if TYPE_CHECKING:
@@ -28,10 +28,12 @@ __all__ = [
     "parameter_count",
     "parameters",
 ]
-_HOME = {"AdamW": "optimizers", "Dropout": "dropout", "ForwardPass": "gpt"}
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "dropout": "Dropout",
+        "gpt": "ForwardPass",
+        "optimizers": "AdamW",
+    },
+)

@@ -9,9 +9,9 @@ The functions are loaded on first use: a program that only reads records needs t
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ablationlab.core.lazy import lazy_exports
 from ablationlab.stats.results import (
     Caveat,
     CaveatCode,
@@ -84,27 +84,6 @@ if TYPE_CHECKING:
     )
     from ablationlab.stats.unpaired import difference_of_means
 
-_MODULES = (
-    "_common",
-    "caveats",
-    "comparison",
-    "effects",
-    "intervals",
-    "items",
-    "power",
-    "significance",
-    "unpaired",
-)
-
-
-def __getattr__(name: str) -> object:
-    if name in __all__:
-        for module in _MODULES:
-            found: object = getattr(import_module(f"{__name__}.{module}"), name, None)
-            if found is not None:
-                return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
 
 __all__ = [
     "Adjusted",
@@ -170,3 +149,27 @@ __all__ = [
     "tost_power",
     "wilcoxon_test",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "_common": "paired_deltas",
+        "caveats": "comparison_caveats expected_coverage expected_false_positives interval_caveats",
+        "comparison": "as_ratio compare ratio_of_geometric_means summarize",
+        "effects": "cohens_d_z hedges_g_av paired_tost",
+        "intervals": """
+            all_intervals bca_interval bootstrap_interval bootstrap_t_interval
+            paired_t_interval percentile_interval
+        """,
+        "items": "Crossed ItemPairs crossed_bootstrap item_bootstrap item_pairs mcnemar_tests sensitivity",
+        "power": """
+            detectable_difference detectable_effect items_needed paired_t_power pairs_needed
+            plan power_curve sd_interval tost_pairs_needed tost_power
+        """,
+        "significance": """
+            Adjusted adjust all_tests benjamini_hochberg bonferroni bootstrap_test
+            holm paired_t_test sign_flip_floor sign_flip_test wilcoxon_test
+        """,
+        "unpaired": "difference_of_means",
+    },
+)

@@ -9,8 +9,9 @@ The names below are imported when they are first used, so that importing one mod
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ablationlab.training.export import GPT, load
@@ -19,18 +20,13 @@ if TYPE_CHECKING:
     from ablationlab.training.stack import Member, Stack
 
 __all__ = ["GPT", "Member", "Progress", "Stack", "StackTrainer", "Stopped", "load"]
-_HOME = {
-    "GPT": "export",
-    "Member": "stack",
-    "Progress": "progress",
-    "Stack": "stack",
-    "StackTrainer": "loop",
-    "Stopped": "progress",
-    "load": "export",
-}
 
-
-def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "export": "GPT load",
+        "loop": "StackTrainer",
+        "progress": "Progress Stopped",
+        "stack": "Member Stack",
+    },
+)
