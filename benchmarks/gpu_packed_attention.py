@@ -12,7 +12,7 @@ import triton.testing
 from torch import Tensor
 
 from ablationlab.model.attention import PackedAttention, plain_attention
-from ablationlab.model.kernels.packed_attention import packed_attention
+from ablationlab.model.kernels.attention import packed_attention
 
 # runs, rows, tokens a row, heads, size of a head
 SHAPES = ((10, 102, 128, 8, 16), (10, 102, 128, 4, 32), (10, 50, 256, 6, 64), (10, 25, 512, 6, 64))

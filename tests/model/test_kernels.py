@@ -14,12 +14,11 @@ from ablationlab.model import ops
 from ablationlab.model.attention import PackedAttention, plain_attention
 from ablationlab.model.dropout import Dropout, dropout_keys
 from ablationlab.model.kernels.adamw import update_
-from ablationlab.model.kernels.attention import ShortAttention, fits
+from ablationlab.model.kernels.attention import ShortAttention, fits, packed_attention
 from ablationlab.model.kernels.cross_entropy import nll_and_gradient_
 from ablationlab.model.kernels.dropout import Drop
 from ablationlab.model.kernels.gelu import BiasGelu
 from ablationlab.model.kernels.norm import AddNorm, Norm
-from ablationlab.model.kernels.packed_attention import packed_attention
 from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R
 from ablationlab.records.settings import TrainingConfig
 

@@ -15,7 +15,7 @@ import torch
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.evaluation.files import EvaluationField, OpenEvaluation
 from ablationlab.evaluation.members import RunWeights, ScoredStack
-from ablationlab.model.transfer import Mark
+from ablationlab.model.device import Mark
 from ablationlab.records.evaluation import Evaluation, Provenance, Weights
 from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.model.transfer import Mark, to_host
+from ablationlab.model.device import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, LengthScores, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import TOKENS_PER_PASS, tokens_per_pass

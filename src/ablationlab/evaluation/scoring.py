@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.members import ScoredStack
-from ablationlab.model.transfer import Mark, to_device, to_host
+from ablationlab.model.device import Mark, to_device, to_host
 
 # Tokens per forward pass of the whole stack. A constant, so that the shape of the arithmetic never depends on the machine.
 TOKENS_PER_PASS = {"cpu": 4096, "cuda": 131_072}

@@ -22,7 +22,7 @@ from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temper
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.members import ScoredStack
 from ablationlab.evaluation.scoring import Tokens
-from ablationlab.model.transfer import Mark, to_host
+from ablationlab.model.device import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, TokenScores, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import tokens_per_pass

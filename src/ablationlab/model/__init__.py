@@ -2,7 +2,8 @@
 
 `gpt` is the one forward pass, `parts` what a block is made of, `attention` the ways to attend; `weights` and `parameters` say
 what there is to train, without torch. `ops` has the memory-bound steps in plain torch and `kernels/` their twins for a GPU;
-`dropout`, `optimizers`, `device`, `transfer` and `cuda_graphs` do what their names say.
+`device` chooses and prepares the device, moves numbers to it and back, and records CUDA graphs; `dropout` and `optimizers` do
+what their names say.
 
 What needs torch is imported when it is first used.
 """

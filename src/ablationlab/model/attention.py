@@ -96,7 +96,7 @@ class PackedAttention:
 
     def __call__(self, qkv_RBTC: Tensor, bias_RC: Tensor | None, heads: int, name: str) -> Tensor:
         if packs(qkv_RBTC, qkv_RBTC.shape[3] // 3 // heads):
-            from ablationlab.model.kernels.packed_attention import packed_attention
+            from ablationlab.model.kernels.attention import packed_attention
 
             return packed_attention(qkv_RBTC, bias_RC, self.segments_BT, heads)
         return plain_attention(qkv_RBTC, self.added, heads)

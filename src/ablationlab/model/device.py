@@ -1,12 +1,19 @@
-"""Which device trains, and how its arithmetic is fixed before the first step."""
+"""The device: which one trains, how its arithmetic is fixed, and how it is kept busy.
+
+Numbers go to it and back without waiting for what it is doing (on the CPU they are simply there); work that repeats is
+recorded once as a CUDA graph and replayed, without launches and traffic with the host.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.deterministic
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ablationlab.core.errors import PlanError
 from ablationlab.records.plan import Execution
@@ -76,3 +83,78 @@ def prepare(execution: Execution) -> torch.device:
         torch.backends.cuda.matmul.allow_tf32 = execution.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = execution.precision == "tf32"
     return torch.device(execution.device)
+
+
+def to_device(values: NDArray[Any], device: torch.device) -> Tensor:
+    """A copy on the device, from memory that it can read by itself."""
+    host = torch.from_numpy(values)
+    return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host
+
+
+def to_host(values: Tensor) -> Tensor:
+    """A copy on the host, which is there when a mark set after it is reached."""
+    if values.device.type != "cuda":
+        return values
+    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+    return host.copy_(values, non_blocking=True)
+
+
+class Mark:
+    """A place in a device's work: all that it was given before the mark was set."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._event: torch.cuda.Event | None = None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the device has come so far."""
+        return self._event is None or bool(self._event.query())  # type: ignore[no-untyped-call]
+
+    def wait(self) -> None:
+        """Until it has."""
+        if self._event is not None:
+            self._event.synchronize()
+
+
+class Fetch:
+    """A tensor on its way to the host; nothing waits for it until it is asked for."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._host, self._mark = to_host(values), Mark(values.device)
+
+    def get(self) -> Tensor:
+        """The values, on the host."""
+        self._mark.wait()
+        return self._host
+
+
+T = TypeVar("T")
+
+
+def compile_kernels(work: Callable[[], None]) -> None:
+    """Compile all kernels of *work*, in parallel, without running them: what they would write is undefined."""
+    from ablationlab.model.kernels import launch
+
+    with launch.compiling():
+        work()
+
+
+def on_side_stream(work: Callable[[], T]) -> T:
+    """Run *work* once outside the main stream, as must be done before it is recorded: workspaces are made then."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        result = work()
+    torch.cuda.current_stream().wait_stream(side)
+    return result
+
+
+def recorded(work: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph:
+    """*work* as a graph; graphs that are never replayed at the same time may share a pool of memory."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=pool):
+        work()
+    return graph

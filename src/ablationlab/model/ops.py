@@ -119,9 +119,9 @@ def packs(x: Tensor, size: int) -> bool:
     """Whether a kernel takes attention over packed rows with heads of this size."""
     if not fused(x):
         return False
-    from ablationlab.model.kernels import packed_attention
+    from ablationlab.model.kernels import attention
 
-    return packed_attention.fits(size)
+    return attention.packed_fits(size)
 
 
 def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tensor:

@@ -12,9 +12,8 @@ import torch
 from ablationlab.core.errors import OutOfMemory, PlanError
 from ablationlab.data.batches import DataOrderHash, curve_windows
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.model.device import compute_dtype, observe, prepare
+from ablationlab.model.device import Fetch, compute_dtype, observe, prepare
 from ablationlab.model.parameters import weight_digest
-from ablationlab.model.transfer import Fetch
 from ablationlab.records.environment import Environment
 from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.plan import Plan, PlannedRun

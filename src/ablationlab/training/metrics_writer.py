@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ablationlab.model.transfer import Fetch
+from ablationlab.model.device import Fetch
 from ablationlab.records.run import Divergence, StepLine
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.training.probes.stack_probes import StackProbes

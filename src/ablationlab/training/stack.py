@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
-from ablationlab.model.cuda_graphs import compile_kernels, on_side_stream, recorded
+from ablationlab.model.device import compile_kernels, on_side_stream, recorded
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import fused

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ablationlab.data.batches import batch_offsets, shares_of
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.model.transfer import Fetch
+from ablationlab.model.device import Fetch
 from ablationlab.records.folders import RunFolder
 from ablationlab.records.probes import HEADER, ProbeLine, failures, parse, row_starts, written_line
 from ablationlab.records.run import Checkpoint
