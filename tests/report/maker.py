@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ablationlab.records.analysis import SweepAnalysis
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
 from ablationlab.records.schema import SCHEMA_VERSION
@@ -56,7 +57,8 @@ def full(folder: Path) -> Results:
     suite = {"schema_version": SCHEMA_VERSION, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
     (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
     material = Results.open(folder)
-    return material.changed(sweep=sweep(), interactions=None)
+    assert material.analysis is not None
+    return material.changed(analysis=material.analysis.model_copy(update={"sweep": sweep()}), stale=material.stale)
 
 
 def _curve(variant: str, regime: str, seed: int) -> list[float]:
@@ -170,14 +172,17 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
             "temperature": {
                 "temperatures": temperatures.tolist(),
                 "losses": (2.1 + 0.3 * np.log(temperatures * 1.04) ** 2).tolist(),
+                "searched": [0.25, 4.0],
                 "best": 0.96,
+                "beyond": None,
                 "held_out_loss_at_1": 2.11,
                 "held_out_loss_at_best": 2.1,
                 "sensitivity": 0.6,
             },
         },
         "length": {"edges": [0, 8, 16, 24, 32], "losses": [2.6, 2.2, 2.3, "NaN"], "context": 16}
-        | {"stride": 4, "documents": 9, "near_end": 2.2, "past_end": 2.3},
+        | {"stride": 4, "documents": 9, "near_end": 2.2, "past_end": 2.3}
+        | {"near": [2.2, 2.2], "fresh": [2.6, 2.4], "history": [0, 8], "loss_by_history": [2.6, 2.3]},
         "tasks": [
             {
                 "task": "last-word",
@@ -189,6 +194,8 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
                 "accuracy": 0.35 + 0.02 * rng.random() - (0.03 if variant != "none" else 0),
                 "task_hash": "ab" * 32,
                 "version": "1",
+                "source": "suite",
+                "whole": True,
                 "choices": 4,
                 "accuracy_se": 0.03,
                 "accuracy_norm": None,
@@ -204,7 +211,7 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
     }
 
 
-def sweep() -> dict[str, Any]:
+def sweep() -> SweepAnalysis:
     rng = np.random.default_rng(5)
     rates = [3e-4, 1e-3, 3e-3, 1e-2]
     points, curves, sensitivities, summaries = [], [], [], []
@@ -219,30 +226,47 @@ def sweep() -> dict[str, Any]:
                         "variant": variant,
                         "lr": lr,
                         "seed": seed,
+                        "use": "judging",
                         "state": "diverged" if bad and seed < 4 else "finished",
+                        "loss": loss,
+                        "initial_loss": 4.1,
                         "counted": 4.1 if bad and seed < 4 else loss,
+                        "clipped": False,
+                        "diverged_at": None,
+                        "cause": None,
+                        "spike_score": None,
                         "unstable": bad and seed < 4,
+                        "reason": "diverged" if bad and seed < 4 else "calm",
                         "why": "made up",
                     }
                 )
             mean = float(np.mean([p["counted"] for p in points[-4:]]))
-            curves.append({"variant": variant, "lr": lr, "n": 4, "mean": mean, "low": mean - 0.1, "high": mean + 0.1})
+            curves.append(
+                {"variant": variant, "lr": lr, "n": 4, "mean": mean, "sd": 0.1, "low": mean - 0.1, "high": mean + 0.1}
+                | {"diverged": 3 * bad, "clipped": 0, "unstable": 3 * bad}
+            )
         for seed in range(1, 5):
             sensitivities.append(
                 {"variant": variant, "seed": seed, "sensitivity": 0.3 + 0.1 * rng.random(), "best_lr": 1e-3}
+                | {"best_loss": 2.0, "unstable_share": 0.0, "why": ""}
             )
-        summaries.append({"variant": variant, "n": 4, "mean": 0.35, "low": 0.3, "high": 0.4})
+        summaries.append({"variant": variant, "n": 4, "mean": 0.35, "sd": 0.1, "low": 0.3, "high": 0.4, "level": 0.95})
     best = [
         {"variant": v, "lr": 1e-3, "mean_loss": 2.02, "chosen_on": [11], "judged_on": [1, 2], "edge": False, "why": ""}
         for v in VARIANTS
     ]
-    return {
-        "metric": "validation_loss",
-        "rates": rates,
-        "points": points,
-        "curves": curves,
-        "sensitivities": sensitivities,
-        "summaries": summaries,
-        "best": best,
-        "notes": ["A note of the sweep."],
-    }
+    return SweepAnalysis.model_validate(
+        {
+            "metric": "validation_loss",
+            "rates": rates,
+            "selection_seeds": [11],
+            "seeds": [1, 2, 3, 4],
+            "points": points,
+            "curves": curves,
+            "sensitivities": sensitivities,
+            "summaries": summaries,
+            "best": best,
+            "comparisons": [],
+            "notes": ["A note of the sweep."],
+        }
+    )

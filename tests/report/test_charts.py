@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.results import Results
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
@@ -17,6 +18,7 @@ from ablationlab.report.charts.words import alike, amount, digits, p_words, shar
 from ablationlab.report.figures import Figures, draw_figures, save_figures
 from ablationlab.report.page.build import task_table
 from ablationlab.stats import detectable_effect
+from ablationlab.stats.results import Sensitivity
 from analysis.builder import build, study
 from report.maker import full, made
 
@@ -139,7 +141,7 @@ def test_diagnostics_come_from_the_probes_and_name_what_failed(rich: Results):
 def test_evaluation_averages_templates_and_shows_chance(rich: Results):
     drawn = evaluation.task_rows(rich, "default")
     run = next(one for one in rich.runs if one.id == drawn[0]["run"])
-    mine = [t["accuracy"] for t in run.evaluation["tasks"] if t["fewshot"] == 0]
+    mine = [task.accuracy for task in run.evaluation.tasks if task.fewshot == 0]
     assert drawn[0]["accuracy"] == pytest.approx(100 * sum(mine) / len(mine))
     levels = {row["level"] for row in evaluation.reference_rows(rich, "default")}
     assert levels == {"chance", "unigram", "bigram", "trigram"}
@@ -148,16 +150,26 @@ def test_evaluation_averages_templates_and_shows_chance(rich: Results):
 
 def test_the_gate_reaches_tasks_with_and_without_examples(rich: Results):
     """On the page's table of tasks, by the names that the analysis gives them."""
-    listed = [
-        {"task": "spelling", "fewshot": 0, "sensitivity": {"sensitive": True}},
-        {"task": "spelling, 2-shot", "fewshot": 2, "sensitivity": {"sensitive": False}},
-    ]
-    scored = {
-        "tasks": [{"task": "spelling", "fewshot": shots, "accuracy": 0.6, "weights": "final"} for shots in (0, 2)]
-    }
-    runs = tuple(run.changed(evaluation=scored) for run in rich.runs)
-    shown = task_table(rich.changed(evaluation={"tasks": listed}, runs=runs, suite=None))
-    assert {row["name"]: row["sensitive"] for row in shown} == {"spelling": True, "spelling, 2-shot": False}
+    listed = tuple(
+        TaskSensitivity(
+            task=label,
+            name="last-word",
+            fewshot=shots,
+            regime="default",
+            templates=("plain",),
+            items=200,
+            chance=0.25,
+            ngrams={},
+            baseline_accuracy=0.6,
+            control_accuracy=0.5,
+            template_spread=None,
+            sensitivity=Sensitivity(sensitive, sensitive, None, True, None, ()),
+        )
+        for label, shots, sensitive in (("last-word", 0, True), ("last-word, 2-shot", 2, False))
+    )
+    found = EvaluationAnalysis(harness="lm_eval 0", precision="fp32", tasks=listed, contrasts=(), notes=())
+    shown = task_table(rich.changed(analysis=rich.analysis.model_copy(update={"evaluation": found}), suite=None))
+    assert {row["name"]: row["sensitive"] for row in shown} == {"last-word": True, "last-word, 2-shot": False}
 
 
 def test_what_is_not_there_is_not_drawn(tmp_path: Path):

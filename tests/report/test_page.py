@@ -20,7 +20,7 @@ from ablationlab.report.page.design import strip
 from ablationlab.report.page.embed import by_column, json_for_script, policy
 from ablationlab.report.page.verdicts import in_words
 from analysis.builder import HYPOTHESES, build, outcome, study
-from report.maker import full, made
+from report.maker import full, made, sweep
 
 EVIL = "<script>alert(1)</script><!-- <img src=x onerror=alert(2)> {{ 7*7 }} \"'&"
 ORDER = [
@@ -219,8 +219,12 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     runs = tuple(_renamed(run) for run in material.runs)
     hostile_study = material.plan.study.model_copy(update={"variants": (EVIL, "none", "layernorm" + EVIL)})
     plan = material.plan.model_copy(update={"study": hostile_study})
-    sweep = {"notes": [EVIL], "best": [], "curves": [{"variant": EVIL, "lr": 0.1, "mean": 1, "low": 1, "high": 2}]}
-    return write_page(material.changed(runs=runs, plan=plan, sweep=sweep), folder)
+    swept = sweep()
+    curves = (swept.curves[0].model_copy(update={"variant": EVIL}),)
+    nothing = {"points": (), "sensitivities": (), "summaries": (), "best": ()}
+    swept = swept.model_copy(update={**nothing, "notes": (EVIL,), "curves": curves})
+    analysis = material.analysis.model_copy(update={"sweep": swept})
+    return write_page(material.changed(runs=runs, plan=plan, analysis=analysis, stale=()), folder)
 
 
 def test_markup_in_names_shows_as_text(visit: Callable[..., Any], hostile: Path):

@@ -19,13 +19,14 @@ import numpy as np
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.records.evaluation import Evaluation, Suite, evaluation_path, samples_path, suite_path
 from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.probes import ProbeLine, read_probes
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves
-from ablationlab.records.storage import Lock, content_hash, read_json
+from ablationlab.records.storage import Lock, content_hash
 from ablationlab.records.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -124,9 +125,8 @@ class Run:
         return self.reader.read(self.folder.result, Result.read)
 
     @cached_property
-    def evaluation(self) -> Mapping[str, Any] | None:
-        """evaluation.json as plain values, for the charts."""
-        return self.reader.read(self.folder.path / "evaluation.json", _mapping)
+    def evaluation(self) -> Evaluation | None:
+        return self.reader.read(evaluation_path(self.folder), Evaluation.read)
 
     @cached_property
     def curves(self) -> Mapping[str, FloatArray]:
@@ -167,7 +167,7 @@ class Run:
 
     def samples(self) -> pd.DataFrame | None:
         """samples.parquet: one row per task, item and set of weights; None where nothing was scored."""
-        return _parquet(self.folder.path / "samples.parquet")
+        return _parquet(samples_path(self.folder))
 
     def probes(self) -> pd.DataFrame | None:
         """probes.parquet: one row per step, probe, measure and group; None where nothing was probed."""
@@ -228,9 +228,9 @@ class Results:
         return self.reader.read(self.folder / "verdict.json", Verdict.read)
 
     @cached_property
-    def suite(self) -> Mapping[str, Any] | None:
+    def suite(self) -> Suite | None:
         """evaluation/suite.json: the tasks that were asked."""
-        return self.reader.read(self.folder / "evaluation" / "suite.json", _mapping)
+        return self.reader.read(suite_path(ResultsFolder(self.folder)), Suite.read)
 
     @cached_property
     def replication(self) -> Replication | None:
@@ -253,23 +253,6 @@ class Results:
     def stale(self) -> tuple[str, ...]:
         """Why the analysis or the verdict is not that of these records; empty where it is."""
         return tuple(_why_stale(self))
-
-    def _analysis_part(self, name: str) -> Mapping[str, Any] | None:
-        part = getattr(self.analysis, name, None)
-        return None if part is None else json.loads(part.model_dump_json())
-
-    @cached_property
-    def sweep(self) -> Mapping[str, Any] | None:
-        """The analysis' sweep as plain values, for the charts."""
-        return self._analysis_part("sweep")
-
-    @cached_property
-    def interactions(self) -> Mapping[str, Any] | None:
-        return self._analysis_part("interactions")
-
-    @cached_property
-    def evaluation(self) -> Mapping[str, Any] | None:
-        return self._analysis_part("evaluation")
 
     @cached_property
     def metrics(self) -> Mapping[str, Metric]:
@@ -393,15 +376,14 @@ class Results:
         return _changed(self, values)
 
 
-#: What follows from the rest, and is computed again in a changed copy; the second line where the analysis changes.
+#: What follows from the rest, and is computed again in a changed copy.
 _DERIVED = ("state", "metrics", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
-_OF_ANALYSIS = ("sweep", "interactions", "evaluation", "stale")
 _Object = TypeVar("_Object", Run, Results)
 
 
 def _changed(given: _Object, values: Mapping[str, Any]) -> _Object:
     copy = dataclasses.replace(given)
-    again = (*_DERIVED, *(_OF_ANALYSIS if "analysis" in values else ()))
+    again = (*_DERIVED, *(("stale",) if "analysis" in values else ()))
     copy.__dict__.update({name: value for name, value in given.__dict__.items() if name not in again})
     copy.__dict__.update(values)
     return copy
@@ -412,13 +394,6 @@ def read_runs(plan: Plan, folder: ResultsFolder, reader: Reader | None = None) -
     reader = reader or Reader(folder.path, strict=True)
     locked = {number for number in range(len(plan.stacks)) if Lock(folder.stack_lock(number)).held_elsewhere()}
     return tuple(Run(planned, folder.run(planned.id), reader, planned.stack in locked) for planned in plan.runs)
-
-
-def _mapping(path: Path) -> Mapping[str, Any]:
-    data = read_json(path)
-    if not isinstance(data, dict):
-        raise RecordError(f"{path} is not a JSON object")
-    return data
 
 
 def _parquet(path: Path) -> pd.DataFrame | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
+from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.records.run import as_number
 from ablationlab.report.charts.curves import main_runs, round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -23,20 +23,20 @@ from ablationlab.report.charts.theme import (
 )
 
 if TYPE_CHECKING:
+    from ablationlab.records.evaluation import Evaluation, SuiteTask, TaskResult
     from ablationlab.records.results import Results, Run
 
 
-def evaluated(material: Results, regime: str) -> Iterator[tuple[Run, Mapping[str, Any]]]:
+def evaluated(material: Results, regime: str) -> Iterator[tuple[Run, Evaluation]]:
     """The runs of a regime that were evaluated, with their evaluation."""
     for run in main_runs(material):
-        if run.regime == regime and run.evaluation is not None and run.evaluation.get("status") != "not-evaluable":
+        if run.regime == regime and run.evaluation is not None and run.evaluation.status != "not-evaluable":
             yield run, run.evaluation
 
 
-def task_label(task: Mapping[str, Any]) -> str:
+def task_label(task: TaskResult | SuiteTask) -> str:
     """A task as analysis.json names it: with its shots where there are any."""
-    shots = task.get("fewshot") or 0
-    return f"{task['task']}, {shots}-shot" if shots else str(task["task"])
+    return f"{task.task}, {task.fewshot}-shot" if task.fewshot else task.task
 
 
 def task_rows(material: Results, regime: str) -> list[dict[str, Any]]:
@@ -44,9 +44,9 @@ def task_rows(material: Results, regime: str) -> list[dict[str, Any]]:
     found = []
     for run, evaluation in evaluated(material, regime):
         cells: dict[str, list[float]] = {}
-        for task in evaluation.get("tasks") or ():
-            if task.get("weights", "final") == "final" and task.get("accuracy") is not None:
-                cells.setdefault(task_label(task), []).append(float(task["accuracy"]))
+        for task in evaluation.tasks:
+            if task.weights == "final" and task.accuracy is not None:
+                cells.setdefault(task_label(task), []).append(task.accuracy)
         found += [
             {
                 "run": run.id,
@@ -64,18 +64,18 @@ def task_rows(material: Results, regime: str) -> list[dict[str, Any]]:
 def reference_rows(material: Results, regime: str) -> list[dict[str, Any]]:
     """Chance and n-gram accuracies of the tasks that were run."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for task in (material.suite or {}).get("tasks") or ():
-        name = task_label(task)
-        levels = {"chance": task.get("chance"), **(task.get("ngrams") or {})}
+    for asked in material.suite.tasks if material.suite is not None else ():
+        name = task_label(asked)
+        levels = {"chance": asked.chance, **asked.ngrams}
         for level, value in levels.items():
             if value is not None:
-                found[name, level] = {"task": name, "level": level, "accuracy": float(value) * 100}
+                found[name, level] = {"task": name, "level": level, "accuracy": value * 100}
     if not found:
         for _, evaluation in evaluated(material, regime):
-            for task in evaluation.get("tasks") or ():
-                if task.get("chance") is not None:
+            for task in evaluation.tasks:
+                if task.chance is not None:
                     name = task_label(task)
-                    found[name, "chance"] = {"task": name, "level": "chance", "accuracy": float(task["chance"]) * 100}
+                    found[name, "chance"] = {"task": name, "level": "chance", "accuracy": task.chance * 100}
     return list(found.values())
 
 
@@ -145,10 +145,12 @@ def positions(material: Results) -> tuple[Figure, ...]:
         inside, beyond = [], []
         context = 0
         for run, evaluation in evaluated(material, regime):
-            tokens, length = evaluation.get("tokens") or {}, evaluation.get("length") or {}
-            inside += _bins(run, tokens.get("position_edges"), tokens.get("loss_by_position"))
-            beyond += _bins(run, length.get("edges"), length.get("losses"))
-            context = int(length.get("context") or context)
+            tokens, length = evaluation.tokens, evaluation.length
+            if tokens is not None:
+                inside += _bins(run, tokens.position_edges, tokens.loss_by_position)
+            if length is not None:
+                beyond += _bins(run, length.edges, length.losses)
+                context = length.context
         if inside:
             made.append(
                 _binned(
@@ -170,19 +172,17 @@ def positions(material: Results) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def _bins(run: Run, edges: Any, values: Any) -> list[dict[str, Any]]:
-    if not edges or not values:
-        return []
+def _bins(run: Run, edges: Sequence[int], values: Sequence[float]) -> list[dict[str, Any]]:
     return [
         {
             "run": run.id,
             "variant": run.variant,
             "seed": str(run.seed),
-            "x": (float(low) + float(high)) / 2,
-            "y": round_to(as_number(value)),
+            "x": (low + high) / 2,
+            "y": round_to(value),
         }
         for low, high, value in zip(edges[:-1], edges[1:], values, strict=False)
-        if as_number(value) == as_number(value)
+        if not isnan(value)
     ]
 
 
@@ -242,19 +242,22 @@ def reliability(material: Results) -> tuple[Figure, ...]:
     for regime in material.regimes:
         data = []
         for run, evaluation in evaluated(material, regime):
-            found = (evaluation.get("tokens") or {}).get("calibration") or {}
-            columns = [found.get(f"curve_{name}") or [] for name in ("confidence", "accuracy", "count")]
+            if evaluation.tokens is None:
+                continue
+            found = evaluation.tokens.calibration
             data += [
                 {
                     "run": run.id,
                     "variant": run.variant,
                     "seed": str(run.seed),
-                    "confidence": round_to(as_number(confidence)),
-                    "accuracy": round_to(as_number(accuracy)),
+                    "confidence": round_to(confidence),
+                    "accuracy": round_to(accuracy),
                     "count": count,
                 }
-                for confidence, accuracy, count in zip(*columns, strict=False)
-                if as_number(confidence) == as_number(confidence) and as_number(accuracy) == as_number(accuracy)
+                for confidence, accuracy, count in zip(
+                    found.curve_confidence, found.curve_accuracy, found.curve_count, strict=False
+                )
+                if not (isnan(confidence) or isnan(accuracy))
             ]
         if not data:
             continue
@@ -309,15 +312,17 @@ def temperature(material: Results) -> tuple[Figure, ...]:
     for regime in material.regimes:
         data, best = [], []
         for run, evaluation in evaluated(material, regime):
-            found = (evaluation.get("tokens") or {}).get("temperature") or {}
+            if evaluation.tokens is None:
+                continue
+            found = evaluation.tokens.temperature
             who = {"run": run.id, "variant": run.variant, "seed": str(run.seed)}
             data += [
-                {**who, "t": float(t), "y": round_to(as_number(loss), 6)}
-                for t, loss in zip(found.get("temperatures") or (), found.get("losses") or (), strict=False)
-                if as_number(loss) == as_number(loss)
+                {**who, "t": t, "y": round_to(loss, 6)}
+                for t, loss in zip(found.temperatures, found.losses, strict=False)
+                if not isnan(loss)
             ]
-            if found.get("best") is not None:
-                best.append({**who, "t": float(found["best"])})
+            if found.best is not None:
+                best.append({**who, "t": found.best})
         if not data:
             continue
         kept = Tables()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.report.charts.theme import (
@@ -23,11 +22,17 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.naming import axis, metric_name
 
 if TYPE_CHECKING:
+    from ablationlab.records.analysis import SweepAnalysis
     from ablationlab.records.results import Results
+    from ablationlab.records.schema import Part
 
 
-def _list(sweep: Mapping[str, Any] | None, key: str) -> Sequence[Mapping[str, Any]]:
-    return [] if sweep is None else sweep.get(key) or []
+def _sweep(material: Results) -> SweepAnalysis | None:
+    return None if material.analysis is None else material.analysis.sweep
+
+
+def _row(part: Part) -> dict[str, Any]:
+    return part.model_dump(mode="json")
 
 
 def sweep_curves(material: Results) -> tuple[Figure, ...]:
@@ -35,15 +40,16 @@ def sweep_curves(material: Results) -> tuple[Figure, ...]:
     import altair as alt
 
     kept = Tables()
-    data = [dict(point) for point in _list(material.sweep, "curves") if point.get("mean") is not None]
-    if material.sweep is None or not data:
+    sweep = _sweep(material)
+    data = [] if sweep is None else [_row(curve) for curve in sweep.curves if curve.mean is not None]
+    if sweep is None or not data:
         return ()
     seeds = [
-        {**point, "seed": str(point["seed"]), "end": "diverged" if point["state"] == "diverged" else "finished"}
-        for point in _list(material.sweep, "points")
-        if point.get("counted") is not None
+        {**_row(point), "seed": str(point.seed), "end": "diverged" if point.state == "diverged" else "finished"}
+        for point in sweep.points
+        if point.counted is not None
     ]
-    metric = str(material.sweep.get("metric") or "validation_loss")
+    metric = sweep.metric
     colour = variant_colour(material)
     x = alt.X("lr:Q", title="peak learning rate, log scale").scale(type="log", nice=False, padding=14)
     title = axis(metric, material.unit(metric))
@@ -95,12 +101,11 @@ def sensitivity(material: Results) -> tuple[Figure, ...]:
     import altair as alt
 
     kept = Tables()
-    seeds = [
-        {**dict(one), "seed": str(one["seed"])}
-        for one in _list(material.sweep, "sensitivities")
-        if one.get("sensitivity") is not None
-    ]
-    means = [dict(one) for one in _list(material.sweep, "summaries") if one.get("mean") is not None]
+    sweep = _sweep(material)
+    if sweep is None:
+        return ()
+    seeds = [{**_row(found), "seed": str(found.seed)} for found in sweep.sensitivities if found.sensitivity is not None]
+    means = [_row(summary) for summary in sweep.summaries if summary.mean is not None]
     if not seeds and not means:
         return ()
     x = alt.X("mean:Q", title="learning-rate sensitivity (nats/token), lower is more forgiving").scale(zero=True)
@@ -153,14 +158,15 @@ def divergence_map(material: Results) -> tuple[Figure, ...]:
 
     kept = Tables()
     cells: dict[tuple[str, float], dict[str, Any]] = {}
-    for point in _list(material.sweep, "points"):
-        if point.get("state") == "missing":
+    sweep = _sweep(material)
+    for point in () if sweep is None else sweep.points:
+        if point.state == "missing":
             continue
-        place = (str(point["variant"]), float(point["lr"]))
+        place = (point.variant, point.lr)
         cell = cells.setdefault(place, {"variant": place[0], "lr": place[1], "n": 0, "unstable": 0, "diverged": 0})
         cell["n"] += 1
-        cell["unstable"] += bool(point.get("unstable"))
-        cell["diverged"] += point.get("state") == "diverged"
+        cell["unstable"] += bool(point.unstable)
+        cell["diverged"] += point.state == "diverged"
     if not cells:
         return ()
     for cell in cells.values():

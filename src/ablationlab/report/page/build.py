@@ -30,6 +30,7 @@ from ablationlab.report.page.verdicts import (
 if TYPE_CHECKING:
     import jinja2
 
+    from ablationlab.records.evaluation import TaskResult
     from ablationlab.records.results import Results
 
 SECTIONS = (
@@ -94,16 +95,14 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
         "filters": _filters(views),
         "option_words": lambda key, option: metric_name(option) if key == "metric" else option,
         "by_section": findings.sections_of(material, views),
-        "interactions": material.interactions,
+        "interactions": analysis.interactions if analysis is not None else None,
         "arms": arms,
         "gains": gains,
         "gain_caveats": list(dict.fromkeys(text for gain in gains for text in gain["caveats"])),
-        "has_sweep": material.sweep is not None,
-        "sweep_best": (material.sweep or {}).get("best") or [],
-        "sweep_notes": (material.sweep or {}).get("notes") or [],
+        "sweep": analysis.sweep if analysis is not None else None,
         "probe_failures": drawn.probe_failures,
         "tasks": task_table(material),
-        "task_notes": (material.evaluation or {}).get("notes") or [],
+        "task_notes": analysis.evaluation.notes if analysis is not None and analysis.evaluation is not None else (),
         "power": findings.power_rows(material, comparisons),
         "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",
         "has_analysis": analysis is not None,
@@ -225,24 +224,23 @@ def _filters(views: list[findings.ComparisonView]) -> list[tuple[str, str, list[
 
 def task_table(material: Results) -> list[dict[str, Any]]:
     """Every task that was run: chance, n-grams, templates and their spread, means by variant over all seeds and regimes."""
-    known = {task_label(task): task for task in (material.suite or {}).get("tasks") or ()}
-    listed = (material.evaluation or {}).get("tasks") or ()
+    known = {task_label(asked): asked for asked in material.suite.tasks} if material.suite is not None else {}
+    analyzed = material.analysis.evaluation if material.analysis is not None else None
     # The analysis has the shots in its names already.
-    sensitive = {str(task["task"]): (task.get("sensitivity") or {}).get("sensitive") for task in listed}
+    sensitive = {task.task: task.sensitivity.sensitive for task in analyzed.tasks} if analyzed is not None else {}
     cells: dict[str, dict[tuple[str, str], list[float]]] = {}
-    first: dict[str, Mapping[str, Any]] = {}
+    first: dict[str, TaskResult] = {}
     for regime in material.regimes:
         for run, evaluation in evaluated(material, regime):
-            for task in evaluation.get("tasks") or ():
-                if task.get("weights", "final") != "final" or task.get("accuracy") is None:
+            for task in evaluation.tasks:
+                if task.weights != "final" or task.accuracy is None:
                     continue
                 name = task_label(task)
                 first.setdefault(name, task)
-                cells.setdefault(name, {}).setdefault((run.variant, run.id), []).append(float(task["accuracy"]))
+                cells.setdefault(name, {}).setdefault((run.variant, run.id), []).append(task.accuracy)
     found = []
     for name, by_run in cells.items():
-        task, suite = first[name], known.get(name, {})
-        chance = suite.get("chance", task.get("chance"))
+        task, asked = first[name], known.get(name)
         spreads = [pstdev(values) for values in by_run.values() if len(values) > 1]
         means: dict[str, list[float]] = {}
         for (variant, _), values in by_run.items():
@@ -250,15 +248,17 @@ def task_table(material: Results) -> list[dict[str, Any]]:
         found.append(
             {
                 "name": name,
-                "meaning": suite.get("meaning", ""),
-                "items": task.get("items", ""),
-                "chance": _percent(chance),
-                "ngrams": " / ".join(_percent(value) for value in (suite.get("ngrams") or {}).values()) or "–",
+                "meaning": "" if asked is None else asked.meaning,
+                "items": task.items,
+                "chance": _percent((asked or task).chance),
+                "ngrams": " / ".join(_percent(value) for value in asked.ngrams.values())
+                if asked and asked.ngrams
+                else "–",
                 "templates": max(len(values) for values in by_run.values()),
                 "spread": f"{fmean(spreads) * 100:.1f} points" if spreads else "–",
                 "means": {variant: _percent(fmean(values)) for variant, values in means.items()},
                 "sensitive": sensitive.get(name),
-                "hash": str(task.get("task_hash") or "")[:10],
+                "hash": task.task_hash[:10],
             }
         )
     return found
