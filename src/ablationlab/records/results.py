@@ -378,7 +378,7 @@ class Results:
 
 #: What follows from the rest, and is computed again in a changed copy.
 _DERIVED = ("state", "metrics", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
-_Object = TypeVar("_Object", Run, Results)
+_Object = TypeVar("_Object", bound=Run | Results)
 
 
 def _changed(given: _Object, values: Mapping[str, Any]) -> _Object:

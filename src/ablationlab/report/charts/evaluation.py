@@ -240,7 +240,7 @@ def reliability(material: Results) -> tuple[Figure, ...]:
 
     made = []
     for regime in material.regimes:
-        data = []
+        data: list[dict[str, Any]] = []
         for run, evaluation in evaluated(material, regime):
             if evaluation.tokens is None:
                 continue
