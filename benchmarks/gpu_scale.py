@@ -39,8 +39,8 @@ if sys.platform != "win32" and "cpu" in sys.argv:  # before Triton is imported: 
 
 import numpy as np
 
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.probes import ProbeLine, read_probes
+from ablationlab.records.storage import RunFolder
 
 PART_SECONDS = {"cuda": 130.0, "cpu": 900.0}
 # Largest relative difference of a loss that counts as rounding: after the first step, whose weights are the same, and later,

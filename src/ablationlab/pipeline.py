@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.processes import usable_cores
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import load_study, parse_study
 
 if TYPE_CHECKING:

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import Environment, Git
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Execution, Plan, PlannedRun
+from ablationlab.records.plan import Budget, Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
 from ablationlab.records.settings import Study
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import parse_study
 from ablationlab.study.variants import VARIANTS
 from ablationlab.tasks import plan_tasks

@@ -23,8 +23,8 @@ from ablationlab.records.evaluation import (
     Weights,
     suite_path,
 )
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.storage import ResultsFolder
 
 HOW = Provenance(
     device="cpu",

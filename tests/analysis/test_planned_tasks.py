@@ -11,7 +11,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation, evaluation_path
-from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.terminal.analysis import analysis_view
 from ablationlab.tasks import benchmarks, suite
 

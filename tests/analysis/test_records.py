@@ -14,8 +14,8 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
+from ablationlab.records.storage import ResultsFolder
 
 from .builder import CRITERIA, ENVIRONMENT, HYPOTHESES, build, calm, outcome, study, write_run
 

@@ -12,8 +12,8 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import MismatchError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import RunRecord
+from ablationlab.records.storage import ResultsFolder
 
 from .builder import CRITERIA, HYPOTHESES, build, calm, study
 

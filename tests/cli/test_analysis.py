@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ablationlab.records.analysis import Analysis, ItemComparison
-from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Verdict
 from analysis.builder import build, outcome, study
 

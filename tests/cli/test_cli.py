@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from ablationlab import __version__
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result
 from ablationlab.records.settings import PRESETS
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
 

@@ -14,7 +14,7 @@ from ablationlab.data.batches import (
     validation_windows,
 )
 from ablationlab.data.tokens import Share
-from ablationlab.records.corpus import Component, Corpus
+from ablationlab.records.plan import Component, Corpus
 
 SHAPE = {"batch": 16, "context": 8, "train_tokens": 1000}
 CORPUS = Corpus(

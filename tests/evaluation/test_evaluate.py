@@ -25,8 +25,8 @@ from ablationlab.evaluation.context import task_folder
 from ablationlab.evaluation.loop import task_request
 from ablationlab.pipeline import run
 from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, suite_path
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Checkpoint, Result
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.terminal.analysis import evaluation_view
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash

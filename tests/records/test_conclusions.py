@@ -9,7 +9,7 @@ import pytest
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.schema import SCHEMA_VERSION
+from ablationlab.records.storage import SCHEMA_VERSION
 from ablationlab.records.verdict import Verdict
 from analysis.verdict.maker import analysis, comparison
 

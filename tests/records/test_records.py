@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablationlab.core.errors import RecordError, UnknownNameError
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import METRICS, checked_metrics
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Result, StepLine, Timing, read_metrics
-from ablationlab.records.schema import SCHEMA_VERSION
+from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
 

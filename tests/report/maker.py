@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from ablationlab.records.analysis import SweepAnalysis
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
-from ablationlab.records.schema import SCHEMA_VERSION
+from ablationlab.records.storage import SCHEMA_VERSION
 from ablationlab.report.make import with_analysis
 from analysis.builder import build, outcome, study
 

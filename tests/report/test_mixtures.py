@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablationlab.pipeline import conclude
-from ablationlab.records.corpus import Component, Shared
+from ablationlab.records.plan import Component, Shared
 from ablationlab.records.results import Results
 from ablationlab.report.page.design import strip
 from ablationlab.report.paper.write import compiled, write_facts, write_template

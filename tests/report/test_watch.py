@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ablationlab.core.errors import AblationLabError
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import METRICS_HEADER, StepLine
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.watch import Watcher
 from analysis.builder import build, calm, make_plan, outcome, study, write_run
 

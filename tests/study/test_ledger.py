@@ -8,10 +8,10 @@ import pytest
 from ablationlab.core.errors import MismatchError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import parameters, weight_digest
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import (
     check_ledger,
     environment_mismatches,

@@ -10,9 +10,9 @@ import pytest
 
 from ablationlab.core.errors import DataError, MismatchError, PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import ModelConfig
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
 from ablationlab.study.variants import VARIANTS, Variant

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from ablationlab.core.errors import StudyError
-from ablationlab.records.folders import slug
 from ablationlab.records.settings import FrontEnd, ModelConfig, Study, TrainingConfig, steps_of
+from ablationlab.records.storage import slug
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.variants import VARIANTS
 

@@ -16,10 +16,10 @@ import safetensors.torch
 import torch
 
 from ablationlab.model.device import prepare
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.plan import Execution
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, ModelConfig, TrainingConfig
+from ablationlab.records.storage import RunFolder
 from ablationlab.study.variants import VARIANTS
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved

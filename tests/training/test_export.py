@@ -10,8 +10,8 @@ import torch
 import ablationlab
 import warm
 from ablationlab.core.errors import ExportError, RecordError
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Result
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.export import export, load
 from ablationlab.training.perplexity import run_metrics, validation_totals
 

@@ -10,10 +10,10 @@ import pytest
 
 import warm
 from ablationlab.data.batches import planned_data_order
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import check_ledger
 
 STUDY = """

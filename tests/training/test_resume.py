@@ -16,8 +16,8 @@ import pytest
 from crash_matrix import fingerprint
 
 import warm
-from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.run import Result
+from ablationlab.records.storage import ResultsFolder, RunFolder
 from ablationlab.training import checkpoints
 from conftest import run_here
 

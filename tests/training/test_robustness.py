@@ -19,10 +19,10 @@ import warm
 from ablationlab.core.errors import PlanError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.environment import current
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result
 from ablationlab.records.settings import DataConfig
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.loop import StackTrainer
 from conftest import run_cli
 

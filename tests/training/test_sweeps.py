@@ -10,9 +10,9 @@ import pytest
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.environment import current
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan

@@ -19,11 +19,11 @@ import torch
 from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.environment import current
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.records.settings import DataConfig, ExecutionConfig
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import check_ledger
 from ablationlab.study.load import parse_study
 from ablationlab.training.executors.torchrun import check

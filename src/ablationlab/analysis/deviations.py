@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ablationlab.analysis.wording import deviation
 from ablationlab.records.analysis import Deviation, DeviationCode
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import Study
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import flattened
 
 #: What the registration consists of; anything else in a study file is how the runs are made.

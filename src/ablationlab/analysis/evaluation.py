@@ -21,8 +21,8 @@ from ablationlab.records.evaluation import (
     evaluation_path,
     suite_path,
 )
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats import sensitivity
 from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks

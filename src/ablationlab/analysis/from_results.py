@@ -14,10 +14,10 @@ from ablationlab.analysis.sweeps import swept
 from ablationlab.analysis.wording import deviation
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.settings import TUNED, Study
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
 
 

@@ -21,9 +21,8 @@ from ablationlab.core.errors import RecordError
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import ItemComparison, ItemContrast, ItemTask, Seed
 from ablationlab.records.evaluation import samples_path
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
-from ablationlab.records.storage import content_hash, sha256_file
+from ablationlab.records.storage import ResultsFolder, content_hash, sha256_file
 from ablationlab.stats import (
     Crossed,
     ItemPairs,

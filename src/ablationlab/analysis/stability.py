@@ -17,10 +17,10 @@ from ablationlab.records.analysis import (
     StabilityAnalysis,
     StabilityGain,
 )
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Result, RunRecord, read_metrics
 from ablationlab.records.settings import Stability
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score, stability_gain

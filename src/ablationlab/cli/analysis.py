@@ -62,7 +62,7 @@ def evaluate(
     """
     from ablationlab.evaluation import read_plan
     from ablationlab.pipeline import evaluate as score
-    from ablationlab.records.folders import ResultsFolder
+    from ablationlab.records.storage import ResultsFolder
     from ablationlab.tasks import SUITE_GROUP
 
     if not results.is_dir():

@@ -49,7 +49,7 @@ def replicate(
     from ablationlab.instrument.replication import check_study, load_table, names, study_path, table_path
     from ablationlab.instrument.replication import replicate as compare
     from ablationlab.pipeline import write_report
-    from ablationlab.records.folders import ResultsFolder
+    from ablationlab.records.storage import ResultsFolder
     from ablationlab.report.terminal.analysis import library_view, replication_view
     from ablationlab.study.load import load_study
 

@@ -238,8 +238,8 @@ def probes(
     In a study file: [probes] with an interval in steps by name (cosine = 25), or all = 25. They measure after the first step,
     at every multiple of the interval, and after the last, and never change the bits of training.
     """
-    from ablationlab.records.folders import RunFolder
     from ablationlab.records.probes import read_probes
+    from ablationlab.records.storage import RunFolder
     from ablationlab.report.terminal.analysis import probes_table, run_probes_view
 
     printer = Printer()

@@ -17,7 +17,7 @@ from types import FrameType
 
 from ablationlab import pipeline
 from ablationlab.cli.common import INTERRUPTED
-from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import Event
 from ablationlab.training.executors.torchrun import exit_on_failure
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ablationlab.core.seeding import stream
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.tokens import Share
-from ablationlab.records.corpus import Corpus, Fed
+from ablationlab.records.plan import Corpus, Fed
 
 
 def batch_offsets(

@@ -23,7 +23,7 @@ from ablationlab.data.prepared import Prepared, PrepareSettings, cached_folder, 
 from ablationlab.data.sources import SOURCES, fetch
 from ablationlab.data.tokenizers import END_OF_DOCUMENT, TOKENIZERS, Tokenizer
 from ablationlab.data.tokens import Share, Span, Tokens, sample
-from ablationlab.records.corpus import Component, Corpus
+from ablationlab.records.plan import Component, Corpus
 from ablationlab.records.settings import MIXTURE, DataConfig, looks_like_path
 from ablationlab.records.storage import content_hash
 

@@ -43,9 +43,8 @@ from ablationlab.data.duplicates import (
 from ablationlab.data.prepared import Manifest, Prepared
 from ablationlab.data.sources import cache_folder
 from ablationlab.data.tokens import Span
-from ablationlab.records.corpus import Shared
-from ablationlab.records.schema import Record
-from ablationlab.records.storage import content_hash
+from ablationlab.records.plan import Shared
+from ablationlab.records.storage import Record, content_hash
 
 #: Documents with at least this estimated Jaccard similarity are nearly equal.
 NEAR = 0.8

@@ -36,8 +36,17 @@ from ablationlab.data.prepared import (
     shard_files,
 )
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
-from ablationlab.records.schema import Part, Record
-from ablationlab.records.storage import TEMPORARY, Lock, replace, sha256_file, storage_errors, sweep, sync_folder
+from ablationlab.records.storage import (
+    TEMPORARY,
+    Lock,
+    Part,
+    Record,
+    replace,
+    sha256_file,
+    storage_errors,
+    sweep,
+    sync_folder,
+)
 
 #: Approximate tokens per shard: a shard ends with the document that fills it.
 SHARD_TOKENS = 2**26

@@ -24,8 +24,7 @@ from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.sources import Source, cache_folder
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.data.tokens import Tokens
-from ablationlab.records.schema import Part, Record
-from ablationlab.records.storage import read_json, replace, sha256_file
+from ablationlab.records.storage import Part, Record, read_json, replace, sha256_file
 
 MANIFEST = "manifest.json"
 #: In the folder until the manifest is written.

@@ -17,8 +17,8 @@ from ablationlab.evaluation.files import EvaluationField, OpenEvaluation
 from ablationlab.evaluation.members import RunWeights, ScoredStack
 from ablationlab.model.device import Mark
 from ablationlab.records.evaluation import Evaluation, Provenance, Weights
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.tasks import TaskRequest
 
 if TYPE_CHECKING:

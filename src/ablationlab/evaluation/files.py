@@ -32,8 +32,7 @@ from ablationlab.records.evaluation import (
     evaluation_path,
     samples_path,
 )
-from ablationlab.records.folders import RunFolder
-from ablationlab.records.storage import replace, sha256_file
+from ablationlab.records.storage import RunFolder, replace, sha256_file
 
 _TYPES = {
     "run": pa.string(),

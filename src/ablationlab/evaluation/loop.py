@@ -27,11 +27,10 @@ from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens
 from ablationlab.model.device import choose_device, prepare
 from ablationlab.records.evaluation import Evaluation, Weights, evaluation_path, suite_path
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.run import Result
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import Lock
+from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.plan import stackable
 from ablationlab.tasks import TaskRequest
 

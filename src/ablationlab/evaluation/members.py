@@ -13,10 +13,10 @@ from ablationlab.model.attention import PackedAttention
 from ablationlab.model.gpt import ForwardPass, Parameters
 from ablationlab.model.parameters import Parameter, parameters, stack_parameters
 from ablationlab.records.evaluation import Weights
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.settings import FrontEnd, ModelConfig
+from ablationlab.records.storage import RunFolder
 from ablationlab.training import checkpoints
 
 

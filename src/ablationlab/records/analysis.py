@@ -13,8 +13,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ablationlab.records.metrics import Metric
-from ablationlab.records.schema import Part, Record
 from ablationlab.records.settings import Criterion, Hypothesis
+from ablationlab.records.storage import Part, Record
 from ablationlab.stats.results import (
     Caveat,
     EffectSize,

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ablationlab.records.schema import Part
+from ablationlab.records.storage import Part
 
 PACKAGE = Path(__file__).parents[1]
 # Libraries whose version can change the numbers of a run.

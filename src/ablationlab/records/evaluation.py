@@ -11,8 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from ablationlab.records.folders import ResultsFolder, RunFolder
-from ablationlab.records.schema import Part, Record
+from ablationlab.records.storage import Part, Record, ResultsFolder, RunFolder
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]

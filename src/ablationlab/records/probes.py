@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError, model_validator
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.folders import RunFolder
-from ablationlab.records.schema import SCHEMA_VERSION, Part
+from ablationlab.records.storage import SCHEMA_VERSION, Part, RunFolder
 
 COLUMNS = ("measure", "group", "at", "value")
 HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "columns": COLUMNS}) + "\n"

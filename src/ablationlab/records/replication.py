@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ablationlab.records.schema import Part, Record
+from ablationlab.records.storage import Part, Record
 
 FigureOutcome = Literal["within", "outside", "no-interval", "not-measured"]
 DirectionOutcome = Literal["transfers", "reversed", "absent", "undecided", "not-measured"]

@@ -20,13 +20,12 @@ import numpy as np
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis, Comparison, Seed
 from ablationlab.records.evaluation import Evaluation, Suite, evaluation_path, samples_path, suite_path
-from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.probes import ProbeLine, read_probes
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves
-from ablationlab.records.storage import Lock, content_hash
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, content_hash
 from ablationlab.records.verdict import Verdict
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The files of one run: run.json, metrics.jsonl, result.json, checkpoint.json.
 
-docs/records.md describes every file field by field; `schema` has what they share, `folders` where they lie.
+docs/records.md describes every file field by field; `storage` has what they share and where they lie.
 """
 
 from __future__ import annotations
@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.corpus import Corpus, Fed
 from ablationlab.records.environment import Environment
-from ablationlab.records.plan import Budget, Declaration, Execution
-from ablationlab.records.schema import SCHEMA_VERSION, Part, Record
+from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Fed
 from ablationlab.records.settings import ModelConfig, TrainingConfig
-from ablationlab.records.storage import content_hash, read_json
+from ablationlab.records.storage import SCHEMA_VERSION, Part, Record, content_hash, read_json
 
 T = TypeVar("T")
 FloatArray = NDArray[np.float64]

@@ -24,8 +24,7 @@ from pydantic import (
 )
 
 from ablationlab.core.registry import Registry
-from ablationlab.records.folders import slug
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import content_hash, slug
 
 if TYPE_CHECKING:
     from ablationlab.records.plan import PlannedRun

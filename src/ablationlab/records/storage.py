@@ -2,6 +2,9 @@
 
 A file appears under its name only when it is whole: it is written beside its place, flushed to the device, then renamed
 or linked. Errors of the disk become one `StorageError` that says nothing was lost.
+
+`Part` and `Record` are what every record is made of. Values that JSON lacks (NaN, infinities) are written as strings.
+Reading validates; a damaged or foreign file raises `RecordError`. `ResultsFolder` and `RunFolder` say where files lie.
 """
 
 from __future__ import annotations
@@ -11,15 +14,19 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ablationlab.core.errors import RecordError, StorageError
 
+SCHEMA_VERSION = 2
 TEMPORARY = ".tmp-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
@@ -196,3 +203,102 @@ def read_json(path: Path) -> Any:
         raise RecordError(f"{path} does not exist") from None
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read as JSON: {error}") from error
+
+
+# --- records ----------------------------------------------------------------------------------------------------
+
+
+class Part(BaseModel):
+    """A frozen piece of a record."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+
+class Record(Part):
+    """A file. ``kind`` tells files apart that were moved out of their folder."""
+
+    KIND: ClassVar[str]
+    schema_version: int = SCHEMA_VERSION
+    kind: str = ""
+
+    def model_post_init(self, context: Any) -> None:
+        """Fill or check the kind."""
+        if not self.kind:
+            object.__setattr__(self, "kind", self.KIND)
+        elif self.kind != self.KIND:
+            raise ValueError(f"kind is {self.kind!r}, not {self.KIND!r}")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Load and validate one file."""
+        data = read_json(path)
+        found = data.get("kind") if isinstance(data, dict) else None
+        if found != cls.KIND:
+            raise RecordError(f"{path} is not a {cls.KIND} record (kind = {found!r})")
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise RecordError(
+                f"{path} has schema version {data.get('schema_version')!r}; this program reads {SCHEMA_VERSION}"
+            )
+        try:
+            # By the rules of JSON, where a list is a tuple: settings are strict.
+            return cls.model_validate_json(json.dumps(data))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise RecordError(f"{path}: {where}: {first['msg']}") from error
+
+    def to_bytes(self) -> bytes:
+        """The file's content."""
+        return (self.model_dump_json(indent=1) + "\n").encode()
+
+    def create(self, path: Path) -> None:
+        """Write a new file; never overwrites."""
+        create(path, self.to_bytes())
+
+    def replace(self, path: Path) -> None:
+        """Write a derived file anew."""
+        replace(path, self.to_bytes())
+
+
+# --- folders ----------------------------------------------------------------------------------------------------
+
+
+class RunFolder:
+    """The paths inside ``runs/<id>/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.record = path / "run.json"
+        self.metrics = path / "metrics.jsonl"
+        self.probes = path / "probes.jsonl"
+        self.probe_table = path / "probes.parquet"
+        self.result = path / "result.json"
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def done(self) -> bool:
+        """Whether the run has its result, and the record that the result belongs to."""
+        return self.result.exists() and self.record.exists()
+
+
+class ResultsFolder:
+    """The paths inside ``results/<study>/``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.plan = path / "plan.lock"
+        self.runs = path / "runs"
+        self.locks = path / "locks"
+
+    def run(self, run_id: str) -> RunFolder:
+        """The folder of one run."""
+        return RunFolder(self.runs / run_id)
+
+    def stack_lock(self, stack: int) -> Path:
+        """The lock file of one stack."""
+        return self.locks / f"stack-{stack:04d}"
+
+
+def slug(text: str) -> str:
+    """A readable, safe folder name: lower-case letters, digits and dashes."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60]

@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from typing import ClassVar, Literal
 
 from ablationlab.records.analysis import Label
-from ablationlab.records.schema import Part, Record
+from ablationlab.records.storage import Part, Record
 
 
 class Decision(StrEnum):

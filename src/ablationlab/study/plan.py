@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from math import gcd
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -13,15 +14,13 @@ from ablationlab.core.errors import PlanError
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
-from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import current, drift
-from ablationlab.records.folders import ResultsFolder, slug
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Declaration, Execution, Plan, PlannedRun, PlannedTask
-from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, steps_of
-from ablationlab.records.storage import content_hash
-from ablationlab.study.batch_split import probes_refusal
+from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, PlannedTask
+from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
+from ablationlab.records.storage import ResultsFolder, content_hash, slug
 from ablationlab.study.ledger import refuse, setting_mismatches
+from ablationlab.study.probes import probe_intervals
 from ablationlab.study.variants import VARIANTS
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
@@ -304,3 +303,55 @@ def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu
     if device not in ("auto", plan.execution.device):
         raise PlanError(f"the plan was sealed for {plan.execution.device}; make a new plan with --out to use {device}")
     return drift(plan.environment, current())
+
+
+# --- what torchrun can spread over processes ------------------------------------------------------------
+
+
+# Rank r of W takes samples [r·B/W, (r+1)·B/W) of every batch of B, in passes of micro_batch: W · micro_batch divides B.
+
+
+def _batch_refusal(training: TrainingConfig, processes: int, key: str = "training") -> str | None:
+    """Why so many processes cannot share a batch, and what could; None if they can. *key* is where the settings stand."""
+    batch, micro_batch = training.batch, training.micro_batch
+    if batch % (processes * (micro_batch or 1)) == 0:
+        return None
+    each = f" x {key}.micro_batch = {micro_batch}" if micro_batch else ""
+    text = (
+        f"{processes} processes{each} do not divide {key}.batch = {batch}: every process takes an equal share of each "
+        f"batch, in whole passes. Numbers of processes that do: {_listed(divisors_of(batch // (micro_batch or 1)))}"
+    )
+    if micro_batch and batch % processes == 0:
+        text += f"; for {processes} processes {key}.micro_batch may be {_listed(divisors_of(batch // processes))}"
+    return text
+
+
+def batch_refusal(study: Study, processes: int) -> str | None:
+    """The same for a study: for the first of its regimes that so many processes cannot share."""
+    for regime in study.regime_names():
+        key = "training" if regime == DEFAULT_REGIME else f"regimes.{regime}.training"
+        text = _batch_refusal(study.in_regime(regime)[1], processes, key)
+        if text is not None:
+            return text
+    return None
+
+
+def probes_refusal(study: Study, parallel: str | None = None) -> str | None:
+    """Why the study's probes could not look at its runs, laid out as it says or as *parallel* says; None if they can."""
+    if not study.probes or (parallel or study.execution.parallel) != "fsdp":
+        return None
+    return (
+        "[probes] look at whole weights and gradients in one process, and execution.parallel = 'fsdp' leaves them in none; "
+        f"here: {', '.join(probe_intervals(study))}. Take the table out, set execution.parallel = 'ddp' where a model fits "
+        "on one device, or leave it out to train every run on one device"
+    )
+
+
+def possible_processes(study: Study) -> list[int]:
+    """All numbers of processes that can share the batches of every regime."""
+    trainings = [study.in_regime(regime)[1] for regime in study.regime_names()]
+    return divisors_of(gcd(*(training.batch // (training.micro_batch or 1) for training in trainings)))
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))

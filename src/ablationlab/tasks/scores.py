@@ -10,8 +10,8 @@ from statistics import fmean
 from typing import NamedTuple
 
 from ablationlab.records.evaluation import Source, TaskResult
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.tasks.request import STOCK, STOCK_TEMPLATE
 
 #: Means over tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.

@@ -13,9 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
-from ablationlab.records.storage import new_folder, sha256_file, storage_errors, sync_folder, write_bytes
+from ablationlab.records.storage import RunFolder, new_folder, sha256_file, storage_errors, sync_folder, write_bytes
 
 WEIGHTS, OPTIMIZER, RECORD = "weights.safetensors", "optimizer.safetensors", "checkpoint.json"
 # What torch.distributed.checkpoint writes, one file a rank: each tensor's part, and its place in the header.

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.model.gpt import ForwardPass
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import FrontEnd, ModelConfig
-from ablationlab.records.storage import new_folder, write_bytes
+from ablationlab.records.storage import RunFolder, new_folder, write_bytes
 from ablationlab.training import checkpoints
 
 

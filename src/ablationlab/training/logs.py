@@ -8,9 +8,8 @@ from io import BufferedRandom
 from pathlib import Path
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import METRICS_HEADER, Checkpoint, StepLine
-from ablationlab.records.storage import storage_errors, sync_folder
+from ablationlab.records.storage import RunFolder, storage_errors, sync_folder
 
 
 class AppendLog:

@@ -15,10 +15,10 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch, compute_dtype, observe, prepare
 from ablationlab.model.parameters import weight_digest
 from ablationlab.records.environment import Environment
-from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import Checkpoint, Start
 from ablationlab.records.settings import TrainingConfig, divisors_of
+from ablationlab.records.storage import ResultsFolder, RunFolder
 from ablationlab.study.probes import expanded
 from ablationlab.training import checkpoints
 from ablationlab.training.logs import MetricsLog

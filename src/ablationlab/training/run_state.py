@@ -13,15 +13,13 @@ from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.batches import DataOrderHash, drawn_samples, planned_data_order
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.parameters import joint_digest
-from ablationlab.records.corpus import Corpus
 from ablationlab.records.environment import Environment
-from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.metrics import checked_metrics
-from ablationlab.records.plan import Execution, Plan, PlannedRun
+from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
 from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, Timing
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import replace, sweep
+from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved
 from ablationlab.training.logs import AppendLog, MetricsLog, kept_part

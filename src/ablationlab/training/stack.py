@@ -26,9 +26,9 @@ from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import fused
 from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, learning_rates
 from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ModelConfig, TrainingConfig
+from ablationlab.records.storage import RunFolder
 from ablationlab.training import checkpoints
 from ablationlab.training.perplexity import Totals, validation_totals
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ablationlab.instrument.replication import Replication
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import Result
+from ablationlab.records.storage import ResultsFolder
 from cli.test_cli import flat, refused
 from conftest import to_toml
 

@@ -9,8 +9,8 @@ import pytest
 
 from ablationlab.core.errors import MismatchError, StatisticsError
 from ablationlab.instrument.validation import Validation, validate
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import RunRecord
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.charts.validation import power_figure
 from ablationlab.report.tables.validation import validation_markdown, validation_tables
 from analysis.builder import build, study

@@ -13,9 +13,8 @@ import pytest
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.pipeline import seal
 from ablationlab.records.environment import current
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.run import RunRecord
-from ablationlab.records.storage import Lock
+from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.training.executors import local, ray_cluster, ray_worker
 from ablationlab.training.executors.job import Event, Job

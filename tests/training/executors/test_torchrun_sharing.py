@@ -20,10 +20,9 @@ from ablationlab.evaluation import evaluate
 from ablationlab.instrument.costing.disk import Spread, study_bytes
 from ablationlab.model.parameters import parameters, weight_digest
 from ablationlab.records.environment import current
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.probes import read_probes
-from ablationlab.records.storage import Lock
+from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.probes import PROBES

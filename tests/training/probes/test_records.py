@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.probes import (
     HEADER,
     Point,
@@ -26,6 +25,7 @@ from ablationlab.records.probes import (
     to_parquet,
     written_line,
 )
+from ablationlab.records.storage import RunFolder
 
 LINES = [
     ProbeLine(step=1, probe="cosine", rows=(Row("mean", "tokens", None, 0.1), Row("mean", "input", None, -0.25))),

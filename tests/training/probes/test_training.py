@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from ablationlab.records.folders import ResultsFolder, RunFolder
 from ablationlab.records.probes import failures, read_probes, to_parquet
 from ablationlab.records.run import Result, read_metrics
+from ablationlab.records.storage import ResultsFolder, RunFolder
 from ablationlab.study.probes import PROBES
 from ablationlab.training.probes.stack_probes import MEASUREMENTS
 from ablationlab.training.stack import Stack

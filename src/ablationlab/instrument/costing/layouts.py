@@ -92,7 +92,7 @@ def place(
     """The layout with the study's micro-batch, or with a GPU's whole share of the batch in one pass."""
     share = batch // layout.gpus
     size = micro_batch or share
-    assert layout.gpus * size * (share // size) == batch, "a layout that torchrun refuses (see study/batch_split.py)"
+    assert layout.gpus * size * (share // size) == batch, "a layout that torchrun refuses (see study/plan.py)"
 
     def needed(samples: int) -> float:
         return memory(layout, Shape(model, samples, layout.runs, precision), share // samples)

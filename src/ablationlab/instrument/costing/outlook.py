@@ -12,11 +12,9 @@ from ablationlab.instrument.costing.disk import Spread, study_bytes
 from ablationlab.instrument.costing.hardware import START_SECONDS, Hardware, Precision
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
 from ablationlab.model.parameters import parameter_count
-from ablationlab.records.corpus import Corpus
-from ablationlab.records.plan import PlannedRun
+from ablationlab.records.plan import Corpus, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, Study, TrainingConfig, steps_of
-from ablationlab.study.batch_split import probes_refusal, refusal_of
-from ablationlab.study.plan import stackable, study_cells, width_on_gpu
+from ablationlab.study.plan import batch_refusal, probes_refusal, stackable, study_cells, width_on_gpu
 
 #: Two layouts' times count as different if they differ by more than this share, as the network's part is assumed.
 TELLING = 0.05
@@ -108,7 +106,7 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     width = width_on_gpu(study, cells, swept)
     candidates = layouts(hardware, width)
     numbers = dict.fromkeys(layout.gpus for layout in candidates)
-    refused = {gpus: refusal_of(study, gpus) for gpus in numbers}
+    refused = {gpus: batch_refusal(study, gpus) for gpus in numbers}
     impossible = [Impossible(gpus, why) for gpus, why in refused.items() if why is not None]
     unseen = probes_refusal(study, "fsdp")
     if unseen is not None:

@@ -17,7 +17,6 @@ from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import RecordError
 from ablationlab.instrument.replication.published_table import Direction, Figure, PublishedTable, Take, Value
 from ablationlab.records.analysis import Analysis, Comparison
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import (
@@ -30,7 +29,7 @@ from ablationlab.records.replication import (
 )
 from ablationlab.records.run import read_metrics
 from ablationlab.records.settings import DEFAULT_REGIME, Study
-from ablationlab.records.storage import content_hash
+from ablationlab.records.storage import ResultsFolder, content_hash
 from ablationlab.stats import difference_of_means
 from ablationlab.study.ledger import flattened
 

@@ -16,9 +16,9 @@ from pydantic import AfterValidator, Field, ValidationError, field_validator, mo
 
 from ablationlab.core.errors import Problem, PublishedError, UnknownNameError
 from ablationlab.core.problems import problems_of
-from ablationlab.records.folders import slug
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative, Study, validated
+from ablationlab.records.storage import slug
 from ablationlab.study.variants import VARIANTS
 
 #: One file per table, named after it.

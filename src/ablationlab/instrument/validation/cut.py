@@ -12,10 +12,10 @@ from ablationlab.analysis.dataset import Arm, Dataset, Value, absent
 from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import Absence, RunStability, Seed, SweepAnalysis, SweepPoint
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import RunRecord
 from ablationlab.records.settings import DEFAULT_REGIME, Study
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import record_mismatches, refuse
 
 FEWEST_STUDIES: Final = 10

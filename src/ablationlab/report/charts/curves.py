@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ablationlab.records.folders import slug
+from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,

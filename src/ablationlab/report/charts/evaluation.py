@@ -365,7 +365,7 @@ def temperature(material: Results) -> tuple[Figure, ...]:
 
 
 def _suffix(material: Results, regime: str) -> str:
-    from ablationlab.records.folders import slug
+    from ablationlab.records.storage import slug
 
     return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
 

@@ -216,6 +216,6 @@ def _key(stem: str, material: Results, one: Comparison) -> str:
 
 
 def _slug(text: str) -> str:
-    from ablationlab.records.folders import slug
+    from ablationlab.records.storage import slug
 
     return slug(text)

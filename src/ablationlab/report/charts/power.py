@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.records.folders import slug
+from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BY_CONTRAST,
     GROUND,

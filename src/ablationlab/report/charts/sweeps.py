@@ -24,7 +24,7 @@ from ablationlab.report.naming import axis, metric_name
 if TYPE_CHECKING:
     from ablationlab.records.analysis import SweepAnalysis
     from ablationlab.records.results import Results
-    from ablationlab.records.schema import Part
+    from ablationlab.records.storage import Part
 
 
 def _sweep(material: Results) -> SweepAnalysis | None:

@@ -8,8 +8,7 @@ from ablationlab.report.charts.curves import main_runs
 from ablationlab.report.charts.words import amount
 
 if TYPE_CHECKING:
-    from ablationlab.records.corpus import Corpus
-    from ablationlab.records.plan import Plan
+    from ablationlab.records.plan import Corpus, Plan
     from ablationlab.records.results import Results, Run
 
 

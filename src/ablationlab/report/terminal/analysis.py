@@ -15,9 +15,9 @@ from ablationlab.core.format import count, fixed, level, number, percent, plain,
 from ablationlab.instrument.replication import PublishedTable, Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.probes import ProbeLine, failures
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table

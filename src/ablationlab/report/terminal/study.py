@@ -11,15 +11,14 @@ from ablationlab.core.format import amount, byte_size, count, duration, mean_sd,
 from ablationlab.data.sources import SOURCES, cached_path, is_cached
 from ablationlab.instrument.costing.estimate import Estimate
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.records.corpus import Corpus
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result
 from ablationlab.records.settings import PRESETS, ModelConfig
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
-from ablationlab.study.batch_split import possible
+from ablationlab.study.plan import possible_processes
 from ablationlab.study.variants import VARIANTS
 
 
@@ -93,7 +92,7 @@ def _under_torchrun(plan: Plan) -> str:
     study = plan.study
     if study.execution.parallel is None:
         return ""
-    counts = ", ".join(map(str, possible(study)))
+    counts = ", ".join(map(str, possible_processes(study)))
     return f"With --executor torchrun: {study.execution.parallel}, --nproc {counts}; the time above is of whole runs here.\n"
 
 

@@ -25,9 +25,8 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
-from ablationlab.records.storage import TEMPORARY, sha256_file, storage_errors, sync_folder, write_bytes
+from ablationlab.records.storage import TEMPORARY, RunFolder, sha256_file, storage_errors, sync_folder, write_bytes
 from ablationlab.training.checkpoints import RECORD, make_place, path_of
 from ablationlab.training.distributed.ranks import Ranks
 

@@ -24,9 +24,9 @@ from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.optimizers import clock, learning_rates, move
 from ablationlab.model.parameters import parameter_count, parameters
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, TrainingConfig
+from ablationlab.records.storage import RunFolder
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import Saved, path_of
 from ablationlab.training.distributed import shards

@@ -17,10 +17,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
-from ablationlab.records.storage import Lock
+from ablationlab.records.storage import Lock, ResultsFolder
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus

@@ -13,7 +13,7 @@ from ablationlab.core import processes
 from ablationlab.core.errors import WorkerDied
 from ablationlab.core.processes import Pool
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.folders import ResultsFolder
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import (
     WAIT_SECONDS,
     Event,

@@ -26,10 +26,9 @@ from typing import Any
 
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.core.processes import usable_cores
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import validated
-from ablationlab.records.storage import Lock
+from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     Event,

@@ -13,9 +13,9 @@ from typing import Any
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig, validated
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import DEBUG_VARIABLE, Event, Job, Listener, attempt
 
 NAME = "ray"

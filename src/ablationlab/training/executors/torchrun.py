@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
-from ablationlab.records.folders import ResultsFolder
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig, Study, validated
-from ablationlab.records.storage import Lock
-from ablationlab.study.batch_split import probes_refusal, refusal_of
+from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.study.plan import batch_refusal, probes_refusal
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     WAIT_SECONDS,
@@ -64,7 +63,7 @@ def check(study: Study, processes: int) -> None:
             "'ddp' (a whole copy each) or 'fsdp' (a shard each); that is another plan, so give it a folder: "
             "--set execution.parallel=ddp --out FOLDER"
         )
-    text = probes_refusal(study) or refusal_of(study, processes)
+    text = probes_refusal(study) or batch_refusal(study, processes)
     if text is not None:
         raise PlanError(text)
 

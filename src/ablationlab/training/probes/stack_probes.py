@@ -18,9 +18,9 @@ from torch import Tensor
 from ablationlab.data.batches import batch_offsets, shares_of
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch
-from ablationlab.records.folders import RunFolder
 from ablationlab.records.probes import HEADER, ProbeLine, failures, parse, row_starts, written_line
 from ablationlab.records.run import Checkpoint
+from ablationlab.records.storage import RunFolder
 from ablationlab.study.probes import PROBES, is_due
 from ablationlab.training.logs import AppendLog, pinned_part
 from ablationlab.training.probes import activations, data_order, embedding, gradient_bound, optimizer
