@@ -21,11 +21,10 @@ from typing import Any
 import torch
 
 from ablationlab.data.corpus import load_corpus
-from ablationlab.evaluation.harness import StackLM, ask
+from ablationlab.evaluation.harness import LocalTaskBuilder, StackLM, ask
 from ablationlab.evaluation.length import length_scores
-from ablationlab.evaluation.members import RunWeights, ScoredStack
+from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer, row_batches
-from ablationlab.evaluation.task_batch import LocalTaskBuilder
 from ablationlab.evaluation.tasks import PackedTask
 from ablationlab.evaluation.tokens import token_classes, token_scores
 from ablationlab.model.parameters import parameters

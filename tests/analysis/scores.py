@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ablationlab.evaluation import metrics_of
 from ablationlab.evaluation.calibration import choice_calibration
-from ablationlab.evaluation.files import SCHEMA, write
+from ablationlab.evaluation.runs import SCHEMA, write
 from ablationlab.records.evaluation import (
     Evaluation,
     Provenance,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ablationlab.evaluation.members import RunWeights, ScoredStack
+from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import ModelConfig, TrainingConfig

@@ -90,8 +90,7 @@ def models(corpus: TokenizedCorpus) -> Any:
 
 
 def test_a_scored_batch_is_what_simple_evaluate_gives(corpus, own_tasks, tmp_path):
-    from ablationlab.evaluation.harness import StackLM, ask
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder, StackLM, ask
 
     request = TaskRequest(("suite", *own_tasks), (0, 1), "one", ITEMS)
     builder = LocalTaskBuilder(request, corpus, 96, tmp_path)
@@ -130,7 +129,7 @@ def test_a_scored_batch_is_what_simple_evaluate_gives(corpus, own_tasks, tmp_pat
 
 
 def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder
 
     builder = LocalTaskBuilder(TaskRequest(("last-word",), (0,), "one", ITEMS), corpus, 96, tmp_path)
     (task,) = builder.tasks()
@@ -154,7 +153,7 @@ def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
 def test_worker_processes_give_what_a_builder_in_this_process_gives(data, corpus, own_tasks, tmp_path):
     from ablationlab.core.errors import DataError
     from ablationlab.evaluation import ProcessTaskBuilder
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder
 
     request = TaskRequest(("spelling", "last-word", own_tasks[1]), (0, 1), "one", ITEMS)
     builder = LocalTaskBuilder(request, corpus, 96, tmp_path / "a")
@@ -188,7 +187,7 @@ def test_worker_processes_give_what_a_builder_in_this_process_gives(data, corpus
 @pytest.fixture
 def asked_of(corpus, tmp_path):
     """A function: one task over these documents, as a user may write it -> its builder."""
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder
 
     def make(docs: list[dict[str, Any]], body: dict[str, Any], context: int = 96) -> Any:
         (tmp_path / "docs.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
@@ -223,7 +222,7 @@ def test_accuracy_norm_is_by_log_probability_per_character_not_per_byte(asked_of
 
 def test_two_tasks_that_would_have_the_same_score_are_refused(corpus, tmp_path, own_tasks):
     from ablationlab.core.errors import DataError
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder
 
     again = tmp_path / "again.yaml"
     again.write_text(Path(own_tasks[0]).read_text())

@@ -1,7 +1,7 @@
 """Measures trained runs: a list of evaluators (next tokens, length, tasks, throughput) and one loop over stacks of runs.
 
 `evaluate` writes evaluation.json and samples.parquet of every run. An evaluator is an object with a title, `missing`, `run`
-and `metrics` (`Evaluator`); tasks go through lm-evaluation-harness, which only `harness.py` and `task_batch.py` load.
+and `metrics` (`Evaluator`); tasks go through lm-evaluation-harness, which only `harness.py` loads.
 """
 
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, Measurement, ScoredMember, ScoringQueue

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import torch
 
 from ablationlab.data.corpus import TokenizedCorpus
-from ablationlab.evaluation.files import EvaluationField, OpenEvaluation
-from ablationlab.evaluation.members import RunWeights, ScoredStack
+from ablationlab.evaluation.runs import EvaluationField, OpenEvaluation, RunWeights, ScoredStack
 from ablationlab.model.device import Mark
 from ablationlab.records.evaluation import Evaluation, Provenance, Weights
 from ablationlab.records.plan import Plan, PlannedRun
@@ -155,7 +154,7 @@ class EvaluationContext:
     def builder(self, context: int) -> TaskBuilder:
         """The tasks, for models of that context."""
         if context not in self.builders:
-            from ablationlab.evaluation.task_batch import LocalTaskBuilder
+            from ablationlab.evaluation.harness import LocalTaskBuilder
 
             self.builders[context] = LocalTaskBuilder(self.request, self.corpus, context, task_folder(self.results))
         return self.builders[context]

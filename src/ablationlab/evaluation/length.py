@@ -27,7 +27,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.members import ScoredStack
+from ablationlab.evaluation.runs import ScoredStack
 from ablationlab.model.device import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, LengthScores, Weights
 from ablationlab.records.plan import PlannedRun

@@ -19,9 +19,8 @@ from ablationlab.core.errors import PlanError, RecordError, RunFailure, WorkerDi
 from ablationlab.core.processes import Pool, usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
-from ablationlab.evaluation.files import OpenEvaluation, provenance
 from ablationlab.evaluation.length import Length
-from ablationlab.evaluation.members import RunWeights, load_final, load_half
+from ablationlab.evaluation.runs import OpenEvaluation, RunWeights, load_final, load_half, provenance
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, Tasks, write_suite
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ablationlab.evaluation.members import ScoredStack
+from ablationlab.evaluation.runs import ScoredStack
 from ablationlab.model.device import Mark, to_device, to_host
 
 # Tokens per forward pass of the whole stack. A constant, so that the shape of the arithmetic never depends on the machine.

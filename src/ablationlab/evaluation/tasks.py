@@ -20,7 +20,7 @@ from ablationlab.core.errors import PlanError
 from ablationlab.core.processes import Pool
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.files import OpenEvaluation, TaskScores
+from ablationlab.evaluation.runs import OpenEvaluation, TaskScores
 from ablationlab.evaluation.scoring import Packed, ScoringTokens, StackScorer
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, TaskKey, Weights, suite_path
 from ablationlab.records.plan import PlannedRun
@@ -29,7 +29,7 @@ from ablationlab.tasks import CATALOGUE, KINDS, TaskRequest, expand
 from ablationlab.tasks.scores import OF_CALIBRATED, TASK_MEANS, over_tasks
 
 if TYPE_CHECKING:
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,7 +264,7 @@ class ProcessTaskBuilder:
         self._pool_of.clear()
 
     def _here(self) -> LocalTaskBuilder:
-        from ablationlab.evaluation.task_batch import LocalTaskBuilder
+        from ablationlab.evaluation.harness import LocalTaskBuilder
 
         if self._local is None:
             assert self._rest is not None
@@ -294,7 +294,7 @@ def _build(
     """In a worker: build the tasks of some requests; what is returned answers calls about them."""
     import torch
 
-    from ablationlab.evaluation.task_batch import LocalTaskBuilder
+    from ablationlab.evaluation.harness import LocalTaskBuilder
 
     torch.set_num_threads(1)
     with suppress(OSError):

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.members import RunWeights, ScoredStack
+from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.model.device import compile_kernels, on_side_stream, recorded
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import loss_R

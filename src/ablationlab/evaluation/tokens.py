@@ -20,7 +20,7 @@ from torch import Tensor
 from ablationlab.data.batches import validation_windows
 from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_curve
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.members import ScoredStack
+from ablationlab.evaluation.runs import ScoredStack
 from ablationlab.evaluation.scoring import Tokens
 from ablationlab.model.device import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, TokenScores, Weights
