@@ -14,7 +14,6 @@ from ablationlab.records.results import Results
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
-from ablationlab.report.charts.words import alike, amount, digits, p_words, share, signed
 from ablationlab.report.figures import Figures, draw_figures, save_figures
 from ablationlab.report.page.build import task_table
 from ablationlab.stats import detectable_effect
@@ -230,24 +229,3 @@ def test_figures_become_files(material: Results, tmp_path: Path):
     assert (tmp_path / "power.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "power.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "power.svg").read_text()
-
-
-@pytest.mark.parametrize(
-    ("shown", "expected"),
-    [
-        (digits(0.12068), "0.121"),
-        (digits(-1234567.0), "−1.23e6"),
-        (digits(float("nan")), "NaN"),
-        (digits(0.0), "0"),
-        (signed(0.5), "+0.500"),
-        (alike(0.1167, 0.1246, 0.1207), ("+0.1207", "+0.1167", "+0.1246")),
-        (alike(-1e-9, 0.02, -1e-9)[1], "0.000"),
-        (p_words(3e-7), "< 0.0001"),
-        (p_words(0.03), "0.030"),
-        (p_words(None), "–"),
-        (share(-0.434), "−43\N{NARROW NO-BREAK SPACE}%"),
-        (amount(614_400), "614\N{NO-BREAK SPACE}k"),
-    ],
-)
-def test_numbers_are_written_for_people(shown: Any, expected: Any):
-    assert shown == expected

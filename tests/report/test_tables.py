@@ -107,7 +107,7 @@ def test_latex_text_is_balanced_and_free_of_commands(text):
     shown = latex(text)
     plain = re.sub(r"\\(text\w+\{[^{}]*\}|[{}#$%&_,])", "", shown)
     plain = plain.replace("$-$", "").replace(r"$\pm$", "")
-    plain = re.sub(r"\$\\(times|leq|Delta|cdot|pm)\$", "", plain)
+    plain = re.sub(r"\$\\(times|leq|Delta|cdot|pm|infty)\$", "", plain)
     assert not set(plain) & set("\\{}#$%&_^")
 
 

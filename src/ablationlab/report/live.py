@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.core.format import number
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.charts.curves import curves
 from ablationlab.report.charts.theme import DARK_OF, colours, config
-from ablationlab.report.charts.words import digits
 from ablationlab.report.page.embed import by_column
 from ablationlab.stats.stability import spike_score
 
@@ -130,4 +130,4 @@ def _last(run: Run, column: str) -> str:
     if values is None or not values.size:
         return ""
     value = float(values[-1])
-    return digits(value, 4) if math.isfinite(value) else "not finite"
+    return number(value, 4) if math.isfinite(value) else "not finite"

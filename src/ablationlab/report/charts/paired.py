@@ -17,8 +17,8 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.charts.words import alike
 from ablationlab.report.naming import axis, metric_name, printed_unit
+from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -135,10 +135,8 @@ def _difference(material: Results, group: list[Comparison]) -> Figure:
     sentences = []
     for comparison in group:
         interval = comparison.main_interval
-        mean, low, high = alike(
-            None if interval is None else interval.low, None if interval is None else interval.high, comparison.delta
-        )
-        sentences.append(f"{comparison.variant} against {comparison.reference}: {mean} ({low} to {high})")
+        shown = difference_of(comparison)
+        sentences.append(f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})")
     regime = f", regime {first.regime}" if len(material.regimes) > 1 else ""
     alike_in = "" if material.plan is None else ", same data order, same initial weights"
     return Figure(

@@ -10,11 +10,11 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
+from ablationlab.core.format import number, p_value, setting
 from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts.evaluation import evaluated, task_label
 from ablationlab.report.charts.theme import DARK_OF, colours, config
-from ablationlab.report.charts.words import digits, p_words, signed
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import metric_name
 from ablationlab.report.page import design, findings
@@ -153,7 +153,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=False,
         keep_trailing_newline=True,
     )
-    made.globals.update(digits=digits, signed=signed, p_words=p_words, metric_name=metric_name)
+    made.globals.update(number=number, setting=setting, p_value=p_value, metric_name=metric_name)
     return made
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import amount
 from ablationlab.report.charts.curves import main_runs
-from ablationlab.report.charts.words import amount
 
 if TYPE_CHECKING:
     from ablationlab.records.plan import Corpus, Plan

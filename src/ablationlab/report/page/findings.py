@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.report.charts.words import alike, digits, p_words, share, signed
+from ablationlab.core.format import difference, mean_sd, number, p_value, percent
 from ablationlab.report.naming import metric_name, printed_unit
+from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -29,8 +30,6 @@ class ComparisonView:
     means: tuple[str, str]
     delta: str
     interval: str
-    ratio: str
-    ratio_interval: str
     p: str
     p_adjusted: str
     outcome: str
@@ -61,12 +60,7 @@ def comparison_views(material: Results, anchors: Mapping[str, str], runs: Mappin
 
 def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[str, str]) -> ComparisonView:
     main = one.main_interval
-    delta, low, high = alike(None if main is None else main.low, None if main is None else main.high, one.delta)
-    ratio = one.ratio
-    shown_ratio = ratio_interval = ""
-    if ratio is not None:
-        r, r_low, r_high = alike(ratio.low, ratio.high, ratio.ratio, sign=False)
-        shown_ratio, ratio_interval = f"× {r}", "" if ratio.low is None else f"{r_low} to {r_high}"
+    shown = difference_of(one)
     pairs = []
     for pair in one.pairs[:200]:
         mine = material.run_of(one.variant, one.regime, pair.seed)
@@ -74,24 +68,24 @@ def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[s
         pairs.append(
             (
                 str(pair.seed),
-                digits(pair.variant, 5),
-                digits(pair.reference, 5),
-                signed(pair.delta, 4),
+                number(pair.variant, 5),
+                number(pair.reference, 5),
+                number(pair.delta, 4, sign=True),
                 runs.get(mine.id, "") if mine is not None else "",
                 runs.get(theirs.id, "") if theirs is not None else "",
             )
         )
     intervals = []
     for name, interval in one.intervals.items():
-        _, a, b = alike(interval.low, interval.high, interval.estimate)
-        text = f"{a} to {b}" if interval.status == "ok" else interval.note or interval.status
+        bounds = difference(interval.estimate, interval.low, interval.high)
+        text = bounds.range if interval.status == "ok" else interval.note or interval.status
         intervals.append((name, text, "" if interval.exact else "resampled"))
     tests = []
     for name, test in one.tests.items():
-        least = f"cannot go below {p_words(test.minimum_p)}" if test.minimum_p is not None else ""
-        tests.append((name, p_words(test.p) if test.status == "ok" else test.note or test.status, least))
+        least = f"cannot go below {p_value(test.minimum_p)}" if test.minimum_p is not None else ""
+        tests.append((name, p_value(test.p) if test.status == "ok" else test.note or test.status, least))
     effects = tuple(
-        (name, f"{digits(effect.estimate)} ({digits(effect.low)} to {digits(effect.high)})")
+        (name, f"{number(effect.estimate)} ({number(effect.low)} to {number(effect.high)})")
         for name, effect in one.effects.items()
     )
     return ComparisonView(
@@ -100,13 +94,11 @@ def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[s
         metric=metric_name(one.metric),
         unit=printed_unit(one.unit),
         task=one.task or "",
-        means=(_spread(one.variant_mean, one.variant_sd), _spread(one.reference_mean, one.reference_sd)),
-        delta=delta,
-        interval=f"{low} to {high}" if main is not None and main.low is not None else "",
-        ratio=shown_ratio,
-        ratio_interval=ratio_interval,
-        p=p_words(one.p),
-        p_adjusted=p_words(one.p_adjusted),
+        means=(mean_sd(one.variant_mean, one.variant_sd), mean_sd(one.reference_mean, one.reference_sd)),
+        delta=shown.text,
+        interval=shown.range if main is not None and main.low is not None else "",
+        p=p_value(one.p),
+        p_adjusted=p_value(one.p_adjusted),
         outcome=one.outcome.replace("-", " "),
         tone=TONES.get(one.outcome, ""),
         pairs=tuple(pairs),
@@ -117,10 +109,6 @@ def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[s
     )
 
 
-def _spread(mean: float | None, sd: float | None) -> str:
-    return digits(mean, 4) if not sd else f"{digits(mean, 4)} ± {digits(sd, 2)}"
-
-
 def _equivalence(one: Comparison) -> str:
     found = one.equivalence
     if found is None:
@@ -128,7 +116,7 @@ def _equivalence(one: Comparison) -> str:
     bounds = f"±{found.bounds[1]:g}"
     if found.equivalent is None:
         return f"could not be tested within {bounds}: {found.note or found.status}"
-    return f"{'shown' if found.equivalent else 'not shown'} within {bounds} (TOST, p {p_words(found.p)})"
+    return f"{'shown' if found.equivalent else 'not shown'} within {bounds} (TOST, p {p_value(found.p)})"
 
 
 def sections_of(material: Results, views: Iterable[ComparisonView]) -> dict[str, list[ComparisonView]]:
@@ -157,7 +145,7 @@ def stability_rows(material: Results) -> tuple[list[dict[str, Any]], list[dict[s
             "diverged": arm.diverged,
             "spiked": arm.spiked,
             "unstable": arm.unstable_runs,
-            "largest": digits(arm.largest_spike_score),
+            "largest": number(arm.largest_spike_score),
         }
         for arm in stability.arms
     ]
@@ -167,9 +155,9 @@ def stability_rows(material: Results) -> tuple[list[dict[str, Any]], list[dict[s
             "reference": gain.reference,
             "regime": gain.regime,
             "counts": f"{gain.reference_unstable}/{gain.n} → {gain.variant_unstable}/{gain.n}",
-            "estimate": share(gain.estimate),
-            "interval": f"{share(gain.low)} to {share(gain.high)}",
-            "p": p_words(gain.mcnemar_p),
+            "estimate": percent(gain.estimate),
+            "interval": f"{percent(gain.low)} to {percent(gain.high)}",
+            "p": p_value(gain.mcnemar_p),
             "caveats": [caveat.text for caveat in gain.caveats],
         }
         for gain in stability.gains
@@ -192,11 +180,11 @@ def power_rows(material: Results, anchors: Mapping[str, str]) -> list[dict[str, 
                 "regime": one.regime,
                 "anchor": anchors.get(one.id, ""),
                 "unit": unit,
-                "observed": digits(abs(one.delta)) if one.delta is not None else "–",
-                "sd": digits(part.delta_sd),
+                "observed": number(abs(one.delta)) if one.delta is not None else "–",
+                "sd": number(part.delta_sd),
                 "n": part.n,
-                "detectable": digits(part.detectable_80),
-                "detectable_90": digits(part.detectable_90),
+                "detectable": number(part.detectable_80),
+                "detectable_90": number(part.detectable_90),
                 "effect": "–" if part.smallest_effect is None else f"{part.smallest_effect:g}",
                 "pairs": part.pairs_80 if part.pairs_80 is not None else "–",
                 "conservative": part.pairs_80_conservative if part.pairs_80_conservative is not None else "–",

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ablationlab.core.format import amount, number
 from ablationlab.report.charts.theme import colours
-from ablationlab.report.charts.words import amount, digits
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
@@ -43,9 +43,9 @@ def run_rows(material: Results, anchors: Mapping[str, str], out: Path) -> list[d
                 else "",
                 "steps": f"{run.step:,} / {run.steps:,}",
                 "step": run.step,
-                "metrics": [(name, run.metric(name), digits(run.metric(name), 4)) for name in run_metrics(material)],
+                "metrics": [(name, run.metric(name), number(run.metric(name), 4)) for name in run_metrics(material)],
                 "tokens_per_second": "" if result is None else amount(result.timing.tokens_per_second),
-                "seconds": "" if result is None else digits(result.timing.train_seconds, 3),
+                "seconds": "" if result is None else number(result.timing.train_seconds, 3),
                 "differs": _differs(run, common),
                 "hashes": [
                     ("data order", record.data_order_hash if record is not None else ""),

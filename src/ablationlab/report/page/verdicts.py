@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ablationlab.core.format import number, p_value, plain, with_unit
 from ablationlab.report.charts.theme import colours
-from ablationlab.report.charts.words import alike, digits, p_words
 from ablationlab.report.naming import in_sentence, metric_name, printed_unit
+from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
@@ -191,8 +192,8 @@ def _size(comparison: Comparison) -> str:
     unit = printed_unit(comparison.unit)
     if comparison.transform == "log":
         change = (math.exp(comparison.delta) - 1) * 100
-        return f" by {digits(abs(change), 2)} % in {metric_name(comparison.metric)}"
-    amount = digits(abs(comparison.delta))
+        return f" by {number(abs(change), 2)} % in {metric_name(comparison.metric)}"
+    amount = number(abs(comparison.delta))
     return f" by {amount}{f' {unit}' if unit else ''} in {metric_name(comparison.metric)}"
 
 
@@ -204,18 +205,22 @@ def _facts(
         link = anchors.get(comparison.id, "")
         unit = printed_unit(comparison.unit)
         interval = comparison.main_interval
-        mean, low, high = alike(
-            None if interval is None else interval.low, None if interval is None else interval.high, comparison.delta
-        )
+        shown = difference_of(comparison)
         level = f"no interval from {comparison.n} pair{'s' if comparison.n != 1 else ''}"
         if interval is not None and interval.low is not None:
-            level = f"{interval.level * 100:g} % interval {low} to {high}, for one test"
-        scale = " (log)" if comparison.transform == "log" else f" {unit}" if unit else ""
-        found.append(Fact(f"difference in {metric_name(comparison.metric)}", f"{mean}{scale}", level, link))
+            level = f"{interval.level * 100:g} % interval {shown.range}, for one test"
+        found.append(
+            Fact(
+                f"difference in {metric_name(comparison.metric)}",
+                plain(with_unit(shown.delta, shown.unit)),
+                level,
+                link,
+            )
+        )
         found.append(
             Fact(
                 f"{one.reference} → {one.variant}",
-                f"{digits(comparison.reference_mean, 4)} → {digits(comparison.variant_mean, 4)}",
+                f"{number(comparison.reference_mean, 4)} → {number(comparison.variant_mean, 4)}",
                 f"means over {comparison.n} seed{'s' if comparison.n != 1 else ''}" + (f", {unit}" if unit else ""),
                 link,
             )
@@ -225,7 +230,7 @@ def _facts(
             found.append(
                 Fact(
                     "times the smallest effect",
-                    f"{digits(times, 2)} ×",
+                    f"{number(times, 2)} ×",
                     f"that matters, {comparison.smallest_effect:g}{f' {unit}' if unit else ''}",
                     link,
                 )
@@ -234,7 +239,7 @@ def _facts(
         found.append(
             Fact(
                 f"p, {comparison.test}",
-                p_words(comparison.p_adjusted if comparison.p_adjusted is not None else comparison.p),
+                p_value(comparison.p_adjusted if comparison.p_adjusted is not None else comparison.p),
                 corrected if comparison.p_adjusted is not None else "",
                 link,
             )
@@ -269,20 +274,18 @@ def mini(comparison: Comparison) -> Mini | None:
     def place(value: float) -> float:
         return round((value - low) / (high - low) * 1000, 2)
 
-    mean, lower, upper = alike(
-        bounds[0] if len(bounds) > 1 else None, bounds[-1] if len(bounds) > 1 else None, comparison.delta
-    )
-    unit = printed_unit(comparison.unit) if comparison.transform == "identity" else "(log)"
+    shown = difference_of(comparison)
+    value = with_unit(shown.delta, shown.unit)
     return Mini(
         bar=(place(bounds[0]), place(bounds[1])) if len(bounds) == 2 else None,
         mean=place(comparison.delta),
         zero=place(0.0),
         band=(place(-effect), place(effect)) if effect else None,
         seeds=tuple(place(pair.delta) for pair in comparison.pairs[:60]),
-        label=f"Difference {mean} {unit}, interval {lower} to {upper}, zero and the smallest effect that matters in view",
+        label=f"Difference {value}, interval {shown.range}, zero and the smallest effect that matters in view",
         zero_label=f"0 ± {effect:g}" if effect else "0",
         zero_words=", the smallest effect that matters" if effect else "",
-        value=f"{mean} {unit}".strip(),
+        value=value,
         apart=_apart(place(0.0), 340.0 if effect else 30.0, place(comparison.delta), 200.0),
     )
 
