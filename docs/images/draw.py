@@ -7,16 +7,15 @@ import re
 import sys
 from pathlib import Path
 
-from ablationlab.folders import ResultsFolder
-from ablationlab.tables import results_table
-from ablationlab.tables_analysis import verdict_view
-from ablationlab.verdict import decide
 from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.records import Plan
+from ablationlab.analysis.verdict import decide
+from ablationlab.records import Plan, ResultsFolder
 from ablationlab.records.results import read_runs
+from ablationlab.report.terminal.analysis import verdict_view
+from ablationlab.report.terminal.study import results_table
 
 results, target = ResultsFolder(Path(sys.argv[1])), Path(sys.argv[2])
 console = Console(record=True, width=150, file=io.StringIO())
@@ -26,6 +25,6 @@ console.print()
 analysis = analyze(read_results(results.path, None))
 for part in verdict_view(analysis, decide(analysis)):
     console.print(part, markup=False, highlight=False)
-picture = console.export_svg(title=f"ablationlab run: {plan.study['name']}", theme=MONOKAI)
+picture = console.export_svg(title=f"ablationlab run: {plan.study.name}", theme=MONOKAI)
 # No fonts from the network: the picture must look the same offline.
 target.write_text(re.sub(r"@font-face \{.*?\}\s*", "", picture, flags=re.DOTALL))

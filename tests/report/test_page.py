@@ -282,7 +282,7 @@ def test_a_changed_record_changes_the_page(tmp_path: Path):
     after = (tmp_path / "report.html").read_text()
     assert "1.2345" in after
     assert "1.2345" not in before
-    assert any("made anew" in text for text in said)
+    assert any("regenerated" in text for text in said)
 
 
 def test_the_page_names_the_learning_rate(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 
 from ablationlab.core.errors import DataError, MismatchError, PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.plan import Plan
+from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.settings import ModelConfig
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import load_study, parse_study
@@ -32,7 +32,8 @@ def plan_of(study_table) -> Callable[..., Plan]:
 @contextmanager
 def temporary_variant(change, changes=(), parameters=()) -> Iterator[str]:
     """A variant that exists for one test."""
-    VARIANTS.add("temporary", Variant("temporary", "f(x)", "a test", change, changes, parameters))
+    declared = Declaration(formula="f(x)", meaning="a test", settings=changes, parameters=parameters)
+    VARIANTS.add("temporary", Variant("temporary", declared, change))
     try:
         yield "temporary"
     finally:

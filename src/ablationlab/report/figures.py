@@ -48,15 +48,15 @@ class Figures:
         return next((figure for figure in self.every() if figure.key == key), None)
 
 
-def draw_figures(material: Results) -> Figures:
-    """Draw whatever the material allows."""
-    found = {name: tuple(figure for draw in draws for figure in draw(material)) for name, draws in SECTIONS.items()}
-    found["diagnostics"], failures = diagnostics.diagnostics(material)
+def draw_figures(results: Results) -> Figures:
+    """Draw whatever the results allow."""
+    found = {name: tuple(figure for draw in draws for figure in draw(results)) for name, draws in SECTIONS.items()}
+    found["diagnostics"], failures = diagnostics.diagnostics(results)
     return Figures(found, failures)
 
 
 def save_figures(
-    material: Results,
+    results: Results,
     folder: Path,
     *,
     figures: Figures | None = None,
@@ -67,7 +67,7 @@ def save_figures(
 
     A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes.
     """
-    drawn = figures or draw_figures(material)
+    drawn = figures or draw_figures(results)
     convert({figure.key: figure.spec(width=width) for figure in drawn.every()}, folder, formats)
     return {figure.key: figure for figure in drawn.every()}
 

@@ -35,23 +35,23 @@ class Live:
     def state(self) -> dict[str, Any]:
         """What the page shows now."""
         try:
-            material = Results.open(self.folder, cache=self.cache)
+            results = Results.open(self.folder, cache=self.cache)
         except AblationLabError as error:
             return {"waiting": str(error)}
         return {
-            "name": material.name,
-            "question": material.question,
-            "version": _version(material),
-            "ended": material.ended,
-            "total": len(material.runs),
-            "share": material.share_done,
-            "left": self._left(material),
-            "finished": bool(material.runs) and not material.interim,
+            "name": results.name,
+            "question": results.question,
+            "version": _version(results),
+            "ended": results.ended,
+            "total": len(results.runs),
+            "share": results.share_done,
+            "left": self._left(results),
+            "finished": bool(results.runs) and not results.interim,
             "report": (self.folder / "report.html").is_file(),
-            "warnings": self._warnings(material),
-            "runs": [_row(run, colours(material)) for run in material.runs],
-            "variants": list(material.variants),
-            "colours": colours(material),
+            "warnings": self._warnings(results),
+            "runs": [_row(run, colours(results)) for run in results.runs],
+            "variants": list(results.variants),
+            "colours": colours(results),
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
             "charts": [
@@ -64,13 +64,13 @@ class Live:
                     "spec": figure.bare(),
                     "data": {name: by_column(kept) for name, kept in figure.data.items()},
                 }
-                for figure in curves(material)
+                for figure in curves(results)
             ],
         }
 
-    def _left(self, material: Results) -> float | None:
+    def _left(self, results: Results) -> float | None:
         """Seconds to go at the speed of the last minutes; None where nothing moved."""
-        now, done = time.monotonic(), material.share_done
+        now, done = time.monotonic(), results.share_done
         if not self.seen or self.seen[-1][1] != done:
             self.seen.append((now, done))
         while len(self.seen) > 2 and now - self.seen[0][0] > SPEED_SECONDS:
@@ -78,10 +78,10 @@ class Live:
         (then, before), (_, after) = self.seen[0], self.seen[-1]
         return None if after <= before else (1 - after) * (now - then) / (after - before)
 
-    def _warnings(self, material: Results) -> list[dict[str, str]]:
-        found = [{"level": "bad", "text": f"{one.file}: {one.text}"} for one in material.problems]
-        threshold = SPIKE_SCORE if material.plan is None else material.plan.study.stability.spike_score
-        for run in material.runs:
+    def _warnings(self, results: Results) -> list[dict[str, str]]:
+        found = [{"level": "bad", "text": f"{one.file}: {one.text}"} for one in results.problems]
+        threshold = SPIKE_SCORE if results.plan is None else results.plan.study.stability.spike_score
+        for run in results.runs:
             if run.result is not None and run.result.divergence is not None:
                 at = run.result.divergence
                 found.append({"level": "bad", "text": f"{run.id} diverged at step {at.step}: {at.cause}"})
@@ -105,9 +105,9 @@ class Live:
         return kept[1], kept[2]
 
 
-def _version(material: Results) -> str:
+def _version(results: Results) -> str:
     """Changes whenever something to show changes."""
-    return f"{material.ended}-{sum(run.step for run in material.runs)}-{len(material.problems)}"
+    return f"{results.ended}-{sum(run.step for run in results.runs)}-{len(results.problems)}"
 
 
 def _row(run: Run, hues: dict[str, str]) -> dict[str, Any]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError, StorageError
 from ablationlab.records.results import Damage, Results
+
+if TYPE_CHECKING:
+    from ablationlab.report.figures import Figures
 
 Part = Literal["page", "figures", "tables", "paper"]
 PARTS: tuple[Part, ...] = ("page", "figures", "tables", "paper")
@@ -22,7 +25,7 @@ def make_report(
 ) -> list[Path]:
     """Write the report of *folder* into *out* (the folder itself unless given) and give the paths that people open.
 
-    A study that is not finished gives an interim report. A missing or outdated analysis is made anew where the records
+    A study that is not finished gives an interim report. A missing or outdated analysis is regenerated where the records
     allow; where they do not, the page is written all the same and says why, and what rests on the analysis is left out.
     """
     from ablationlab.report.figures import draw_figures, saving
@@ -30,19 +33,19 @@ def make_report(
 
     target = out or folder
     wanted = set(parts)
-    material = with_analysis(Results.open(folder), say)
-    for problem in material.problems:
+    results = with_analysis(Results.open(folder), say)
+    for problem in results.problems:
         say(f"{problem.file}: {problem.text}")
-    if material.interim:
-        say(f"Interim: {material.ended} of {len(material.runs)} runs have ended; nothing in this report is inference.")
-    figures = draw_figures(material)
+    if results.interim:
+        say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
+    figures = draw_figures(results)
     written: list[Path] = []
     with saving(figures, target / "figures") if "figures" in wanted else nullcontext():
         if "page" in wanted:
-            written.append(write_page(material, target, figures=figures))
+            written.append(write_page(results, target, figures=figures))
         if "figures" in wanted:
             written.append(target / "figures")
-        for part, write in _rest(material, target, figures):
+        for part, write in _rest(results, target, figures):
             if part in wanted:
                 try:
                     written += write()
@@ -53,50 +56,50 @@ def make_report(
     return written
 
 
-def _rest(material: Results, target: Path, figures: object) -> list[tuple[Part, Callable[[], list[Path]]]]:
+def _rest(results: Results, target: Path, figures: Figures) -> list[tuple[Part, Callable[[], list[Path]]]]:
     """The parts that need an analysis, as (name, how to write it)."""
 
     def tables() -> list[Path]:
         from ablationlab.report.tables import write_tables
 
-        write_tables(material, target)
+        write_tables(results, target)
         return [target / "tables"]
 
     def paper() -> list[Path]:
         from ablationlab.report.paper import write_paper
 
-        return [write_paper(material, target, figures=figures)]  # type: ignore[arg-type]
+        return [write_paper(results, target, figures=figures)]
 
     return [("tables", tables), ("paper", paper)]
 
 
-def with_analysis(material: Results, say: Say) -> Results:
-    """The material with an analysis and a verdict of its records: those on disk where they are, else made now."""
-    there = material.analysis is not None and material.verdict is not None and not material.stale
-    if there or material.plan is None or not any(run.done for run in material.runs):
-        return material
-    if material.stale:
-        say("The analysis on disk is not that of these records (" + "; ".join(material.stale[:2]) + "): made anew.")
+def with_analysis(results: Results, say: Say) -> Results:
+    """The results with an analysis and a verdict of their records: those on disk where they are, else made now."""
+    there = results.analysis is not None and results.verdict is not None and not results.stale
+    if there or results.plan is None or not any(run.done for run in results.runs):
+        return results
+    if results.stale:
+        say("The analysis on disk is not that of these records (" + "; ".join(results.stale[:2]) + "): regenerated.")
     try:
-        analysis = analyze(read_results(material.folder, None))
+        analysis = analyze(read_results(results.folder, None))
     except AblationLabError as error:
         # What is on disk then belongs to other records, or to none: it must not stand beside these.
         found = Damage("analysis.json", f"cannot be made from these records: {error}")
-        return material.changed(
+        return results.changed(
             analysis=None,
             verdict=None,
             stale=(),
-            problems=(*material.problems, found),
+            problems=(*results.problems, found),
         )
     verdict = decide(analysis)
     try:
-        analysis.replace(material.folder / "analysis.json")
-        verdict.replace(material.folder / "verdict.json")
+        analysis.replace(results.folder / "analysis.json")
+        verdict.replace(results.folder / "verdict.json")
     except StorageError:
-        say(f"{material.folder} cannot be written: analysis.json and verdict.json are in the report alone.")
-        return material.changed(
+        say(f"{results.folder} cannot be written: analysis.json and verdict.json are in the report alone.")
+        return results.changed(
             analysis=analysis,
             verdict=verdict,
             stale=(),
         )
-    return Results.open(material.folder)
+    return Results.open(results.folder)

@@ -26,11 +26,11 @@ class Reading(NamedTuple):
 Readings = Mapping[tuple[str, str], list[Reading]]
 
 
-def read_probes(material: Results, wanted: Iterable[tuple[str, str]]) -> tuple[Readings, dict[str, list[str]]]:
+def read_probes(results: Results, wanted: Iterable[tuple[str, str]]) -> tuple[Readings, dict[str, list[str]]]:
     """(probe, measure) -> readings of every run that has them; probe -> what went wrong, run by run, files included."""
     found: dict[tuple[str, str], list[Reading]] = {key: [] for key in wanted}
     failures: dict[str, list[str]] = {}
-    for run in material.runs:
+    for run in results.runs:
         whole, log = run.folder.probe_table, run.folder.probes
         if not whole.exists() and not log.exists():
             continue

@@ -41,7 +41,7 @@ class Watcher(ThreadingHTTPServer):
 
     def __init__(self, folder: Path, host: str = "127.0.0.1", port: int = 8642) -> None:
         if not folder.is_dir():
-            raise AblationLabError(f"{folder} is no results folder: there is no such folder. Start the study first")
+            raise AblationLabError(f"{folder} is not a results folder: there is no such folder. Start the study first")
         self.folder, self.live, self.asking = folder, Live(folder), threading.Lock()
         if ":" in host:
             self.address_family = socket.AF_INET6

@@ -1,1 +1,47 @@
-"""From a study file to a sealed plan: variants, loading, checks, ledger, status."""
+"""From a study file to a sealed plan: variants, probes, loading, checks, the plan and the ledger. No torch.
+
+`load_study` reads and checks a study file, `make_plan` lists its runs and what each costs, `seal_plan` writes plan.lock, and
+`check_ledger` shows that the runs of a comparison differ in nothing but what their variants declare. A variant is one
+function under `variant`, in variants.py.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ablationlab.study.ledger import check_ledger
+    from ablationlab.study.load import load_study, parse_study
+    from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
+    from ablationlab.study.probes import PROBES, Measure, Probe
+    from ablationlab.study.variants import VARIANTS, Variant, variant
+
+__all__ = [
+    "PROBES",
+    "VARIANTS",
+    "Measure",
+    "Probe",
+    "Variant",
+    "check_ledger",
+    "default_folder",
+    "load_study",
+    "make_plan",
+    "open_plan",
+    "parse_study",
+    "plan_drift",
+    "seal_plan",
+    "variant",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "ledger": "check_ledger",
+        "load": "load_study parse_study",
+        "plan": "default_folder make_plan open_plan plan_drift seal_plan",
+        "probes": "PROBES Measure Probe",
+        "variants": "VARIANTS Variant variant",
+    },
+)
