@@ -345,7 +345,7 @@ def test_tasks_that_were_named_and_never_scored_are_a_deviation_and_leave_their_
 
 
 def test_an_empty_or_foreign_folder_says_what_it_is(tmp_path):
-    with pytest.raises(RecordError, match=r"is not a results folder: it has no plan\.lock"):
+    with pytest.raises(RecordError, match=r"is not a results folder: it has neither plan\.lock"):
         read_results(tmp_path)
     build(tmp_path, only=lambda run: False)
     with pytest.raises(StatisticsError, match="no run has a result yet"):

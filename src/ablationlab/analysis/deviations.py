@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ablationlab.analysis.wording import deviation
 from ablationlab.records.analysis import Deviation, DeviationCode
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import Result, RunRecord
+from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import flattened
 
 #: What the registration consists of; anything else in a study file is how the runs are made.
@@ -31,32 +30,34 @@ def of_plan(*, sealed: bool) -> list[Deviation]:
     return [] if sealed else [deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
 
 
-def of_runs(plan: Plan, results: ResultsFolder, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Deviation]:
+def of_runs(plan: Plan, results: Results) -> list[Deviation]:
     """Runs that are missing, extra, diverged, or made in another environment than the plan was sealed in."""
-    planned = {run.id for run in plan.runs}
-    folders = sorted(path.name for path in results.runs.iterdir()) if results.runs.is_dir() else []
+    folders = sorted(path.parent.name for path in (results.folder / "runs").glob("*/run.json"))
     runs = {
-        DeviationCode.MISSING_RUNS: [run.id for run in plan.runs if run.id not in done],
-        DeviationCode.EXTRA_RUNS: [n for n in folders if n not in planned and results.run(n).record.exists()],
-        DeviationCode.DIVERGED_RUNS: [name for name, (_, result) in done.items() if result.status == "diverged"],
+        DeviationCode.MISSING_RUNS: [run.id for run in results.runs if not run.done],
+        DeviationCode.EXTRA_RUNS: [name for name in folders if results.run(name) is None],
+        DeviationCode.DIVERGED_RUNS: [run.id for run in results.runs if run.state == "diverged"],
     }
     found = [
         deviation(code, "runs", n=len(names), planned=len(plan.runs), runs=_list(names))
         for code, names in runs.items()
         if names
     ]
-    return found + _drift(plan, done)
+    return found + _drift(plan, results.runs)
 
 
-def _drift(plan: Plan, done: Mapping[str, tuple[RunRecord, Result]]) -> list[Deviation]:
+def _drift(plan: Plan, runs: Iterable[Run]) -> list[Deviation]:
     by_line: dict[str, list[str]] = {}
-    for name, (record, result) in done.items():
+    for run in runs:
+        record, result = run.record, run.result
+        if record is None or result is None:
+            continue
         lines = list(dict.fromkeys([*record.drift, *(line for start in result.history for line in start.drift)]))
         sealed, made = plan.environment, record.environment
         if not lines and (sealed.versions, sealed.code_hash) != (made.versions, made.code_hash):
             lines = ["library or code versions differ from those the plan was sealed with"]
         for line in lines:
-            by_line.setdefault(line, []).append(name)
+            by_line.setdefault(line, []).append(run.id)
     return [deviation(DeviationCode.DRIFT, line, change=line, runs=_list(names)) for line, names in by_line.items()]
 
 

@@ -14,14 +14,13 @@ from ablationlab.records.analysis import Absence, EvaluationAnalysis, TaskSensit
 from ablationlab.records.evaluation import (
     Evaluation,
     Provenance,
-    Suite,
     TaskKey,
     TaskResult,
     Weights,
     evaluation_path,
-    suite_path,
 )
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats import sensitivity
 from ablationlab.stats.results import Sensitivity
@@ -123,21 +122,22 @@ class Evaluated:
         return value_or_absent(fmean(found))
 
 
-def read_evaluations(plan: Plan, results: ResultsFolder, finished: Sequence[PlannedRun]) -> Evaluated | None:
-    """Every evaluation.json of the plan's runs; None where there is none."""
+def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> Evaluated | None:
+    """The evaluation.json of every run that has one; None where there is none."""
     runs: dict[str, Evaluation] = {}
     for run in finished:
-        path = evaluation_path(results.run(run.id))
-        if path.exists():
-            found = Evaluation.read(path)
-            if (found.id, found.plan_hash) != (run.id, plan.plan_hash):
+        evaluation = run.evaluation
+        if evaluation is not None:
+            if (evaluation.id, evaluation.plan_hash) != (run.id, plan.plan_hash):
+                path = evaluation_path(run.folder)
                 raise RecordError(f"{path} belongs to another run or another plan; run ablationlab evaluate again")
-            runs[run.id] = found
+            runs[run.id] = evaluation
     scored = [one for one in runs.values() if one.how is not None]
     if not scored:
         return None
     how = _commonest(scored)
-    suite = Suite.read(suite_path(results)).tasks if suite_path(results).exists() else ()
+    suite = () if results.suite is None else results.suite.tasks
+    folder = ResultsFolder(results.folder)
     odd = [one.id for one in scored if one.how != how]
     notes = [f"evaluated in another way than the others, and not used: {', '.join(odd)}"] if odd else []
     used = [[task for task in one.tasks if task.weights == "final"] for one in scored if one.how == how]
@@ -148,7 +148,7 @@ def read_evaluations(plan: Plan, results: ResultsFolder, finished: Sequence[Plan
             w for w in wordings if not any((planned.named(t), t.template) == (name, w) for ts in used for t in ts)
         ]
         unspelt = (
-            planned.unspellable(results, plan.corpus.tokenizer, name, lacking) if len(lacking) < len(wordings) else ()
+            planned.unspellable(folder, plan.corpus.tokenizer, name, lacking) if len(lacking) < len(wordings) else ()
         )
         left_out |= {(name, one) for one in unspelt}
         if unspelt:
@@ -330,7 +330,7 @@ def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -
     return values
 
 
-def with_evaluation(dataset: Dataset, plan: Plan, results: ResultsFolder, evaluated: Evaluated) -> Dataset:
+def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated) -> Dataset:
     """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
     gate: Gate = {}
     parts: list[TaskSensitivity] = []

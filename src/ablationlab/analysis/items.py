@@ -22,7 +22,8 @@ from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import ItemComparison, ItemContrast, ItemTask, Seed
 from ablationlab.records.evaluation import samples_path
 from ablationlab.records.plan import Plan
-from ablationlab.records.storage import ResultsFolder, content_hash, sha256_file
+from ablationlab.records.results import Results
+from ablationlab.records.storage import RunFolder, content_hash, sha256_file
 from ablationlab.stats import (
     Crossed,
     ItemPairs,
@@ -196,7 +197,7 @@ def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
 
 
 def item_contrasts(
-    dataset: Dataset, plan: Plan, results: ResultsFolder, evaluated: Evaluated
+    dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated
 ) -> tuple[list[ItemContrast], list[str]]:
     """Item-level statistics of every contrast on the planned tasks, from samples.parquet; and who is left out, and why.
 
@@ -247,8 +248,9 @@ def _item_scores(samples: _Samples, tasks: Sequence[AskedTask], pairs: Mapping[S
 class _Samples:
     """samples.parquet of the runs, read once each; only rows of the version that counts, checked to be of the same items."""
 
-    def __init__(self, results: ResultsFolder, evaluated: Evaluated) -> None:
-        self.results, self.evaluated = results, evaluated
+    def __init__(self, results: Results, evaluated: Evaluated) -> None:
+        self.folders: dict[str, RunFolder] = {run.id: run.folder for run in results.runs}
+        self.evaluated = evaluated
         self._rows: dict[str, dict[str, NDArray[np.float64]]] = {}
         self._items: dict[str, list[str]] = {}
 
@@ -271,7 +273,7 @@ class _Samples:
         """By the hash of the task and its template."""
         import pyarrow.parquet as pq
 
-        path = samples_path(self.results.run(run))
+        path = samples_path(self.folders[run])
         if not path.exists() or sha256_file(path) != self.evaluated.runs[run].samples_sha256:
             raise RecordError(
                 f"{path} is not the one that evaluation.json was written with; run ablationlab evaluate again"

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Dataset, Value, absent, value_or_absent
 from ablationlab.records.analysis import (
@@ -18,9 +20,9 @@ from ablationlab.records.analysis import (
     StabilityGain,
 )
 from ablationlab.records.plan import PlannedRun
-from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.results import Run
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import Stability
-from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score, stability_gain
@@ -40,10 +42,10 @@ UNSTABLE: Final = frozenset({Instability.DIVERGED, Instability.ENDED_WORSE, Inst
 
 
 @dataclass(frozen=True)
-class DoneRun:
-    """A planned run that has its result. *initial_loss* is that of its first batch, before the first update."""
+class EndedRun:
+    """A run that has its result, and the measures of its course. *initial_loss*: of the first batch, before any update."""
 
-    planned: PlannedRun
+    run: Run
     record: RunRecord
     result: Result
     spike: Spike
@@ -59,23 +61,22 @@ class DoneRun:
         return self.derived()[name] if name in COURSE else self.result.metrics.get(name)
 
 
-def read_run(results: ResultsFolder, run: PlannedRun, rules: Stability) -> DoneRun:
-    """The records of a run that is done."""
-    folder = results.run(run.id)
-    lines = list(read_metrics(folder.metrics)) if folder.metrics.exists() else []
-    losses, norms = [line.loss for line in lines], [line.gradient_norm for line in lines]
-    first = losses[0] if losses and lines[0].step == 1 and math.isfinite(losses[0]) else None
-    found = course(losses, norms, loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score)
-    result = Result.read(folder.result)
-    return DoneRun(run, RunRecord.read(folder.record), result, spike_score(losses), found, first)
+def ended_run(run: Run, rules: Stability) -> EndedRun | None:
+    """The run with its measures; None where it has not ended."""
+    if run.record is None or run.result is None:
+        return None
+    steps, losses, norms = (run.curves.get(name, np.empty(0)) for name in ("step", "loss", "gradient_norm"))
+    initial = float(losses[0]) if losses.size and steps[0] == 1 and math.isfinite(losses[0]) else None
+    measures = course(losses, norms, loss_threshold=rules.loss_threshold, spike_threshold=rules.spike_score)
+    return EndedRun(run, run.record, run.result, spike_score(losses), measures, initial)
 
 
-def value_of(run: DoneRun | None, name: str) -> Value:
+def value_of(run: EndedRun | None, name: str) -> Value:
     """A metric's value for the comparisons, or why there is none."""
     return ending(run) or value_or_absent(run.metric(name) if run is not None else None)
 
 
-def ending(run: DoneRun | None) -> Absent | None:
+def ending(run: EndedRun | None) -> Absent | None:
     """Why a run has no value of any metric, if so."""
     if run is None:
         return absent(Absence.NOT_FINISHED)
@@ -85,7 +86,7 @@ def ending(run: DoneRun | None) -> Absent | None:
     return absent(Absence.DIVERGED) if at is None else absent(Absence.DIVERGED, step=at.step, cause=at.cause)
 
 
-def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability) -> RunStability:
+def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stability) -> RunStability:
     """Whether the run counts as unstable by what was registered, and why."""
     threshold, times = registered.spike_score, registered.worse_than_start
     ended = ending(run)
@@ -123,7 +124,7 @@ def stability_of(planned: PlannedRun, run: DoneRun | None, registered: Stability
     )
 
 
-def measured_names(done: Sequence[DoneRun]) -> list[str]:
+def measured_names(done: Sequence[EndedRun]) -> list[str]:
     """Course measures that at least one run has a value of."""
     return [name for name in COURSE if any(run.derived()[name] is not None for run in done)]
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
-from ablationlab.analysis.stability import DoneRun, stability_of, value_of
+from ablationlab.analysis.stability import EndedRun, stability_of, value_of
 from ablationlab.records.analysis import (
     Absence,
     ChosenRate,
@@ -51,9 +51,9 @@ class _Grid:
     study: Study
     sweep: Sweep
     planned: Mapping[tuple[str, float, int], PlannedRun]
-    done: Mapping[str, DoneRun]
+    done: Mapping[str, EndedRun]
 
-    def run(self, variant: str, lr: float, seed: int) -> DoneRun | None:
+    def run(self, variant: str, lr: float, seed: int) -> EndedRun | None:
         planned = self.planned.get((variant, lr, seed))
         return None if planned is None else self.done.get(planned.id)
 
@@ -67,13 +67,13 @@ class _Grid:
 
 
 def swept(
-    study: Study, plan: Plan, done: Sequence[DoneRun], names: Sequence[str], pairs: Sequence[tuple[str, str]]
+    study: Study, plan: Plan, done: Sequence[EndedRun], names: Sequence[str], pairs: Sequence[tuple[str, str]]
 ) -> Swept | None:
     """Everything the sweep of a study gives; None without one. *names* are the metrics to compare at the tuned rates."""
     if study.sweep is None:
         return None
     cells = {(run.variant, run.lr, run.seed): run for run in plan.runs if run.regime == DEFAULT_REGIME}
-    grid = _Grid(study, study.sweep, cells, {run.planned.id: run for run in done})
+    grid = _Grid(study, study.sweep, cells, {ended.run.id: ended for ended in done})
     points = _points(grid)
     by_cell = {(point.variant, point.lr, point.seed): point for point in points}
     sensitivities = [
@@ -288,7 +288,7 @@ def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[
         for seed in grid.study.judging_seeds():
             a, b = grid.run(variant, rates[variant], seed), grid.run(reference, rates[reference], seed)
             if a is not None and b is not None:
-                refuse(a.planned.id, b.planned.id, record_mismatches(a.record, b.record, tuned=True))
+                refuse(a.run.id, b.run.id, record_mismatches(a.record, b.record, tuned=True))
                 checked += 1
     return checked
 

@@ -19,6 +19,7 @@ from ablationlab.stats import Caveat, CaveatCode
 
 _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.NOT_RECORDED: "no value recorded",
+    Absence.NOT_IN_CURVE: "has no {metric}",
     Absence.NOT_FINITE: "the value is {value}",
     Absence.TOO_LARGE: "the value {value:g} is beyond 1e100",
     Absence.NOT_FINISHED: "not finished",

@@ -41,6 +41,7 @@ class Absence(StrEnum):
     """Why an arm has no value of a metric on a seed."""
 
     NOT_RECORDED = "not-recorded"
+    NOT_IN_CURVE = "not-in-curve"
     NOT_FINITE = "not-finite"
     TOO_LARGE = "too-large"
     NOT_FINISHED = "not-finished"

@@ -196,6 +196,8 @@ def _row(line: bytes) -> dict[str, Any]:
     row = json.loads(line)
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         raise ValueError("no step in it")
+    if "loss" not in row:
+        raise ValueError("no loss in it")
     return row
 
 

@@ -175,7 +175,7 @@ def test_an_unfinished_study_is_marked(tmp_path):
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path):
-    with pytest.raises(RecordError, match=r"no plan\.lock"):
+    with pytest.raises(RecordError, match=r"neither plan\.lock"):
         replicate(table(directions=[SIGN]), tmp_path)
 
 

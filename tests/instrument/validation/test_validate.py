@@ -96,7 +96,7 @@ def test_the_figure_holds_every_dose_on_the_curve_of_planned_power(found):
 def test_the_command_writes_what_it_says(folder, cli, tmp_path):
     code, out, errors = cli("validate", folder, "--out", tmp_path / "v")
     assert code == 0, errors
-    assert "Significantly different, where nothing is: 12 studies of 5 pairs" in out
+    assert "Significant where nothing differs: 12 studies of 5 pairs" in out
     written = json.loads((tmp_path / "v" / "validation.json").read_text())
     assert written["kind"] == "validation"
     assert (tmp_path / "v" / "validation.md").read_text().startswith("# Validation: made")

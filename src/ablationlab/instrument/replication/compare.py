@@ -4,21 +4,20 @@ our comparison, and what follows in sentences.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ablationlab.analysis import analyze, read_results
-from ablationlab.analysis.dataset import Absent
-from ablationlab.analysis.stability import DoneRun, read_run, value_of
+from ablationlab.analysis.dataset import Absent, absent
+from ablationlab.analysis.dataset import Value as AnalysisValue
+from ablationlab.analysis.stability import EndedRun, ended_run, value_of
 from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import RecordError
-from ablationlab.instrument.replication.published_table import Direction, Figure, PublishedTable, Take, Value
-from ablationlab.records.analysis import Analysis, Comparison
+from ablationlab.instrument.replication.published_table import Direction, Figure, PublishedTable, Value
+from ablationlab.records.analysis import Absence, Analysis, Comparison
 from ablationlab.records.metrics import Metric
-from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import (
     DirectionOutcome,
     DirectionPart,
@@ -27,9 +26,9 @@ from ablationlab.records.replication import (
     Replication,
     RunValue,
 )
-from ablationlab.records.run import read_metrics
+from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import DEFAULT_REGIME, Study
-from ablationlab.records.storage import ResultsFolder, content_hash
+from ablationlab.records.storage import content_hash
 from ablationlab.stats import difference_of_means
 from ablationlab.study.ledger import flattened
 
@@ -56,20 +55,20 @@ def replicate(
     *study* is the table's own, to list settings in which the runs in the folder differ from it; *analysis* is the folder's,
     computed unless given.
     """
-    results = ResultsFolder(folder)
-    if not results.plan.exists():
-        raise RecordError(f"{folder} is not a results folder: it has no {results.plan.name}")
-    plan, _ = Plan.read_with_seal(results.plan)
+    results = Results.open(folder, strict=True)
+    if results.plan is None:
+        raise RecordError(f"{folder} is not a results folder: it has no plan.lock")
+    plan = results.plan
     sealed = plan.study
-    found = analysis if analysis is not None else analyze(read_results(folder, None))
-    runs = _Runs(plan, results, sealed)
+    analysis = analysis if analysis is not None else analyze(read_results(folder, None))
+    own = [(run, ended_run(run, sealed.stability)) for run in results.runs if sealed.owns(run.planned)]
     figures = [
-        _figure(figure, variant, value, regime, runs)
+        _figure(figure, variant, value, regime, own)
         for figure, regime in _places(table)
         for variant, value in figure.values.items()
     ]
     directions = [
-        _direction(direction, regime, found, plan.metrics.get(direction.metric))
+        _direction(direction, regime, analysis, plan.metrics.get(direction.metric))
         for direction in table.directions
         for regime in (direction.regime, *(table.beside if direction.regime == DEFAULT_REGIME else ()))
     ]
@@ -83,7 +82,7 @@ def replicate(
         table_hash=content_hash(table.model_dump(mode="json")),
         study=sealed.name,
         source_hash=plan.plan_hash,
-        runs_ended=sum(results.run(run.id).done for run in plan.runs),
+        runs_ended=results.ended,
         runs_planned=len(plan.runs),
         changed=() if study is None else tuple(_changed(study, sealed, table.beside, own=True)),
         changed_beside=() if study is None else tuple(_changed(study, sealed, table.beside, own=False)),
@@ -100,47 +99,31 @@ def _places(table: PublishedTable) -> list[tuple[Figure, str]]:
     return own + [(figure, regime) for regime in table.beside for figure, where in own if where == DEFAULT_REGIME]
 
 
-class _Runs:
-    """The study's own cells of a results folder, read when first asked for."""
-
-    def __init__(self, plan: Plan, results: ResultsFolder, study: Study) -> None:
-        self.results, self.study = results, study
-        self.planned = [run for run in plan.runs if study.owns(run)]
-        self._read: dict[str, DoneRun | None] = {}
-
-    def of(self, regime: str, variant: str) -> list[PlannedRun]:
-        return [run for run in self.planned if (run.regime, run.variant) == (regime, variant)]
-
-    def value(self, run: PlannedRun, metric: str, take: Take | None) -> float | str:
-        """A number of that run, or in words why there is none."""
-        if run.id not in self._read:
-            done = self.results.run(run.id).done
-            self._read[run.id] = read_run(self.results, run, self.study.stability) if done else None
-        found = self._read[run.id]
-        if take is None or found is None or found.result.status == "diverged":
-            value = value_of(found, metric)
-            return absence(value) if isinstance(value, Absent) else value
-        lines = read_metrics(self.results.run(run.id).metrics)
-        return _taken([getattr(line, metric, None) for line in lines], take, metric)
+def _value(run: Run, ended: EndedRun | None, figure: Figure) -> AnalysisValue:
+    """The number of *run* that is compared with a published figure, or why there is none."""
+    if figure.take is None or ended is None or ended.result.status == "diverged":
+        return value_of(ended, figure.metric)
+    curve = run.curves.get(figure.metric, np.empty(0))
+    numbers = curve[np.isfinite(curve)]
+    if not numbers.size:
+        return absent(Absence.NOT_IN_CURVE, metric=figure.metric)
+    return float({"minimum": numbers.min(), "maximum": numbers.max(), "last": numbers[-1]}[figure.take])
 
 
-def _taken(values: Iterable[float | None], take: Take, metric: str) -> float | str:
-    numbers = [value for value in values if value is not None and math.isfinite(value)]
-    if not numbers:
-        return f"has no {metric}"
-    return {"minimum": min(numbers), "maximum": max(numbers), "last": numbers[-1]}[take]
-
-
-def _figure(figure: Figure, variant: str, published: Value, regime: str, runs: _Runs) -> FigurePart:
+def _figure(
+    figure: Figure, variant: str, published: Value, regime: str, runs: Sequence[tuple[Run, EndedRun | None]]
+) -> FigurePart:
     values: list[RunValue] = []
     missing: list[str] = []
-    for run in runs.of(regime, variant):
-        found = runs.value(run, figure.metric, figure.take)
-        if isinstance(found, str):
-            missing.append(f"{run.id}: {found}")
+    for run, ended in runs:
+        if (run.regime, run.variant) != (regime, variant):
+            continue
+        value = _value(run, ended, figure)
+        if isinstance(value, Absent):
+            missing.append(f"{run.id}: {absence(value)}")
         else:
-            values.append(RunValue(run=run.id, seed=run.seed, value=found))
-    numbers = np.array([one.value for one in values])
+            values.append(RunValue(run=run.id, seed=run.seed, value=value))
+    numbers = np.array([seen.value for seen in values])
     mean = sd = difference = low = high = None
     outcome: FigureOutcome = "not-measured"
     method, why = "", "; ".join(missing[:3]) or f"no run of {variant!r} in regime {regime!r}"

@@ -13,9 +13,8 @@ from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import Absence, RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import RunRecord
+from ablationlab.records.results import Results
 from ablationlab.records.settings import DEFAULT_REGIME, Study
-from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import record_mismatches, refuse
 
 FEWEST_STUDIES: Final = 10
@@ -39,12 +38,11 @@ class Cut:
 
 def read_exchangeable(folder: Path) -> tuple[Dataset, Study, Plan]:
     """The dataset of a folder whose arms are exchangeable by construction; any other is refused."""
-    results = ResultsFolder(folder)
     dataset = read_results(folder)
-    plan, _ = Plan.read_with_seal(results.plan)
-    study = plan.study
+    plan = Results.open(folder, strict=True).plan
+    assert plan is not None  # read_results refuses a folder without one
     refuse_other_arms(plan, folder)
-    return dataset, study, plan
+    return dataset, plan.study, plan
 
 
 def refuse_other_arms(plan: Plan, folder: Path) -> None:
@@ -152,7 +150,7 @@ class Dose:
     lost: int
 
 
-def doses(dataset: Dataset, study: Study, plan: Plan, folder: Path) -> tuple[float, list[Dose]]:
+def doses(dataset: Dataset, study: Study, folder: Path) -> tuple[float, list[Dose]]:
     """The study's own rate, and every variant at every rate of its sweep; empty without a sweep."""
     sweep, base = dataset.sweep, study.training.lr
     if sweep is None:
@@ -174,7 +172,7 @@ def doses(dataset: Dataset, study: Study, plan: Plan, folder: Path) -> tuple[flo
         if name != study.baseline
         for lr in sorted(sweep.rates, reverse=True)
     ]
-    _check(study, plan, ResultsFolder(folder), sweep)
+    _check(study, Results.open(folder, strict=True), sweep)
     return base, found
 
 
@@ -234,19 +232,19 @@ def _run(point: SweepPoint) -> RunStability:
     )
 
 
-def _check(study: Study, plan: Plan, results: ResultsFolder, sweep: SweepAnalysis) -> None:
+def _check(study: Study, results: Results, sweep: SweepAnalysis) -> None:
     """The baseline at every rate against itself at the study's own: nothing but the rate may differ.
 
     Variant and baseline at one rate were compared when the folder was read, so the rate is all that a dose adds.
     """
-    planned = {(run.lr, run.seed): run for run in plan.runs if run.variant == study.baseline}
+    runs = {(run.lr, run.seed): run for run in results.runs if run.variant == study.baseline}
     for seed in (*sweep.selection_seeds, *sweep.seeds):
-        own = results.run(planned[study.training.lr, seed].id)
-        if not own.done:
+        own = runs[study.training.lr, seed]
+        reference = own.record
+        if not own.done or reference is None:
             continue
-        reference = RunRecord.read(own.record)
         for lr in sweep.rates:
-            other = results.run(planned[lr, seed].id)
-            if lr != study.training.lr and other.done:
-                record = RunRecord.read(other.record)
+            other = runs[lr, seed]
+            record = other.record
+            if lr != study.training.lr and other.done and record is not None:
                 refuse(record.id, reference.id, record_mismatches(record, reference, tuned=True))

@@ -48,7 +48,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         for found in _each_comparison(analyses)
         if found[0].label == "registered" or found[0].role is not None
     ]
-    base, injected = doses(whole, study, sealed, folder)
+    base, injected = doses(whole, study, folder)
     diverged = [run for run in made.dataset.runs if run.state == "diverged"]
     hit = {run.seed for run in diverged}
     return Validation(
