@@ -97,7 +97,7 @@ def test_quick_is_smaller_elsewhere_and_says_what_it_is_not(cli, tmp_path, study
     ("words", "says"),
     [
         (["pilto"], ["'pilto'", "did you mean 'pilot'"]),
-        (["pilot", "--results", "nowhere"], ["nowhere", "plan.lock"]),
+        (["pilot", "--results", "nowhere"], ["nowhere", "is not a results folder"]),
         (["pilot", "--results", "x", "--set", "seeds=[1]"], ["--results takes runs as they are"]),
         (["--out", "x"], ["--out", "name the table too"]),
         (["missing.toml"], ["missing.toml", "no such file"]),
