@@ -379,9 +379,10 @@ def test_plan_prints_runs_tokens_flops_parameters_time_and_disk(cli, study_file,
         assert re.search(rf"^{run.id} +{run.seed} +{run.stack} +{run.slot} *$", output, re.MULTILINE)
         assert f"{run.budget.parameters:,}" in output
     assert "none (baseline)" in output
-    assert "6 runs in 6 stacks of width 1; 4.61 k tokens" in output
+    assert "6 runs in 6 stacks of width 1; 4,608 tokens" in output
     assert "FLOP of matrix products" in output
-    assert re.search(r"Roughly \d+ s \(from a training step timed here: [\d.e-]+ s\); disk \d+ kB at the end", output)
+    timed = r"Roughly [\d.]+ \w+ \(from a training step timed here: [\d.e-]+ m?s\); disk [\d.]+ kB at the end"
+    assert re.search(timed, output)
     assert "2 process(es)" in output
     assert f"plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}" in output
 

@@ -168,7 +168,7 @@ BAD = [
     (
         {"sweep": {"lr": [1e-3, 1e-2]}, "criteria": [{"metric": "perplexity", "regime": "sweep"}]},
         "criteria[0].metric",
-        ["no number over a sweep", "lr_sensitivity, unstable_share"],
+        ["not a number over a sweep", "lr_sensitivity, unstable_share"],
     ),
     (
         {"sweep": {"lr": [1e-3, 1e-2]}, "criteria": [{"metric": "lr_sensitivity"}]},
