@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ablationlab.core.registry import Registry
 from ablationlab.records.settings import ModelConfig, Study
@@ -32,6 +33,20 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class ProbeChart:
+    """A chart of one measure: one ``group`` over the steps, or at the last step over blocks, groups or single values."""
+
+    key: str
+    measure: str
+    title: str
+    axis: str
+    caption: str
+    over: Literal["steps", "depth", "groups", "values"] = "steps"
+    group: str | None = None
+    log: bool = False
+
+
+@dataclass(frozen=True)
 class Probe:
     """One diagnostic. ``need`` says what a model lacks for it, if anything; ``forward``: it reads the tapped pass."""
 
@@ -41,6 +56,7 @@ class Probe:
     need: Need
     forward: bool = False
     backward: bool = False  # the tapped pass is differentiated with respect to the residual stream
+    charts: tuple[ProbeChart, ...] = ()  # how reports show it
 
 
 def _nothing(model: ModelConfig) -> str | None:
@@ -63,9 +79,15 @@ PROBES: Registry[Probe] = Registry("probe")
 
 
 def _declare(
-    name: str, meaning: str, *measures: Measure, need: Need = _nothing, forward: bool = False, backward: bool = False
+    name: str,
+    meaning: str,
+    *measures: Measure,
+    need: Need = _nothing,
+    forward: bool = False,
+    backward: bool = False,
+    charts: tuple[ProbeChart, ...] = (),
 ) -> None:
-    PROBES.add(name, Probe(name, meaning, measures, need, forward or backward, backward))
+    PROBES.add(name, Probe(name, meaning, measures, need, forward or backward, backward, charts))
 
 
 _PARAMETERS = "total, embedding, position, front, attention, mlp, norms, head; block-n"
@@ -82,6 +104,17 @@ _declare(
     "update-ratio",
     "size of one update against the weights it moves",
     Measure("ratio", "‖θ after - θ before‖ / ‖θ before‖", _PARAMETERS),
+    charts=(
+        ProbeChart(
+            "update-ratio",
+            "ratio",
+            "Relative size of an update",
+            "‖Δθ‖ / ‖θ‖, log scale",
+            "Over all parameters.",
+            group="total",
+            log=True,
+        ),
+    ),
 )
 _declare(
     "second-moment",
@@ -91,12 +124,50 @@ _declare(
     Measure(
         "near_eps", "share of weights where eps is a tenth of the denominator or more: sqrt(v̂) <= 9 eps", _PARAMETERS
     ),
+    charts=(
+        ProbeChart(
+            "second-moment",
+            "mean",
+            "Adam's second moment",
+            "mean of v̂, log scale",
+            "Mean over all parameters, bias-corrected.",
+            group="total",
+            log=True,
+        ),
+        ProbeChart(
+            "second-moment-embedding",
+            "mean",
+            "Adam's second moment of the token embedding",
+            "mean of v̂, log scale",
+            "Mean over the token embedding, bias-corrected.",
+            group="embedding",
+            log=True,
+        ),
+    ),
 )
 _declare(
     "embedding-norm",
     "L2 norms of the rows of the token embedding, by token class",
     Measure("mean", "mean over the rows", "all, or a token class"),
     Measure("quantile", "quantiles over the rows", "all, or a token class", _LEVEL),
+    charts=(
+        ProbeChart(
+            "embedding-norm",
+            "mean",
+            "Norm of the token embeddings",
+            "mean L2 norm",
+            "Mean L2 norm of the rows of the token embedding, before any norm is applied to them.",
+            group="all",
+        ),
+        ProbeChart(
+            "embedding-norm-classes",
+            "mean",
+            "Norm of the token embeddings by token class, at the last step",
+            "mean L2 norm",
+            "Mean L2 norm of the rows, by the class of their tokens.",
+            over="groups",
+        ),
+    ),
 )
 _declare(
     "token-frequency",
@@ -110,12 +181,39 @@ _declare(
     "mean pairwise cosine similarity: 1 when everything has collapsed to one direction (over-smoothing)",
     Measure("mean", "mean of cos(x_i, x_j) over all pairs i ≠ j", f"tokens (rows of the embedding), {_STREAM}"),
     forward=True,
+    charts=(
+        ProbeChart(
+            "cosine",
+            "mean",
+            "Cosine between token embeddings",
+            "mean pairwise cosine",
+            "Mean pairwise cosine of the rows of the token embedding. Near 1, all rows point the same way (over-smoothing).",
+            group="tokens",
+        ),
+        ProbeChart(
+            "cosine-depth",
+            "mean",
+            "Cosine by depth, at the last step",
+            "mean pairwise cosine",
+            "Mean pairwise cosine of the residual stream, from the input of block 1 to the output of the last block.",
+            over="depth",
+        ),
+    ),
 )
 _declare(
     "effective-rank",
     "how many directions the token embedding uses",
     Measure("entropy", "exp of the entropy of the singular values, scaled to sum 1 (Roy & Vetterli 2007)"),
     Measure("participation", "(Σσ²)² / Σσ⁴"),
+    charts=(
+        ProbeChart(
+            "effective-rank",
+            "entropy",
+            "Effective rank of the token embedding",
+            "exp of the singular values' entropy",
+            "How many directions the rows use.",
+        ),
+    ),
 )
 _declare(
     "residual",
@@ -124,6 +222,25 @@ _declare(
     Measure("variance", "mean over tokens of the variance over features", _STREAM),
     Measure("quantile", "quantiles of the L2 norm over tokens", _STREAM, _LEVEL),
     forward=True,
+    charts=(
+        ProbeChart(
+            "residual-depth",
+            "norm",
+            "Residual norm by depth, at the last step",
+            "mean L2 norm, log scale",
+            "Mean L2 norm of the residual stream over tokens.",
+            over="depth",
+            log=True,
+        ),
+        ProbeChart(
+            "residual-input",
+            "norm",
+            "Residual norm entering block 1",
+            "mean L2 norm",
+            "Mean L2 norm of the residual stream over tokens, before block 1.",
+            group="input",
+        ),
+    ),
 )
 _declare(
     "embedding-gain",
@@ -132,6 +249,25 @@ _declare(
     Measure("std", "standard deviation over dimensions", "gain, bias"),
     Measure("value", "the vector itself", "gain, bias", "dimension"),
     need=_gain,
+    charts=(
+        ProbeChart(
+            "embedding-gain",
+            "mean",
+            "Learned gain of the embedding norm",
+            "mean gain",
+            "Mean over dimensions. Only variants with a learned gain have one.",
+            group="gain",
+        ),
+        ProbeChart(
+            "embedding-gain-values",
+            "value",
+            "Learned gain by dimension, at the last step",
+            "gain",
+            "The gain of every dimension.",
+            over="values",
+            group="gain",
+        ),
+    ),
 )
 _declare(
     "attention",
@@ -142,6 +278,16 @@ _declare(
     Measure("head_entropy", "mean entropy, per head", "block-n", "head"),
     need=_blocks,
     forward=True,
+    charts=(
+        ProbeChart(
+            "attention-logits",
+            "logit_max",
+            "Largest attention logit by block, at the last step",
+            "largest logit",
+            "Largest logit of any head. Logits that grow during training are a sign of instability.",
+            over="depth",
+        ),
+    ),
 )
 _declare(
     "output",
@@ -151,6 +297,15 @@ _declare(
     Measure("log_partition", "mean over tokens of log Σ exp(logit)"),
     Measure("log_partition_std", "standard deviation of the same over tokens"),
     forward=True,
+    charts=(
+        ProbeChart(
+            "output-logits",
+            "logit_max",
+            "Largest output logit",
+            "largest |logit|",
+            "Largest absolute logit.",
+        ),
+    ),
 )
 _declare(
     "centering",

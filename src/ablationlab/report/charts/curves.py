@@ -112,8 +112,8 @@ def _curve(material: Results, runs: list[Run], regime: str, column: str, *, log:
 
 
 _BAND = (
-    "Line: mean over the selected seeds. Band: their range, lowest to highest; it is no interval. Point at a seed's line to "
-    "follow it."
+    "Line: mean over the selected seeds. Band: their range, lowest to highest; it is not a confidence interval. "
+    "Point at a seed's line to follow it."
 )
 
 

@@ -1,9 +1,8 @@
-"""Diagnostics: what the probes saw inside the models, along training and through the depth."""
+"""Diagnostics: the charts that the probes of the study declare."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.report.charts.curves import round_to
@@ -18,182 +17,28 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.probes import Readings, read_probes
+from ablationlab.report.probes import Reading, read_probes
+from ablationlab.study.probes import PROBES, ProbeChart
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
-CLASSES = ("all", "alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
 MOST_POINTS = 12_000
 
 
-@dataclass(frozen=True)
-class View:
-    """One chart: a measure of a probe, along the steps of one group, or over groups at the last step."""
-
-    key: str
-    probe: str
-    measure: str
-    title: str
-    axis: str
-    caption: str
-    over: str  # "steps" | "depth" | "classes" | "dimension"
-    group: str | None = None
-    log: bool = False
-
-
-VIEWS = (
-    View(
-        "embedding-norm",
-        "embedding-norm",
-        "mean",
-        "Length of the token table's rows",
-        "mean L2 norm",
-        "Mean L2 norm of the rows of the token embedding, before any norm is applied to them.",
-        "steps",
-        "all",
-    ),
-    View(
-        "embedding-norm-classes",
-        "embedding-norm",
-        "mean",
-        "The same by token class, at the last step",
-        "mean L2 norm",
-        "Rows of the token embedding, by what their tokens are.",
-        "classes",
-    ),
-    View(
-        "cosine",
-        "cosine",
-        "mean",
-        "Cosine between embeddings",
-        "mean pairwise cosine",
-        "Mean pairwise cosine of the rows of the token table; near 1 they point the same way (over-smoothing).",
-        "steps",
-        "tokens",
-    ),
-    View(
-        "cosine-depth",
-        "cosine",
-        "mean",
-        "Cosine through the depth, at the last step",
-        "mean pairwise cosine",
-        "From what enters block 1 to what leaves the last block.",
-        "depth",
-    ),
-    View(
-        "residual-depth",
-        "residual",
-        "norm",
-        "Residual norm through the depth, at the last step",
-        "mean L2 norm, log scale",
-        "Mean norm of the residual stream over tokens.",
-        "depth",
-        log=True,
-    ),
-    View(
-        "residual-input",
-        "residual",
-        "norm",
-        "Residual norm entering block 1",
-        "mean L2 norm",
-        "Along training.",
-        "steps",
-        "input",
-    ),
-    View(
-        "second-moment",
-        "second-moment",
-        "mean",
-        "Adam's second moment",
-        "mean of v̂, log scale",
-        "Mean over all parameters, bias-corrected.",
-        "steps",
-        "total",
-        True,
-    ),
-    View(
-        "second-moment-embedding",
-        "second-moment",
-        "mean",
-        "Adam's second moment of the token embedding",
-        "mean of v̂, log scale",
-        "Mean over the token table, bias-corrected.",
-        "steps",
-        "embedding",
-        True,
-    ),
-    View(
-        "embedding-gain",
-        "embedding-gain",
-        "mean",
-        "Learned gain of the embedding norm",
-        "mean gain",
-        "Only variants that learn one.",
-        "steps",
-        "gain",
-    ),
-    View(
-        "embedding-gain-values",
-        "embedding-gain",
-        "value",
-        "Learned gain by dimension, at the last step",
-        "gain",
-        "One point per dimension of the embedding.",
-        "dimension",
-        "gain",
-    ),
-    View(
-        "attention-logits",
-        "attention",
-        "logit_max",
-        "Largest attention logit by block, at the last step",
-        "largest logit",
-        "Logits that grow with training announce instability.",
-        "depth",
-    ),
-    View(
-        "output-logits",
-        "output",
-        "logit_max",
-        "Largest output logit",
-        "largest |logit|",
-        "Along training.",
-        "steps",
-        None,
-    ),
-    View(
-        "update-ratio",
-        "update-ratio",
-        "ratio",
-        "Relative size of a step",
-        "‖Δθ‖ / ‖θ‖, log scale",
-        "Over all parameters.",
-        "steps",
-        "total",
-        True,
-    ),
-    View(
-        "effective-rank",
-        "effective-rank",
-        "entropy",
-        "Effective rank of the token table",
-        "exp of the singular values' entropy",
-        "How many directions the embeddings really use.",
-        "steps",
-        None,
-    ),
-)
-
-
 def diagnostics(material: Results) -> tuple[tuple[Figure, ...], dict[str, list[str]]]:
-    """The figures that the records allow, and what failed while probing."""
-    readings, failures = read_probes(material, {(view.probe, view.measure) for view in VIEWS})
-    made = [figure for view in VIEWS for figure in _figures(material, view, readings)]
+    """The charts that the probes declare and the records allow, and what failed while probing."""
+    declared = [(probe.name, chart) for _, probe in PROBES.items() for chart in probe.charts]
+    readings, failures = read_probes(material, {(probe, chart.measure) for probe, chart in declared})
+    made = [
+        figure
+        for probe, chart in declared
+        for figure in _figures(material, chart, readings.get((probe, chart.measure), []))
+    ]
     return tuple(made), failures
 
 
-def _figures(material: Results, view: View, readings: Readings) -> list[Figure]:
+def _figures(material: Results, view: ProbeChart, readings: list[Reading]) -> list[Figure]:
     found = []
     for regime in material.regimes:
         data = _rows(view, readings, regime)
@@ -221,14 +66,14 @@ def _figures(material: Results, view: View, readings: Readings) -> list[Figure]:
 _HOW = {
     "steps": "Line: mean over the selected seeds; band: their range.",
     "depth": "Line: mean over the selected seeds; marks: seeds.",
-    "classes": "Marks: seeds.",
-    "dimension": "One seed's dimensions are one column of marks.",
+    "groups": "Marks: seeds.",
+    "values": "Each column of marks: one seed.",
 }
 
 
-def _rows(view: View, readings: Readings, regime: str) -> list[dict[str, Any]]:
-    there = [reading for reading in readings.get((view.probe, view.measure), []) if reading.run.regime == regime]
-    if view.over in ("steps", "dimension"):
+def _rows(view: ProbeChart, readings: list[Reading], regime: str) -> list[dict[str, Any]]:
+    there = [reading for reading in readings if reading.run.regime == regime]
+    if view.over in ("steps", "values"):
         there = [reading for reading in there if reading.group == view.group]
     if view.log:
         there = [reading for reading in there if reading.value > 0]
@@ -241,7 +86,7 @@ def _rows(view: View, readings: Readings, regime: str) -> list[dict[str, Any]]:
         for reading in there:
             last[reading.run.id] = max(reading.step, last.get(reading.run.id, 0))
         there = [reading for reading in there if reading.step == last[reading.run.id]]
-        if view.over == "dimension" and len(there) > MOST_POINTS:
+        if view.over == "values" and len(there) > MOST_POINTS:
             chosen = sorted({reading.run.id for reading in there})[: max(1, MOST_POINTS // 128)]
             there = [reading for reading in there if reading.run.id in chosen]
     return [
@@ -267,7 +112,7 @@ def _depth(group: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
-def _steps(material: Results, kept: Tables, view: View, data: list[dict[str, Any]]) -> Any:
+def _steps(material: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
@@ -285,7 +130,7 @@ def _steps(material: Results, kept: Tables, view: View, data: list[dict[str, Any
     )
 
 
-def _snapshot(material: Results, kept: Tables, view: View, data: list[dict[str, Any]]) -> Any:
+def _snapshot(material: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
@@ -308,8 +153,8 @@ def _snapshot(material: Results, kept: Tables, view: View, data: list[dict[str, 
                 x=x, y=y, color=colour, shape=shape, tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")]
             ),
         )
-    if view.over == "classes":
-        x_name = alt.X("group:N", title=None, sort=list(CLASSES)).axis(labelAngle=0, labelOverlap=True)
+    if view.over == "groups":
+        x_name = alt.X("group:N", title=None, sort=None).axis(labelAngle=0, labelOverlap=True)
         return base.mark_point(size=42, filled=False, opacity=0.85, strokeWidth=1.5).encode(
             x=x_name,
             xOffset=alt.XOffset("variant:N", sort=names),
@@ -323,5 +168,5 @@ def _snapshot(material: Results, kept: Tables, view: View, data: list[dict[str, 
         xOffset=alt.XOffset("seed:N"),
         y=y,
         color=variant_colour(material, legend=False),
-        tooltip=["run:N", alt.Tooltip("at:Q", title="dimension"), alt.Tooltip("y:Q", format=".4g")],
+        tooltip=["run:N", alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
     )

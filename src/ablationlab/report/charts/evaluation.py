@@ -291,7 +291,7 @@ def reliability(material: Results) -> tuple[Figure, ...]:
                 key="reliability" + _suffix(material, regime),
                 title="Reliability of the next-token predictions" + _words(material, regime),
                 caption=(
-                    "Bins of equal numbers of tokens, one line a run. On the dashed diagonal, a prediction of 30 % "
+                    "Bins of equal numbers of tokens, one line per run. On the dashed diagonal, a prediction of 30 % "
                     "confidence is right 30 % of the time; below it the model is overconfident."
                 ),
                 chart=selectable(chart, material),
@@ -352,8 +352,8 @@ def temperature(material: Results) -> tuple[Figure, ...]:
             Figure(
                 key="temperature" + _suffix(material, regime),
                 title="Loss against temperature" + _words(material, regime),
-                caption="One line a run; ticks below: each run's best temperature, if the curve holds it. At 1 (dashed) the "
-                "model is as trained.",
+                caption="One line per run. Ticks below: each run's best temperature, if the curve holds it. At 1 (dashed) "
+                "the model is as trained.",
                 chart=selectable(alt.layer(*layers), material),
                 data=kept.kept,
                 regime=regime if len(material.regimes) > 1 else "",

@@ -183,7 +183,7 @@ def slopes(material: Results) -> tuple[Figure, ...]:
             Figure(
                 key="slopes" + (f"-{_slug(regime)}" if several else ""),
                 title=f"{metric_name(metric).capitalize()} of every run" + (f", regime {regime}" if several else ""),
-                caption="A line joins the runs of one seed; what all of a seed's runs share, pairing takes out of the noise.",
+                caption="A line joins the runs of one seed. Pairing removes the variation that these runs share.",
                 chart=selectable(alt.layer(lines, points), material),
                 data=kept.kept,
                 regime=regime if len(material.regimes) > 1 else "",

@@ -107,14 +107,14 @@ def power(material: Results) -> tuple[Figure, ...]:
         made.append(
             Figure(
                 key="power" + (f"-{slug(regime)}" if several else ""),
-                title=f"What so many seeds can see in {metric_name(metric)}"
+                title=f"Power at this number of seeds: {metric_name(metric)}"
                 + (f", regime {regime}" if several else ""),
                 caption=(
                     "Lines: the difference that a paired t-test finds with 80 % power, at the corrected level, if the "
                     "spread of the differences stays as observed (dotted: contrasts between variants). Marks: the "
                     "differences observed, at the seeds that were run. A mark above its line was within reach; one "
                     "below could have been missed. "
-                    "Below ten pairs the spread is itself a rough guess."
+                    "With fewer than ten pairs, the spread itself is a rough estimate."
                 ),
                 chart=selectable(alt.layer(*layers), material),
                 data=kept.kept,

@@ -130,7 +130,7 @@ def tradeoff(material: Results) -> tuple[Figure, ...]:
     return (
         Figure(
             key="tradeoff",
-            title="Stability gained against accuracy paid",
+            title="Stability gain against cost",
             caption=(
                 "Each ring is one variant in one regime; bars are 95 % intervals (Tango's for the paired shares of unstable "
                 f"runs, the registered one for {metric_name(metric)}).{margin_words} Rings that coincide are drawn inside "

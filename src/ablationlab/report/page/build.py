@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 SECTIONS = (
     ("verdict", "Verdict"),
-    ("tradeoff", "Stability against accuracy"),
-    ("paired", "Paired result"),
+    ("tradeoff", "Stability against cost"),
+    ("paired", "Paired differences"),
     ("curves", "Curves"),
     ("comparisons", "All comparisons"),
     ("stability", "Stability"),
