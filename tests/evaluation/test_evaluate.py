@@ -65,7 +65,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = ["run", "study.toml", "--out", "results", "--workers", "1", "--device", "cpu"]
     code, output, errors = run_here(*words, folder=folder)
     assert code == 0, output + errors
-    assert "accuracy, mean over seeds" in output
+    assert "Accuracy, mean over seeds" in output
     return folder / "results"
 
 

@@ -1,8 +1,8 @@
 """Training, from a sealed plan to results.
 
 `stack` trains several runs in lockstep and `loop` drives it: steps, records, checkpoints, results. `executors/` decide where
-the loop runs, `distributed/` spreads one run over several processes, `probes/` look inside. `run_state`, `logs`,
-`checkpoints` and `metrics_writer` write a run's files; `perplexity` validates; `export` writes a trained run for other tools.
+the loop runs, `distributed/` spreads one run over several processes, `probes/` look inside. `run_state` and
+`checkpoints` write a run's files; `perplexity` validates; `export` writes a trained run for other tools.
 
 The names below are imported when they are first used, so that importing one module stays light.
 """

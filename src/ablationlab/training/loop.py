@@ -21,11 +21,18 @@ from ablationlab.records.settings import TrainingConfig, divisors_of
 from ablationlab.records.storage import ResultsFolder, RunFolder
 from ablationlab.study.probes import expanded
 from ablationlab.training import checkpoints
-from ablationlab.training.logs import MetricsLog
-from ablationlab.training.metrics_writer import Chunk, MetricsWriter
+from ablationlab.training.checkpoints import MetricsLog
 from ablationlab.training.probes.stack_probes import StackProbes
 from ablationlab.training.progress import NoteKind, Progress, Reporter, Stopped
-from ablationlab.training.run_state import ResumePoint, RunState, ensure_run_record, layout_drift, resume_point
+from ablationlab.training.run_state import (
+    Chunk,
+    MetricsWriter,
+    ResumePoint,
+    RunState,
+    ensure_run_record,
+    layout_drift,
+    resume_point,
+)
 from ablationlab.training.stack import Member, Stack
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""The records of a run in training: its run.json, its open files, the checkpoint it resumes from, and its result.json."""
+"""The records of runs in training: run.json, open files, the checkpoint to resume from, measurements of steps, result.json.
+
+`MetricsWriter` reads what the steps of a stack measured from the device in chunks, writes it and notices divergence.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,26 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.batches import DataOrderHash, drawn_samples, planned_data_order
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.model.device import Fetch
 from ablationlab.model.parameters import joint_digest
 from ablationlab.records.environment import Environment
 from ablationlab.records.metrics import checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
-from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
+from ablationlab.stats.stability import EarlyWarning
 from ablationlab.training import checkpoints
-from ablationlab.training.checkpoints import Saved
-from ablationlab.training.logs import AppendLog, MetricsLog, kept_part
+from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
 from ablationlab.training.perplexity import Totals, run_metrics
-from ablationlab.training.probes.stack_probes import kept_probes
+from ablationlab.training.probes.stack_probes import StackProbes, kept_probes
 
 
 def ensure_run_record(
@@ -279,3 +286,90 @@ def _sound(folder: RunFolder, step: int, plan_hash: str, tensors: bool) -> Saved
     kept_part(folder, saved.record)
     kept_probes(folder, saved.record)
     return saved
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Steps that were handed over together, and what is known of them."""
+
+    steps: range
+    lr_SR: NDArray[np.float32]  # the learning rates that the steps used
+    measured: Fetch
+    orders: list[tuple[str, ...]]  # of each step, the hash of every run's data order up to it
+    curve: Fetch | None
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The newest step that was read, each run's loss and gradient norm there, and early warnings."""
+
+    step: int
+    losses: list[float]
+    norms: list[float]
+    warnings: list[str]
+
+
+class MetricsWriter:
+    """Writes what the steps of one stack measured; holds the chunks that the host has not read yet."""
+
+    def __init__(self, runs: Sequence[RunState], tokens_per_step: int, probes: StackProbes) -> None:
+        self.runs, self.tokens_per_step, self.probes = runs, tokens_per_step, probes
+        self._pending: list[Chunk] = []
+        self._warning = EarlyWarning([run.planned.id for run in runs])
+
+    def add(self, chunk: Chunk) -> None:
+        """Waits for nothing."""
+        self._pending.append(chunk)
+
+    def drain(self, keep: int = 0) -> Latest | None:
+        """Bring the numbers to the host, all but the newest *keep* chunks; write them and notice divergence."""
+        pending = self._pending[: len(self._pending) - keep]
+        self._pending = self._pending[len(pending) :]
+        if not pending:
+            return None
+        rows = [(chunk, position) for chunk in pending for position in range(len(chunk.steps))]
+        measured = [chunk.measured.get().tolist() for chunk in pending]  # [field of Measured][step][run]
+        values: list[list[list[float]]] = [
+            [field[position] for field in found]
+            for chunk, found in zip(pending, measured, strict=True)
+            for position in range(len(chunk.steps))
+        ]
+        curves = {chunk.steps[-1]: chunk.curve.get().tolist() for chunk in pending if chunk.curve is not None}
+        warnings: list[str] = []
+        for slot, run in enumerate(self.runs):
+            lines: list[StepLine] = []
+            for (chunk, position), measures in zip(rows, values, strict=True):
+                if run.divergence is not None:
+                    break
+                step = chunk.steps[position]
+                curve = curves[step][slot] if step in curves else None
+                lr = chunk.lr_SR[position, slot]
+                lines.append(self._line(step, lr, [field[slot] for field in measures], curve))
+                loss, norm = lines[-1].loss, lines[-1].gradient_norm
+                run.last_norm = norm
+                warnings += filter(None, [self._warning.feed(slot, step, loss, norm)])
+                if not (math.isfinite(loss) and math.isfinite(norm)):
+                    what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
+                    run.divergence = Divergence(step=step, cause=f"{what} is {value}")
+                    run.order_at_divergence = chunk.orders[position][slot]
+            if run.log is not None and lines:
+                run.log.append(lines)
+        last = rows[-1][0].steps[-1]
+        for run, probed in zip(self.runs, self.probes.drain(last), strict=True):
+            if run.probe_log is not None and probed:
+                run.probe_log.write("".join(probed))
+        losses, norms, *_ = values[-1]
+        return Latest(last, losses, norms, warnings)
+
+    def _line(self, step: int, lr: np.float32, measures: list[float], curve: float | None) -> StepLine:
+        loss, norm, second_mean, second_max = measures
+        return StepLine(
+            step=step,
+            loss=loss,
+            lr=float(str(lr)),  # the shortest decimal that is this float32
+            gradient_norm=norm,
+            second_moment_mean=second_mean,
+            second_moment_max=second_max,
+            tokens=step * self.tokens_per_step,
+            curve_loss=curve,
+        )

@@ -16,7 +16,7 @@ from ablationlab.records.environment import current
 from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
-from ablationlab.training.executors import local, ray_cluster, ray_worker
+from ablationlab.training.executors import local, ray_cluster
 from ablationlab.training.executors.job import Event, Job
 from conftest import torch_as_it_was, write_study
 
@@ -144,7 +144,7 @@ def test_a_worker_of_another_version_is_refused_before_training(nodes, job):
     assert not list(job.folder.glob("runs/*"))
     # A worker that joins later is not asked before the first task: the task itself refuses.
     spec = {"folder": str(job.folder), "plan": plan.plan_hash, "data": {}, "accept_drift": False}
-    ended = ray_worker._attempt_here(spec, 0, lambda event: None, lambda: False)
+    ended = ray_cluster._attempt_here(spec, 0, lambda event: None, lambda: False)
     assert ended.kind == "failed"
     assert "not what the plan was sealed for" in ended.payload
 

@@ -1,7 +1,7 @@
 """Where runs are trained. An executor is a function of a `Job` that sends `Event`s; all of them train a stack the same way.
 
-`job` has what they share, `local` uses processes of this machine, `ray_cluster` the workers of a Ray cluster (`ray_worker`
-is what runs in them), and `torchrun` spreads each run over processes.
+`job` has what they share, `local` uses processes of this machine, `ray_cluster` the workers of a Ray cluster, and
+`torchrun` spreads each run over processes.
 """
 
 from ablationlab.training.executors.job import Event, EventKind, Job, Listener

@@ -199,6 +199,31 @@ def take(job: Job, stack: int, lock: Lock) -> Literal["taken", "busy", "elsewher
     return "taken" if stack in open_stacks(job.plan, ResultsFolder(job.folder)) else "elsewhere"
 
 
+def train_open_stacks(job: Job, listen: Listener, train: Callable[[list[int], Interrupts], list[Event]]) -> bool:
+    """Have *train* take the stacks that nobody else holds until none is left, and wait for those that others hold.
+
+    False if it was stopped by the user; raises `RunFailure` if a stack failed. *train* returns how each stack ended.
+    """
+    results = ResultsFolder(job.folder)
+    failures: dict[int, str] = {}
+    others = Others(results, listen)
+    with Interrupts() as interrupts:
+        while not interrupts.stopping:
+            left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
+            if not left:
+                break
+            free = others.leave_free(left)
+            if not free:  # looking costs nothing; processes are started when there is something for them to do
+                time.sleep(WAIT_SECONDS)
+                continue
+            ends = train(free, interrupts)
+            failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
+            if any(event.fatal for event in ends):
+                break
+    refuse_failures(job.plan, failures)
+    return not interrupts.stopping
+
+
 def attempt(
     job: Job,
     stack: int,

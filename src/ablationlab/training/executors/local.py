@@ -6,26 +6,21 @@ the work and never train a run twice. Ctrl-C stops every stack at a step boundar
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 from ablationlab.core import processes
 from ablationlab.core.errors import WorkerDied
 from ablationlab.core.processes import Pool
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import (
-    WAIT_SECONDS,
     Event,
     Interrupts,
     Job,
     Listener,
-    Others,
     announcing,
     attempt,
     check_layout,
-    open_stacks,
-    refuse_failures,
+    train_open_stacks,
 )
 
 NAME = "local"
@@ -33,27 +28,12 @@ NAME = "local"
 
 def execute(job: Job, workers: int, listen: Listener) -> bool:
     """Train everything that is not done; False if it was stopped by the user. Raises `RunFailure` if a stack failed."""
+
+    def train(stacks: list[int], interrupts: Interrupts) -> list[Event]:
+        return _train(job, stacks, min(workers, len(stacks)), listen, interrupts)
+
     check_layout(job)
-    results = ResultsFolder(job.folder)
-    failures: dict[int, str] = {}
-    others = Others(results, listen)
-    with Interrupts() as interrupts:
-        while not interrupts.stopping:
-            left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
-            if not left:
-                break
-            todo = others.leave_free(left)
-            if not todo:
-                time.sleep(WAIT_SECONDS)
-                continue
-            ends = _train(job, todo, min(workers, len(todo)), listen, interrupts)
-            failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
-            if any(event.fatal for event in ends):
-                break
-    if interrupts.stopping and not failures:
-        return False
-    refuse_failures(job.plan, failures)
-    return True
+    return train_open_stacks(job, listen, train)
 
 
 class _Trainer:

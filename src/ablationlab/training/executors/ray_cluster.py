@@ -1,6 +1,6 @@
 """Runs on a Ray cluster: every stack is a task with its own cores or GPU, retried from its checkpoint when its worker dies.
 
-Only the name of a function (here or in `ray_worker`) and plain data travel between processes: texts (JSON) and numbers. A
+Only the name of a function of this file and plain data travel between processes: texts (JSON) and numbers. A
 worker reads what it trains from plan.lock on the shared folder, and its code, libraries, processor and device must be those
 of the plan: every node is asked before the first task, and every task checks again.
 """
@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import replace
+from dataclasses import asdict, replace
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,8 +27,9 @@ from typing import Any
 
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.core.processes import usable_cores
+from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.records.plan import Plan
-from ablationlab.records.settings import validated
+from ablationlab.records.settings import DataConfig, validated
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
@@ -36,12 +38,13 @@ from ablationlab.training.executors.job import (
     Job,
     Listener,
     announcing,
+    attempt,
     check_layout,
     open_stacks,
     refuse_failures,
 )
-from ablationlab.training.executors.ray_worker import Mailbox, train_stack
 
+NAME = "ray"
 POLL_SECONDS = 0.2
 # How often a worker sends its progress and asks whether to stop.
 REPORT_SECONDS = 0.5
@@ -412,3 +415,84 @@ def mismatches(node: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[
     if node["device"] != plan.execution.device_name:
         found.append(f"device {plan.execution.device_name} -> {node['device']}")
     return found
+
+
+# What runs in a worker: one stack, trained as anywhere else, and the actor that its progress goes to.
+
+
+class Mailbox:
+    """The actor between workers and the command: progress goes one way, the request to stop the other."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+        self._stop = False
+
+    def put(self, messages: list[str]) -> bool:
+        """Take a worker's messages; returns whether it should stop."""
+        self._messages += messages
+        return self._stop
+
+    def read(self, stop: bool) -> list[str]:
+        """The messages since the last call; from now on, workers are told to stop or not."""
+        self._stop = stop
+        messages, self._messages = self._messages, []
+        return messages
+
+
+def train_stack(spec: str, stack: int, mailbox: Any) -> str:
+    """Run by Ray on some node: train one stack, and say how it ended, as JSON."""
+    import ray
+
+    given = json.loads(spec)
+    if given["debug"]:
+        os.environ[DEBUG_VARIABLE] = "1"
+    reported_at, stop = 0.0, False
+    messages = [json.dumps({"stack": stack, "begun": True})]
+
+    def report() -> None:
+        nonlocal reported_at, stop
+        reported_at = time.monotonic()
+        try:
+            stop = ray.get(mailbox.put.remote(messages))
+        except ray.exceptions.RayError:
+            raise EOFError from None  # the command is gone; what was checkpointed is on disk
+        messages.clear()
+
+    def should_stop() -> bool:
+        if time.monotonic() - reported_at >= given["report_seconds"]:
+            report()
+        return stop
+
+    def send(event: Event) -> None:
+        messages[:] = [message for message in messages if '"note": ""' not in message]  # only the newest numbers matter
+        messages.append(json.dumps({"stack": stack, **asdict(event.payload)}))
+
+    if should_stop():
+        return json.dumps({"kind": "stopped"})
+    ended = _attempt_here(given, stack, send, should_stop)
+    report()
+    return json.dumps({"kind": ended.kind, "payload": ended.payload, "fatal": ended.fatal})
+
+
+def _attempt_here(given: dict[str, Any], stack: int, send: Listener, should_stop: Callable[[], bool]) -> Event:
+    from ablationlab.records.environment import current, drift
+
+    try:
+        results = ResultsFolder(Path(given["folder"]))
+        plan = Plan.read(results.plan)
+        changed = drift(plan.environment, current())
+        if plan.plan_hash != given["plan"]:
+            return Event("failed", stack, "its worker sees another plan in the results folder", fatal=True)
+        if changed and not given["accept_drift"]:
+            return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
+        job = Job(plan, results.path, validated(DataConfig, given["data"]), changed, given["accept_drift"])
+        corpus = _corpus(json.dumps(given["data"]))
+    except AblationLabError as error:
+        return Event("failed", stack, str(error))
+    return attempt(job, stack, corpus, NAME, send, should_stop)
+
+
+@cache
+def _corpus(data: str) -> TokenizedCorpus:
+    """Read once by a worker, whatever it trains."""
+    return load_corpus(validated(DataConfig, json.loads(data)))

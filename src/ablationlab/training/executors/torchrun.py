@@ -40,8 +40,8 @@ from ablationlab.training.executors.job import (
     Others,
     check_layout,
     open_stacks,
-    refuse_failures,
     take,
+    train_open_stacks,
     train_stack,
 )
 
@@ -71,29 +71,17 @@ def check(study: Study, processes: int) -> None:
 def execute(job: Job, processes: int, listen: Listener) -> bool:
     """Train everything that is not done, one run after another; False if it was stopped by the user."""
     study = job.plan.study
+
+    def train(stacks: list[int], interrupts: Interrupts) -> list[Event]:
+        ends = _launch(job, stacks, processes, listen, lambda: interrupts.stopping)
+        for event in ends:
+            if event.kind == "failed":
+                listen(event)
+        return ends
+
     check(study, processes)
-    results = ResultsFolder(job.folder)
     check_layout(job, (str(study.execution.parallel), processes, study.execution.activation_checkpointing))
-    failures: dict[int, str] = {}
-    others = Others(results, listen)
-    with Interrupts() as interrupts:
-        while not interrupts.stopping:
-            left = [stack for stack in open_stacks(job.plan, results) if stack not in failures]
-            if not left:
-                break
-            todo = others.leave_free(left)
-            if not todo:  # looking costs nothing here; ranks are started when there is something for them to do
-                time.sleep(WAIT_SECONDS)
-                continue
-            ends = _launch(job, todo, processes, listen, lambda: interrupts.stopping)
-            for event in ends:
-                if event.kind == "failed":
-                    listen(event)
-            failures |= {event.stack: str(event.payload) for event in ends if event.kind == "failed"}
-            if any(event.fatal for event in ends):
-                break
-    refuse_failures(job.plan, failures)
-    return not interrupts.stopping
+    return train_open_stacks(job, listen, train)
 
 
 def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopping: Callable[[], bool]) -> list[Event]:

@@ -22,7 +22,7 @@ from ablationlab.records.probes import HEADER, ProbeLine, failures, parse, row_s
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.storage import RunFolder
 from ablationlab.study.probes import PROBES, is_due
-from ablationlab.training.logs import AppendLog, pinned_part
+from ablationlab.training.checkpoints import AppendLog, pinned_part
 from ablationlab.training.probes import activations, data_order, embedding, gradient_bound, optimizer
 from ablationlab.training.probes.data_order import SeenData, Vocabulary
 from ablationlab.training.probes.snapshot import Reading, Snapshot
