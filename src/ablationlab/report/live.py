@@ -79,7 +79,7 @@ class Live:
         return None if after <= before else (1 - after) * (now - then) / (after - before)
 
     def _warnings(self, results: Results) -> list[dict[str, str]]:
-        found = [{"level": "bad", "text": f"{one.file}: {one.text}"} for one in results.problems]
+        found = [{"level": "bad", "text": f"{damage.file}: {damage.text}"} for damage in results.problems]
         threshold = SPIKE_SCORE if results.plan is None else results.plan.study.stability.spike_score
         for run in results.runs:
             if run.result is not None and run.result.divergence is not None:

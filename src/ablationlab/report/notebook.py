@@ -98,14 +98,14 @@ class Frames:
     def comparisons(self) -> pd.DataFrame:
         """One row per comparison, registered ones first; *low* and *high* are of the interval that decides."""
         rows = []
-        for one in sorted(self.analysis.comparisons, key=lambda one: one.label != "registered"):
-            interval = one.main_interval
+        for comparison in sorted(self.analysis.comparisons, key=lambda comparison: comparison.label != "registered"):
+            interval = comparison.main_interval
             rows.append(
                 {
-                    **{name: getattr(one, name) for name in _COMPARISON},
+                    **{name: getattr(comparison, name) for name in _COMPARISON},
                     "low": None if interval is None else interval.low,
                     "high": None if interval is None else interval.high,
-                    "equivalent": None if one.equivalence is None else one.equivalence.equivalent,
+                    "equivalent": None if comparison.equivalence is None else comparison.equivalence.equivalent,
                 }
             )
         return _frame(rows, [*_COMPARISON, "low", "high", "equivalent"])
@@ -115,19 +115,19 @@ class Frames:
         """One row per comparison and seed: both values as recorded, the difference on the tested scale."""
         rows = [
             {
-                "comparison": one.id,
-                "metric": one.metric,
-                "task": one.task,
-                "regime": one.regime,
-                "variant": one.variant,
-                "reference": one.reference,
+                "comparison": comparison.id,
+                "metric": comparison.metric,
+                "task": comparison.task,
+                "regime": comparison.regime,
+                "variant": comparison.variant,
+                "reference": comparison.reference,
                 "seed": pair.seed,
                 "variant_value": pair.variant,
                 "reference_value": pair.reference,
                 "delta": pair.delta,
             }
-            for one in self.analysis.comparisons
-            for pair in one.pairs
+            for comparison in self.analysis.comparisons
+            for pair in comparison.pairs
         ]
         return _frame(rows, ["comparison", "metric", "seed", "variant_value", "reference_value", "delta"])
 
@@ -135,7 +135,7 @@ class Frames:
     def verdicts(self) -> pd.DataFrame:
         """One row per variant and regime: decision, rule, standing, why, recommendation."""
         names = ["variant", "reference", "regime", "decision", "rule", "label", "why", "recommendation"]
-        rows = [{name: getattr(one, name) for name in names} for one in self.verdict.verdicts]
+        rows = [{name: getattr(verdict, name) for name in names} for verdict in self.verdict.verdicts]
         return _frame(rows, names)
 
     @cached_property
@@ -186,7 +186,9 @@ class Frames:
     def __repr__(self) -> str:
         """The study, how far it is, and its decisions in one line each."""
         lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
-        lines += [f"{one.variant} ({one.regime}): {one.decision}. {one.why}" for one in self._verdicts()]
+        lines += [
+            f"{verdict.variant} ({verdict.regime}): {verdict.decision}. {verdict.why}" for verdict in self._verdicts()
+        ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -206,10 +208,10 @@ class Frames:
             yield f"<p><b>Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.</b></p>"
         for problem in self.problems:
             yield f"<p>Mind: {escape(problem)}</p>"
-        for one in self._verdicts():
-            where = f" ({escape(one.regime)})" if len(results.regimes) > 1 else ""
-            decision = escape(DECISIONS[one.decision])
-            yield f"<p><b><code>{escape(one.variant)}</code>{where}: {decision}.</b> {escape(one.recommendation)}</p>"
+        for verdict in self._verdicts():
+            where = f" ({escape(verdict.regime)})" if len(results.regimes) > 1 else ""
+            decision = escape(DECISIONS[verdict.decision])
+            yield f"<p><b><code>{escape(verdict.variant)}</code>{where}: {decision}.</b> {escape(verdict.recommendation)}</p>"
         if results.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
             return

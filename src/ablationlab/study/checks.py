@@ -188,7 +188,7 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 text = "is a number over all rates of a sweep, so its criterion says regime = 'sweep'"
                 yield Problem(f"criteria[{i}].metric", text, repr(metric))
             elif regime == SWEEP and not over_sweep:
-                allowed = ", ".join(name for name, one in METRICS.items() if one.level == "sweep")
+                allowed = ", ".join(name for name, known in METRICS.items() if known.level == "sweep")
                 yield Problem(f"criteria[{i}].metric", "is not a number over a sweep", repr(metric), allowed)
         pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
     for key, pair in pairs:
@@ -263,7 +263,7 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         if name not in PROBES:
             yield Problem.unknown(f"probes.{name}", "probe", name, [*PROBES, ALL])
         elif models and all(PROBES[name].need(model) is not None for model in models):
-            usable = [one for one, probe in PROBES.items() if any(probe.need(model) is None for model in models)]
+            usable = [other for other, probe in PROBES.items() if any(probe.need(model) is None for model in models)]
             yield Problem(f"probes.{name}", str(PROBES[name].need(models[0])), None, ", ".join([*usable, ALL]))
 
 

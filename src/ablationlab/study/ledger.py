@@ -45,7 +45,7 @@ def setting_mismatches(
     found = [
         text
         for key, text in _differences(a.model, b.model, "model.")
-        if not any(one.covers_setting(key) for one in allowed)
+        if not any(declaration.covers_setting(key) for declaration in allowed)
     ]
     found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr"]
     for name in ("seed", "regime", *(() if tuned else ("lr",))):
@@ -71,7 +71,7 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
     ours = a.execution.over(b.execution.layout()) if a.drift or b.drift else a.execution
     if ours != b.execution:
         found.append("execution differs")
-    made = [(one.environment.versions, one.environment.code_hash) for one in (a, b)]
+    made = [(record.environment.versions, record.environment.code_hash) for record in (a, b)]
     if made[0] != made[1] and not (a.drift or b.drift):
         found.append("library or code versions differ")
     return found

@@ -261,7 +261,8 @@ def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[
     return [
         f"parameter {name}: {_words(ours.get(name))} against {_words(theirs.get(name))}"
         for name in sorted(ours.keys() | theirs.keys())
-        if ours.get(name) != theirs.get(name) and not any(one.covers_parameter(name) for one in declared)
+        if ours.get(name) != theirs.get(name)
+        and not any(declaration.covers_parameter(name) for declaration in declared)
     ]
 
 
