@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats.unpaired import difference_of_means
+from ablationlab.stats.intervals import difference_of_means
 
 
 @pytest.mark.parametrize(("n", "m", "spread"), [(3, 3, 1.0), (3, 10, 0.2), (8, 2, 5.0)])

@@ -14,8 +14,8 @@ from ablationlab.records.settings import SWEEP, TUNED
 def analyze(dataset: Dataset) -> Analysis:
     """Every comparison, corrected and labelled; the same dataset gives the same bytes."""
     comparisons, families = compare_all(dataset)
-    used = {one.metric for one in comparisons} | {criterion.metric for criterion in dataset.criteria}
-    swept = tuple(one.id for one in comparisons if one.regime in (SWEEP, TUNED))
+    used = {comparison.metric for comparison in comparisons} | {criterion.metric for criterion in dataset.criteria}
+    swept = tuple(comparison.id for comparison in comparisons if comparison.regime in (SWEEP, TUNED))
     return Analysis(
         study=dataset.name,
         question=dataset.question,

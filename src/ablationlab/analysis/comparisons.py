@@ -94,8 +94,10 @@ def _covers(criterion: Criterion, pair: tuple[str, str], baseline: str) -> bool:
 
 def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     """Every comparison that a run of either arm has a value for, corrected within its family."""
-    planned = [one for one in planned_comparisons(dataset) if any(arm in dataset.values for arm in one.arms)]
-    return corrected([_comparison(dataset, one) for one in planned])
+    planned = [
+        question for question in planned_comparisons(dataset) if any(arm in dataset.values for arm in question.arms)
+    ]
+    return corrected([_comparison(dataset, question) for question in planned])
 
 
 def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:

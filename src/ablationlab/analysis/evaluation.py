@@ -76,7 +76,7 @@ class Evaluated:
     @property
     def metrics(self) -> set[str]:
         """Every metric that some run has a value of."""
-        names = {name for one in self.runs.values() for name in one.metrics} - TASK_MEANS.keys()
+        names = {name for evaluation in self.runs.values() for name in evaluation.metrics} - TASK_MEANS.keys()
         names |= {name for name in (*TASK_MEANS, "macro_accuracy", "macro_accuracy_fewshot") if self.averaged(name)}
         return names | PER_TASK.keys() if self.tasks else names
 
@@ -93,12 +93,12 @@ class Evaluated:
 
     def why_not(self, run_id: str) -> Absent | None:
         """Why a run's evaluation does not count, if so."""
-        found = self.runs.get(run_id)
-        if found is None:
+        evaluation = self.runs.get(run_id)
+        if evaluation is None:
             return absent(Absence.NOT_EVALUATED)
-        if found.status == "not-evaluable":
-            return absent(Absence.NOT_EVALUABLE, why=found.why)
-        return None if found.how == self.how else absent(Absence.EVALUATED_OTHERWISE)
+        if evaluation.status == "not-evaluable":
+            return absent(Absence.NOT_EVALUABLE, why=evaluation.why)
+        return None if evaluation.how == self.how else absent(Absence.EVALUATED_OTHERWISE)
 
     def score(
         self, run_id: str, task: AskedTask, value: Callable[[TaskResult], float | None], weights: Weights = "final"
@@ -107,19 +107,19 @@ class Evaluated:
         why = self.why_not(run_id)
         if why is not None:
             return why
-        found = []
+        scores = []
         for template, digest in task.hashes.items():
             key = TaskKey(task.name, template, task.fewshot, weights)
-            same = [one for one in self.runs[run_id].tasks if one.key == key]
-            result = next((one for one in same if one.task_hash == digest), None)
+            same = [result for result in self.runs[run_id].tasks if result.key == key]
+            result = next((result for result in same if result.task_hash == digest), None)
             if result is None:
                 reason = Absence.OTHER_TASK_VERSION if same else Absence.TASK_NOT_EVALUATED
                 return absent(reason, task=task.label, template=template)
             number = value(result)
             if number is None:
                 return absent(Absence.NOT_RECORDED)
-            found.append(number)
-        return value_or_absent(fmean(found))
+            scores.append(number)
+        return value_or_absent(fmean(scores))
 
 
 def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> Evaluated | None:
@@ -132,15 +132,17 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
                 path = evaluation_path(run.folder)
                 raise RecordError(f"{path} belongs to another run or another plan; run ablationlab evaluate again")
             runs[run.id] = evaluation
-    scored = [one for one in runs.values() if one.how is not None]
+    scored = [evaluation for evaluation in runs.values() if evaluation.how is not None]
     if not scored:
         return None
     how = _commonest(scored)
     suite = () if results.suite is None else results.suite.tasks
     folder = ResultsFolder(results.folder)
-    odd = [one.id for one in scored if one.how != how]
+    odd = [evaluation.id for evaluation in scored if evaluation.how != how]
     notes = [f"evaluated in another way than the others, and not used: {', '.join(odd)}"] if odd else []
-    used = [[task for task in one.tasks if task.weights == "final"] for one in scored if one.how == how]
+    used = [
+        [task for task in evaluation.tasks if task.weights == "final"] for evaluation in scored if evaluation.how == how
+    ]
     planned = planned_tasks(plan, (task for tasks in used for task in tasks))
     left_out: set[tuple[TaskName, str]] = set()
     for name, wordings in planned.templates.items():
@@ -150,7 +152,7 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
         unspelt = (
             planned.unspellable(folder, plan.corpus.tokenizer, name, lacking) if len(lacking) < len(wordings) else ()
         )
-        left_out |= {(name, one) for one in unspelt}
+        left_out |= {(name, template) for template in unspelt}
         if unspelt:
             notes.append(
                 f"{name.name} was not put as {', '.join(unspelt)}: the vocabulary seems to lack the characters"
@@ -172,8 +174,8 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
 
 def _commonest(scored: Sequence[Evaluation]) -> Provenance:
     """The way that most runs were evaluated in."""
-    by_text = {one.how.model_dump_json(): one.how for one in scored if one.how is not None}
-    counts = Counter(one.how.model_dump_json() for one in scored if one.how is not None)
+    by_text = {evaluation.how.model_dump_json(): evaluation.how for evaluation in scored if evaluation.how is not None}
+    counts = Counter(evaluation.how.model_dump_json() for evaluation in scored if evaluation.how is not None)
     return by_text[counts.most_common(1)[0][0]]
 
 
@@ -182,11 +184,11 @@ def _tasks(
 ) -> tuple[AskedTask, ...]:
     """Every task that offers choices, as planned and besides; where versions differ between runs, the one that most have."""
     groups: dict[tuple[TaskName, int], dict[bool, dict[str, Counter[str]]]] = {}
-    for one in scored:
-        if one.chance is not None:
-            group = groups.setdefault((planned.named(one), one.fewshot), {True: {}, False: {}})
-            group[planned.counts(one)].setdefault(one.template, Counter())[one.task_hash] += 1
-    found = []
+    for result in scored:
+        if result.chance is not None:
+            group = groups.setdefault((planned.named(result), result.fewshot), {True: {}, False: {}})
+            group[planned.counts(result)].setdefault(result.template, Counter())[result.task_hash] += 1
+    tasks = []
     sources = Counter((name.name, fewshot) for name, fewshot in groups)
     for (name, fewshot), group in sorted(
         groups.items(), key=lambda entry: (entry[0][1], entry[0][0].name, entry[0][0])
@@ -201,8 +203,8 @@ def _tasks(
             if templates:
                 hashes = {template: counts.most_common(1)[0][0] for template, counts in sorted(templates.items())}
                 shown = label if as_planned else f"{label}, {EXPLORATORY}"
-                found.append(AskedTask(name.name, fewshot, hashes, shown, as_planned))
-    return tuple(found)
+                tasks.append(AskedTask(name.name, fewshot, hashes, shown, as_planned))
+    return tuple(tasks)
 
 
 def _otherwise(
@@ -213,7 +215,7 @@ def _otherwise(
     lines: dict[str, list[str]] = {}
     for name, template, fewshot in planned.asked():
         mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, template, fewshot)]
-        others = [one.items for one in mine if not planned.counts(one)]
+        others = [result.items for result in mine if not planned.counts(result)]
         several = f" ({template})" if len(planned.templates[name]) > 1 else ""
         what = name.name + (f", {fewshot}-shot" if fewshot else "") + several
         if others:
@@ -265,13 +267,13 @@ def macro_gate(
     evaluated: Evaluated, baselines: Sequence[PlannedRun], good: Sequence[AskedTask], mine: Sequence[AskedTask]
 ) -> Sensitivity:
     """The gate on a macro average: over the *good* ones of *mine*, over all of *mine* where none is."""
-    found = gated(evaluated, baselines, good or mine, lambda result: result.accuracy, guessable=True)
+    gate = gated(evaluated, baselines, good or mine, lambda result: result.accuracy, guessable=True)
     counted = ", ".join(task.label for task in good)
     if good:
         why = f"the mean is over the {len(good)} of {len(mine)} tasks that are sensitive: {counted}"
-        return replace(found, reasons=(why, *found.reasons))
+        return replace(gate, reasons=(why, *gate.reasons))
     why = f"none of the {len(mine)} tasks is sensitive; the mean shown is over all of them"
-    return replace(found, sensitive=False, reasons=(why, *found.reasons))
+    return replace(gate, sensitive=False, reasons=(why, *gate.reasons))
 
 
 def described(
@@ -280,8 +282,8 @@ def described(
     """A task with its size, its level of chance, what n-grams reach, and the baseline's and the control's accuracies."""
 
     def mean(weights: Weights, hashes: dict[str, str]) -> float | None:
-        one = replace(task, hashes=hashes)
-        scores = [evaluated.score(run.id, one, lambda result: result.accuracy, weights) for run in baselines]
+        asked = replace(task, hashes=hashes)
+        scores = [evaluated.score(run.id, asked, lambda result: result.accuracy, weights) for run in baselines]
         numbers = [score for score in scores if not isinstance(score, Absent)]
         return fmean(numbers) if numbers else None
 
@@ -311,7 +313,7 @@ Gate = dict[tuple[str, str | None, str], Sensitivity]
 def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -> Values:
     """Run-level metrics and per-task values of every planned run, or why there is none."""
     values: Values = {}
-    recorded = {name for one in evaluated.runs.values() for name in one.metrics} - TASK_MEANS.keys()
+    recorded = {name for evaluation in evaluated.runs.values() for name in evaluation.metrics} - TASK_MEANS.keys()
     averaged = {name: evaluated.averaged(name) for name in TASK_MEANS}
     names = [name for name in plan.metrics if name in recorded or averaged.get(name)]
     for run in plan.runs:

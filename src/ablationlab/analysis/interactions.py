@@ -61,12 +61,16 @@ def interactions(dataset: Dataset) -> Interactions | None:
     effects = {name: _effects(dataset, metric, transform, crossing, name) for name in variants}
     if not any(by_seed for cells in effects.values() for by_seed in cells.values()):
         return None
-    contrasts = [one for name in variants for one in _contrasts(name, crossing, effects[name], len(dataset.seeds))]
+    contrasts = [
+        contrast for name in variants for contrast in _contrasts(name, crossing, effects[name], len(dataset.seeds))
+    ]
     scale = " (of logarithms)" if transform == "log" else ""
     return Interactions(
         metric=metric,
         transform=transform,
-        factors=tuple(Factor(key=key, levels=found) for key, found in zip(crossing.keys, crossing.levels, strict=True)),
+        factors=tuple(
+            Factor(key=key, levels=levels) for key, levels in zip(crossing.keys, crossing.levels, strict=True)
+        ),
         cells=tuple(
             _cell(name, crossing.regimes[cell], cell, effects[name][cell])
             for name in variants
@@ -90,15 +94,15 @@ def _transform(dataset: Dataset, metric: str, crossing: Crossing) -> Literal["id
 def _effects(dataset: Dataset, metric: str, transform: str, crossing: Crossing, variant: str) -> Effects:
     """variant - baseline per cell and seed, on the tested scale."""
     scale: Callable[[float], float] = math.log if transform == "log" else float
-    found: dict[tuple[str, ...], dict[Seed, float]] = {}
+    effects: dict[tuple[str, ...], dict[Seed, float]] = {}
     for cell, regime in crossing.regimes.items():
         ours, base = (dataset.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, dataset.baseline))
-        found[cell] = {}
+        effects[cell] = {}
         for seed in dataset.seeds:
             a, b = ours.get(seed), base.get(seed)
             if isinstance(a, float) and isinstance(b, float):
-                found[cell][seed] = scale(a) - scale(b)
-    return found
+                effects[cell][seed] = scale(a) - scale(b)
+    return effects
 
 
 def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[Seed, float]) -> FactorCell:
@@ -117,21 +121,21 @@ def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[S
 
 def _contrasts(variant: str, crossing: Crossing, effects: Effects, planned: int) -> list[InteractionContrast]:
     (first, second), (rows, columns) = crossing.keys, crossing.levels
-    found = []
+    contrasts = []
     for a in rows[1:]:
         per_seed = _per_seed(
             effects,
             [(a, b) for b in columns] + [(rows[0], b) for b in columns],
             lambda d, a=a: fmean(d[a, b] - d[rows[0], b] for b in columns),
         )
-        found.append(_contrast(variant, "main", (first,), (a,), (rows[0],), per_seed, planned))
+        contrasts.append(_contrast(variant, "main", (first,), (a,), (rows[0],), per_seed, planned))
     for b in columns[1:]:
         per_seed = _per_seed(
             effects,
             [(a, b) for a in rows] + [(a, columns[0]) for a in rows],
             lambda d, b=b: fmean(d[a, b] - d[a, columns[0]] for a in rows),
         )
-        found.append(_contrast(variant, "main", (second,), (b,), (columns[0],), per_seed, planned))
+        contrasts.append(_contrast(variant, "main", (second,), (b,), (columns[0],), per_seed, planned))
     for a, b in product(rows[1:], columns[1:]):
         a0, b0 = rows[0], columns[0]
         per_seed = _per_seed(
@@ -139,8 +143,8 @@ def _contrasts(variant: str, crossing: Crossing, effects: Effects, planned: int)
             [(a, b), (a0, b), (a, b0), (a0, b0)],
             lambda d, a=a, b=b, a0=a0, b0=b0: (d[a, b] - d[a0, b]) - (d[a, b0] - d[a0, b0]),
         )
-        found.append(_contrast(variant, "interaction", (first, second), (a, b), (a0, b0), per_seed, planned))
-    return found
+        contrasts.append(_contrast(variant, "interaction", (first, second), (a, b), (a0, b0), per_seed, planned))
+    return contrasts
 
 
 def _per_seed(effects: Effects, needed: list[tuple[str, str]], formula: Callable[..., float]) -> dict[Seed, float]:
@@ -186,13 +190,15 @@ def _contrast(
     )
 
 
-def _adjusted(found: list[InteractionContrast]) -> list[InteractionContrast]:
+def _adjusted(contrasts: list[InteractionContrast]) -> list[InteractionContrast]:
     """Holm over the contrasts of one kind and one set of settings."""
     families: dict[tuple[str, ...], list[int]] = {}
-    for position, one in enumerate(found):
-        families.setdefault((one.kind, *one.factors), []).append(position)
+    for position, contrast in enumerate(contrasts):
+        families.setdefault((contrast.kind, *contrast.factors), []).append(position)
     adjusted = dict[int, float | None]()
     for members in families.values():
-        p = adjust([found[position].p for position in members], method="holm").adjusted
+        p = adjust([contrasts[position].p for position in members], method="holm").adjusted
         adjusted |= dict(zip(members, p, strict=True))
-    return [one.model_copy(update={"p_adjusted": adjusted[position]}) for position, one in enumerate(found)]
+    return [
+        contrast.model_copy(update={"p_adjusted": adjusted[position]}) for position, contrast in enumerate(contrasts)
+    ]

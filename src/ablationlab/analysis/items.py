@@ -184,16 +184,16 @@ def _about_chance(task: TaskScores) -> list[Caveat]:
 
 
 def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
-    found = [wording.caveat(CaveatCode.LEFT_OUT, what=note) for note in scores.notes]
+    caveats = [wording.caveat(CaveatCode.LEFT_OUT, what=note) for note in scores.notes]
     for task in scores.tasks:
         if task.unpaired_variant + task.unpaired_reference:
             lost = {"variant": task.unpaired_variant, "reference": task.unpaired_reference}
-            found.append(wording.caveat(CaveatCode.UNPAIRED_ITEMS, task.task, task=task.task, **lost))
+            caveats.append(wording.caveat(CaveatCode.UNPAIRED_ITEMS, task.task, task=task.task, **lost))
     if len(scores.seeds) < 3:
-        found.append(wording.caveat(CaveatCode.TOO_FEW_SEEDS, seeds=len(scores.seeds)))
+        caveats.append(wording.caveat(CaveatCode.TOO_FEW_SEEDS, seeds=len(scores.seeds)))
     if crossed is not None:
-        found += interval_caveats(crossed.macro)
-    return found
+        caveats += interval_caveats(crossed.macro)
+    return caveats
 
 
 def item_contrasts(
@@ -206,7 +206,7 @@ def item_contrasts(
     samples = _Samples(results, evaluated)
     by_cell: dict[tuple[str, str, Seed], str] = {(r.variant, r.regime, r.seed): r.id for r in plan.runs}
     planned = [task for task in evaluated.tasks if task.planned]
-    found, left_out = [], dict[str, dict[str, None]]()
+    contrasts, left_out = [], dict[str, dict[str, None]]()
     for regime in dataset.regimes:
         for variant, reference in dataset.pairs():
             for fewshot in sorted({task.fewshot for task in planned}):
@@ -224,15 +224,15 @@ def item_contrasts(
                 if whole:
                     scores = _item_scores(samples, tasks, whole)
                     comparison = compare_items(scores, variant, reference)
-                    found.append(ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison))
-    return found, [f"not in the item-level statistics ({why}): {', '.join(runs)}" for why, runs in left_out.items()]
+                    contrasts.append(ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison))
+    return contrasts, [f"not in the item-level statistics ({why}): {', '.join(runs)}" for why, runs in left_out.items()]
 
 
 def _item_scores(samples: _Samples, tasks: Sequence[AskedTask], pairs: Mapping[Seed, tuple[str, str]]) -> ItemScores:
-    found = []
+    task_scores = []
     for task in tasks:
         columns = [[samples.correct(ids[side], task) for ids in pairs.values()] for side in (0, 1)]
-        found.append(
+        task_scores.append(
             TaskScores(
                 task=task.label,
                 metric="acc",
@@ -242,7 +242,9 @@ def _item_scores(samples: _Samples, tasks: Sequence[AskedTask], pairs: Mapping[S
             )
         )
     used = [samples.evaluated.runs[run].samples_sha256 for ids in pairs.values() for run in ids]
-    return ItemScores(tuple(found), tuple(str(seed) for seed in pairs), content_hash([*used, [t.label for t in tasks]]))
+    return ItemScores(
+        tuple(task_scores), tuple(str(seed) for seed in pairs), content_hash([*used, [t.label for t in tasks]])
+    )
 
 
 class _Samples:
@@ -263,10 +265,10 @@ class _Samples:
         """Per item 1 where it was answered rightly, in several templates the share of them."""
         if run not in self._rows:
             self._rows[run] = self._read(run)
-        found = [self._rows[run][digest] for digest in task.hashes.values()]
-        if len({len(one) for one in found}) > 1:
+        templates = [self._rows[run][digest] for digest in task.hashes.values()]
+        if len({len(scores) for scores in templates}) > 1:
             raise RecordError(f"{run}: {task.label} has other items in another template; evaluate again")
-        share: NDArray[np.float64] = np.stack(found).mean(axis=0)
+        share: NDArray[np.float64] = np.stack(templates).mean(axis=0)
         return share
 
     def _read(self, run: str) -> dict[str, NDArray[np.float64]]:
@@ -285,11 +287,11 @@ class _Samples:
             if row["weights"] == "final" and row["task_hash"] in wanted:
                 identity = row["prompt_hash"] + row["doc_hash"] + row["target_hash"]
                 rows.setdefault(row["task_hash"], []).append((row["item"], identity, row["correct"]))
-        found = {}
+        scores = {}
         for digest, entries in rows.items():
             entries.sort()
             items = [f"{item} {identity}" for item, identity, _ in entries]
             if self._items.setdefault(digest, items) != items:
                 raise RecordError(f"{path}: its items of one task are not those of the other runs; evaluate again")
-            found[digest] = np.asarray([float(correct) for _, _, correct in entries])
-        return found
+            scores[digest] = np.asarray([float(correct) for _, _, correct in entries])
+        return scores

@@ -78,14 +78,14 @@ def _runs(folder: Path) -> dict[str, Path]:
     """Folders with sample files, by the first part of their path below *folder*; one alone has the empty name."""
     if not folder.is_dir():
         raise TableError(str(folder), ["is not a folder"])
-    found = sorted({path.parent for path in folder.rglob("samples_*.jsonl")})
-    if not found:
+    folders = sorted({path.parent for path in folder.rglob("samples_*.jsonl")})
+    if not folders:
         text = "holds no samples_*.jsonl; run lm-eval with --log_samples --output_path"
         raise TableError(str(folder), [text])
-    if len(found) == 1:
-        return {_ONE: found[0]}
+    if len(folders) == 1:
+        return {_ONE: folders[0]}
     named: dict[str, Path] = {}
-    for path in found:
+    for path in folders:
         name = path.relative_to(folder).parts[0] if path != folder else "."
         if name in named:
             raise TableError(str(folder), [f"{name} holds several runs: {named[name]} and {path}; keep one per seed"])
@@ -110,17 +110,17 @@ def _shared_seeds(variant: Path, reference: Path, arms: Sequence[Mapping[str, Pa
 
 
 def _files(run: Path) -> dict[str, Path]:
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for path in sorted(run.glob("samples_*.jsonl")):
         match = _NAME.fullmatch(path.name)
         task = match["task"] if match else path.stem.removeprefix("samples_")
-        if task in found:
+        if task in files:
             text = (
-                f"task {task} was evaluated twice ({found[task].name}, {path.name}); remove the one that does not count"
+                f"task {task} was evaluated twice ({files[task].name}, {path.name}); remove the one that does not count"
             )
             raise TableError(str(run), [text])
-        found[task] = path
-    return found
+        files[task] = path
+    return files
 
 
 def _shared_tasks(
@@ -174,10 +174,10 @@ def _lines(path: Path) -> Iterator[dict[str, Any]]:
 
 def _usual_metric(path: Path, line: Mapping[str, Any]) -> str:
     there = [name for name in line.get("metrics", ()) if isinstance(line.get(name), int | float)]
-    found = next((name for name in _USUAL if name in there), there[0] if there else None)
-    if found is None:
+    chosen = next((name for name in _USUAL if name in there), there[0] if there else None)
+    if chosen is None:
         raise TableError(str(path), ["its samples hold no numeric metric"])
-    return found
+    return chosen
 
 
 def _score(path: Path, line: Mapping[str, Any], metric: str) -> float:

@@ -24,33 +24,33 @@ from ablationlab.stats import (
 )
 
 
-def power_of(found: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
+def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
     """What the primary comparisons could see; none where their deltas do not vary."""
-    return tuple(_power(one, one.delta_sd) for one in found if one.metric == primary and one.n >= 3 and one.delta_sd)
+    return tuple(_power(c, c.delta_sd) for c in comparisons if c.metric == primary and c.n >= 3 and c.delta_sd)
 
 
-def _power(one: Comparison, sd: float) -> Power:
-    alpha, effect = alpha_per_test(one), one.smallest_effect
-    upper = sd_interval(sd, one.n, level=0.6).high
+def _power(comparison: Comparison, sd: float) -> Power:
+    alpha, effect = alpha_per_test(comparison), comparison.smallest_effect
+    upper = sd_interval(sd, comparison.n, level=0.6).high
     return Power(
-        comparison=one.id,
-        n=one.n,
+        comparison=comparison.id,
+        n=comparison.n,
         delta_sd=sd,
         smallest_effect=effect,
         alpha=alpha,
-        detectable_80=detectable_effect(one.n, power=0.8, alpha=alpha) * sd,
-        detectable_90=detectable_effect(one.n, power=0.9, alpha=alpha) * sd,
+        detectable_80=detectable_effect(comparison.n, power=0.8, alpha=alpha) * sd,
+        detectable_90=detectable_effect(comparison.n, power=0.9, alpha=alpha) * sd,
         pairs_80=seeds_for(effect, sd, alpha, 0.8),
         pairs_90=seeds_for(effect, sd, alpha, 0.9),
         pairs_80_conservative=seeds_for(effect, upper, alpha, 0.8),
-        equivalence_pairs_80=seeds_for_equivalence(effect, sd, one.alpha, 0.8),
+        equivalence_pairs_80=seeds_for_equivalence(effect, sd, comparison.alpha, 0.8),
     )
 
 
-def alpha_per_test(one: Comparison) -> float:
+def alpha_per_test(comparison: Comparison) -> float:
     """alpha / m: what the smallest p of a family of m must stay below, whatever the others are (Holm, Bonferroni)."""
-    corrects = one.correction in ("holm", "bonferroni")
-    return one.alpha / max(1, one.family_size) if corrects else one.alpha
+    corrects = comparison.correction in ("holm", "bonferroni")
+    return comparison.alpha / max(1, comparison.family_size) if corrects else comparison.alpha
 
 
 def seeds_for(effect: float | None, sd: float | None, alpha: float, power: float) -> int | None:

@@ -185,11 +185,11 @@ def _gain(dataset: Dataset, variant: str, reference: str, regime: str) -> Stabil
 
 
 def _caveats(gain: Gain, planned: int) -> list[Caveat]:
-    found = []
+    caveats = []
     if gain.n < planned:
-        found.append(wording.caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, n=gain.n, planned=planned))
+        caveats.append(wording.caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, n=gain.n, planned=planned))
     if gain.n < 4:
-        found.append(wording.caveat(CaveatCode.CANNOT_EXCLUDE_ZERO, "tango", n=gain.n))
+        caveats.append(wording.caveat(CaveatCode.CANNOT_EXCLUDE_ZERO, "tango", n=gain.n))
     elif gain.n == 4:
-        found.append(wording.caveat(CaveatCode.UNDERCOVERAGE, "tango"))
-    return found
+        caveats.append(wording.caveat(CaveatCode.UNDERCOVERAGE, "tango"))
+    return caveats

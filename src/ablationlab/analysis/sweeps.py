@@ -82,7 +82,7 @@ def swept(
         for seed in grid.seeds
     ]
     best = [_best(grid, by_cell, variant) for variant in study.variants] if study.sweep.selection_seeds else []
-    rates = {one.variant: one.lr for one in best if one.lr is not None}
+    rates = {choice.variant: choice.lr for choice in best if choice.lr is not None}
     part = SweepAnalysis(
         metric=METRIC,
         rates=grid.rates,
@@ -199,8 +199,8 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateS
     )
 
 
-def _summary(variant: str, found: Sequence[RateSensitivity]) -> RateSensitivitySummary:
-    values = [one.sensitivity for one in found if one.sensitivity is not None]
+def _summary(variant: str, sensitivities: Sequence[RateSensitivity]) -> RateSensitivitySummary:
+    values = [s.sensitivity for s in sensitivities if s.sensitivity is not None]
     mean, sd, low, high = _spread(values)
     return RateSensitivitySummary(variant=variant, n=len(values), mean=mean, sd=sd, low=low, high=high, level=LEVEL)
 
@@ -208,8 +208,8 @@ def _summary(variant: str, found: Sequence[RateSensitivity]) -> RateSensitivityS
 def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], variant: str) -> ChosenRate:
     chosen_on, judged_on = grid.sweep.selection_seeds, grid.study.judging_seeds()
     losses = {lr: [points[variant, lr, seed].counted for seed in chosen_on] for lr in grid.rates}
-    counted = {lr: [loss for loss in found if loss is not None] for lr, found in losses.items()}
-    missing = [f"{lr:g}" for lr, found in counted.items() if len(found) < len(chosen_on)]
+    counted = {lr: [loss for loss in seed_losses if loss is not None] for lr, seed_losses in losses.items()}
+    missing = [f"{lr:g}" for lr, seed_losses in counted.items() if len(seed_losses) < len(chosen_on)]
     if missing:
         why = f"not chosen: a selection seed has no loss at {', '.join(missing)}"
         return ChosenRate(
@@ -234,22 +234,22 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
     )
 
 
-def _over_the_sweep(found: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:
+def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:
     values: Values = {}
     pick: dict[str, Callable[[RateSensitivity], float | None]] = {
-        "lr_sensitivity": lambda one: one.sensitivity,
-        "unstable_share": lambda one: one.unstable_share,
+        "lr_sensitivity": lambda s: s.sensitivity,
+        "unstable_share": lambda s: s.unstable_share,
     }
     for name, get in pick.items():
-        for one in found:
-            value = get(one)
-            cell = values.setdefault(Arm(name, None, SWEEP, one.variant), {})
-            cell[one.seed] = value if value is not None else _absent(points, one)
+        for s in sensitivities:
+            value = get(s)
+            cell = values.setdefault(Arm(name, None, SWEEP, s.variant), {})
+            cell[s.seed] = value if value is not None else _absent(points, s)
     return values
 
 
-def _absent(points: Sequence[SweepPoint], one: RateSensitivity) -> Absent:
-    mine = [point for point in points if (point.variant, point.seed) == (one.variant, one.seed)]
+def _absent(points: Sequence[SweepPoint], sensitivity: RateSensitivity) -> Absent:
+    mine = [point for point in points if (point.variant, point.seed) == (sensitivity.variant, sensitivity.seed)]
     rates = _without_loss(mine)
     return absent(Absence.RATES_MISSING, rates=rates) if rates else absent(Absence.RUN_MISSING)
 
@@ -305,7 +305,7 @@ def _notes(points: Sequence[SweepPoint], best: Sequence[ChosenRate], study: Stud
         )
     if not best:
         notes.append("The sweep has no selection_seeds, so no rate is chosen and nothing is judged at tuned rates.")
-    notes += [f"{one.variant}: {f'best rate {one.lr:g} ' if one.lr else ''}{one.why}." for one in best if one.why]
+    notes += [f"{rate.variant}: {f'best rate {rate.lr:g} ' if rate.lr else ''}{rate.why}." for rate in best if rate.why]
     if best and len(study.judging_seeds()) < 3:
         notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
     return notes

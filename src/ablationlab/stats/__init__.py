@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         bca_interval,
         bootstrap_interval,
         bootstrap_t_interval,
+        difference_of_means,
         paired_t_interval,
         percentile_interval,
     )
@@ -82,7 +83,6 @@ if TYPE_CHECKING:
         sign_flip_test,
         wilcoxon_test,
     )
-    from ablationlab.stats.unpaired import difference_of_means
 
 
 __all__ = [
@@ -159,7 +159,7 @@ __getattr__ = lazy_exports(
         "effects": "cohens_d_z hedges_g_av paired_tost",
         "intervals": """
             all_intervals bca_interval bootstrap_interval bootstrap_t_interval
-            paired_t_interval percentile_interval
+            paired_t_interval percentile_interval difference_of_means
         """,
         "items": "Crossed ItemPairs crossed_bootstrap item_bootstrap item_pairs mcnemar_tests sensitivity",
         "power": """
@@ -170,6 +170,5 @@ __getattr__ = lazy_exports(
             Adjusted adjust all_tests benjamini_hochberg bonferroni bootstrap_test
             holm paired_t_test sign_flip_floor sign_flip_test wilcoxon_test
         """,
-        "unpaired": "difference_of_means",
     },
 )

@@ -18,7 +18,7 @@ from ablationlab.report.page import write_page
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.collect import facts_of
 from ablationlab.report.tables import write_tables
-from ablationlab.stats.unpaired import difference_of_means
+from ablationlab.stats.intervals import difference_of_means
 from analysis.builder import STEPS, build, calm, study
 
 SIGN = {"metric": "validation_loss", "variant": "layernorm", "sign": "lower", "published_as": "better with it"}
