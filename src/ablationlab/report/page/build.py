@@ -10,7 +10,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
-from ablationlab.core.format import number, p_value, setting
+from ablationlab.core.format import number, p_value
 from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts.evaluation import evaluated, task_label
@@ -26,10 +26,12 @@ from ablationlab.report.page.verdicts import (
     overview_of,
     verdict_views,
 )
+from ablationlab.report.tables.study import gain_table, rate_table, stability_table
 
 if TYPE_CHECKING:
     import jinja2
 
+    from ablationlab.records.analysis import Analysis
     from ablationlab.records.evaluation import TaskResult
     from ablationlab.records.results import Results
 
@@ -64,8 +66,9 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
     vega, shared, script = vega_bundle(), asset("charts.js"), asset("page.js")
     comparisons, runs = findings.anchors_of(material)
     views = findings.comparison_views(material, comparisons, runs)
-    arms, gains = findings.stability_rows(material)
     analysis = material.analysis
+    stability = None if analysis is None else analysis.stability
+    gains = () if stability is None else stability.gains
     context = {
         "version": __version__,
         "name": material.name,
@@ -96,9 +99,8 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
         "option_words": lambda key, option: metric_name(option) if key == "metric" else option,
         "by_section": findings.sections_of(material, views),
         "interactions": analysis.interactions if analysis is not None else None,
-        "arms": arms,
-        "gains": gains,
-        "gain_caveats": list(dict.fromkeys(text for gain in gains for text in gain["caveats"])),
+        "has_stability": stability is not None,
+        "gain_caveats": list(dict.fromkeys(caveat.text for gain in gains for caveat in gain.caveats)),
         "sweep": analysis.sweep if analysis is not None else None,
         "probe_failures": drawn.probe_failures,
         "tasks": task_table(material),
@@ -125,7 +127,21 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
         shared=shared,
         script=script,
         data=_data(material, drawn),
+        **_tables(analysis),
     )
+
+
+def _tables(analysis: Analysis | None) -> dict[str, str]:
+    """Tables that the page shows as they are."""
+    if analysis is None:
+        return {"stability_tables": "", "rates": ""}
+    arms, gains = stability_table(analysis), gain_table(analysis)
+    return {
+        "stability_tables": ""
+        if arms is None or gains is None
+        else arms.without("unstable", "gain").html(caption=False) + gains.html(caption=False),
+        "rates": rate_table(analysis.sweep).html() if analysis.sweep is not None and analysis.sweep.best else "",
+    }
 
 
 def _sections(material: Results) -> tuple[tuple[str, str], ...]:
@@ -153,7 +169,7 @@ def environment() -> jinja2.Environment:
         trim_blocks=False,
         keep_trailing_newline=True,
     )
-    made.globals.update(number=number, setting=setting, p_value=p_value, metric_name=metric_name)
+    made.globals.update(number=number, p_value=p_value, metric_name=metric_name)
     return made
 
 

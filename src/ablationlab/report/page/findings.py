@@ -1,4 +1,4 @@
-"""What was found, as plain rows for the template: comparisons, stability, power."""
+"""What was found, as plain rows for the template: comparisons and power."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.format import difference, mean_sd, number, p_value, percent
+from ablationlab.core.format import difference, mean_sd, number, p_value
 from ablationlab.report.naming import metric_name, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
 
@@ -130,39 +130,6 @@ def sections_of(material: Results, views: Iterable[ComparisonView]) -> dict[str,
         elif view.part.task is not None or "macro" in view.part.metric or family in ("tasks", "accuracy", "evaluation"):
             found["evaluation"].append(view)
     return found
-
-
-def stability_rows(material: Results) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """(arms, gains) as text."""
-    stability = material.analysis.stability if material.analysis is not None else None
-    if stability is None:
-        return [], []
-    arms = [
-        {
-            "variant": arm.variant,
-            "regime": arm.regime,
-            "runs": arm.runs,
-            "diverged": arm.diverged,
-            "spiked": arm.spiked,
-            "unstable": arm.unstable_runs,
-            "largest": number(arm.largest_spike_score),
-        }
-        for arm in stability.arms
-    ]
-    gains = [
-        {
-            "variant": gain.variant,
-            "reference": gain.reference,
-            "regime": gain.regime,
-            "counts": f"{gain.reference_unstable}/{gain.n} → {gain.variant_unstable}/{gain.n}",
-            "estimate": percent(gain.estimate),
-            "interval": f"{percent(gain.low)} to {percent(gain.high)}",
-            "p": p_value(gain.mcnemar_p),
-            "caveats": [caveat.text for caveat in gain.caveats],
-        }
-        for gain in stability.gains
-    ]
-    return arms, gains
 
 
 def power_rows(material: Results, anchors: Mapping[str, str]) -> list[dict[str, Any]]:
