@@ -165,12 +165,12 @@ def _figure(
 
 
 def _direction(direction: Direction, regime: str, analysis: Analysis, metric: Metric | None) -> DirectionPart:
-    one = analysis.comparison(direction.metric, regime, direction.variant, direction.reference)
-    outcome, why = _judged(direction, one)
-    interval = None if one is None else one.main_interval
+    comparison = analysis.comparison(direction.metric, regime, direction.variant, direction.reference)
+    outcome, why = _judged(direction, comparison)
+    interval = None if comparison is None else comparison.main_interval
     of_stability = metric is not None and metric.family == "stability"
     stable = _unstable_words(direction, regime, analysis) if of_stability else ""
-    defined = one or metric
+    defined = comparison or metric
     return DirectionPart(
         metric=direction.metric,
         published_as=direction.published_as,
@@ -182,33 +182,33 @@ def _direction(direction: Direction, regime: str, analysis: Analysis, metric: Me
         sign=direction.sign,
         pairs=len(direction.pairs),
         contrary=direction.contrary,
-        comparison=None if one is None else one.id,
-        label=None if one is None else one.label,
-        n=0 if one is None else one.n,
-        delta=None if one is None else one.delta,
+        comparison=None if comparison is None else comparison.id,
+        label=None if comparison is None else comparison.label,
+        n=0 if comparison is None else comparison.n,
+        delta=None if comparison is None else comparison.delta,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
         transform="identity" if defined is None else defined.transform,
         unit="" if defined is None else defined.unit,
-        p_adjusted=None if one is None else one.p_adjusted,
+        p_adjusted=None if comparison is None else comparison.p_adjusted,
         outcome=outcome,
         why="; ".join(filter(None, (why, stable))),
     )
 
 
-def _judged(direction: Direction, one: Comparison | None) -> tuple[DirectionOutcome, str]:
+def _judged(direction: Direction, comparison: Comparison | None) -> tuple[DirectionOutcome, str]:
     """By the corrected test of the analysis; an effect shown to be smaller than the smallest that matters is absent."""
-    if one is None or one.delta is None:
+    if comparison is None or comparison.delta is None:
         return "not-measured", "the records hold no such comparison"
-    if one.sensitivity is not None and not one.sensitivity.sensitive:
-        return "undecided", "not sensitive at this scale: " + "; ".join(one.sensitivity.reasons)
-    shown = one.outcome in ("better", "worse", "different")
-    survivors = "surviving pairs only" if any(c.code == "survivors-only" for c in one.caveats) else ""
+    if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
+        return "undecided", "not sensitive at this scale: " + "; ".join(comparison.sensitivity.reasons)
+    shown = comparison.outcome in ("better", "worse", "different")
+    survivors = "surviving pairs only" if any(c.code == "survivors-only" for c in comparison.caveats) else ""
     if shown:
-        same = (one.delta < 0) == (direction.sign == "lower")
+        same = (comparison.delta < 0) == (direction.sign == "lower")
         return ("transfers" if same else "reversed"), survivors
-    if one.equivalence is not None and one.equivalence.equivalent:
-        return "absent", "; ".join(filter(None, (f"equivalent within {one.smallest_effect:g}", survivors)))
+    if comparison.equivalence is not None and comparison.equivalence.equivalent:
+        return "absent", "; ".join(filter(None, (f"equivalent within {comparison.smallest_effect:g}", survivors)))
     return "undecided", "; ".join(filter(None, ("no difference is shown", survivors)))
 
 
@@ -224,7 +224,7 @@ def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) 
     what is judged do not count: they make no other model of the one that was published.
     """
     keep = ("model", "training", "data", "regimes", "sweep", "evaluation")
-    a, b = (flattened({key: one.model_dump(mode="json")[key] for key in keep}) for one in (wanted, sealed))
+    a, b = (flattened({key: study.model_dump(mode="json")[key] for key in keep}) for study in (wanted, sealed))
     for key in dict.fromkeys([*a, *b]):
         is_beside = any(key.startswith(f"regimes.{name}.") for name in beside)
         if a.get(key) != b.get(key) and is_beside != own and not key.endswith(".meaning"):
@@ -234,67 +234,69 @@ def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) 
 
 def conclusions(figures: Sequence[FigurePart], directions: Sequence[DirectionPart], level: float) -> Iterator[str]:
     """Sentences for terminal, page and paper."""
-    own = [one for one in figures if not one.beside]
+    own = [figure for figure in figures if not figure.beside]
     if own:
         yield from _of_figures(own, level)
-    for regime in dict.fromkeys(one.regime for one in figures if one.beside):
-        rest = [one for one in figures if one.beside and one.regime == regime]
-        known = [one for one in rest if one.outcome in ("within", "outside")]
+    for regime in dict.fromkeys(figure.regime for figure in figures if figure.beside):
+        rest = [figure for figure in figures if figure.beside and figure.regime == regime]
+        known = [figure for figure in rest if figure.outcome in ("within", "outside")]
         if known:
-            within = [one for one in known if one.outcome == "within"]
+            within = [figure for figure in known if figure.outcome == "within"]
             names = f": {_listed(within)}" if within else ""
             where = f"In regime {regime}, which the publication does not cover,"
             yield f"{where} {len(within)} of {len(known)} lie within{names}."
     yield from _flips(directions)
     for outcome, words in _SAYS.items():
-        told = [one for one in directions if not one.beside and one.outcome == outcome]
-        if told:
-            yield f"{words}: " + "; ".join(_contrast(one) for one in told) + "."
+        same = [direction for direction in directions if not direction.beside and direction.outcome == outcome]
+        if same:
+            yield f"{words}: " + "; ".join(_contrast(direction) for direction in same) + "."
 
 
 def _of_figures(own: Sequence[FigurePart], level: float) -> Iterator[str]:
-    within = [one for one in own if one.outcome == "within"]
-    outside = [one for one in own if one.outcome == "outside"]
+    within = [figure for figure in own if figure.outcome == "within"]
+    outside = [figure for figure in own if figure.outcome == "outside"]
     known = len(within) + len(outside)
     if within:
         yield f"{len(within)} of {known} published figures lie within the interval of our runs: {_listed(within)}."
     if outside:
         yield f"These are not reproduced: {_listed(outside, values=True)}."
-    yield from dict.fromkeys(one.note for one in outside if one.note)
+    yield from dict.fromkeys(figure.note for figure in outside if figure.note)
     if known > 1:
         chance = (1 - level) * known
         text = f"At {level:.0%} each, about {chance:.1g} of {known} would lie outside by chance alone"
         yield f"{text}; figures of one seed depend on each other."
     for word, text in (("no-interval", "No interval could be made for"), ("not-measured", "Not measured")):
-        rest = [one for one in own if one.outcome == word]
+        rest = [figure for figure in own if figure.outcome == word]
         if rest:
             yield f"{text}: {_listed(rest)}."
 
 
 def _flips(directions: Sequence[DirectionPart]) -> Iterator[str]:
     """Where a sign is shown both in the publication's regime and, the other way, beside it."""
-    for one in directions:
-        if one.beside or one.outcome not in ("transfers", "reversed") or one.delta is None:
+    for direction in directions:
+        if direction.beside or direction.outcome not in ("transfers", "reversed") or direction.delta is None:
             continue
-        same = (one.metric, one.variant, one.reference)
+        same = (direction.metric, direction.variant, direction.reference)
         for other in directions:
             if not other.beside or (other.metric, other.variant, other.reference) != same or other.delta is None:
                 continue
-            if other.outcome in ("transfers", "reversed") and other.outcome != one.outcome:
+            if other.outcome in ("transfers", "reversed") and other.outcome != direction.outcome:
                 yield (
-                    f"The sign flips: {one.variant} − {one.reference} in {one.metric} is {one.delta:+.3g} in regime "
-                    f"{one.regime} and {other.delta:+.3g} in regime {other.regime}."
+                    f"The sign flips: {direction.variant} − {direction.reference} in {direction.metric} is "
+                    f"{direction.delta:+.3g} in regime {direction.regime} and {other.delta:+.3g} in regime {other.regime}."
                 )
 
 
 def _listed(parts: Sequence[FigurePart], *, values: bool = False) -> str:
     by_metric: dict[str, list[str]] = {}
-    for one in parts:
-        shown = f" ({one.published:g} published, {one.mean:.4g} here)" if values and one.mean is not None else ""
-        by_metric.setdefault(one.published_as, []).append(f"{one.variant}{shown}")
+    for figure in parts:
+        shown = (
+            f" ({figure.published:g} published, {figure.mean:.4g} here)" if values and figure.mean is not None else ""
+        )
+        by_metric.setdefault(figure.published_as, []).append(f"{figure.variant}{shown}")
     return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())
 
 
-def _contrast(one: DirectionPart) -> str:
-    where = "" if one.regime == "default" else f" ({one.regime})"
-    return f"{one.variant} {one.sign} in {one.metric} than {one.reference}{where}"
+def _contrast(direction: DirectionPart) -> str:
+    where = "" if direction.regime == "default" else f" ({direction.regime})"
+    return f"{direction.variant} {direction.sign} in {direction.metric} than {direction.reference}{where}"
