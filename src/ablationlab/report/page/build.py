@@ -19,7 +19,6 @@ from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import metric_name
 from ablationlab.report.page import design, findings
 from ablationlab.report.page.embed import by_column, json_for_script, policy, vega_bundle
-from ablationlab.report.page.runs import run_metrics, run_rows
 from ablationlab.report.page.verdicts import (
     hypothesis_views,
     in_words,
@@ -113,8 +112,8 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
         "hashes": design.hash_rows(material),
         "versions": design.version_rows(material),
         "seals": design.seal_rows(material),
-        "runs": run_rows(material, runs, folder),
-        "run_metrics": run_metrics(material),
+        "runs": design.run_rows(material, runs, folder),
+        "run_metrics": design.run_metrics(material),
         "detailed": len(material.runs) <= DETAILED_RUNS,
         "configuration": design.configuration(material),
         "policy": policy(vega, shared, script),
