@@ -64,6 +64,7 @@ class Overlap(Record):
     """Counts, and for each component the spans of its training text that are leaked or repeated."""
 
     KIND: ClassVar[str] = "mixture-overlap"
+    VERSION: ClassVar[int] = 1
     key: str
     components: tuple[Shared, ...]
     spans: tuple[tuple[Span, ...], ...]

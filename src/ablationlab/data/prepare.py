@@ -67,6 +67,7 @@ class PrepareState(Record):
     """progress.json, which is removed when the manifest is written."""
 
     KIND: ClassVar[str] = "preparing"
+    VERSION: ClassVar[int] = 1
     stamp: str
     settings: PrepareSettings
     tokenizer: TokenizerRecord

@@ -100,6 +100,7 @@ class PrepareSettings(Part):
 
 class Manifest(Record):
     KIND: ClassVar[str] = "prepared-corpus"
+    VERSION: ClassVar[int] = 1
     format: int = FORMAT
     name: str
     source: str

@@ -218,11 +218,14 @@ class Record(Part):
     """A file. ``kind`` tells files apart that were moved out of their folder."""
 
     KIND: ClassVar[str]
-    schema_version: int = SCHEMA_VERSION
+    VERSION: ClassVar[int] = SCHEMA_VERSION
+    schema_version: int = 0
     kind: str = ""
 
     def model_post_init(self, context: Any) -> None:
-        """Fill or check the kind."""
+        """Fill in the version, fill in or check the kind."""
+        if not self.schema_version:
+            object.__setattr__(self, "schema_version", self.VERSION)
         if not self.kind:
             object.__setattr__(self, "kind", self.KIND)
         elif self.kind != self.KIND:
@@ -235,9 +238,9 @@ class Record(Part):
         found = data.get("kind") if isinstance(data, dict) else None
         if found != cls.KIND:
             raise RecordError(f"{path} is not a {cls.KIND} record (kind = {found!r})")
-        if data.get("schema_version") != SCHEMA_VERSION:
+        if data.get("schema_version") != cls.VERSION:
             raise RecordError(
-                f"{path} has schema version {data.get('schema_version')!r}; this program reads {SCHEMA_VERSION}"
+                f"{path} has schema version {data.get('schema_version')!r}; this program reads {cls.VERSION}"
             )
         try:
             # By the rules of JSON, where a list is a tuple: settings are strict.
