@@ -310,7 +310,9 @@ def test_a_rank_without_torchrun_says_how_to_start_it(study_file: Callable[..., 
 # Leaves the process little more memory than it has, then runs the command line.
 SHORT_OF_MEMORY = """
 import resource, sys
-import scipy.stats, torch  # the linear algebra that scipy brings takes its memory now, and is not what is short of it later
+import numpy, scipy.linalg, scipy.stats, torch
+# The linear algebra of numpy and scipy takes its memory now, so that it is not what is short of it later.
+scipy.linalg.solve(numpy.eye(64) @ numpy.eye(64), numpy.ones(64))
 from ablationlab.training import loop
 from ablationlab.cli.app import main
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
