@@ -136,6 +136,12 @@ def test_a_text_that_a_spreadsheet_would_compute_is_disarmed():
     assert table.csv().splitlines() == ["c", "'=1+1", "'@x", "-1.5"]
 
 
+def test_an_empty_text_stays_empty_in_csv():
+    columns = (Column("c", ""), Column("d", ""))
+    table = Table("t", "", columns, ((Cell.of("x"), Cell.of("")),))
+    assert table.csv().splitlines() == ["c,d", "x,"]
+
+
 def test_what_is_missing_or_stale_is_refused(tmp_path):
     build(tmp_path)
     with pytest.raises(RecordError, match=r"analysis\.json and verdict\.json missing"):

@@ -270,7 +270,7 @@ def _csv(value: Value) -> str:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
     text = str(value)
-    return f"'{text}" if text[:1] in "=+-@\t\r" and not isinstance(value, int) else text
+    return f"'{text}" if text.startswith(tuple("=+-@\t\r")) and not isinstance(value, int) else text
 
 
 _LATEX = {
