@@ -13,7 +13,6 @@ _NAMES = {"ece": "ECE", "brier": "Brier"}
 _WHOLE = {
     "lr": "learning rate",
     "curve_loss": "validation loss (curve)",
-    "loss": "training loss",
     "ece": "calibration error (ECE)",
 }
 

@@ -1,4 +1,4 @@
-"""The instrument held against known truth: many studies in which the null, or the effect, is known. No torch.
+"""The instrument tested against known truth: many studies in which the null, or the effect, is known. No torch.
 
 :func:`validate` cuts one results folder into disjoint studies of a few pairs, sends each through the shipped analysis and the
 shipped rules, and counts what they said.

@@ -96,17 +96,18 @@ def _curve(material: Results, runs: list[Run], regime: str, column: str, *, log:
         return None
     scale = {"type": "log"} if log else {"zero": False}
     kept = Tables()
-    chart = _lines(material, kept, data, axis(column, material.unit(column)) + (", log scale" if log else ""), scale)
+    name = "training_loss" if column == "loss" else column  # a table's own `loss` may be any loss
+    chart = _lines(material, kept, data, axis(name, material.unit(column)) + (", log scale" if log else ""), scale)
     several = len(material.regimes) > 1
     steps = max((run.steps for run in runs), default=0)
     return Figure(
         key=f"curve-{slug(column)}" + (f"-{slug(regime)}" if several else ""),
-        title=metric_name(column).capitalize() + (f", regime {regime}" if several else ""),
+        title=metric_name(name).capitalize() + (f", regime {regime}" if several else ""),
         caption=f"{_BAND}{_thinning(column, grid, steps)}",
         chart=selectable(chart, material),
         data=kept.kept,
         regime=regime if len(material.regimes) > 1 else "",
-        alt=f"{metric_name(column)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
+        alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
     )
 
