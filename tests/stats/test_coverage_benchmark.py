@@ -1,4 +1,4 @@
-"""Simulation computes many samples at once; its formulas are held against the package's, one by one."""
+"""Simulation computes many samples at once; its formulas are compared with the package's, one by one."""
 
 from __future__ import annotations
 
