@@ -114,6 +114,17 @@ def test_an_empty_value_is_missing_and_no_divergence(tmp_path):
     assert found.stability is None
 
 
+def test_seeds_written_as_floats_pair_with_whole_numbers(tmp_path):
+    text = "variant,seed,metric,value\n"
+    text += "".join(f"none,{seed},loss,{seed / 8}\nlayernorm,{seed}.0,loss,{seed / 4}\n" for seed in (1, 2, 3))
+    dataset = read_table(table(tmp_path, text), OPTIONS)
+    assert dataset.seeds == (1, 2, 3)
+    (comparison,) = analyze(dataset).comparisons
+    assert [(pair.seed, pair.delta) for pair in comparison.pairs] == [(1, 0.125), (2, 0.25), (3, 0.375)]
+    twice = text + "none,1.0,loss,2\n"
+    assert "given already" in problems(table(tmp_path, twice, "twice.csv"))
+
+
 def test_seeds_may_be_names(tmp_path):
     text = HEAD + "".join(f"{v},run-{s},loss,{2 + s / 10 + len(v)}\n" for v in ("none", "ln") for s in (1, 2, 3))
     found = analyze(read_table(table(tmp_path, text), OPTIONS))

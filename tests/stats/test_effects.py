@@ -18,9 +18,43 @@ def correlated(rng, size, delta, r):
     return arms[0] + delta, arms[1]
 
 
-def test_d_z_is_the_mean_in_standard_deviations():
+def test_d_z_is_the_mean_in_standard_deviations_without_bias():
     deltas = np.array([0.1, 0.4, 0.2, 0.5])
-    assert cohens_d_z(deltas).estimate == pytest.approx(deltas.mean() / deltas.std(ddof=1))
+    assert cohens_d_z(deltas).estimate == pytest.approx(deltas.mean() / deltas.std(ddof=1) * hedges_correction(3))
+    drawn = np.random.default_rng(3).normal(1.0, 1.0, (400, 5))
+    # Uncorrected, the mean would be 1.25; its standard error is about 0.04.
+    assert np.mean([cohens_d_z(row).estimate for row in drawn]) == pytest.approx(1.0, abs=0.1)
+
+
+@pytest.mark.parametrize("n", [50, 100, 1_000, 10_000])
+@pytest.mark.parametrize("t", [-300.0, -4.2, 0.0, 1.0, 4.2, 5.9, 42.0, 5_000.0])
+def test_effects_of_many_pairs_have_intervals(n, t):
+    # Scipy's noncentral t gave NaN here, and the analysis stopped.
+    low, high = noncentrality_bounds(t, n - 1, 0.95)
+    assert low < t < high or abs(t) > 100
+    assert mass_below(t, n - 1, low) == pytest.approx(0.975, abs=1e-9)
+    assert mass_below(t, n - 1, high) == pytest.approx(0.025, abs=1e-9)
+
+
+def mass_below(t, freedom, noncentrality):
+    """P(T <= t), integrated over the normal part instead of over the scale."""
+    if t == 0:
+        return stats.norm.cdf(-noncentrality)
+    if t < 0:
+        return 1 - mass_below(-t, freedom, -noncentrality)
+    scale = np.sqrt(stats.chi2.ppf([1e-14, 1 - 1e-14], freedom) / freedom)
+    low, high = np.clip(t * scale - noncentrality, -9, 9)
+    node, weight = np.polynomial.legendre.leggauss(1_000)
+    z = low + (high - low) * (node + 1) / 2
+    above = stats.chi2.sf(freedom * np.maximum((z + noncentrality) / t, 0) ** 2, freedom)
+    return stats.norm.cdf(low) + (weight * stats.norm.pdf(z) * above).sum() * (high - low) / 2
+
+
+def test_hundred_seeds_with_a_clear_effect_are_analyzed():
+    rng = np.random.default_rng(0)
+    for _ in range(25):
+        effect = cohens_d_z(rng.normal(0.5, 1.0, 100))
+        assert effect.low < effect.estimate < effect.high
 
 
 def test_noncentrality_bounds_put_half_of_alpha_on_each_side():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats import as_ratio, paired_deltas, ratio_of_geometric_means, summarize
+from ablationlab.stats import as_ratio, paired_deltas, ratio_of_geometric_means, summarize, wilcoxon_test
 
 from .strategies import paired_samples, quick
 
@@ -61,6 +61,12 @@ def test_extreme_magnitudes_neither_overflow_nor_vanish(scale):
     s = summarize(np.array([1.0, 2.0, 4.0]) * scale, np.array([0.5, 0.0, 0.25]) * scale)
     assert s.delta_sd == pytest.approx(np.std([0.5, 2.0, 3.75], ddof=1) * scale)
     assert s.variance_reduction == pytest.approx(summarize([1, 2, 4], [0.5, 0, 0.25]).variance_reduction)
+
+
+def test_one_huge_value_leaves_the_other_differences_alone():
+    # 1e20 in one pair made "rounding" of every difference below 180,000.
+    assert paired_deltas([2.5, 2.6, 1e20], [2.0, 2.2, 3.0]) == pytest.approx([0.5, 0.4, 1e20])
+    assert wilcoxon_test([0.5, 0.4, -0.3, 0.2, 0.1, 0.6, 1e20]).statistic == 28 - 2 * 3
 
 
 def test_differences_that_are_rounding_become_exactly_constant():

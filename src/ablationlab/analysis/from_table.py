@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ OPTIONAL = ("regime", "task")
 _MOST_PROBLEMS = 12
 #: Options that are fields of a criterion.
 _ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin")
+#: 1.0 is seed 1: a column that passed through floating point.
+_WHOLE = re.compile(r"(-?\d+)\.0*$")
 #: What trackers write where a run gave no number.
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "diverged"})
 
@@ -222,7 +225,7 @@ def _row(
     return Row(
         line=line,
         variant=cell["variant"],
-        seed=cell["seed"],
+        seed=_WHOLE.sub(r"\1", cell["seed"]),
         metric=cell["metric"],
         regime=cell.get("regime") or DEFAULT_REGIME,
         task=cell.get("task") or None,

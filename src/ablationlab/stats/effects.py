@@ -1,7 +1,9 @@
 """Standardized effect sizes of a paired comparison, with intervals.
 
-d_z  = mean(delta) / sd(delta): in units of the seed noise that pairing left over; what power is about.
+d_z  = J * mean(delta) / sd(delta): in units of the seed noise that pairing left over; what power is about.
 g_av = J * mean(delta) / sqrt((s_a^2 + s_b^2) / 2): in units of run-to-run spread, comparable across designs.
+
+J makes them unbiased (Hedges 1981): without it d_z is 25 % too large on average at five pairs.
 
 Both intervals invert the noncentral t distribution of the paired t statistic: with lambda_lo, lambda_hi such
 that P(T >= t | lambda_lo) = P(T <= t | lambda_hi) = alpha / 2, d_z lies in lambda / sqrt(n), exactly for
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special, stats
+from scipy import special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import (
@@ -32,16 +34,17 @@ from ablationlab.stats._common import (
     positive,
     standard_deviation,
 )
+from ablationlab.stats._noncentral import noncentrality
 from ablationlab.stats.intervals import paired_t_interval
 from ablationlab.stats.results import EffectSize, Equivalence
 
 
 def cohens_d_z(deltas: ArrayLike, *, level: float = 0.95) -> EffectSize:
-    """mean(delta) / sd(delta), with its exact noncentral-t interval."""
+    """J(n - 1) mean(delta) / sd(delta), with its exact noncentral-t interval, which J does not shrink."""
     sample, level = canonical(deltas), fraction("level", level)
     if problem := sample.problem():
         return EffectSize("d_z", None, None, None, level, sample.n, *problem)
-    return _effect("d_z", sample, 1.0, 1.0, level)
+    return _effect("d_z", sample, 1.0, hedges_correction(sample.n - 1), level)
 
 
 def hedges_g_av(variant: ArrayLike, reference: ArrayLike, *, level: float = 0.95) -> EffectSize:
@@ -76,23 +79,7 @@ def hedges_correction(freedom: float) -> float:
 def noncentrality_bounds(t: float, freedom: int, level: float) -> tuple[float, float]:
     """lambda_lo, lambda_hi with P(T >= t | lambda_lo) = P(T <= t | lambda_hi) = (1 - level) / 2."""
     tail = (1 - level) / 2
-    return _noncentrality(t, freedom, 1 - tail), _noncentrality(t, freedom, tail)
-
-
-def _noncentrality(t: float, freedom: int, probability: float) -> float:
-    def excess(noncentrality: float) -> float:
-        return float(stats.nct.cdf(t, freedom, noncentrality)) - probability
-
-    if abs(t) > 1e4:
-        # Out of the library's range; there T / lambda is 1 / (s / sigma) to 1 part in t^2.
-        tail = probability if t > 0 else 1 - probability
-        return float(t * np.sqrt(special.chdtri(freedom, tail) / freedom))
-
-    # P(T <= t) falls as the noncentrality grows; widen the bracket until it holds the root.
-    width = 4.0 + abs(t)
-    while excess(t - width) < 0 or excess(t + width) > 0:
-        width *= 2
-    return float(optimize.brentq(excess, t - width, t + width, xtol=1e-12, rtol=1e-12))
+    return noncentrality(t, freedom, 1 - tail), noncentrality(t, freedom, tail)
 
 
 def _effect(name: str, sample: Canonical, ratio: float, correction: float, level: float) -> EffectSize:

@@ -6,20 +6,18 @@ Effects are in units of the standard deviation of the delta (d_z). Power is exac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Final
 
 import numpy as np
 from scipy import optimize, special, stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import FloatArray, count, fraction, number, positive
+from ablationlab.stats._common import count, fraction, number, positive
+from ablationlab.stats._noncentral import legendre, noncentral_t_cdf
 from ablationlab.stats.results import PowerPlan, StandardDeviation
 
 #: No plan asks for more seeds than this; beyond it the answer is "no affordable number".
 MOST_PAIRS: Final = 1_000_000
-#: Nodes for the integral over the sample SD; 200 give at least 10 digits.
-_NODES: Final = 200
 
 
 def paired_t_power(effect: float, n: int, *, alpha: float = 0.05) -> float:
@@ -159,25 +157,8 @@ def detectable_difference(items: int, discordance: float, *, power: float = 0.8,
 def _t_power(effect: float, n: int, alpha: float) -> float:
     critical = special.stdtrit(n - 1, 1 - alpha / 2)
     noncentrality = effect * np.sqrt(n)
-    if noncentrality > 1e6:  # out of the library's range; there T is noncentrality / (s / sigma)
-        return float(special.chdtr(n - 1, (n - 1) * (noncentrality / critical) ** 2))
-    # The far tail is below 1e-16 from 8 on, and its noncentral t is where libraries fail.
-    near = stats.nct.sf(critical, n - 1, noncentrality)
-    far = stats.nct.cdf(-critical, n - 1, noncentrality) if noncentrality < 8 else 0.0
-    # The library gives NaN at some ordinary values too: P(T < -6.2) with 2 degrees of freedom and noncentrality 7.7.
-    near = near if np.isfinite(near) else _upper_tail(critical, n, noncentrality)
-    far = far if np.isfinite(far) else _upper_tail(critical, n, -noncentrality)
-    return float(np.clip(near + far, 0.0, 1.0))
-
-
-def _upper_tail(critical: float, n: int, noncentrality: float) -> float:
-    """P(T > critical) = E[Phi(noncentrality - critical u)] over u = s / sigma, which has a chi density."""
-    scale = 1 / np.sqrt(n - 1)
-    lower, upper = (float(stats.chi.ppf(tail, n - 1)) * scale for tail in (1e-15, 1 - 1e-15))
-    nodes, weights = _legendre()
-    u = lower + (upper - lower) * (nodes + 1) / 2
-    density = stats.chi.pdf(u / scale, n - 1) / scale
-    return float((weights * special.ndtr(noncentrality - critical * u) * density).sum() * (upper - lower) / 2)
+    near = 1 - noncentral_t_cdf(critical, n - 1, noncentrality)
+    return float(np.clip(near + noncentral_t_cdf(-critical, n - 1, noncentrality), 0.0, 1.0))
 
 
 def _tost_power(bound: float, n: int, effect: float, alpha: float) -> float:
@@ -186,16 +167,11 @@ def _tost_power(bound: float, n: int, effect: float, alpha: float) -> float:
     scale = 1 / np.sqrt(n - 1)
     upper = min(bound * root / t, float(stats.chi.ppf(1 - 1e-15, n - 1)) * scale)
     lower = min(float(stats.chi.ppf(1e-15, n - 1)) * scale, upper)
-    nodes, weights = _legendre()
+    nodes, weights = legendre()
     u = lower + (upper - lower) * (nodes + 1) / 2
     inside = special.ndtr(root * (bound - effect) - t * u) - special.ndtr(-root * (bound + effect) + t * u)
     density = stats.chi.pdf(u / scale, n - 1) / scale
     return float(np.clip((weights * np.maximum(inside, 0.0) * density).sum() * (upper - lower) / 2, 0.0, 1.0))
-
-
-@cache
-def _legendre() -> tuple[FloatArray, FloatArray]:
-    return np.polynomial.legendre.leggauss(_NODES)
 
 
 def _smallest(power_at: Callable[[int], float], power: float) -> int | None:

@@ -81,9 +81,10 @@ def wilcoxon_test(deltas: ArrayLike) -> PValue:
     ranks minus the sum of negative ranks.
     """
     sample = canonical(deltas)
-    # Deltas equal but for rounding must share a rank: compare ten significant digits.
-    values = np.round(sample.values, 10)
-    values = values[values != 0]
+    # Deltas equal but for rounding must share a rank: compare ten significant digits of each.
+    values = sample.values[sample.values != 0]
+    digit = 10.0 ** (np.floor(np.log10(np.abs(values))) - 9)
+    values = np.round(values / digit) * digit
     if values.size == 0:
         note = "all deltas are zero"
         return PValue("wilcoxon", 1.0, 0.0, sample.n, exact=True, minimum_p=1.0, note=note)
