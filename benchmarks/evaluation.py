@@ -31,7 +31,7 @@ from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.tasks import TaskRequest
-from ablationlab.training.export import gpt2_config, ours_to_gpt2
+from ablationlab.training.export import gpt2_config, gpt2_name
 from ablationlab.training.stack import Member, Stack
 
 #: A third of the default study's runs are baselines, whose halfway weights are put to the tasks too.
@@ -70,7 +70,7 @@ def hf_of(member: RunWeights, characters: str) -> Any:
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
     model = GPT2LMHeadModel(GPT2Config(**gpt2_config(member.model)))
-    state = {f"transformer.{ours_to_gpt2(name)}": value for name, value in member.tensors.items()}
+    state = {f"transformer.{gpt2_name(name, member.model)}": value for name, value in member.tensors.items()}
     model.load_state_dict(state, strict=False)
     words = Tokenizer(models.WordLevel({c: i for i, c in enumerate(characters)}, unk_token=" "))
     words.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

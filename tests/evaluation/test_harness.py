@@ -16,7 +16,7 @@ from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.scoring import ScoringTokens, StackScorer
 from ablationlab.records.settings import ModelConfig
 from ablationlab.tasks import benchmarks
-from ablationlab.training.export import gpt2_config, ours_to_gpt2
+from ablationlab.training.export import gpt2_config, gpt2_name
 
 from .models import member, stack
 
@@ -41,7 +41,7 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
         runs = [member(1, model=MODEL), member(2, "layernorm", model=MODEL)]
         folder = tmp_path_factory.mktemp("gpt2")
-        tensors = {f"transformer.{ours_to_gpt2(n)}": v.contiguous() for n, v in runs[0].tensors.items()}
+        tensors = {f"transformer.{gpt2_name(n, MODEL)}": v.contiguous() for n, v in runs[0].tensors.items()}
         safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         GPT2Config(**gpt2_config(MODEL)).save_pretrained(folder)
         words = Tokenizer(models.WordLevel({c: i for i, c in enumerate(CHARACTERS)}, unk_token=" "))

@@ -83,5 +83,6 @@ def matmul_flops_per_token(model: ModelConfig) -> int:
     forward. Embedding look-ups, norms and activations are no matrix products and are not counted.
     """
     assert model.vocabulary is not None
-    blocks = model.layers * sum(part.flops(model) for _, part in parts_of(model))
+    costs = [part.cost(model) for _, part in parts_of(model)]
+    blocks = model.layers * sum(cost.linear_flops + cost.attention_flops for cost in costs)
     return 3 * (blocks + 2 * model.vocabulary * model.width)

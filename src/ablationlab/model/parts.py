@@ -1,14 +1,18 @@
-"""The parts of a block, each with its parameters, its FLOPs and its function side by side. Importing this loads no torch.
+"""The parts of a block, each with its parameters, its cost and its function side by side. Importing this loads no torch.
 
 A block adds its parts to the residual stream one after the other, each behind a norm: ``x += part(norm(x))``. To add a
-kind of attention or MLP, write a class like those below and let `parts_of` choose it.
+kind of MLP, write a subclass of `BlockPart` and register it in `MLPS`; a model chooses it with ``mlp``.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
+from ablationlab.core.registry import Registry
 from ablationlab.model.weights import Parameter, linear
 from ablationlab.records.settings import ModelConfig
 
@@ -18,42 +22,60 @@ if TYPE_CHECKING:
     from ablationlab.model.gpt import ForwardPass, Parameters
 
 
-class BlockPart(Protocol):
+@dataclass(frozen=True)
+class Cost:
+    """What one token costs in a part of a block. Numbers are in the precision of the products unless said otherwise."""
+
+    linear_flops: int  # of the linear layers, forward
+    attention_flops: int = 0  # of the attention products, forward
+    moved: int = 0  # numbers written once and read once, forward and backward
+    kept: int = 0  # numbers kept for the backward pass, beside the normed input
+    kept_fp32: int = 0  # numbers kept in fp32
+
+
+class BlockPart(ABC):
     """One branch of a block. *prefix* is ``blocks.<number>.<name>``: names of parameters and dropout sites begin with it."""
 
-    @property
-    def name(self) -> str: ...
+    name: ClassVar[str]
+    group: ClassVar[str]  # of its parameters, in the records of probes
+    # GPT-2's names of its layers; None where GPT-2's format cannot hold it.
+    gpt2_names: ClassVar[Mapping[str, str] | None] = None
+    # Whether the bound of the probe `gradient-bound` holds for it: it then has `path`, and an MLP also `jacobian`.
+    has_gradient_bound: ClassVar[bool] = False
 
-    @property
-    def group(self) -> str:
-        """The group of its parameters in the records of probes."""
-        ...
+    @abstractmethod
+    def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]: ...
 
-    def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
-        """What it owns."""
-        ...
+    @abstractmethod
+    def cost(self, model: ModelConfig) -> Cost: ...
+
+    @abstractmethod
+    def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
+        """Its output from the normed stream y_RBTD, and a bias that the reader of the output still has to add."""
 
     def dropout_sites(self, prefix: str) -> tuple[str, ...]:
         """Where it drops units."""
-        ...
+        return (prefix,)
 
-    def flops(self, model: ModelConfig) -> int:
-        """Matrix-multiply FLOPs of one token, forward."""
-        ...
-
-    def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
-        """Its output from the normed stream y_RBTD, and a bias that the reader of the output still has to add."""
-        ...
+    def gpt2_config(self, model: ModelConfig) -> dict[str, object]:
+        """Its entries of transformers' GPT2Config."""
+        return {}
 
     def path(self, params: Parameters, prefix: str) -> tuple[Tensor, Tensor]:
         """The two matrices_RIO that a vector passes on its way through."""
-        ...
+        raise NotImplementedError
+
+    def jacobian(self, params: Parameters, prefix: str, y_RKD: Tensor, before_RKDD: Tensor) -> Tensor:
+        """``before · d part(y) / dy`` at some vectors: (R, K, D, D), rows are inputs. In single precision."""
+        raise NotImplementedError
 
 
-class SelfAttention:
+class SelfAttention(BlockPart):
     """Queries, keys and values from one linear layer, attention over them, and another linear layer."""
 
     name, group = "attn", "attention"
+    gpt2_names: ClassVar = {"qkv": "c_attn", "out": "c_proj"}
+    has_gradient_bound = True
 
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
         width = model.width
@@ -65,9 +87,11 @@ class SelfAttention:
     def dropout_sites(self, prefix: str) -> tuple[str, ...]:
         return prefix, f"{prefix}.out"
 
-    def flops(self, model: ModelConfig) -> int:
-        """Both attention products are counted in full: the causal half is not discounted."""
-        return 8 * model.width**2 + 4 * model.context * model.width
+    def cost(self, model: ModelConfig) -> Cost:
+        """Both attention products are counted in full: the causal half is not discounted. Queries, keys, values and what
+        was attended are kept, and a log-sum per head."""
+        width = model.width
+        return Cost(8 * width**2, 4 * model.context * width, moved=7 * width, kept=4 * width, kept_fp32=model.heads)
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
         heads, attend = forward.model.heads, forward.attention
@@ -82,10 +106,12 @@ class SelfAttention:
         return qkv[..., 2 * (qkv.shape[-1] // 3) :], out
 
 
-class Mlp:
+class GeluMlp(BlockPart):
     """Two linear layers around GELU in GPT-2's tanh form."""
 
     name = group = "mlp"
+    gpt2_names: ClassVar = {"up": "c_fc", "down": "c_proj"}
+    has_gradient_bound = True
 
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
         width, hidden = model.width, model.mlp_ratio * model.width
@@ -94,11 +120,13 @@ class Mlp:
             *linear(f"{prefix}.down", hidden, width, _residual_std(model), bias=model.biases, redraw=model.redraw),
         ]
 
-    def dropout_sites(self, prefix: str) -> tuple[str, ...]:
-        return (prefix,)
+    def cost(self, model: ModelConfig) -> Cost:
+        """The hidden units are kept before and after GELU."""
+        width, hidden = model.width, model.mlp_ratio * model.width
+        return Cost(4 * width * hidden, moved=2 * width + 4 * hidden, kept=2 * hidden)
 
-    def flops(self, model: ModelConfig) -> int:
-        return 4 * model.mlp_ratio * model.width**2
+    def gpt2_config(self, model: ModelConfig) -> dict[str, object]:
+        return {"n_inner": model.mlp_ratio * model.width, "activation_function": "gelu_new"}
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
         from ablationlab.model.ops import bias_gelu
@@ -111,7 +139,6 @@ class Mlp:
         return params[f"{prefix}.up.weight"], params[f"{prefix}.down.weight"]
 
     def jacobian(self, params: Parameters, prefix: str, y_RKD: Tensor, before_RKDD: Tensor) -> Tensor:
-        """``before · d mlp(y) / dy`` at some vectors: (R, K, D, D), rows are inputs. In single precision."""
         import torch
         import torch.nn.functional as F
 
@@ -125,12 +152,14 @@ class Mlp:
         return (before_RKDD @ up[:, None] * slope[:, :, None]) @ down[:, None]
 
 
-ATTENTION, MLP = SelfAttention(), Mlp()
+ATTENTION = SelfAttention()
+MLPS: Registry[BlockPart] = Registry("MLP")
+MLPS.add("gelu", GeluMlp())
 
 
 def parts_of(model: ModelConfig) -> tuple[tuple[str, BlockPart], ...]:
     """The parts of every block in their order, each with the name of the norm before it."""
-    return ("norm1", ATTENTION), ("norm2", MLP)
+    return ("norm1", ATTENTION), ("norm2", MLPS[model.mlp])
 
 
 def norm_before(model: ModelConfig, number: int) -> str | None:

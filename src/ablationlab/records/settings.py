@@ -93,6 +93,7 @@ class ModelConfig(Frozen):
     heads: Count
     context: Count
     vocabulary: Count | None = None
+    mlp: str = "gelu"  # a name of `MLPS` (model/parts.py)
     mlp_ratio: Count = 4
     biases: bool = True
     tied: bool = True
@@ -117,9 +118,10 @@ class ModelConfig(Frozen):
         return data
 
     @model_serializer(mode="wrap")
-    def _without_an_ordinary_draw(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Left out where it changes nothing, so that plans, and the ids of runs, are what they were before it existed.
-        return {key: value for key, value in dump(self).items() if key != "redraw" or value}
+    def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Left out at their defaults, so that plans, and the ids of runs, are what they were before these settings existed.
+        later = {"redraw": 0, "mlp": "gelu"}
+        return {key: value for key, value in dump(self).items() if key not in later or value != later[key]}
 
     @model_validator(mode="after")
     def _something_to_redraw(self) -> Self:

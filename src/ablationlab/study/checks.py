@@ -14,6 +14,7 @@ from ablationlab.core.errors import Problem
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
+from ablationlab.model.parts import MLPS
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import (
     DEFAULT_REGIME,
@@ -39,7 +40,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     """Every problem of that kind."""
     found = [
         *_variant_problems(data),
-        *_unknown_presets(data),
+        *_unknown_names_of_models(data),
         *_unknown_data(data),
         *_front_problems(data),
         *_regime_problems(data),
@@ -65,13 +66,16 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem("variants", f"the baseline {baseline!r} must be one of them")
 
 
-def _unknown_presets(data: Mapping[str, Any]) -> Iterator[Problem]:
+def _unknown_names_of_models(data: Mapping[str, Any]) -> Iterator[Problem]:
     models = {"model": _table(data, "model")}
     models |= {f"regimes.{name}.model": _table(regime, "model") for name, regime in _table(data, "regimes").items()}
     for key, model in models.items():
         preset = model.get("preset")
         if isinstance(preset, str) and preset not in PRESETS:
             yield Problem.unknown(f"{key}.preset", "preset", preset, PRESETS)
+        mlp = model.get("mlp")
+        if isinstance(mlp, str) and mlp not in MLPS:
+            yield Problem.unknown(f"{key}.mlp", "MLP", mlp, MLPS)
 
 
 def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -254,7 +258,7 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     for regime in ({}, *_table(data, "regimes").values()):
         try:
             model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
-            models += [VARIANTS[name].apply(model) for name in names]
+            models += [VARIANTS[name].apply(model) for name in names if model.mlp in MLPS]
         except ValidationError:
             continue  # reported where it stands
     for name in chosen:

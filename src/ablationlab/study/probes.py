@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ablationlab.core.registry import Registry
+from ablationlab.model.parts import parts_of
 from ablationlab.records.settings import ModelConfig, Study
 from ablationlab.study.variants import VARIANTS
 
@@ -69,6 +70,13 @@ def _blocks(model: ModelConfig) -> str | None:
 
 def _gain(model: ModelConfig) -> str | None:
     return None if model.front.gain else "needs an embedding norm with a learned gain, which no variant here has"
+
+
+def _bounded_parts(model: ModelConfig) -> str | None:
+    unknown = [part.group for _, part in parts_of(model) if not part.has_gradient_bound]
+    if unknown:
+        return f"has no bound for this kind of {' and '.join(unknown)} (model.mlp = {model.mlp!r})"
+    return _blocks(model)
 
 
 def _ngram(model: ModelConfig) -> str | None:
@@ -322,7 +330,7 @@ _declare(
     Measure("growth", "measured: ‖dL/dx‖ entering the block / ‖dL/dx‖ leaving it", "block-n, all"),
     Measure("jacobian", "measured: spectral norm of block 1's MLP sub-layer, largest of a few tokens", "block-1.mlp"),
     Measure("gradient", "measured: ‖dL/dx‖ over the sampled sequences", _STREAM),
-    need=_blocks,
+    need=_bounded_parts,
     backward=True,
 )
 _declare(

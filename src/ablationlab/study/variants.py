@@ -216,7 +216,7 @@ def untied(model: ModelConfig) -> ModelConfig:
     return model.changed(tied=False)
 
 
-MLP = ("blocks.*.mlp.up.weight", "blocks.*.mlp.down.weight")
+MLP = ("blocks.*.mlp.*.weight",)
 
 
 @variant(

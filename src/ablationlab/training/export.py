@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.parts import parts_of
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.records.storage import RunFolder, new_folder, write_bytes
@@ -72,9 +73,9 @@ def export(run: str | Path, target: Path) -> None:
     if target.exists():
         raise ExportError(f"{target} exists already; an export never overwrites")
     tensors = {
-        f"transformer.{ours_to_gpt2(n)}": v.detach().contiguous()
-        for n, v in model.named_parameters()
-        if n != "head.weight"
+        f"transformer.{gpt2_name(name, model.config)}": value.detach().contiguous()
+        for name, value in model.named_parameters()
+        if name != "head.weight"
     }
     if not model.config.tied:
         tensors["lm_head.weight"] = model.get_parameter("head.weight").detach().contiguous()
@@ -90,7 +91,9 @@ def export(run: str | Path, target: Path) -> None:
 
 def gpt2_config(model: ModelConfig) -> dict[str, object]:
     """transformers' GPT2Config of a model; `ExportError` names everything that the format cannot express."""
-    cannot = [
+    parts = [part for _, part in parts_of(model)]
+    cannot = [f"the {part.group} of this model ({type(part).__name__})" for part in parts if part.gpt2_names is None]
+    cannot += [
         text
         for wrong, text in (
             (
@@ -116,9 +119,7 @@ def gpt2_config(model: ModelConfig) -> dict[str, object]:
         "n_embd": model.width,
         "n_head": model.heads,
         "n_positions": model.context,
-        "n_inner": model.mlp_ratio * model.width,
         "vocab_size": model.vocabulary,
-        "activation_function": "gelu_new",
         "layer_norm_epsilon": model.norm_eps,
         "tie_word_embeddings": model.tied,
         "attn_pdrop": model.dropout,
@@ -127,7 +128,7 @@ def gpt2_config(model: ModelConfig) -> dict[str, object]:
         "bos_token_id": None,
         "eos_token_id": None,
         "dtype": "float32",
-    }
+    } | {key: value for part in parts for key, value in part.gpt2_config(model).items()}
 
 
 def _front_words(front: FrontEnd) -> str:
@@ -135,10 +136,13 @@ def _front_words(front: FrontEnd) -> str:
     return ", ".join(f"{key} = {value}" for key, value in changed.items())
 
 
-def ours_to_gpt2(name: str) -> str:
+def gpt2_name(name: str, model: ModelConfig) -> str:
     """GPT-2's name of a parameter; its Conv1D stores weights as (inputs, outputs), as we do."""
-    for ours, theirs in _NAMES:
-        name = name.replace(ours, theirs)
+    names = list(_NAMES)
+    for _, part in parts_of(model):
+        names += [(f"{part.name}.{ours}.", f"{part.name}.{gpt2}.") for ours, gpt2 in (part.gpt2_names or {}).items()]
+    for ours, gpt2 in names:
+        name = name.replace(ours, gpt2)
     return name
 
 
@@ -149,9 +153,5 @@ _NAMES = (
     ("blocks.", "h."),
     ("norm1.", "ln_1."),
     ("norm2.", "ln_2."),
-    ("attn.qkv.", "attn.c_attn."),
-    ("attn.out.", "attn.c_proj."),
-    ("mlp.up.", "mlp.c_fc."),
-    ("mlp.down.", "mlp.c_proj."),
     (".gain", ".weight"),
 )

@@ -11,7 +11,7 @@ from probes.conftest import MODEL, snapshot_of
 
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import add, loss_R, norm
-from ablationlab.model.parts import MLP
+from ablationlab.model.parts import MLPS
 from ablationlab.training.probes.activations import attention, output, residual
 from ablationlab.training.probes.gradient_bound import gradient_bound, mlp_jacobian, spectral_norm
 from ablationlab.training.probes.snapshot import tapped
@@ -144,7 +144,7 @@ def test_the_mlps_jacobian_is_autograds(snapshot):
         def sublayer(x, mine=mine):
             x = x.view(1, 1, 1, -1)
             y = norm(x, mine["blocks.0.norm2.gain"], mine["blocks.0.norm2.bias"], MODEL.norm_eps, torch.float32)
-            return add(x, *MLP(ForwardPass(mine, MODEL, ()), y, "blocks.0.mlp")).flatten()
+            return add(x, *MLPS["gelu"](ForwardPass(mine, MODEL, ()), y, "blocks.0.mlp")).flatten()
 
         for place, token in enumerate(chosen):
             wanted = torch.autograd.functional.jacobian(sublayer, tokens[run, token])

@@ -96,14 +96,17 @@ def _step_seconds(plan: Plan, device: torch.device) -> float:
 
 
 def _matmul_rate(plan: Plan, device: torch.device) -> float:
-    """FLOP/s of one process at the sealed thread count, on the widest product of the model, best of several."""
+    """FLOP/s of one process at the sealed thread count, on the largest matrix of the model, best of several."""
     import torch
 
     from ablationlab.model.device import compute_dtype
+    from ablationlab.model.parameters import parameters
 
     run, width = plan.runs[0], plan.execution.stack_width
     rows = min(run.training.batch * run.model.context, 8192)
-    inputs, outputs = run.model.width, run.model.width * run.model.mlp_ratio
+    matrices = [parameter for parameter in parameters(run.model) if parameter.is_matrix]
+    largest = max([matrix for matrix in matrices if matrix.in_products] or matrices, key=lambda matrix: matrix.size)
+    inputs, outputs = largest.shape
     x = torch.ones(width, rows, inputs, device=device, dtype=compute_dtype(plan.execution.precision))
     w = torch.ones(width, inputs, outputs, device=device, dtype=x.dtype)
     best, began = float("inf"), time.perf_counter()

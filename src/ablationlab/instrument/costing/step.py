@@ -11,6 +11,7 @@ from functools import cached_property
 
 from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
 from ablationlab.model.parameters import parameters
+from ablationlab.model.parts import Cost, parts_of
 from ablationlab.records.settings import ModelConfig
 
 #: Elements of one piece of the logits, as in `model/`.
@@ -50,9 +51,14 @@ class Shape:
     @cached_property
     def counts(self) -> tuple[int, int, int]:
         """Parameters of one run: all, those of the blocks' matrices, those of the largest block."""
-        found = parameters(self.model)
-        block = [p.size for p in found if p.name.startswith("blocks.0.")]
-        return sum(p.size for p in found), sum(p.size for p in found if p.in_products), sum(block)
+        every = parameters(self.model)
+        block = [p.size for p in every if p.block == 0]
+        return sum(p.size for p in every), sum(p.size for p in every if p.in_products), sum(block)
+
+    @cached_property
+    def parts(self) -> tuple[Cost, ...]:
+        """Of one token, in the parts of one block."""
+        return tuple(part.cost(self.model) for _, part in parts_of(self.model))
 
     @cached_property
     def embedding_count(self) -> int:
@@ -70,20 +76,20 @@ class Shape:
     @property
     def linear_flops(self) -> float:
         """Forward and backward, all linear layers and the head."""
-        m = self.model
-        return 6.0 * self.tokens * (m.layers * (4 + 2 * m.mlp_ratio) * m.width**2 + self.vocabulary * m.width)
+        block = sum(part.linear_flops for part in self.parts)
+        return 3.0 * self.tokens * (self.model.layers * block + 2 * self.vocabulary * self.model.width)
 
     @property
     def attention_flops(self) -> float:
         """Forward and backward; the causal half is not discounted."""
-        return 12.0 * self.tokens * self.model.layers * self.model.context * self.model.width
+        return 3.0 * self.tokens * self.model.layers * sum(part.attention_flops for part in self.parts)
 
     @property
     def block_bytes(self) -> float:
-        """What a block's products, norms and activations read and write: 25 tensors of one width in the products' precision
-        and 8 of the residual stream, written once and read once."""
-        m = self.model
-        return 2.0 * self.tokens * m.layers * m.width * ((9 + 4 * m.mlp_ratio) * self.size + 8 * 4)
+        """What the blocks' products, norms and activations read and write: what the parts move, and per part four tensors of
+        the residual stream, written once and read once."""
+        block = sum(part.moved * self.size + 4 * self.model.width * 4 for part in self.parts)
+        return 2.0 * self.tokens * self.model.layers * block
 
     @property
     def head_bytes(self) -> float:
@@ -139,11 +145,11 @@ class Shape:
     def layer_activations(self) -> float:
         """Bytes that one block keeps for its backward pass, over all tokens.
 
-        Two sums of the residual stream in fp32; in the products' precision both norms' outputs, queries, keys, values and
-        attention's output, and the MLP's two inner tensors; per token two means and deviations and a log-sum per head.
+        Per part: a sum of the residual stream in fp32, its norm in the products' precision with a mean and a deviation, and
+        what the part keeps.
         """
-        m = self.model
-        per_token = m.width * (2 * 4 + self.size * (2 + 4 + 2 * m.mlp_ratio)) + 16 + 4 * m.heads
+        width = self.model.width
+        per_token = sum(4 * width + self.size * (width + part.kept) + 8 + 4 * part.kept_fp32 for part in self.parts)
         return float(self.tokens) * per_token
 
     @property
@@ -161,9 +167,9 @@ class Shape:
 
     @property
     def layer_workspace(self) -> float:
-        """Bytes in flight while one block goes backward: gradients of the MLP's inner tensors and of the stream."""
-        m = self.model
-        return float(self.tokens) * m.width * (2 * m.mlp_ratio * self.size + 2 * 4 + 2 * self.size)
+        """Bytes in flight while one block goes backward: gradients of the largest part's inner tensors and of the stream."""
+        largest = max(part.kept for part in self.parts)
+        return float(self.tokens) * (largest * self.size + self.model.width * (2 * 4 + 2 * self.size))
 
     @property
     def copies(self) -> float:

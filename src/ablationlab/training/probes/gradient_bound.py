@@ -25,7 +25,7 @@ import math
 import torch
 from torch import Tensor
 
-from ablationlab.model.parts import ATTENTION, MLP, BlockPart
+from ablationlab.model.parts import BlockPart, parts_of
 from ablationlab.training.probes.activations import stream_names
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 
@@ -51,10 +51,11 @@ def gradient_bound(snapshot: Snapshot) -> list[Reading]:
     taps = snapshot.taps
     names = stream_names(snapshot.model.layers)
     spread = torch.stack([kept.column_max_R for kept in taps.attention], dim=1).sqrt()  # ‖A‖ at most
-    attention, mlp = _matrix_norms(snapshot, ATTENTION) * spread, _matrix_norms(snapshot, MLP)
+    parts = [part for _, part in parts_of(snapshot.model)]
+    attention, mlp = (_matrix_norms(snapshot, part) for part in parts)
     scale = torch.stack([_scale(taps.stream[:-1]), _scale(taps.middle)], dim=2)  # R, blocks, sub-layers
-    factor = 1 + torch.stack([attention, mlp], dim=2) / scale
-    sublayers = tuple(f"{name}.{part}" for name in names[1:] for part in ("attention", "mlp"))
+    factor = 1 + torch.stack([attention * spread, mlp], dim=2) / scale
+    sublayers = tuple(f"{name}.{part.group}" for name in names[1:] for part in parts)
     blocks = factor.prod(dim=2)
     norms: Tensor = torch.linalg.vector_norm(torch.stack(taps.gradients, dim=1).flatten(2), dim=2)
     growth = norms[:, :-1] / norms[:, 1:]
@@ -81,7 +82,8 @@ def mlp_jacobian(snapshot: Snapshot) -> Tensor:
     norm = (identity - 1 / width - unit[..., :, None] * unit[..., None, :] / width) / deviation[..., None]
     gain, bias = weights["blocks.0.norm2.gain"], weights.get("blocks.0.norm2.bias")
     inner = unit * gain[:, None] + (0 if bias is None else bias[:, None])
-    return identity + MLP.jacobian(weights, f"blocks.0.{MLP.name}", inner, norm * gain[:, None, None])
+    _, (_, mlp) = parts_of(snapshot.model)
+    return identity + mlp.jacobian(weights, f"blocks.0.{mlp.name}", inner, norm * gain[:, None, None])
 
 
 def spectral_norm(matrices: Tensor) -> Tensor:
