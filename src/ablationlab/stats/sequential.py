@@ -1,0 +1,167 @@
+"""Looking at a paired comparison several times while its seeds come in, without spending more than alpha.
+
+At look k of K there are n_k pairs and a paired t-test with p-value p_k. Lan and DeMets (1983): let a(s) be the share of alpha
+that may be spent once the share s = n_k / n_K of the pairs is in,
+
+    O'Brien-Fleming    a(s) = 4 - 4 Phi(z / sqrt(s)),  z = Phi^-1(1 - alpha / 4)    almost nothing early
+    Pocock             a(s) = alpha ln(1 + (e - 1) s)                               about evenly
+
+and choose a level l_k for each look such that, under the null,
+
+    P(p_1 > l_1, ..., p_(k-1) > l_(k-1), p_k <= l_k) = a(s_k) - a(s_(k-1)).
+
+The usual levels are for known variances. These are for Student's t with few pairs, by exact integration. Let S and Q be the
+sum and the sum of squares of n normal deltas of mean 0. Then u = S / sqrt(n Q) is a function of t alone, and independent of Q
+(Basu). So m more deltas, whose own u is w, give
+
+    u' = (u sqrt(n b) + w sqrt(m (1 - b))) / sqrt(n + m),   b = Q / Q' ~ Beta(n / 2, m / 2),
+
+with u, b and w independent: t is a Markov chain from look to look, and its distribution is carried forward on a grid.
+
+The p-value of the whole procedure is the smallest alpha at which some look so far would have crossed its level (a
+*sequential p-value*, Liu and Anderson 2008). It is at most alpha exactly when the design has shown a difference, whatever the
+reason for stopping, so Holm's correction over variants applies to it as to any p-value (Ye et al. 2013). The interval that
+goes with it is the t-interval of level 1 - l_k (a *repeated interval*, Jennison and Turnbull 1989): all K of them together
+cover the true mean with probability 1 - alpha, so the one at which the study stopped does, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final, Literal
+
+import numpy as np
+from scipy import special
+
+from ablationlab.core.errors import StatisticsError
+from ablationlab.stats._common import FloatArray, fraction
+
+Spending = Literal["obrien-fleming", "pocock"]
+#: Edges of the cells of |z|, the normal score of t: fine enough that levels are right to 1 part in 1,000.
+_EDGES: Final[FloatArray] = np.arange(0.0, 8.5001, 0.05)
+#: Nodes of the integral over b.
+_NODES: Final = 48
+#: Values of alpha between which a p-value is interpolated.
+_ALPHAS: Final[FloatArray] = np.concatenate([np.geomspace(1e-12, 0.5, 240)[:-1], np.linspace(0.5, 1 - 1e-9, 40)])
+
+
+@dataclass(frozen=True)
+class Looks:
+    """Numbers of pairs at which a comparison is looked at, and how alpha is spent over them."""
+
+    pairs: tuple[int, ...]
+    spending: Spending = "obrien-fleming"
+
+    def __post_init__(self) -> None:
+        rising = all(first < second for first, second in pairwise(self.pairs))
+        if not self.pairs or self.pairs[0] < 3 or not rising:
+            raise StatisticsError(f"looks must rise from at least 3 pairs, got {list(self.pairs)}")
+
+    def spent(self, alpha: float) -> FloatArray:
+        """a(s_k): what may be spent up to and including each look; alpha at the last."""
+        alpha = fraction("alpha", alpha)
+        share = np.array(self.pairs) / self.pairs[-1]
+        if self.spending == "pocock":
+            return np.asarray(alpha * np.log1p((np.e - 1) * share))
+        return np.asarray(4 * special.ndtr(special.ndtri(alpha / 4) / np.sqrt(share)))
+
+    def levels(self, alpha: float) -> FloatArray:
+        """l_k: at look k a difference is shown where the p-value of the paired t-test is at most this."""
+        increments = np.diff(self.spent(alpha), prepend=0.0)
+        levels = increments[:1].tolist()
+        # Mass of each cell of |z| among studies that go on.
+        mass = 2 * np.diff(special.ndtr(_EDGES))
+        for transition, increment in zip(_transitions(self.pairs), increments[1:], strict=True):
+            tails = _without(mass, -special.ndtri(levels[-1] / 2)) @ transition
+            z = _crossing(tails, float(increment))
+            levels.append(2 * float(special.ndtr(-z)))
+            mass = tails[:-1] - tails[1:]
+        return np.array(levels)
+
+    def p_value(self, p_values: tuple[float | None, ...]) -> float | None:
+        """The sequential p-value, from the p-values of the looks so far; None if no look could be tested."""
+        found = [
+            float(np.exp(np.interp(np.log(max(p, 1e-300)), np.log(levels), np.log(_ALPHAS), right=0.0)))
+            for p, levels in zip(p_values, _table(self).T, strict=False)
+            if p is not None
+        ]
+        return min(found, default=None)
+
+
+@lru_cache(maxsize=8)
+def _table(looks: Looks) -> FloatArray:
+    """Levels by alpha (rows) and look; never falling in alpha, so that they can be inverted."""
+    rows = np.array([looks.levels(float(alpha)) for alpha in _ALPHAS])
+    return np.asarray(np.maximum.accumulate(np.maximum(rows, 1e-299), axis=0))
+
+
+@lru_cache(maxsize=8)
+def _transitions(pairs: tuple[int, ...]) -> tuple[FloatArray, ...]:
+    """P(|z'| > edge) at the next look, by cell of |z| at this one and edge."""
+    middles = (_EDGES[:-1] + _EDGES[1:]) / 2
+    nodes, weights = np.polynomial.legendre.leggauss(_NODES)
+    found = []
+    for n, total in pairwise(pairs):
+        m = total - n
+        u, v = _cosine(middles, n)[:, None], _cosine(_EDGES, total)[None, :] * np.sqrt(total)
+        tails = np.zeros((middles.size, _EDGES.size))
+        for share, weight in zip(special.betaincinv(n / 2, m / 2, (nodes + 1) / 2), weights / 2, strict=True):
+            start, scale = u * np.sqrt(n * share), np.sqrt(m * (1 - share))
+            tails += weight * (_below((start - v) / scale, m) + _below((-v - start) / scale, m))
+        found.append(tails)
+    return tuple(found)
+
+
+def _cosine(z: FloatArray, n: int) -> FloatArray:
+    """u = S / sqrt(n Q) of n pairs whose t has the normal score z."""
+    t = -special.stdtrit(n - 1, special.ndtr(-z))
+    # Far out t overflows nothing: u tends to 1.
+    return np.asarray(t / np.sqrt(t**2 + n - 1))
+
+
+def _below(w: FloatArray, m: int) -> FloatArray:
+    """P(W <= w) for the u of m pairs: (1 + W) / 2 ~ Beta((m - 1) / 2, (m - 1) / 2); +-1 for a single pair."""
+    if m == 1:
+        return np.where(w < -1, 0.0, np.where(w < 1, 0.5, 1.0))
+    return np.asarray(special.betainc((m - 1) / 2, (m - 1) / 2, np.clip((1 + w) / 2, 0.0, 1.0)))
+
+
+def _without(mass: FloatArray, z: float) -> FloatArray:
+    """The mass below *z*; of the cell that holds z, its share."""
+    return np.asarray(mass * np.clip((z - _EDGES[:-1]) / np.diff(_EDGES), 0.0, 1.0))
+
+
+def _crossing(tails: FloatArray, probability: float) -> float:
+    """The edge, interpolated, whose tail is *probability*."""
+    if probability >= tails[0]:
+        return 0.0
+    falling = np.log(np.maximum(tails[::-1], 1e-300))
+    return float(np.interp(np.log(max(probability, 1e-300)), falling, _EDGES[::-1]))
+
+
+def chance_of_showing(
+    looks: Looks, look: int, mean: float, sd: float, *, alpha: float, smallest_effect: float | None
+) -> float:
+    """Predictive probability that the last look shows a difference or equivalence, from what look number *look* saw.
+
+    Given n pairs, the mean of all n_K is mean + sd sqrt((n_K - n) / (n n_K)) t_(n-1) under a flat prior; the spread is taken
+    to stay as it is. It decides over futility alone, which costs no alpha: the levels hold whether or not it is followed.
+    """
+    n, total = looks.pairs[look], looks.pairs[-1]
+    error = sd / np.sqrt(total)
+    scale = sd * np.sqrt((total - n) / (n * total))
+    if scale == 0:
+        raise StatisticsError("the last look has nothing left to predict")
+
+    def below(value: float) -> float:
+        return float(special.stdtr(n - 1, (value - mean) / scale))
+
+    needed = -float(special.stdtrit(total - 1, looks.levels(alpha)[-1] / 2)) * error
+    shown = 1 - below(needed) + below(-needed)
+    if smallest_effect is None:
+        return shown
+    room = smallest_effect + float(special.stdtrit(total - 1, looks.levels(2 * alpha)[-1] / 2)) * error
+    inside = min(room, needed)  # a mean beyond *needed* is counted already
+    return shown + (below(inside) - below(-inside) if room > 0 else 0.0)
