@@ -146,6 +146,7 @@ class Comparison(Part):
     family: str
     family_size: int
     outcome: Outcome
+    deciding: Interval | None = None  # agrees with p_adjusted: `stats.families`; null where nothing was tested
     smallest_effect: float | None
     margin: float | None
     equivalence: Equivalence | None = None

@@ -367,7 +367,7 @@ class Criterion(Frozen):
     test: Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] = "paired-t"
     interval: Literal["paired-t", "percentile", "bca", "bootstrap-t"] = "paired-t"
     alpha: Fraction = 0.05
-    correction: Literal["holm", "bonferroni", "benjamini-hochberg", "none"] = "holm"
+    correction: Literal["holm", "bonferroni", "dunnett", "benjamini-hochberg", "none"] = "holm"
     smallest_effect: Positive | None = None
     margin: NonNegative | None = None
 

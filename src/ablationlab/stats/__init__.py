@@ -18,6 +18,7 @@ from ablationlab.stats.results import (
     DifferenceOfMeans,
     EffectSize,
     Equivalence,
+    FamilyMember,
     Gain,
     GeometricRatio,
     Interval,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     )
     from ablationlab.stats.comparison import as_ratio, compare, ratio_of_geometric_means, summarize
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
+    from ablationlab.stats.families import FamilyInference, Gatekept, dunnett, family_inference, gatekeep
     from ablationlab.stats.intervals import (
         all_intervals,
         bca_interval,
@@ -93,7 +95,10 @@ __all__ = [
     "DifferenceOfMeans",
     "EffectSize",
     "Equivalence",
+    "FamilyInference",
+    "FamilyMember",
     "Gain",
+    "Gatekept",
     "GeometricRatio",
     "Interval",
     "ItemPairs",
@@ -121,8 +126,11 @@ __all__ = [
     "detectable_difference",
     "detectable_effect",
     "difference_of_means",
+    "dunnett",
     "expected_coverage",
     "expected_false_positives",
+    "family_inference",
+    "gatekeep",
     "hedges_g_av",
     "holm",
     "interval_caveats",
@@ -157,6 +165,7 @@ __getattr__ = lazy_exports(
         "caveats": "comparison_caveats expected_coverage expected_false_positives interval_caveats",
         "comparison": "as_ratio compare ratio_of_geometric_means summarize",
         "effects": "cohens_d_z hedges_g_av paired_tost",
+        "families": "FamilyInference Gatekept dunnett family_inference gatekeep",
         "intervals": """
             all_intervals bca_interval bootstrap_interval bootstrap_t_interval
             paired_t_interval percentile_interval difference_of_means

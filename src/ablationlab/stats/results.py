@@ -90,6 +90,21 @@ class PValue(Result):
 
 
 @dataclass(frozen=True)
+class FamilyMember(Result):
+    """One test of a family: its own p, the adjusted one, and the interval that decides.
+
+    *level* is the two-sided alpha that *interval* stands for (0: never reached, so it was not tested). The interval holds 0
+    exactly if the member is not rejected. None: there was no p.
+    """
+
+    p: float | None
+    p_adjusted: float | None
+    level: float
+    rejected: bool | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True)
 class EffectSize(Result):
     """A standardized mean delta with its interval; None where *status* is not "ok", and *note* says why."""
 

@@ -99,14 +99,22 @@ def wilcoxon_test(deltas: ArrayLike) -> PValue:
     return PValue("wilcoxon", p, statistic, sample.n, exact=exact, minimum_p=smallest)
 
 
+def one_test(test: str, deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> PValue:
+    """The test of that name."""
+    return TESTS[test](deltas, resamples, rng)
+
+
 def all_tests(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> dict[str, PValue]:
     """Every test by its name: paired-t, sign-flip, bootstrap, wilcoxon."""
-    return {
-        "paired-t": paired_t_test(deltas),
-        "sign-flip": sign_flip_test(deltas, resamples=resamples, rng=rng),
-        "bootstrap": bootstrap_test(deltas, resamples=resamples, rng=rng),
-        "wilcoxon": wilcoxon_test(deltas),
-    }
+    return {name: test(deltas, resamples, rng) for name, test in TESTS.items()}
+
+
+Test = Callable[[ArrayLike, int, np.random.Generator], PValue]
+TESTS: Final[Registry[Test]] = Registry("test")
+TESTS.add("paired-t", lambda deltas, _resamples, _rng: paired_t_test(deltas))
+TESTS.add("sign-flip", lambda deltas, resamples, rng: sign_flip_test(deltas, resamples=resamples, rng=rng))
+TESTS.add("bootstrap", lambda deltas, resamples, rng: bootstrap_test(deltas, resamples=resamples, rng=rng))
+TESTS.add("wilcoxon", lambda deltas, _resamples, _rng: wilcoxon_test(deltas))
 
 
 def sign_flip_floor(n: int) -> float:

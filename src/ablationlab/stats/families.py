@@ -1,0 +1,416 @@
+"""Families of tests: adjusted p-values with the intervals that go with them, gatekeeping, Dunnett's test for paired designs.
+
+Every member of a family gets an adjusted p, the level it was tested at, and an interval that holds 0 exactly when the
+member is not rejected, so that no interval contradicts the p beside it.
+
+    Bonferroni, Holm   level 1 - alpha / m; where only a later step of Holm's rejects, the level of that step
+    Dunnett            mean +- c s sqrt(2 / n), its own simultaneous intervals
+    Benjamini-Hochberg level 1 - R alpha / m with R of m rejected (false coverage rate; Benjamini and Yekutieli 2005)
+    gatekeeping        a secondary is tested, and its interval drawn, at the level that its primary passed on
+
+**Gatekeeping** is a weighted graph of hypotheses (Bretz, Maurer, Brannath and Posch 2009), which bounds the chance of any
+false claim, primary or secondary, under any dependence. Each of m primaries starts with alpha / m. A rejected primary
+passes the share *onward* of its level to the other primaries (all of it is Holm) and the rest to its own secondaries, one
+after the other in registered order; the last secondary passes what it has to the other primaries. With one primary both
+have the full alpha. To pass all of it to both, as "secondaries at full alpha after any primary rejection" would, makes up
+to twice alpha of false claims.
+
+**Dunnett.** m variants against one baseline, seeds as blocks: y = arm + seed + noise, noise of one variance. With the
+residual variance s^2 of the (n - 1) m degrees of freedom that the two-way table leaves, t_k = mean_k / (s sqrt(2 / n))
+are multivariate t with correlation 1/2. At five seeds pooling buys much: the critical value for two variants is 2.7
+instead of Bonferroni's 3.5. It asks that all arms vary alike about their seed; docs/validation.md has its level where
+they do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import optimize, special
+
+from ablationlab.core.errors import StatisticsError
+from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, canonical, count, fraction, sample
+from ablationlab.stats._noncentral import legendre, scale_density
+from ablationlab.stats.intervals import RESAMPLES, paired_t_interval
+from ablationlab.stats.results import FamilyMember, Interval, Result
+from ablationlab.stats.significance import adjust, one_test
+
+#: Share of a rejected primary's level that goes to the other primaries.
+ONWARD: Final = 0.5
+#: Halvings of a bracket: beyond rounding.
+_HALVINGS: Final = 60
+
+
+@dataclass(frozen=True)
+class FamilyInference(Result):
+    """What came of each member of a family, in the order given."""
+
+    method: str
+    alpha: float
+    members: tuple[FamilyMember, ...]
+
+
+@dataclass(frozen=True)
+class Gatekept(Result):
+    """Primaries, and for each of them its secondaries in registered order."""
+
+    alpha: float
+    primaries: tuple[FamilyMember, ...]
+    secondaries: tuple[tuple[FamilyMember, ...], ...]
+
+
+#: A member by its deltas (None: no pairs) and the p of the registered test (None: not tested).
+Member = tuple[ArrayLike | None, float | None]
+
+
+def family_inference(
+    members: Sequence[Member],
+    *,
+    correction: str = "holm",
+    alpha: float = 0.05,
+    test: str = "paired-t",
+    resamples: int = RESAMPLES,
+    rng: np.random.Generator,
+) -> FamilyInference:
+    """Adjusted p-values and deciding intervals of one family, by a correction of `adjust`, "none" or "dunnett".
+
+    For "dunnett" the members are one metric's variants against one baseline, and place i of every member is the same seed.
+    """
+    alpha = fraction("alpha", alpha)
+    if correction == "dunnett":
+        return dunnett([deltas for deltas, _ in members], alpha=alpha)
+    p_values = [p for _, p in members]
+    tested = sum(p is not None for p in p_values)
+    adjusted = p_values if correction == "none" else list(adjust(p_values, method=correction).adjusted)
+    local = _levels(p_values, adjusted, correction, alpha, tested)
+    decided = tuple(
+        _member(deltas, p, p_adjusted, level, alpha, test, resamples, rng)
+        for (deltas, p), p_adjusted, level in zip(members, adjusted, local, strict=True)
+    )
+    return FamilyInference(correction, alpha, decided)
+
+
+def _levels(
+    p_values: Sequence[float | None], adjusted: Sequence[float | None], correction: str, alpha: float, tested: int
+) -> list[float]:
+    """The two-sided level at which each member's interval agrees with its adjusted p."""
+    if correction == "none":
+        return [alpha] * len(p_values)
+    rejected = sum(p is not None and p <= alpha for p in adjusted)
+    if correction == "benjamini-hochberg":
+        return [alpha * max(rejected, 1) / max(tested, 1)] * len(p_values)
+    levels = []
+    for p, p_adjusted in zip(p_values, adjusted, strict=True):
+        level = alpha / max(tested, 1)
+        if p is not None and p_adjusted is not None and p_adjusted <= alpha and p > level:
+            smaller = sum(other is not None and other < p for other in p_values)
+            level = alpha / (tested - smaller)
+        levels.append(level)
+    return levels
+
+
+def _member(
+    deltas: ArrayLike | None,
+    p: float | None,
+    p_adjusted: float | None,
+    level: float,
+    alpha: float,
+    test: str,
+    resamples: int,
+    rng: np.random.Generator,
+) -> FamilyMember:
+    if p is None or p_adjusted is None or deltas is None:
+        return FamilyMember(p, None, level, None, None)
+    rejected = p_adjusted <= alpha
+    interval = None
+    if level > 0:
+        interval = deciding_interval(deltas, test=test, alpha=level, rejected=p <= level, resamples=resamples, rng=rng)
+    return FamilyMember(p, p_adjusted, level, rejected, interval)
+
+
+def deciding_interval(
+    deltas: ArrayLike,
+    *,
+    test: str,
+    alpha: float,
+    rejected: bool,
+    resamples: int = RESAMPLES,
+    rng: np.random.Generator,
+) -> Interval:
+    """All mean deltas that the test does not reject at *alpha*; 0 is outside exactly if *rejected*.
+
+    For paired t that is its interval. The others are inverted by bisection of p(shift); where the test cannot reach *alpha*
+    whatever the shift, there is no bound.
+    """
+    given, level = canonical(deltas), 1 - fraction("alpha", alpha)
+    if test == "paired-t":
+        return paired_t_interval(deltas, level=level)
+    if problem := given.problem():
+        return Interval(
+            test, level, given.estimate, None, None, given.n, exact=True, status=problem[0], note=problem[1]
+        )
+    values = sample("deltas", deltas)
+    seed = int(rng.integers(2**63))
+
+    def reject(shift: float) -> bool:
+        p = one_test(test, values - shift, resamples=resamples, rng=np.random.default_rng(seed)).p
+        return p is not None and p <= alpha
+
+    centre, reach = given.estimate, float(np.abs(values - given.estimate).max())
+    ends = []
+    for side in (-1.0, 1.0):
+        towards_zero = centre * side < 0
+        inside, outside = centre, centre + side * reach
+        if towards_zero and rejected:
+            outside = 0.0
+        elif towards_zero:
+            inside, outside = 0.0, side * reach
+        for _ in range(_HALVINGS):
+            if reject(outside):
+                break
+            outside += side * max(abs(outside - centre), reach)
+            if abs(outside - centre) > 1e6 * reach:
+                note = f"the {test} test of {given.n} pairs cannot reach {alpha:.3g}"
+                return Interval(test, level, centre, None, None, given.n, exact=True, status="unbounded", note=note)
+        for _ in range(_HALVINGS):
+            middle = (inside + outside) / 2
+            inside, outside = (inside, middle) if reject(middle) else (middle, outside)
+        ends.append(outside if towards_zero and rejected else inside)
+    low, high = sorted(ends)
+    return Interval(test, level, centre, low, high, given.n, exact=given.n <= 16)
+
+
+# --- gatekeeping ----------------------------------------------------------------------------------------------
+
+
+def gatekeep(
+    primaries: Sequence[Member],
+    secondaries: Sequence[Sequence[Member]],
+    *,
+    alpha: float = 0.05,
+    correction: str = "holm",
+    onward: float = ONWARD,
+    test: str = "paired-t",
+    resamples: int = RESAMPLES,
+    rng: np.random.Generator,
+) -> Gatekept:
+    """Primaries at full alpha; secondaries[k], in registered order, only after primary k is rejected.
+
+    correction: "holm" (the graph), "bonferroni" (the graph with onward = 0) or "dunnett". Without secondaries "holm" is Holm.
+    """
+    alpha = fraction("alpha", alpha)
+    if len(primaries) != len(secondaries):
+        raise StatisticsError(f"secondaries must be one list per primary, got {len(secondaries)} for {len(primaries)}")
+    if not any(secondaries):
+        family = family_inference(
+            primaries, correction=correction, alpha=alpha, test=test, resamples=resamples, rng=rng
+        )
+        return Gatekept(alpha, family.members, tuple(() for _ in primaries))
+    if correction == "dunnett":
+        return _gatekeep_dunnett(primaries, secondaries, alpha, test, resamples, rng)
+    share = {"holm": onward, "bonferroni": 0.0}.get(correction)
+    if share is None:
+        raise StatisticsError(f"correction must be holm, bonferroni or dunnett with secondaries, got {correction!r}")
+    members = [*primaries, *(member for chain in secondaries for member in chain)]
+    weights, passes = gate_graph([p is not None for _, p in primaries], [len(chain) for chain in secondaries], share)
+    adjusted, levels = graph_test([p for _, p in members], weights, passes, alpha)
+    decided = [
+        _member(deltas, p, p_adjusted, level * alpha, alpha, test, resamples, rng)
+        for (deltas, p), p_adjusted, level in zip(members, adjusted, levels, strict=True)
+    ]
+    return Gatekept(alpha, tuple(decided[: len(primaries)]), _chains(decided[len(primaries) :], secondaries))
+
+
+def _chains(flat: Sequence[FamilyMember], chains: Sequence[Sequence[Member]]) -> tuple[tuple[FamilyMember, ...], ...]:
+    members = iter(flat)
+    return tuple(tuple(next(members) for _ in chain) for chain in chains)
+
+
+def gate_graph(tested: Sequence[bool], chains: Sequence[int], onward: float) -> tuple[FloatArray, FloatArray]:
+    """Weights and transitions of m primaries (those *tested*) with a chain of so many secondaries each."""
+    m = len(tested)
+    size, live = m + sum(chains), [k for k in range(m) if tested[k]]
+    weights, passes = np.zeros(size), np.zeros((size, size))
+    first = m + np.concatenate([[0], np.cumsum(chains)])[:-1]
+    for k in live:
+        weights[k] = 1 / len(live)
+        others = [other for other in live if other != k]
+        chain = range(int(first[k]), int(first[k]) + chains[k])
+        to_others = 1.0 if not chains[k] else (onward if others else 0.0)
+        for other in others:
+            passes[k, other] = to_others / len(others)
+        if chain:
+            passes[k, chain[0]] = 1 - to_others
+            for place in chain[:-1]:
+                passes[place, place + 1] = 1.0
+            for other in others:
+                passes[chain[-1], other] = 1 / len(others)
+    return weights, passes
+
+
+def graph_test(
+    p_values: Sequence[float | None], weights: FloatArray, passes: FloatArray, alpha: float
+) -> tuple[list[float | None], list[float]]:
+    """Adjusted p-values of a graph (Bretz et al. 2009, algorithm 2), and the weight each hypothesis was tested or left with.
+
+    The weight is the first one where that rejects already, else that of the step which rejects.
+    """
+    w, g = weights.copy(), passes.copy()
+    p = np.array([np.nan if value is None else value for value in p_values])
+    open_ = ~np.isnan(p)
+    adjusted, levels, reached = np.full(p.size, np.nan), weights.copy(), 0.0
+    while open_.any():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.where(open_ & (w > 0), p / w, np.inf)
+        at = int(ratio.argmin())
+        if not np.isfinite(ratio[at]):
+            adjusted[open_] = 1.0  # never reached
+            break
+        reached = max(reached, float(ratio[at]))
+        adjusted[at] = min(reached, 1.0)
+        open_[at] = False
+        if reached <= alpha:
+            levels[at] = weights[at] if p[at] <= weights[at] * alpha else w[at]
+        w, g = _without(at, w, g)
+        if reached <= alpha:
+            waiting = open_ & (weights == 0)
+            levels[waiting] = w[waiting]
+    return [None if np.isnan(value) else float(value) for value in adjusted], levels.tolist()
+
+
+def _without(at: int, w: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatArray]:
+    w = w + w[at] * g[at]
+    w[at] = 0.0
+    loop = g[:, at] * g[at, :]
+    through = np.outer(g[:, at], g[at, :])
+    scale = np.where(loop < 1, 1 - loop, 1.0)[:, None]
+    new = (g + through) / scale
+    np.fill_diagonal(new, 0.0)
+    new[at, :] = new[:, at] = 0.0
+    return w, new
+
+
+# --- Dunnett --------------------------------------------------------------------------------------------------
+
+
+def dunnett(deltas: Sequence[ArrayLike | None], *, alpha: float = 0.05) -> FamilyInference:
+    """Pooled Dunnett test of m variants against one baseline; place i of every sample is the same seed.
+
+    A variant without pairs does not count. The p that belongs to a member before the correction is that of its pooled t.
+    """
+    alpha = fraction("alpha", alpha)
+    present = [place for place, values in enumerate(deltas) if values is not None]
+    samples = [sample("deltas", values) for values in deltas if values is not None]
+    lengths = {values.size for values in samples}
+    if len(lengths) > 1:
+        raise StatisticsError(f"every variant must be paired on the same seeds for Dunnett's test, got {lengths} pairs")
+    members = [FamilyMember(None, None, alpha, None, None)] * len(deltas)
+    if samples and samples[0].size >= MINIMUM_PAIRS:
+        d_VS = np.stack(samples)
+        m, n = d_VS.shape
+        error, freedom = pooled_error(d_VS), (n - 1) * m
+        if error > 0:
+            critical = dunnett_critical(m, freedom, alpha)
+            for place, mean in zip(present, d_VS.mean(axis=1), strict=True):
+                t = float(mean / error)
+                p_adjusted = dunnett_p(abs(t), m, freedom)
+                rejected = abs(t) >= critical
+                # The quadrature and the root agree to ten digits; the decision is the interval's.
+                p_adjusted = min(p_adjusted, alpha) if rejected else max(p_adjusted, float(np.nextafter(alpha, 1)))
+                half = critical * error
+                interval = Interval(
+                    "dunnett", 1 - alpha, float(mean), float(mean - half), float(mean + half), n, exact=True
+                )
+                p = float(2 * special.stdtr(freedom, -abs(t)))
+                members[place] = FamilyMember(p, p_adjusted, alpha, rejected, interval)
+    return FamilyInference("dunnett", alpha, tuple(members))
+
+
+def pooled_error(d_VS: FloatArray) -> float:
+    """s sqrt(2 / n), s^2 the residual variance of the two-way table of m variants and their baseline over n seeds."""
+    m, n = d_VS.shape
+    # The seed's own level leaves the residuals, so the baseline may be put at 0.
+    y = np.vstack([np.zeros(n), d_VS])
+    residuals = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()
+    return float(np.sqrt(2 / n * (residuals**2).sum() / ((n - 1) * m)))
+
+
+def dunnett_p(t: float, m: int, freedom: int) -> float:
+    """P(max_k |T_k| >= t) for m t statistics of correlation 1/2 that share their error.
+
+    Given the error u and the baseline's part z, they are independent: [Phi(sqrt(2) t u + z) - Phi(z - sqrt(2) t u)]^m,
+    averaged over z ~ N(0, 1) and u = sqrt(chi2_f / f).
+    """
+    m, freedom = count("m", m), count("freedom", freedom)
+    if m == 1:
+        return float(2 * special.stdtr(freedom, -abs(t)))
+    z, z_weight, u, u_weight = _nodes(freedom)
+    reach = np.sqrt(2) * t * u[:, None]
+    inside = (special.ndtr(z + reach) - special.ndtr(z - reach)) ** m
+    return float(np.clip(1 - u_weight @ inside @ z_weight, 0.0, 1.0))
+
+
+@lru_cache(maxsize=64)
+def _nodes(freedom: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    node, weight = legendre()
+    z = 8.5 * node
+    z_weight = 8.5 * weight * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+    low, high = (float(np.sqrt(special.chdtri(freedom, tail) / freedom)) for tail in (1 - 1e-15, 1e-15))
+    u = low + (high - low) * (node + 1) / 2
+    return z, z_weight, u, np.asarray(weight * scale_density(u, freedom) * (high - low) / 2)
+
+
+@lru_cache(maxsize=256)
+def dunnett_critical(m: int, freedom: int, alpha: float) -> float:
+    """The t at which `dunnett_p` is alpha."""
+    high = float(special.stdtrit(freedom, 1 - alpha / (2 * m))) + 1e-6  # Bonferroni's lies beyond
+    low = float(special.stdtrit(freedom, 1 - alpha / 2)) - 1e-6
+    root: float = optimize.brentq(lambda t: dunnett_p(t, m, freedom) - alpha, low, high, xtol=1e-10)
+    return float(root)
+
+
+def _gatekeep_dunnett(
+    primaries: Sequence[Member],
+    secondaries: Sequence[Sequence[Member]],
+    alpha: float,
+    test: str,
+    resamples: int,
+    rng: np.random.Generator,
+) -> Gatekept:
+    family = dunnett([deltas for deltas, _ in primaries], alpha=alpha)
+    tested = [member for member in family.members if member.p_adjusted is not None]
+    if not tested:
+        return Gatekept(alpha, family.members, tuple(tuple(_untested(p) for _, p in chain) for chain in secondaries))
+    n = next(sample("deltas", deltas).size for deltas, _ in primaries if deltas is not None)
+    level = passed_by_dunnett(len(tested), (n - 1) * len(tested), alpha)
+    chains = []
+    for primary, chain in zip(family.members, secondaries, strict=True):
+        reached, decided = primary.p_adjusted, []
+        for deltas, p in chain:
+            if reached is None or reached > alpha or p is None:
+                decided.append(_untested(p))
+                reached = None
+                continue
+            reached = min(1.0, max(reached, p * alpha / level))
+            decided.append(_member(deltas, p, reached, level, alpha, test, resamples, rng))
+        chains.append(tuple(decided))
+    return Gatekept(alpha, family.members, tuple(chains))
+
+
+def _untested(p: float | None) -> FamilyMember:
+    return FamilyMember(p, None if p is None else 1.0, 0.0, None if p is None else False, None)
+
+
+def passed_by_dunnett(m: int, freedom: int, alpha: float) -> float:
+    """The level that each rejected variant may spend on its secondaries.
+
+    With T of the primaries true, they are falsely rejected with probability e(T); e(T) + (m - T) level <= alpha for every T.
+    """
+    critical = dunnett_critical(m, freedom, alpha)
+    spent = [dunnett_p(critical, true, freedom) if true else 0.0 for true in range(m)]
+    return min((alpha - e) / (m - true) for true, e in enumerate(spent))
