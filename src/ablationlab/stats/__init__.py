@@ -18,17 +18,22 @@ from ablationlab.stats.results import (
     DifferenceOfMeans,
     EffectSize,
     Equivalence,
+    Exaggeration,
+    FailureBound,
     FamilyMember,
+    Fragility,
     Gain,
     GeometricRatio,
     Interval,
     McNemar,
     PairedComparison,
     PairedSample,
+    PairedSurvival,
     PowerPlan,
     PValue,
     Sensitivity,
     StandardDeviation,
+    SurvivalStep,
 )
 
 if TYPE_CHECKING:
@@ -41,6 +46,7 @@ if TYPE_CHECKING:
     )
     from ablationlab.stats.comparison import as_ratio, compare, ratio_of_geometric_means, summarize
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
+    from ablationlab.stats.failures import failure_bound, log_rank_p, paired_survival, survival_curve
     from ablationlab.stats.families import FamilyInference, Gatekept, dunnett, family_inference, gatekeep
     from ablationlab.stats.intervals import (
         all_intervals,
@@ -72,6 +78,7 @@ if TYPE_CHECKING:
         tost_pairs_needed,
         tost_power,
     )
+    from ablationlab.stats.robustness import exaggeration, fragility, stragglers
     from ablationlab.stats.significance import (
         Adjusted,
         adjust,
@@ -95,8 +102,11 @@ __all__ = [
     "DifferenceOfMeans",
     "EffectSize",
     "Equivalence",
+    "Exaggeration",
+    "FailureBound",
     "FamilyInference",
     "FamilyMember",
+    "Fragility",
     "Gain",
     "Gatekept",
     "GeometricRatio",
@@ -106,9 +116,11 @@ __all__ = [
     "PValue",
     "PairedComparison",
     "PairedSample",
+    "PairedSurvival",
     "PowerPlan",
     "Sensitivity",
     "StandardDeviation",
+    "SurvivalStep",
     "adjust",
     "all_intervals",
     "all_tests",
@@ -127,9 +139,12 @@ __all__ = [
     "detectable_effect",
     "difference_of_means",
     "dunnett",
+    "exaggeration",
     "expected_coverage",
     "expected_false_positives",
+    "failure_bound",
     "family_inference",
+    "fragility",
     "gatekeep",
     "hedges_g_av",
     "holm",
@@ -137,8 +152,10 @@ __all__ = [
     "item_bootstrap",
     "item_pairs",
     "items_needed",
+    "log_rank_p",
     "mcnemar_tests",
     "paired_deltas",
+    "paired_survival",
     "paired_t_interval",
     "paired_t_power",
     "paired_t_test",
@@ -152,7 +169,9 @@ __all__ = [
     "sensitivity",
     "sign_flip_floor",
     "sign_flip_test",
+    "stragglers",
     "summarize",
+    "survival_curve",
     "tost_pairs_needed",
     "tost_power",
     "wilcoxon_test",
@@ -165,6 +184,8 @@ __getattr__ = lazy_exports(
         "caveats": "comparison_caveats expected_coverage expected_false_positives interval_caveats",
         "comparison": "as_ratio compare ratio_of_geometric_means summarize",
         "effects": "cohens_d_z hedges_g_av paired_tost",
+        "failures": "failure_bound log_rank_p paired_survival survival_curve",
+        "robustness": "exaggeration fragility stragglers",
         "families": "FamilyInference Gatekept dunnett family_inference gatekeep",
         "intervals": """
             all_intervals bca_interval bootstrap_interval bootstrap_t_interval

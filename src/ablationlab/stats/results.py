@@ -240,6 +240,78 @@ class Gain(Result):
 
 
 @dataclass(frozen=True)
+class FailureBound(Result):
+    """The variant fails at most *upper* more often than the reference, at level 1 - alpha, one-sided; a share of runs.
+
+    only_variant and only_reference count the pairs in which one arm alone failed. None without pairs.
+    """
+
+    method: Literal["exact", "score"]
+    n: int
+    variant_failed: int
+    reference_failed: int
+    only_variant: int
+    only_reference: int
+    estimate: float | None
+    upper: float | None
+    alpha: float
+
+    def non_inferior(self, margin: float) -> bool | None:
+        """Whether the variant is shown to fail less than *margin* more often; None without pairs."""
+        return None if self.upper is None else self.upper < margin
+
+
+@dataclass(frozen=True)
+class SurvivalStep(Result):
+    """At this step so many of the runs at risk failed; *survival* is the share that is left after it."""
+
+    step: int
+    at_risk: int
+    failed: int
+    survival: float
+
+
+@dataclass(frozen=True)
+class PairedSurvival(Result):
+    """When the runs of two arms of n pairs fail within *length* steps, and the paired p that they fail alike."""
+
+    length: int
+    n: int
+    variant: tuple[SurvivalStep, ...]
+    reference: tuple[SurvivalStep, ...]
+    p: float | None
+    minimum_p: float | None
+
+
+@dataclass(frozen=True)
+class Exaggeration(Result):
+    """If the true effect is *effect* SDs of the delta: power of n pairs, and what a significant result is worth.
+
+    *ratio*: how many times too large significant estimates are on average (type M; None at an effect of 0); *wrong_sign*: the
+    share of them with the wrong sign (type S).
+    """
+
+    effect: float
+    n: int
+    alpha: float
+    power: float
+    ratio: float | None
+    wrong_sign: float
+
+
+@dataclass(frozen=True)
+class Fragility(Result):
+    """The outcome, the outcome without each pair, the places of pairs it hangs on, and those that lie far from the others."""
+
+    n: int
+    outcome: str
+    without: tuple[str, ...]
+    changed: tuple[int, ...]
+    stragglers: tuple[int, ...]
+    exaggeration: Exaggeration | None
+
+
+@dataclass(frozen=True)
 class DifferenceOfMeans(Result):
     """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
 

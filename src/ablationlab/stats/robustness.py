@@ -1,0 +1,116 @@
+"""How much one result hangs on single seeds, and how far a significant estimate at this power exaggerates.
+
+**Leaving out a seed.** The decision is made again without each pair. One that changes hangs on that pair.
+
+**Stragglers.** Pair i is flagged where |x_i - median| > k(n) 1.4826 MAD. k is set so that a sample of normal deltas has
+any flag in 5 % of studies (simulated, benchmarks/procedures.py); at few pairs the MAD is rough and k large: 8.0 at 5
+pairs, 3.8 at 50. Median and MAD, so that two stragglers do not hide each other. A flag is a reason to look at a run,
+never to drop it.
+
+**Type M and type S** (Gelman and Carlin 2014). If the true effect is d SDs, the estimates that reach significance exceed
+it on average by the exaggeration ratio E(|mean|; significant) / (d P(significant)), and have the wrong sign with
+probability P(wrong sign | significant). Both by integration over the sample SD, so exact for normal deltas at any n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from ablationlab.stats._common import FloatArray, count, fraction, number, sample, standard_deviation
+from ablationlab.stats._noncentral import legendre, scale_density
+from ablationlab.stats.results import Exaggeration, Fragility
+from ablationlab.stats.significance import paired_t_test
+
+#: k(n): the 95 % quantile of max_i |x_i - median| / (1.4826 MAD) over normal samples. benchmarks/procedures.py.
+STRAGGLER: Final[Mapping[int, float]] = {
+    4: 6.93,
+    5: 7.95,
+    6: 5.55,
+    7: 5.87,
+    8: 4.91,
+    10: 4.55,
+    12: 4.36,
+    15: 4.28,
+    20: 3.99,
+    30: 3.85,
+    50: 3.76,
+    100: 3.75,
+    200: 3.81,
+}
+
+
+def fragility(
+    deltas: ArrayLike,
+    decide: Callable[[FloatArray], str] | None = None,
+    *,
+    effect: float | None = None,
+    alpha: float = 0.05,
+) -> Fragility:
+    """The decision without each pair, stragglers, and the exaggeration at a true difference of *effect*.
+
+    *decide* gives the outcome of a sample of deltas as a word; without it, "above", "below" or "not-shown" by paired t at
+    alpha.
+    """
+    values, alpha = sample("deltas", deltas), fraction("alpha", alpha)
+
+    def outcome(x: FloatArray) -> str:
+        if decide is not None:
+            return decide(x)
+        p = paired_t_test(x).p
+        return "not-shown" if p is None or p > alpha else ("above" if x.mean() > 0 else "below")
+
+    whole = outcome(values)
+    without = tuple(outcome(np.delete(values, place)) for place in range(values.size)) if values.size > 1 else ()
+    sd = standard_deviation(values)
+    expected = None
+    if effect and sd and values.size >= 2:
+        expected = exaggeration(abs(number("effect", effect)) / sd, values.size, alpha=alpha)
+    return Fragility(
+        n=int(values.size),
+        outcome=whole,
+        without=without,
+        changed=tuple(place for place, other in enumerate(without) if other != whole),
+        stragglers=stragglers(values),
+        exaggeration=expected,
+    )
+
+
+def stragglers(deltas: ArrayLike) -> tuple[int, ...]:
+    """Places of the deltas that lie far from the others; none where there are fewer than 4 or most are equal."""
+    values = sample("deltas", deltas)
+    if values.size < min(STRAGGLER):
+        return ()
+    distance = np.abs(values - np.median(values))
+    spread = 1.4826 * float(np.median(distance))
+    if spread == 0:
+        return ()
+    sizes = sorted(STRAGGLER)
+    cutoff = np.interp(np.log(values.size), np.log(sizes), [STRAGGLER[size] for size in sizes])
+    return tuple(int(place) for place in np.flatnonzero(distance > cutoff * spread))
+
+
+def exaggeration(effect: float, n: int, *, alpha: float = 0.05) -> Exaggeration:
+    """Power, type M and type S of the paired t-test with n pairs where the true effect is *effect* SDs of the delta."""
+    effect, n, alpha = abs(number("effect", effect)), count("n", n, minimum=2), fraction("alpha", alpha)
+    critical, root = float(special.stdtrit(n - 1, 1 - alpha / 2)), np.sqrt(n)
+    low, high = (float(np.sqrt(special.chdtri(n - 1, tail) / (n - 1))) for tail in (1 - 1e-15, 1e-15))
+    node, weight = legendre()
+    u = low + (high - low) * (node + 1) / 2
+    density = weight * scale_density(u, n - 1) * (high - low) / 2
+    # In units of the standard error: mean ~ N(shift, 1), significant beyond +-c u.
+    shift, edge = effect * root, critical * u
+    above, below = special.ndtr(shift - edge), special.ndtr(-shift - edge)
+    power, wrong = float(density @ (above + below)), float(density @ below)
+    # E[X; X > c] = shift P(X > c) + phi(c - shift), and alike on the other side.
+    size = shift * above + _normal(edge - shift) - shift * below + _normal(edge + shift)
+    ratio = float(density @ size) / (power * shift) if shift > 0 else None
+    return Exaggeration(effect, n, alpha, power, ratio, wrong / power)
+
+
+def _normal(x: FloatArray) -> FloatArray:
+    return np.asarray(np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi))
