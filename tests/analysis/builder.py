@@ -72,7 +72,7 @@ def calm(seed: int, steps: int = STEPS) -> list[float]:
     return list(1.5 + 2.7 * np.exp(-np.arange(steps) / 11) + 0.04 * rng.standard_normal(steps))
 
 
-def make_plan(made: Study) -> Plan:
+def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
     runs = []
     for regime in made.regime_names():
         model, training = made.in_regime(regime)
@@ -104,7 +104,7 @@ def make_plan(made: Study) -> Plan:
         runs=tuple(runs),
         stacks=tuple((run.id,) for run in runs),
         environment=ENVIRONMENT,
-        created="2026-01-01T00:00:00+00:00",
+        created=created,
         plan_hash="",
     )
     return plan.sealed()
@@ -180,9 +180,10 @@ def build(
     curves: Callable[[str, str, int], list[float]] = lambda variant, regime, seed: calm(seed),
     only: Callable[[PlannedRun], bool] = lambda run: True,
     swept: Callable[[str, float, int], Metrics | None] | None = None,
+    created: str = "2026-01-01T00:00:00+00:00",
 ) -> Plan:
     """A whole results folder; *only* chooses the runs that are done, *swept* says how those of a sweep ended."""
-    plan = make_plan(made or study())
+    plan = make_plan(made or study(), created)
     plan.create(ResultsFolder(folder).plan)
     for run in plan.runs:
         if only(run):

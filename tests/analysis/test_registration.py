@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ablationlab.analysis import analyze, read_results
 from ablationlab.core.errors import StudyError
 from ablationlab.records.settings import SPIKE_SCORE
 
-from .builder import CRITERIA, study
+from .builder import CRITERIA, build, study
 
 
 def test_the_defaults_are_part_of_what_is_registered():
@@ -32,3 +33,11 @@ def test_mistakes_are_named(changes, says):
     with pytest.raises(StudyError) as caught:
         study(**changes)
     assert says in str(caught.value)
+
+
+def test_a_study_that_is_planned_again_another_day_gives_the_same_numbers(tmp_path):
+    for day in ("01", "02"):
+        build(tmp_path / day, created=f"2026-01-{day}T00:00:00+00:00")
+    first, second = (analyze(read_results(tmp_path / day)) for day in ("01", "02"))
+    assert first.source_hash != second.source_hash
+    assert first.comparisons == second.comparisons

@@ -315,6 +315,8 @@ TOUCHED = [
     ("runs.0.budget.tokens", 1),
     ("stacks.0", []),
     ("environment.versions.torch", "1.0"),
+    ("created", "2001-01-01T00:00:00+00:00"),
+    ("environment.git.commit", "0123"),
     ("plan_hash", "00"),
 ]
 
@@ -341,12 +343,10 @@ def test_a_plan_that_was_changed_after_sealing_is_refused(plan_of, tmp_path, key
     assert str(caught.value) == f"{results.plan} {text}"
 
 
-def test_the_seal_does_not_know_the_clock_or_the_checkout(plan_of, tmp_path):
-    results = ResultsFolder(tmp_path / "out")
-    plan = seal_plan(plan_of(), results)
-    touch(results.plan, "created", "2001-01-01T00:00:00+00:00")
-    touch(results.plan, "environment.git.commit", "0123")
-    assert open_plan(results, plan.study_hash).plan_hash == plan.plan_hash
+def test_planning_again_elsewhere_gives_another_seal_of_the_same_runs(plan_of):
+    first, later = plan_of(), plan_of().model_copy(update={"created": "2999-01-01T00:00:00+00:00"}).sealed()
+    assert first.plan_hash != later.plan_hash
+    assert (first.runs, first.study_hash, first.criteria_hash) == (later.runs, later.study_hash, later.criteria_hash)
 
 
 def test_sealing_twice_keeps_the_first_plan(plan_of, tmp_path):

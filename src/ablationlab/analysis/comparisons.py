@@ -115,7 +115,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
     numbers: dict[str, Any] = {}
     if pairs:
-        result = _computed(dataset, planned, pairs, transform, promised)
+        result = _computed(planned, pairs, transform, promised)
         numbers = _numbers(result, pairs)
         caveats += result.caveats
     elif not refused:
@@ -178,11 +178,9 @@ def _transform(metric: Metric, pairs: Pairs) -> tuple[Transform, list[Caveat]]:
     return metric.transform, []
 
 
-def _computed(
-    dataset: Dataset, planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int
-) -> PairedComparison:
-    # One fixed stream per comparison: adding a metric or a variant changes no other number.
-    rng = stream(0, "analysis", dataset.source_hash, planned.id)
+def _computed(planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int) -> PairedComparison:
+    # One fixed stream per comparison: adding a metric or a variant, or planning again, changes no other number.
+    rng = stream(0, "analysis", planned.id)
     return compare(
         [a for _, a, _ in pairs],
         [b for _, _, b in pairs],

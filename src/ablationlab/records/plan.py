@@ -199,13 +199,11 @@ class Plan(Record):
 
     @staticmethod
     def seal(content: dict[str, Any]) -> str:
-        """Hash of a plan's JSON: everything but the clock, the checkout's state and the hash itself.
+        """Hash of a plan's JSON: everything but the hash itself. It dates the registration: time and commit are inside.
 
         Of the file's own content, so that a later version of this program, which may know more fields, finds it whole.
         """
-        body = {key: value for key, value in content.items() if key not in ("created", "plan_hash")}
-        body["environment"] = {key: value for key, value in content["environment"].items() if key != "git"}
-        return content_hash(body)
+        return content_hash({key: value for key, value in content.items() if key != "plan_hash"})
 
     def sealed(self) -> Self:
         """The plan with its hash filled in."""
