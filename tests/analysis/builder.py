@@ -81,6 +81,7 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
                 runs.append(
                     PlannedRun(
                         id=f"{regime}-{name}-s{seed}",
+                        role="compared",
                         variant=name,
                         regime=regime,
                         seed=seed,
@@ -92,6 +93,12 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
                     )
                 )
     runs += swept_runs(made, runs)
+    bases = {run.regime: run for run in runs if run.variant == made.baseline and run.role == "compared"}
+    runs += [
+        base.model_copy(update={"id": f"gate-{regime}-s{seed}", "role": "gate", "seed": seed})
+        for regime, base in bases.items()
+        for seed in made.evaluation.gate_seeds
+    ]
     plan = Plan(
         study=made,
         study_hash=made.hash,
@@ -120,7 +127,7 @@ def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
             for lr in made.sweep.lr if made.sweep else ():
                 if (name, lr, seed) not in there:
                     like = cells[name, made.seeds[0]]
-                    changes = {"id": f"{name}-lr{lr:g}-s{seed}", "seed": seed, "slot": len(found)}
+                    changes = {"id": f"{name}-lr{lr:g}-s{seed}", "role": "sweep", "seed": seed, "slot": len(found)}
                     training = like.training.changed(lr=lr)
                     found.append(like.model_copy(update={**changes, "training": training}))
     return found

@@ -121,7 +121,7 @@ def evaluate(folder: Path, plan: Plan, put: Callable[[PlannedRun], Sequence[Put]
     for run in plan.runs:
         tasks = list(put(run))
         listed |= {one.hash: one for one in tasks}
-        every: list[Weights] = ["final", "half"] if run.variant == plan.study.baseline else ["final"]
+        every: list[Weights] = ["final", "half"] if run.role == "gate" else ["final"]
         found = [one.answered(run, weights) for weights in every for one in tasks]
         record = Evaluation(
             id=run.id,

@@ -20,6 +20,7 @@ def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> RunW
         weights["front.gain"] = weights["front.gain"] + 0.1 * seed
     run = PlannedRun(
         id=f"{variant}-s{seed}",
+        role="compared",
         variant=variant,
         regime="default",
         seed=seed,

@@ -45,14 +45,14 @@ STUDY = {
     "training": {"steps": 60, "batch": 8, "lr": 5e-3, "warmup": 4, "precision": "fp32"},
     "data": {"corpus": "./play.txt"},
     "execution": {"checkpoint_every": 20, "threads": 1},
-    "evaluation": {"tasks": ["spelling", "last-word"], "items": 80, "positive_control": True},
+    "evaluation": {"tasks": ["spelling", "last-word"], "items": 80, "gate_seeds": [11, 12, 13]},
     "criteria": [],
 }
 
 
 @pytest.fixture(scope="session")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six runs, trained and evaluated by one `run`; not to be changed."""
+    """Six runs and three of the gate, trained and evaluated by one `run`; not to be changed."""
     folder = tmp_path_factory.mktemp("evaluated")
     (folder / "play.txt").write_text(play(60_000))
     text = to_toml({key: value for key, value in STUDY.items() if key != "criteria"})
@@ -80,9 +80,10 @@ def evaluations(results: Path) -> dict[str, Evaluation]:
 
 def test_every_run_has_its_record_and_its_items_and_they_agree(evaluated):
     found = evaluations(evaluated)
-    assert len(found) == 6
+    assert len(found) == 6 + 3
     for name, one in found.items():
-        halves = 2 if name.startswith("none") else 0
+        gate = name.startswith("gate")
+        halves = 2 if gate else 0
         assert len(one.tasks) == 2 + halves
         table = pq.read_table(evaluated / "runs" / name / "samples.parquet")
         assert tuple(table.column_names) == SAMPLE_COLUMNS
@@ -96,6 +97,9 @@ def test_every_run_has_its_record_and_its_items_and_they_agree(evaluated):
             assert all(
                 r["chosen"] == max(range(len(r["choice_scores"])), key=r["choice_scores"].__getitem__) for r in mine
             )
+        if gate:  # its runs answer tasks and nothing else
+            assert (one.tokens, one.length, one.throughput) == (None, None, None)
+            continue
         result = Result.read(evaluated / "runs" / name / "result.json")
         assert one.tokens is not None
         assert one.tokens.loss == pytest.approx(result.metrics["validation_loss"], rel=1e-5)
@@ -132,8 +136,8 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
     )
     evaluate(copy, device="cpu", builder=builder)
     assert Suite.read(suite_path(results)) == Suite.read(suite_path(ResultsFolder(evaluated)))
-    # Next tokens, length, tasks of the final weights, those of the baselines' halfway weights, speed.
-    assert len(deferred) == 6 + 6 + 6 + 3 + 6
+    # Next tokens, length, tasks of the final weights, those of the gate's halfway weights, speed.
+    assert len(deferred) == 6 + 6 + 9 + 3 + 6
     for name, one in evaluations(evaluated).items():
         again = evaluations(copy)[name]
         assert (again.tokens, again.length, again.tasks) == (one.tokens, one.length, one.tasks)
@@ -151,10 +155,10 @@ def test_the_suite_says_what_guessing_and_n_grams_reach(evaluated):
     assert by_name["spelling"].ngrams["trigram"] > 0.8 > by_name["spelling"].ngrams["unigram"]
 
 
-def test_the_control_is_the_baseline_at_half_its_steps(evaluated):
+def test_the_control_is_a_gate_run_at_half_its_steps(evaluated):
     for folder in (evaluated / "runs").iterdir():
         kept = folder / "halfway" / "checkpoint.json"
-        assert kept.exists() == folder.name.startswith("none")
+        assert kept.exists() == folder.name.startswith("gate")
         if kept.exists():
             assert Checkpoint.read(kept).step == 30
             one = Evaluation.read(folder / "evaluation.json")
@@ -191,12 +195,12 @@ def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
     before = {path: path.read_bytes() for path in kept if path.name != "task.yaml"}
     code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu")
     assert code == 0
-    assert "0 runs scored, 6 had everything already" in output
+    assert "0 runs scored, 9 had everything already" in output
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_only_what_is_missing_is_scored_and_another_version_of_a_task_counts_as_missing(copy, cli):
-    names = sorted(evaluations(copy))
+    names = sorted(name for name in evaluations(copy) if not name.startswith("gate"))
     (copy / "runs" / names[0] / "evaluation.json").unlink()  # gone
     (copy / "runs" / names[1] / "samples.parquet").write_bytes(b"torn")  # a kill between the two files
     old = evaluations(copy)
@@ -207,7 +211,7 @@ def test_only_what_is_missing_is_scored_and_another_version_of_a_task_counts_as_
     path.write_text(json.dumps(changed))
     code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu", "--no-throughput")
     assert code == 0
-    assert "3 runs scored, 3 had everything already" in output
+    assert "3 runs scored, 6 had everything already" in output
     new = evaluations(copy)
     assert new[names[2]].tasks == old[names[2]].tasks
     assert read_results(copy).evaluation is not None
@@ -222,7 +226,7 @@ def test_settings_besides_the_plan_are_not_registered_and_evaluating_as_planned_
     assert {(task.items, task.whole) for one in evaluations(copy).values() for task in one.tasks} == {(20, False)}
     other = analyze(read_results(copy))
     said = next(d.text for d in other.deviations if d.code == "scored-otherwise")
-    assert "spelling; last-word: on 20 items in 6 of 6 runs, where 80 at most were planned" in said
+    assert "spelling; last-word: on 20 items in 9 of 9 runs, where 80 at most were planned" in said
     assert other.comparison("macro_accuracy", "default", "layernorm", "none") is None
     assert cli("evaluate", copy, *words)[0] == 0
     again = analyze(read_results(copy))
@@ -240,7 +244,7 @@ def test_a_damaged_checkpoint_is_named_and_the_other_runs_are_scored(copy, cli):
     code, _, errors = cli("evaluate", copy, "--tasks", "spelling", "--items", "20", "--workers", "1", "--device", "cpu")
     assert code == 1
     assert f"{weights} is damaged: its checksum does not match" in errors
-    assert len(evaluations(copy)) == 5
+    assert len(evaluations(copy)) == 8
 
 
 def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
@@ -264,13 +268,13 @@ def test_a_study_whose_runs_all_diverge_goes_on_to_its_verdict_and_evaluate_says
     (tmp_path / "hot.toml").write_text(to_toml({key: value for key, value in hot.items() if key != "criteria"}))
     code, output, errors = cli("run", "hot.toml", "--out", "results", "--workers", "1", "--device", "cpu")
     assert code == 0, errors
-    assert "all 4 runs that ended have diverged, so there are no weights to score" in output
+    assert "all 7 runs that ended have diverged, so there are no weights to score" in output
     assert (tmp_path / "results" / "analysis.json").exists()
     assert (tmp_path / "results" / "verdict.json").exists()
     assert {one.status for one in evaluations(tmp_path / "results").values()} == {"not-evaluable"}
     code, _, errors = cli("evaluate", "results", "--workers", "1", "--device", "cpu")
     assert code == 2
-    assert "results: all 4 runs that ended have diverged" in errors
+    assert "results: all 7 runs that ended have diverged" in errors
     assert "has finished training" not in errors
     run("hot.toml", "results", device="cpu", workers=1)  # the notebook's way
 
@@ -339,7 +343,7 @@ def test_a_stock_task_comes_from_the_hub(copy, tmp_path):
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert fetched
     found = [task for one in evaluations(copy).values() for task in one.tasks if task.task == "sciq"]
-    assert [task.items for task in found] == [10] * 9  # six runs, and the halfway weights of three
+    assert [task.items for task in found] == [10] * 12  # nine runs, and the halfway weights of three
     assert all(task.choices == 4 and task.accuracy is not None for task in found)
 
 

@@ -49,12 +49,12 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
         name = "resume"
         baseline = "none"
         variants = ["none", "layernorm"]
-        seeds = [1, 2, 3]
+        seeds = [1]
         model = { layers = 1, width = 16, heads = 2, context = 16, dropout = 0.1 }
         training = { steps = 12, batch = 4, lr = 1e-2, warmup = 2, precision = "fp32" }
         data = { corpus = "./text.txt" }
         execution = { checkpoint_every = 4, threads = 1, stack_width = 3 }
-        evaluation = { curve_every = 5, curve_windows = 2, positive_control = true }
+        evaluation = { curve_every = 5, curve_windows = 2, gate_seeds = [2, 3, 4, 5] }
         probes = { all = 3, cosine = 2 }
         """
     )
@@ -86,7 +86,7 @@ def test_the_undisturbed_study_is_whole_and_leaves_only_final_checkpoints(matrix
     for run in runs:
         assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-00000012"]
         assert len((run / "metrics.jsonl").read_text().splitlines()) == 1 + 12
-        assert (run / "halfway" / "weights.safetensors").exists() == run.name.startswith("none")
+        assert (run / "halfway" / "weights.safetensors").exists() == run.name.startswith("gate")
 
 
 @pytest.fixture

@@ -125,6 +125,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
         id=planned.id,
         metric=planned.metric.name,
         task=planned.task,
+        averaged=_averaged(dataset, planned),
         regime=planned.regime,
         variant=planned.variant,
         reference=planned.reference,
@@ -151,6 +152,15 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
         caveats=tuple(caveats),
         **numbers,
     )
+
+
+def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[str, ...]:
+    """The tasks that a macro average is over."""
+    metric, regime = planned.metric.name, planned.regime
+    if planned.task == MACRO:
+        tasks = {arm.task for arm in dataset.values if (arm.metric, arm.regime) == (metric, regime)} - {MACRO, None}
+        return tuple(sorted(task for task in tasks if task is not None))
+    return dataset.averaged.get((metric, regime), ()) if planned.task is None else ()
 
 
 def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Missing]]:

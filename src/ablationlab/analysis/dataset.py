@@ -81,7 +81,7 @@ class Dataset:
 
     *registered*: the criteria were sealed before the runs. *own_seeds*: the seeds behind the comparisons of a sweep.
     *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *exploratory_tasks*: tasks that
-    the plan does not ask, or not so.
+    the plan does not ask, or not so. *averaged*: by metric and regime, the tasks that a macro average is over.
     """
 
     name: str
@@ -111,6 +111,7 @@ class Dataset:
     sensitivity: Mapping[tuple[str, str | None, str], Sensitivity] = field(default_factory=dict)
     evaluation: EvaluationAnalysis | None = None
     exploratory_tasks: frozenset[str] = frozenset()
+    averaged: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def primary(self) -> str | None:

@@ -229,19 +229,15 @@ def _otherwise(
 
 def gated(
     evaluated: Evaluated,
-    baselines: Sequence[PlannedRun],
+    gate_runs: Sequence[PlannedRun],
     tasks: Sequence[AskedTask],
     value: Callable[[TaskResult], float | None],
     *,
     guessable: bool,
 ) -> Sensitivity:
-    """The protocol's gate on the mean over *tasks*.
-
-    Baselines on other seeds must beat chance, whichever seed is compared: all but the best one are asked, which is the least
-    favourable choice of "other seeds".
-    """
+    """The protocol's gate on the mean over *tasks*: decided on baselines that are never compared."""
     scores, halves = [], []
-    for run in baselines:
+    for run in gate_runs:
         final = mean_or_absent([evaluated.score(run.id, task, value) for task in tasks])
         half = mean_or_absent([evaluated.score(run.id, task, value, "half") for task in tasks])
         if not isinstance(final, Absent):
@@ -249,14 +245,14 @@ def gated(
             if not isinstance(half, Absent):
                 halves.append((half, final))
     if len(scores) < 2:
-        why = f"baselines on two seeds or more are needed, and {len(scores)} have a value"
+        why = f"it takes gate runs on two seeds or more, and {len(scores)} of {len(gate_runs)} have a value"
         return Sensitivity(
             sensitive=False, beats_chance=None, chance_p=None, control_told_apart=False, control_p=None, reasons=(why,)
         )
     results = [evaluated.any_result(task) for task in tasks]
     control = ([half for half, _ in halves], [final for _, final in halves]) if len(halves) >= 2 else None
     return sensitivity(
-        sorted(scores)[:-1],
+        scores,
         items=sum(result.items for result in results),
         chance=fmean(result.chance or 0.0 for result in results) if guessable else None,
         control=control,
@@ -264,10 +260,10 @@ def gated(
 
 
 def macro_gate(
-    evaluated: Evaluated, baselines: Sequence[PlannedRun], good: Sequence[AskedTask], mine: Sequence[AskedTask]
+    evaluated: Evaluated, gate_runs: Sequence[PlannedRun], good: Sequence[AskedTask], mine: Sequence[AskedTask]
 ) -> Sensitivity:
     """The gate on a macro average: over the *good* ones of *mine*, over all of *mine* where none is."""
-    gate = gated(evaluated, baselines, good or mine, lambda result: result.accuracy, guessable=True)
+    gate = gated(evaluated, gate_runs, good or mine, lambda result: result.accuracy, guessable=True)
     counted = ", ".join(task.label for task in good)
     if good:
         why = f"the mean is over the {len(good)} of {len(mine)} tasks that are sensitive: {counted}"
@@ -277,13 +273,13 @@ def macro_gate(
 
 
 def described(
-    evaluated: Evaluated, baselines: Sequence[PlannedRun], task: AskedTask, regime: str, gate: Sensitivity
+    evaluated: Evaluated, gate_runs: Sequence[PlannedRun], task: AskedTask, regime: str, gate: Sensitivity
 ) -> TaskSensitivity:
-    """A task with its size, its level of chance, what n-grams reach, and the baseline's and the control's accuracies."""
+    """A task with its size, its level of chance, what n-grams reach, and how the gate's runs and their controls do."""
 
     def mean(weights: Weights, hashes: dict[str, str]) -> float | None:
         asked = replace(task, hashes=hashes)
-        scores = [evaluated.score(run.id, asked, lambda result: result.accuracy, weights) for run in baselines]
+        scores = [evaluated.score(run.id, asked, lambda result: result.accuracy, weights) for run in gate_runs]
         numbers = [score for score in scores if not isinstance(score, Absent)]
         return fmean(numbers) if numbers else None
 
@@ -295,6 +291,7 @@ def described(
         name=task.name,
         fewshot=task.fewshot,
         regime=regime,
+        gate_seeds=tuple(run.seed for run in gate_runs),
         templates=tuple(task.hashes),
         items=result.items,
         chance=result.chance,
@@ -335,22 +332,24 @@ def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -
 def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated) -> Dataset:
     """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
     gate: Gate = {}
+    averaged: dict[tuple[str, str], tuple[str, ...]] = {}
     parts: list[TaskSensitivity] = []
     values: Values = {arm: dict(cell) for arm, cell in dataset.values.items()}
     for regime in dataset.regimes:
-        baselines = [run for run in plan.runs if (run.variant, run.regime) == (dataset.baseline, regime)]
-        if not baselines:  # a comparison of its own, such as tuned arms: nothing was evaluated there
+        if not any(run.regime == regime for run in plan.runs):  # tuned arms: nothing was evaluated there
             continue
+        gate_runs = [run for run in plan.runs if (run.role, run.regime) == ("gate", regime)]
         for task in evaluated.tasks:
             for name, (value, guessable) in PER_TASK.items():
-                gate[name, task.label, regime] = gated(evaluated, baselines, [task], value, guessable=guessable)
-            parts.append(described(evaluated, baselines, task, regime, gate["task_accuracy", task.label, regime]))
+                gate[name, task.label, regime] = gated(evaluated, gate_runs, [task], value, guessable=guessable)
+            parts.append(described(evaluated, gate_runs, task, regime, gate["task_accuracy", task.label, regime]))
         for name in _MACRO:
             mine = evaluated.averaged(name)
             if not mine:
                 continue
             good = [task for task in mine if gate["task_accuracy", task.label, regime].sensitive]
-            gate[name, None, regime] = macro_gate(evaluated, baselines, good, mine)
+            averaged[name, regime] = tuple(task.label for task in good or mine)
+            gate[name, None, regime] = macro_gate(evaluated, gate_runs, good, mine)
             for variant in dataset.variants:
                 cell = [values[Arm("task_accuracy", task.label, regime, variant)] for task in good or mine]
                 values[Arm(name, None, regime, variant)] = {
@@ -365,4 +364,6 @@ def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: E
         notes=(*evaluated.notes, *left_out),
     )
     besides = frozenset(task.label for task in evaluated.tasks if not task.planned)
-    return replace(dataset, values=values, sensitivity=gate, evaluation=part, exploratory_tasks=besides)
+    return replace(
+        dataset, values=values, sensitivity=gate, evaluation=part, exploratory_tasks=besides, averaged=averaged
+    )

@@ -46,9 +46,9 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
     sweep = swept(study, plan, done, names, [*against, *registered, *extra])
     checked += sweep.checked_pairs if sweep is not None else 0
     by_id = {ended.run.id: ended for ended in done}
-    stable = [stability_of(run, by_id.get(run.id), study.stability) for run in plan.runs if study.owns(run)]
-    own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if study.owns(run))})
-    finished = [run for run in results.runs if study.owns(run.planned) and run.state == "finished"]
+    own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if run.role == "compared")})
+    stable = [stability_of(run, by_id.get(run.id), study.stability) for run in own.runs]
+    finished = [run for run in results.runs if run.planned.role != "sweep" and run.state == "finished"]
     evaluated = read_evaluations(own, results, finished)
     values = _values(own, by_id, names) | (sweep.values if sweep is not None else {})
     if evaluated:
@@ -79,7 +79,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         sweep=sweep.part if sweep is not None else None,
         crossing=crossing_of(study),
     )
-    return with_evaluation(dataset, own, results, evaluated) if evaluated else dataset
+    return with_evaluation(dataset, plan, results, evaluated) if evaluated else dataset
 
 
 _LEDGER = (

@@ -204,7 +204,9 @@ def item_contrasts(
     An item that was put in several templates scores its mean over them, as the task does.
     """
     samples = _Samples(results, evaluated)
-    by_cell: dict[tuple[str, str, Seed], str] = {(r.variant, r.regime, r.seed): r.id for r in plan.runs}
+    by_cell: dict[tuple[str, str, Seed], str] = {
+        (run.variant, run.regime, run.seed): run.id for run in plan.runs if run.role == "compared"
+    }
     planned = [task for task in evaluated.tasks if task.planned]
     contrasts, left_out = [], dict[str, dict[str, None]]()
     for regime in dataset.regimes:

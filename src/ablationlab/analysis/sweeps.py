@@ -72,7 +72,9 @@ def swept(
     """Everything the sweep of a study gives; None without one. *names* are the metrics to compare at the tuned rates."""
     if study.sweep is None:
         return None
-    cells = {(run.variant, run.lr, run.seed): run for run in plan.runs if run.regime == DEFAULT_REGIME}
+    cells = {
+        (run.variant, run.lr, run.seed): run for run in plan.runs if run.regime == DEFAULT_REGIME and run.role != "gate"
+    }
     grid = _Grid(study, study.sweep, cells, {ended.run.id: ended for ended in done})
     points = _points(grid)
     by_cell = {(point.variant, point.lr, point.seed): point for point in points}

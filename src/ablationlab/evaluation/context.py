@@ -50,6 +50,8 @@ class Evaluator(Protocol):
     title: str
     #: What is measured in one call of `run`: a stack of weights, or all runs of the study, after everything else.
     scope: Literal["stack", "study"]
+    #: Whether runs of the gate are measured too; they only answer tasks.
+    gate: bool
 
     def __init__(self, context: EvaluationContext) -> None: ...
 

@@ -44,6 +44,7 @@ class Length:
 
     title = "length"
     scope: Literal["stack", "study"] = "stack"
+    gate = False
 
     def __init__(self, context: EvaluationContext) -> None:
         self._context = context

@@ -174,7 +174,7 @@ def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], d
     finished, diverged = {}, {}
     for run in plan.runs:
         folder = results.run(run.id)
-        if not folder.done or not plan.study.owns(run):
+        if not folder.done or run.role == "sweep":
             continue
         result = Result.read(folder.result)
         if result.status == "finished":
@@ -266,7 +266,7 @@ def _evaluate_runs(
     failures = _spread(context, opened, runs, workers, report)
     try:
         if throughput and not failures:  # the harness still scores what came last
-            _evaluate_study(context, opened, runs, report)
+            _evaluate_study(context, opened, [run for run in runs if run.role != "gate"], report)
     finally:
         context.queue.end()
     if failures:
@@ -341,12 +341,16 @@ def _evaluate_group(
             runs.append(opened[run_id])
     every: tuple[Weights, ...] = ("final", "half")
     for evaluator in _evaluators(context, "stack"):
-        missing = {run.record.id: evaluator.missing(run.final.run, run.record) for run in runs}
+        missing = {
+            run.record.id: evaluator.missing(run.final.run, run.record)
+            for run in runs
+            if evaluator.gate or run.final.run.role != "gate"
+        }
         members = [
             ScoredMember(run, run.members[weights])
             for weights in every
             for run in runs
-            if weights in missing[run.record.id]
+            if weights in missing.get(run.record.id, ())
         ]
         for start in range(0, len(members), context.width):
             stack = members[start : start + context.width]
@@ -389,8 +393,7 @@ def _save(run: OpenEvaluation) -> None:
 
 
 def load_members(plan: Plan, results: ResultsFolder, run: PlannedRun) -> tuple[RunWeights, RunWeights | None]:
-    """A run's final weights, and for a baseline those kept halfway, where there are any."""
+    """A run's final weights, and for a run of the gate those kept halfway."""
     folder = results.run(run.id)
     final = load_final(run, folder, Result.read(folder.result))
-    baseline = run.variant == plan.study.baseline
-    return final, load_half(run, folder, plan.plan_hash) if baseline else None
+    return final, load_half(run, folder, plan.plan_hash) if run.role == "gate" else None

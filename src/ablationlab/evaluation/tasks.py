@@ -77,6 +77,7 @@ class Tasks:
 
     title = "tasks"
     scope: Literal["stack", "study"] = "stack"
+    gate = True
 
     def __init__(self, context: EvaluationContext) -> None:
         self._context = context

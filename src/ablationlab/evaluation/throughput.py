@@ -39,6 +39,7 @@ class Throughput:
 
     title = "throughput"
     scope: Literal["stack", "study"] = "study"
+    gate = False
 
     def __init__(self, context: EvaluationContext) -> None:
         self._context, self._together = context, _together(context.weights_sha256)

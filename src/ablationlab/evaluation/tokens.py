@@ -40,6 +40,7 @@ class NextTokens:
 
     title = "next tokens"
     scope: Literal["stack", "study"] = "stack"
+    gate = False
 
     def __init__(self, context: EvaluationContext) -> None:
         self._context = context

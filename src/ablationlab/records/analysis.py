@@ -113,6 +113,7 @@ class Comparison(Part):
     id: str
     metric: str
     task: str | None
+    averaged: tuple[str, ...] = ()  # the tasks that a macro average is over; empty for every other metric
     regime: str
     variant: str
     reference: str
@@ -259,12 +260,17 @@ class ItemComparison(Record):
 
 
 class TaskSensitivity(Part):
-    """One task in one regime: what needs no comparison to be known of it. ``task`` is the label of its comparisons."""
+    """One task in one regime: what needs no comparison to be known of it. ``task`` is the label of its comparisons.
+
+    The gate was decided on the baseline runs of ``gate_seeds``, which are never compared; accuracies here are theirs, and
+    the control's those of the same runs at half of their steps.
+    """
 
     task: str
     name: str
     fewshot: int
     regime: str
+    gate_seeds: tuple[int, ...]
     templates: tuple[str, ...]
     items: int
     chance: float | None

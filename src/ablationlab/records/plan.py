@@ -157,10 +157,16 @@ class PlannedTask(Part):
     characters: dict[str, str] = Field(default_factory=dict)
 
 
+#: What a run is for: the study's own comparisons, a rate of its sweep beside them, or the gate of its tasks, which decides on
+#: runs that are never compared.
+RunRole = Literal["compared", "sweep", "gate"]
+
+
 class PlannedRun(Part):
     """One cell of the study."""
 
     id: str
+    role: RunRole
     variant: str
     regime: str
     seed: int

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
-from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Fed
+from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Fed, RunRole
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import SCHEMA_VERSION, Part, Record, content_hash, read_json
 
@@ -29,6 +29,7 @@ class RunRecord(Record):
 
     KIND: ClassVar[str] = "run"
     id: str
+    role: RunRole
     study: str
     study_hash: str
     plan_hash: str

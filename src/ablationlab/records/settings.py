@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -25,9 +25,6 @@ from pydantic import (
 
 from ablationlab.core.registry import Registry
 from ablationlab.records.storage import content_hash, slug
-
-if TYPE_CHECKING:
-    from ablationlab.records.plan import PlannedRun
 
 M = TypeVar("M", bound=BaseModel)
 #: Seeds of a study, at most, that are given as a range.
@@ -209,8 +206,21 @@ class EvaluationConfig(Frozen):
     templates: Literal["one", "all"] = "one"
     # Items per task, at most; None: all. The first ones of an order that was shuffled once, when the task was built.
     items: Annotated[int, Field(ge=10)] | None = None
-    # Keep the baseline's weights at half of its steps: what every task must be able to tell from the final ones.
-    positive_control: bool = False
+    # Seeds of baseline runs that are never compared: a task counts if they beat chance on it and it can tell their final
+    # weights from those at half of the steps. Without them no task counts.
+    gate_seeds: tuple[Natural, ...] = ()
+
+    @field_validator("gate_seeds", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
+
+    @field_validator("gate_seeds")
+    @classmethod
+    def _enough_for_a_test(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(seeds) in (1, 2):
+            raise ValueError(f"{len(seeds)} seeds cannot show that a task tells models apart; give three or more")
+        return _unique(seeds)
 
 
 class ExecutionConfig(Frozen):
@@ -511,10 +521,6 @@ class Study(Frozen):
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""
         return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
-
-    def owns(self, run: PlannedRun) -> bool:
-        """Whether a run is one of the study's own cells: its seeds, at the rate of its regime; the others are the sweep's."""
-        return run.seed in self.seeds and run.lr == self.in_regime(run.regime)[1].lr
 
     def judging_seeds(self) -> tuple[int, ...]:
         """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""

@@ -24,8 +24,11 @@ def metric_name(name: str, task: str | None = None) -> str:
 
 
 def metric_of(comparison: Comparison) -> str:
-    """The metric of a comparison in words."""
-    return metric_name(comparison.metric, comparison.task)
+    """The metric of a comparison in words. A macro average names its tasks; one of a single task goes by that task's name."""
+    if len(comparison.averaged) == 1:
+        return metric_name("task_accuracy" if comparison.task is None else comparison.metric, comparison.averaged[0])
+    name = metric_name(comparison.metric, comparison.task)
+    return f"{name} ({', '.join(comparison.averaged)})" if comparison.averaged else name
 
 
 def printed_unit(unit: str) -> str:

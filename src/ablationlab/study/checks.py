@@ -51,6 +51,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         *_repeated_criteria(data),
         *_hypothesis_problems(data),
         *_sweep_problems(data),
+        *_gate_problems(data),
     ]
     return [*found, *_probe_problems(data)]
 
@@ -248,6 +249,17 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         key = "sweep.seeds" if own else "seeds"
         text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
         yield Problem(key, text, str(left[0]), "two or more beside the selection seeds, five to show much")
+
+
+def _gate_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """A gate that is decided on runs that are compared."""
+    table, sweep = _table(data, "evaluation"), _table(data, "sweep")
+    gate = {seed for seed in _seeds(table, "gate_seeds") if isinstance(seed, int)}
+    compared = [*_seeds(data, "seeds"), *_seeds(sweep, "seeds"), *_seeds(sweep, "selection_seeds")]
+    shared = sorted(gate & {seed for seed in compared if isinstance(seed, int)})
+    if shared:
+        text = "tasks must be chosen on other seeds than those that are compared"
+        yield Problem("evaluation.gate_seeds", text, ", ".join(map(str, shared)))
 
 
 def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

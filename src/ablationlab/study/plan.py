@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
-from math import gcd
+from math import ceil, gcd
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -16,7 +16,7 @@ from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
 from ablationlab.records.environment import current, drift
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, PlannedTask
+from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, PlannedTask, RunRole
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
 from ablationlab.study.ledger import refuse, setting_mismatches
@@ -44,7 +44,7 @@ class Recorded(Protocol):
 def study_cells(
     study: Study, corpus: Recorded, precisions: Mapping[str, str]
 ) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The runs of a study by the precision of each regime, and those that only its sweep asks for."""
+    """The runs of a study and of its gate by the precision of each regime, and those that only its sweep asks for."""
     refused = probes_refusal(study)
     if refused is not None:
         raise PlanError(refused)
@@ -53,6 +53,11 @@ def study_cells(
         for regime in study.regime_names()
         for seed in study.seeds
         for name in study.variants
+    ]
+    cells += [
+        _cell(study, corpus, regime, seed, study.baseline, precisions[regime], role="gate")
+        for regime in study.regime_names()
+        for seed in study.evaluation.gate_seeds
     ]
     if study.evaluation.tasks:
         from ablationlab.tasks import check_tasks
@@ -141,11 +146,19 @@ def _sweep_cells(study: Study, corpus: Recorded, precision: str, planned: Collec
 
 
 def _cell(
-    study: Study, corpus: Recorded, regime: str, seed: int, name: str, precision: str, lr: float | None = None
+    study: Study,
+    corpus: Recorded,
+    regime: str,
+    seed: int,
+    name: str,
+    precision: str,
+    lr: float | None = None,
+    role: RunRole = "compared",
 ) -> PlannedRun:
     """One run; *lr* is given for those of a sweep."""
     model, training = study.in_regime(regime)
-    swept = lr is not None and not (lr == training.lr and seed in study.seeds)
+    if lr is not None and not (lr == training.lr and seed in study.seeds):
+        role = "sweep"
     training = training if lr is None else training.changed(lr=lr)
     try:
         model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
@@ -164,9 +177,11 @@ def _cell(
         "corpus": corpus.record.tokens_sha256,
         "validation": study.data.validation,
     }
-    parts = [*([] if regime == DEFAULT_REGIME else [regime]), name, *([f"lr{lr:g}"] if swept else []), f"s{seed}"]
+    parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
+    parts += [*([f"lr{lr:g}"] if role == "sweep" else []), f"s{seed}"]
     return PlannedRun(
         id="-".join([*parts, content_hash(identity)[:8]]),
+        role=role,
         variant=name,
         regime=regime,
         seed=seed,
@@ -213,7 +228,11 @@ def _stack_width(study: Study, cells: Sequence[PlannedRun], swept: Sequence[Plan
         return 1
     if wanted != "auto":
         return wanted
-    return 1 if device == "cpu" else min(WIDEST_STACK, max(map(len, [*_grouped(cells), *_grouped(swept)])))
+    if device == "cpu":
+        return 1
+    # Short stacks are padded, so runs are spread evenly over as few stacks as there can be.
+    most = max(map(len, [*_grouped(cells), *_grouped(swept)]))
+    return ceil(most / ceil(most / WIDEST_STACK))
 
 
 def _stacks(study: Study, cells: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:

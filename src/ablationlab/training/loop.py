@@ -309,13 +309,14 @@ class StackTrainer:
 
     @property
     def _control_step(self) -> int | None:
-        return checkpoints.halfway_step(self.steps) if self.study.evaluation.positive_control else None
+        gate = any(run.planned.role == "gate" for run in self.runs)
+        return checkpoints.halfway_step(self.steps) if gate else None
 
     def _keep_control(self, step: int, began: float) -> None:
-        """Keep the baseline's weights of this step, before any later checkpoint could make it unreachable."""
+        """Keep the weights of the gate's runs at this step, before any later checkpoint could make it unreachable."""
         self._drain()
         for slot, run in enumerate(self.runs):
-            if not run.done and run.divergence is None and run.planned.variant == self.study.baseline:
+            if not run.done and run.divergence is None and run.planned.role == "gate":
                 weights = self.stack.weights(slot)
                 if run.log is not None:
                     checkpoints.save_halfway(run.folder, self._record_of(run, step, began), weights)

@@ -60,6 +60,7 @@ def ensure_run_record(
     shared = [name for name in digests if not any(variant.covers_parameter(name) for variant in declared)]
     RunRecord(
         id=run.id,
+        role=run.role,
         study=study.name,
         study_hash=plan.study_hash,
         plan_hash=plan.plan_hash,

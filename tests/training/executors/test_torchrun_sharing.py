@@ -37,7 +37,6 @@ CHANGES = {
     "seeds": [1],
     "training.steps": 24,
     "execution.checkpoint_every": 2,
-    "evaluation.positive_control": True,
     "execution.parallel": "ddp",
     "model.context": 32,
     "model.layers": 2,

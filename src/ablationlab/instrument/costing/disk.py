@@ -70,7 +70,7 @@ def checkpoint_bytes(numbers: int, tensors: int, spread: Spread) -> int:
 
 
 def _end(study: Study, run: PlannedRun) -> int:
-    keeps = study.evaluation.positive_control and run.variant == study.baseline and run.budget.steps > 1
+    keeps = run.role == "gate" and run.budget.steps > 1
     records = RUN_RECORDS + TENSOR_RECORD * _tensors(run) + METRICS_LINE * run.budget.steps
     return _weights(run) * (2 if keeps else 1) + records
 

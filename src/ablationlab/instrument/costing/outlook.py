@@ -186,7 +186,7 @@ def _row(
         seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS
         stacks = ceil(len(group.runs) / layout.runs)
         gpu_seconds += seconds * layout.gpus * stacks
-        own = sum(study.owns(run) for run in group.runs) / len(study.seeds)
+        own = sum(run.role == "compared" for run in group.runs) / len(study.seeds)
         seed_seconds += seconds * layout.gpus * own / layout.runs
         wall += seconds * ceil(stacks / max(1, hardware.count // layout.gpus))
     assert shown is not None

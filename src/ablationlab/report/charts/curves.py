@@ -43,15 +43,8 @@ def curves(material: Results) -> tuple[Figure, ...]:
 
 
 def main_runs(material: Results) -> list[Run]:
-    """The runs at the study's own learning rate: a sweep's other rates have a section of their own."""
-    cells: dict[tuple[str, str, object], list[Run]] = {}
-    for run in material.runs:
-        cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
-    if all(len(cell) == 1 for cell in cells.values()) or material.plan is None:
-        return list(material.runs)
-    rate = material.plan.study.training.lr
-    own = [run for run in material.runs if run.lr == rate]
-    return own or [min(cell, key=lambda run: abs(run.lr - rate)) for cell in cells.values()]
+    """The runs that are compared: a sweep's other rates have a section of their own, and the gate's runs have none."""
+    return [run for run in material.runs if run.planned.role == "compared"]
 
 
 def _grid(material: Results, runs: Iterable[Run], column: str) -> list[int]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import difference, mean_sd, number, p_value
-from ablationlab.report.naming import metric_name, printed_unit
+from ablationlab.report.naming import metric_name, metric_of, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _comparison(material: Results, one: Comparison, anchor: str, runs: Mapping[s
     return ComparisonView(
         part=one,
         anchor=anchor,
-        metric=metric_name(one.metric),
+        metric=metric_of(one) if one.averaged else metric_name(one.metric),
         unit=printed_unit(one.unit),
         task=one.task or "",
         means=(mean_sd(one.variant_mean, one.variant_sd), mean_sd(one.reference_mean, one.reference_sd)),

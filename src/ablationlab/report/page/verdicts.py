@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ablationlab.core.format import number, p_value, plain, with_unit
 from ablationlab.report.charts.theme import colours
-from ablationlab.report.naming import in_sentence, metric_name, printed_unit
+from ablationlab.report.naming import in_sentence, metric_of, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
@@ -192,9 +192,9 @@ def _size(comparison: Comparison) -> str:
     unit = printed_unit(comparison.unit)
     if comparison.transform == "log":
         change = (math.exp(comparison.delta) - 1) * 100
-        return f" by {number(abs(change), 2)} % in {metric_name(comparison.metric)}"
+        return f" by {number(abs(change), 2)} % in {metric_of(comparison)}"
     amount = number(abs(comparison.delta))
-    return f" by {amount}{f' {unit}' if unit else ''} in {metric_name(comparison.metric)}"
+    return f" by {amount}{f' {unit}' if unit else ''} in {metric_of(comparison)}"
 
 
 def _facts(
@@ -211,7 +211,7 @@ def _facts(
             level = f"{interval.level * 100:g} % interval {shown.range}, for one test"
         found.append(
             Fact(
-                f"difference in {metric_name(comparison.metric)}",
+                f"difference in {metric_of(comparison)}",
                 plain(with_unit(shown.delta, shown.unit)),
                 level,
                 link,

@@ -277,7 +277,8 @@ def evaluation_view(results: ResultsFolder) -> list[RenderableType]:
     for run in plan.runs:
         path = evaluation_path(results.run(run.id))
         if path.exists():
-            name = run.variant if run.regime == "default" else f"{run.regime}/{run.variant}"
+            place = [*(["gate"] if run.role == "gate" else []), *([run.regime] if run.regime != "default" else [])]
+            name = "/".join([*place, run.variant])
             arms.setdefault(name, []).append(Evaluation.read(path))
     parts: list[RenderableType] = []
     if suite_path(results).exists():

@@ -24,13 +24,13 @@ from ablationlab.study.variants import VARIANTS
 
 def plan_tables(plan: Plan) -> list[RenderableType]:
     """The arms of a plan, and its runs."""
-    arms: dict[tuple[str, str], list[PlannedRun]] = {}
+    arms: dict[tuple[str, str, bool], list[PlannedRun]] = {}
     for run in plan.runs:
-        arms.setdefault((run.regime, run.variant), []).append(run)
+        arms.setdefault((run.regime, run.variant, run.role == "gate"), []).append(run)
     rows = [
         (
             regime,
-            variant + (" (baseline)" if variant == plan.study.baseline else ""),
+            variant + (" (gate)" if gate else " (baseline)" if variant == plan.study.baseline else ""),
             len(runs),
             count(runs[0].budget.parameters),
             count(runs[0].budget.steps),
@@ -38,7 +38,7 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
             amount(runs[0].budget.matmul_flops),
             _rates(runs),
         )
-        for (regime, variant), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
+        for (regime, variant, gate), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
     ]
     heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "lr"]
     each = [(run.id, run.seed, run.stack, run.slot) for run in plan.runs]
@@ -133,6 +133,7 @@ def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
     swept = len({(run.regime, run.variant, run.lr) for run in plan.runs}) > len(
         {(run.regime, run.variant) for run in plan.runs}
     )
+    rows = [row for row in rows if row.planned.role != "gate"]
     arms: dict[tuple[str, str, float], list[Run]] = {}
     for row in sorted(rows, key=lambda row: by_id[row.id].lr) if swept else rows:
         run = by_id[row.id]
