@@ -266,6 +266,7 @@ def train(
     Under the user's own torchrun every rank calls this with *ranks*, and *should_stop* tells when the user wants to stop.
     """
     from ablationlab.records.results import read_runs
+    from ablationlab.study.checks import study_warnings
     from ablationlab.study.ledger import check_ledger
     from ablationlab.training.executors.job import Job
 
@@ -277,7 +278,8 @@ def train(
     else:
         processes = ranks.world
         plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
-    event = Planned(plan, results, read_runs(plan, results), _layout_notice(study, options.executor))
+    notices = (*study_warnings(study), *filter(None, [_layout_notice(study, options.executor)]))
+    event = Planned(plan, results, read_runs(plan, results), "\n".join(notices))
     listen(event)
     with tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
         if event.waiting or ranks is not None:

@@ -7,6 +7,7 @@ import pytest
 from ablationlab.analysis import analyze, read_results
 from ablationlab.core.errors import StudyError
 from ablationlab.records.settings import SPIKE_SCORE
+from ablationlab.study.checks import study_warnings
 
 from .builder import CRITERIA, build, study
 
@@ -41,3 +42,59 @@ def test_a_study_that_is_planned_again_another_day_gives_the_same_numbers(tmp_pa
     first, second = (analyze(read_results(tmp_path / day)) for day in ("01", "02"))
     assert first.source_hash != second.source_hash
     assert first.comparisons == second.comparisons
+
+
+PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05}
+
+
+@pytest.mark.parametrize(
+    ("criteria", "says"),
+    [
+        (
+            [PRIMARY | {"test": "sign-flip"}],
+            "criteria[0].test: with 5 seeds p is never below 0.0625: nothing is shown at 0.05",
+        ),
+        ([PRIMARY | {"test": "wilcoxon"}], "paired-t, or 6 seeds or more"),
+        ([PRIMARY | {"alpha": 0.6}], "criteria[0].alpha: is no evidence"),
+        ([PRIMARY, {"metric": "token_ece", "role": "guard"}], "criteria[1].margin: a guard is shown to cost no more"),
+        (
+            [PRIMARY, {"metric": "perplexity", "role": "primary"}],
+            "criteria[1].role: regime 'default' has its primary metric already, 'validation_loss'",
+        ),
+    ],
+)
+def test_criteria_that_nothing_or_anything_could_meet_are_refused(criteria, says):
+    with pytest.raises(StudyError) as caught:
+        study(criteria=criteria)
+    assert says in str(caught.value)
+
+
+def test_a_contrast_on_the_primary_metric_may_be_primary_too():
+    more = {"metric": "validation_loss", "role": "primary", "contrast": ["layernorm", "none"]}
+    assert len(study(criteria=[PRIMARY, more]).criteria) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"criteria": [PRIMARY | {"test": "bootstrap"}]}, "the bootstrap test calls 16% of true nulls significant"),
+        (
+            {
+                "seeds": [1, 2, 3, 4, 5, 6],
+                "variants": ["none", "layernorm", "rmsnorm"],
+                "criteria": [PRIMARY | {"test": "sign-flip"}],
+            },
+            "p of sign-flip is never below 0.03125, and 2 tests corrected by holm need 0.025: nothing can be shown",
+        ),
+        (
+            {"criteria": [{"metric": "macro_accuracy", "role": "primary"}]},
+            "without evaluation.gate_seeds no task counts",
+        ),
+    ],
+)
+def test_doubtful_criteria_are_named_before_the_runs(changes, says):
+    assert any(says in warning for warning in study_warnings(study(**changes)))
+
+
+def test_an_ordinary_study_has_no_warning():
+    assert study_warnings(study()) == ()

@@ -78,6 +78,7 @@ def plan(
     from ablationlab.instrument.costing.estimate import estimate
     from ablationlab.pipeline import seal, worker_count
     from ablationlab.report.terminal.study import plan_summary, plan_tables
+    from ablationlab.study.checks import study_warnings
 
     printer = Printer()
     there = results.plan.exists()
@@ -88,6 +89,8 @@ def plan(
         printer.console.print(part)
         printer.line()
     printer.text(plan_summary(sealed, estimate(sealed, count), count))
+    for warning in study_warnings(resolved):
+        printer.text(f"Warning: {warning}.")
     printer.text(
         f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: {_again(study, out, set_)}"
     )

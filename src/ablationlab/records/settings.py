@@ -40,6 +40,8 @@ SPIKE_SCORE = 7.0
 WORSE_THAN_START = 1.1
 #: The corpus of a study that draws from several.
 MIXTURE = "mixture"
+#: Level of a criterion that names none, and the largest that may be named.
+ALPHA, LARGEST_ALPHA = 0.05, 0.2
 Count = Annotated[int, Field(ge=1)]
 Natural = Annotated[int, Field(ge=0)]
 Positive = Annotated[float, Field(gt=0)]
@@ -376,7 +378,7 @@ class Criterion(Frozen):
     role: Literal["primary", "secondary", "guard"] = "secondary"
     test: Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] = "paired-t"
     interval: Literal["paired-t", "percentile", "bca", "bootstrap-t"] = "paired-t"
-    alpha: Fraction = 0.05
+    alpha: Fraction = ALPHA
     correction: Literal["holm", "bonferroni", "dunnett", "benjamini-hochberg", "none"] = "holm"
     smallest_effect: Positive | None = None
     margin: NonNegative | None = None

@@ -17,13 +17,16 @@ from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import MLPS
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import (
+    ALPHA,
     DEFAULT_REGIME,
+    LARGEST_ALPHA,
     MIXTURE,
     PRESETS,
     SWEEP,
     TUNED,
     FrontEnd,
     ModelConfig,
+    Study,
     TrainingConfig,
     looks_like_path,
     merged_model,
@@ -32,8 +35,16 @@ from ablationlab.records.settings import (
     steps_of,
     validated,
 )
+from ablationlab.stats import expected_false_positives, sign_flip_floor
 from ablationlab.study.probes import ALL, PROBES
 from ablationlab.study.variants import VARIANTS
+
+#: Tests over patterns of signs: their p is never below 2 / 2^n.
+SIGN_TESTS = ("sign-flip", "wilcoxon")
+#: Below so many pairs a bootstrap test is too liberal.
+FEW_PAIRS = 10
+#: Metrics that are means over the tasks that count.
+GATED = ("macro_accuracy", "macro_accuracy_fewshot")
 
 
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
@@ -49,6 +60,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     found += [
         *_reference_problems(data),
         *_repeated_criteria(data),
+        *_impossible_criteria(data),
         *_hypothesis_problems(data),
         *_sweep_problems(data),
         *_gate_problems(data),
@@ -224,6 +236,69 @@ def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
         if first is not None:
             yield Problem(f"criteria[{i}]", f"asks again what criteria[{first}] asks", question[0])
         asked.append((i, question))
+
+
+def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Criteria that no data could meet, or that any data would."""
+    primaries: dict[str, tuple[int, str]] = {}
+    for i, criterion in enumerate(_list(data, "criteria")):
+        if not isinstance(criterion, Mapping):
+            continue
+        alpha, test = criterion.get("alpha", ALPHA), criterion.get("test", "paired-t")
+        if not isinstance(alpha, int | float):
+            continue
+        if LARGEST_ALPHA < alpha < 1:
+            yield Problem(
+                f"criteria[{i}].alpha", "is no evidence", f"{alpha:g}", f"up to {LARGEST_ALPHA:g}; usual is 0.05"
+            )
+        pairs = _pair_count(data, criterion)
+        if test in SIGN_TESTS and pairs and sign_flip_floor(pairs) > alpha > 0:
+            text = f"with {pairs} seeds p is never below {sign_flip_floor(pairs):g}: nothing is shown at {alpha:g}"
+            needed = next(n for n in range(pairs, 10_000) if sign_flip_floor(n) <= alpha)
+            yield Problem(f"criteria[{i}].test", text, repr(test), f"paired-t, or {needed} seeds or more")
+        role, metric = criterion.get("role"), str(criterion.get("metric"))
+        if role == "guard" and criterion.get("margin") is None and criterion.get("smallest_effect") is None:
+            text = "a guard is shown to cost no more than its margin, and there is none; how much would you accept?"
+            yield Problem(f"criteria[{i}].margin", text)
+        regime = str(criterion.get("regime", DEFAULT_REGIME))
+        first, other = primaries.setdefault(regime, (i, metric)) if role == "primary" else (i, metric)
+        if other != metric:
+            text = f"regime {regime!r} has its primary metric already, {other!r} (criteria[{first}]); one decides"
+            yield Problem(f"criteria[{i}].role", text, "'primary'", "secondary, guard")
+
+
+def study_warnings(study: Study) -> tuple[str, ...]:
+    """What a study may do and should think about: said when it is planned."""
+    warnings = []
+    for criterion in study.criteria:
+        pairs = len(study.own_seeds().get(criterion.regime, study.seeds))
+        about = f"criterion {criterion.metric} in {criterion.regime}"
+        if criterion.test == "bootstrap" and pairs < FEW_PAIRS:
+            rate = expected_false_positives("bootstrap", pairs)
+            if rate is not None:
+                warnings.append(
+                    f"{about}: with {pairs} seeds the bootstrap test calls {rate:.0%} of true nulls significant at 0.05, "
+                    "not 5 % (simulated); paired-t keeps its level"
+                )
+        tests = len(study.variants) - 1 if criterion.contrast is None else 1
+        corrects = criterion.correction in ("holm", "bonferroni")
+        if criterion.test in SIGN_TESTS and corrects and sign_flip_floor(pairs) > criterion.alpha / tests:
+            warnings.append(
+                f"{about}: with {pairs} seeds p of {criterion.test} is never below {sign_flip_floor(pairs):g}, and "
+                f"{tests} tests corrected by {criterion.correction} need {criterion.alpha / tests:g}: nothing can be shown"
+            )
+        if criterion.metric in GATED and not study.evaluation.gate_seeds:
+            warnings.append(f"{about}: without evaluation.gate_seeds no task counts, so it can decide nothing")
+    return tuple(dict.fromkeys(warnings))
+
+
+def _pair_count(data: Mapping[str, Any], criterion: Mapping[str, Any]) -> int:
+    """Pairs that a criterion will be judged on; 0 where the seeds are wrong themselves."""
+    sweep = _table(data, "sweep")
+    own = _seeds(sweep, "seeds") or _seeds(data, "seeds")
+    if criterion.get("regime") == SWEEP:
+        return len(own) + len(_seeds(sweep, "selection_seeds"))
+    return len(own if criterion.get("regime") == TUNED else _seeds(data, "seeds"))
 
 
 def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
