@@ -21,12 +21,13 @@ from typing import Any
 import torch
 
 from ablationlab.data.corpus import load_corpus
+from ablationlab.data.tokenizers import token_classes
 from ablationlab.evaluation.harness import LocalTaskBuilder, StackLM, ask
 from ablationlab.evaluation.length import length_scores
 from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.tasks import PackedTask
-from ablationlab.evaluation.tokens import token_classes, token_scores
+from ablationlab.evaluation.tokens import token_scores
 from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from ablationlab.core.errors import DataError, UnknownNameError
 from ablationlab.data.sources import GPT2_BPE
-from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
+from ablationlab.data.tokenizers import (
+    TOKEN_CLASSES,
+    TOKENIZERS,
+    ByteTokenizer,
+    CharTokenizer,
+    token_class,
+    token_classes,
+)
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60)
 
@@ -132,3 +139,23 @@ def test_bytes_are_the_bytes_of_the_text(text):
     assert tokenizer.decode(tokens) == text
     assert tokenizer.decode(np.append(tokens, 256)) == text + "<|endoftext|>"
     assert tokenizer.vocabulary == 257
+
+
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("alphabetic", ("a", " the", "é", "'s", "3rd")),
+        ("numeric", ("7", " 12", "½", "²", "3.")),
+        ("punctuation", (".", "->", "\ufffd", "")),
+        ("whitespace", ("\n", "  ", "\u00a0")),
+    ],
+)
+def test_the_class_of_a_token_follows_its_characters(name, texts):
+    assert [token_class(text) for text in texts] == [name] * len(texts)
+
+
+def test_the_end_of_a_document_is_a_class_of_its_own():
+    classes = token_classes(ByteTokenizer())
+    assert TOKEN_CLASSES[classes[256]] == "end-of-document"
+    assert [TOKEN_CLASSES[classes[byte]] for byte in b"a7.\n"] == ["alphabetic", "numeric", "punctuation", "whitespace"]
+    assert TOKEN_CLASSES[classes[0xC3]] == "punctuation"  # half a character

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from ablationlab.data.tokenizers import CharTokenizer
+from ablationlab.data.tokenizers import TOKEN_CLASSES, CharTokenizer, token_classes
 from ablationlab.evaluation.calibration import TEMPERATURES
 from ablationlab.evaluation.length import DOCUMENTS, length_scores
 from ablationlab.evaluation.scoring import ScoringTokens
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.tokens import CLASSES, token_classes, token_scores
+from ablationlab.evaluation.tokens import token_scores
 from ablationlab.training.perplexity import run_metrics, validation_totals
 
 from .models import MODEL, member, stack
@@ -38,7 +38,7 @@ def test_loss_and_accuracy_are_those_of_the_validation_pass_of_training():
 
 def test_classes_and_temperature_one_add_up_to_the_loss():
     for part in parts():
-        by_class = sum((part.loss_by_class[name] or 0) * part.tokens_by_class[name] for name in CLASSES)
+        by_class = sum((part.loss_by_class[name] or 0) * part.tokens_by_class[name] for name in TOKEN_CLASSES)
         assert by_class / part.tokens == pytest.approx(part.loss)
         assert part.temperature.losses[TEMPERATURES.index(1.0)] == pytest.approx(part.loss, rel=1e-6)
         assert part.tokens_by_class["end-of-document"] == 0
@@ -64,7 +64,7 @@ def test_loss_by_position_and_brier_against_a_plain_loop():
 
 
 def test_characters_have_their_classes():
-    found = [CLASSES[kind] for kind in token_classes(TOKENIZER)]
+    found = [TOKEN_CLASSES[kind] for kind in token_classes(TOKENIZER)]
     assert found[:7] == ["whitespace", "whitespace", "punctuation", "punctuation", "numeric", "numeric", "alphabetic"]
 
 

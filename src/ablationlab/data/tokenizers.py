@@ -170,6 +170,31 @@ class ByteTokenizer:
         return END_OF_DOCUMENT.join(texts)
 
 
+#: Classes of tokens, by their characters.
+TOKEN_CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
+
+
+def token_classes(tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The class of every token id, as an index into `TOKEN_CLASSES`."""
+    texts = (tokenizer.decode(np.array([token], dtype=np.int64)) for token in range(tokenizer.vocabulary))
+    classes = np.array([TOKEN_CLASSES.index(token_class(text)) for text in texts], dtype=np.int64)
+    if tokenizer.end_of_document is not None:
+        classes[tokenizer.end_of_document] = TOKEN_CLASSES.index("end-of-document")
+    return classes
+
+
+def token_class(text: str) -> str:
+    """A letter anywhere makes a token alphabetic, else a numeral numeric; blanks are whitespace.
+
+    Everything else (punctuation, symbols, bytes that are not text by themselves) counts as punctuation.
+    """
+    if any(character.isalpha() for character in text):
+        return "alphabetic"
+    if any(character.isnumeric() for character in text):
+        return "numeric"
+    return "whitespace" if text.isspace() else "punctuation"
+
+
 #: The end of a document in decoded text, as in GPT-2's vocabulary.
 END_OF_DOCUMENT = "<|endoftext|>"
 TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.evaluation.runs import ScoredStack
 from ablationlab.model.device import Mark, to_device, to_host
 
@@ -21,36 +22,17 @@ MASK_PER_PASS = {"cpu": 8_000_000, "cuda": 64_000_000}
 LOGITS_PER_PASS = {"cpu": 2**26, "cuda": 2**30}
 
 
-class Tokens(Protocol):
-    """What scoring needs of a tokenizer."""
-
-    @property
-    def vocabulary(self) -> int:
-        """Number of tokens."""
-        ...
-
-    def encode(self, text: str) -> NDArray[np.int64]:
-        """Token ids."""
-        ...
-
-    def decode(self, tokens: NDArray[np.int64]) -> str:
-        """Text."""
-        ...
-
-
 class ScoringTokens:
     """A tokenizer, its unknown characters replaced by a space, and the token that stands for an empty context.
 
     A character model has no special tokens: the empty context is a newline, or the first token where there is none.
     """
 
-    def __init__(self, tokenizer: Tokens) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        characters = getattr(tokenizer, "characters", None)
-        self._known = None if characters is None else frozenset(characters)
-        stand_in = " " if self._known is None or " " in self._known else min(self._known)
-        self._stand_in = stand_in
-        special = getattr(tokenizer, "end_of_document", None)
+        self._known = None if tokenizer.characters is None else frozenset(tokenizer.characters)
+        self._stand_in = " " if self._known is None or " " in self._known else min(self._known)
+        special = tokenizer.end_of_document
         newline = self._known is None or "\n" in self._known
         self.empty_context = special if special is not None else int(tokenizer.encode("\n")[0]) if newline else 0
 

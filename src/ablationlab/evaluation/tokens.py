@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.data.batches import validation_windows
+from ablationlab.data.tokenizers import TOKEN_CLASSES, token_classes
 from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temperature_curve
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.runs import ScoredStack
-from ablationlab.evaluation.scoring import Tokens
 from ablationlab.model.device import Mark, to_host
 from ablationlab.records.evaluation import Evaluation, TokenScores, Weights
 from ablationlab.records.plan import PlannedRun
@@ -31,8 +31,6 @@ from ablationlab.training.perplexity import tokens_per_pass
 POSITION_BINS = 16
 #: Tokens whose loss is taken at every temperature, about: of a longer split every n-th batch of windows.
 HEATED = 131_072
-#: Classes of tokens, by their characters.
-CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
 
 
 class NextTokens:
@@ -80,7 +78,7 @@ class _Sums:
             return torch.zeros(*shape, dtype=torch.float64, device=device)
 
         self.position, self.positions = zeros(runs, context), zeros(context)
-        self.by_class, self.classes = zeros(runs, len(CLASSES)), zeros(len(CLASSES))
+        self.by_class, self.classes = zeros(runs, len(TOKEN_CLASSES)), zeros(len(TOKEN_CLASSES))
         self.heat = zeros(2, runs, len(TEMPERATURES))
         self.halves = [0, 0]
         self.heated = [0, 0]
@@ -88,7 +86,7 @@ class _Sums:
         self.confidence: list[Tensor] = []
         self.right: list[Tensor] = []
         self.class_V = torch.from_numpy(classes_V).to(device)
-        self._kinds = torch.arange(len(CLASSES), device=device)
+        self._kinds = torch.arange(len(TOKEN_CLASSES), device=device)
 
     def add(self, logits: Tensor, targets_BT: Tensor, half: int, *, heat: bool) -> None:
         """logits_RBTV of windows of one half; at other temperatures where *heat*."""
@@ -190,31 +188,10 @@ def _scores(sums: _Sums, run: int, context: int, validation_bytes: int) -> Token
         loss_by_position=tuple(float(nll / number) for nll, number in bins),
         loss_by_class={
             name: float(sums.by_class[run, kind]) / int(sums.classes[kind]) if sums.classes[kind] else None
-            for kind, name in enumerate(CLASSES)
+            for kind, name in enumerate(TOKEN_CLASSES)
         },
-        tokens_by_class={name: int(sums.classes[kind]) for kind, name in enumerate(CLASSES)},
+        tokens_by_class={name: int(sums.classes[kind]) for kind, name in enumerate(TOKEN_CLASSES)},
         calibration=calibration(confidence, right, float(sums.brier[run]) / count),
         temperature=temperature_curve(list(halves[0]), list(halves[1]), sums.heated[0] / sum(sums.heated)),
         logit_scale=float(sums.scale[run]) / count,
     )
-
-
-def token_classes(tokenizer: Tokens) -> NDArray[np.int64]:
-    """The class of every token id, as an index into `CLASSES`."""
-    special = getattr(tokenizer, "end_of_document", None)
-    found = [_class_of(tokenizer.decode(np.asarray([token]))) for token in range(tokenizer.vocabulary)]
-    if special is not None:
-        found[special] = CLASSES.index("end-of-document")
-    return np.asarray(found, dtype=np.int64)
-
-
-def _class_of(text: str) -> int:
-    if any(character.isalpha() for character in text):
-        name = "alphabetic"
-    elif any(character.isdigit() for character in text):
-        name = "numeric"
-    elif not text.strip():
-        name = "whitespace"
-    else:
-        name = "punctuation"
-    return CLASSES.index(name)

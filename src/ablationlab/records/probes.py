@@ -24,7 +24,7 @@ HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "column
 DIGITS = 7
 
 
-class Row(NamedTuple):
+class ProbeRow(NamedTuple):
     """One number of one probe."""
 
     measure: str
@@ -38,7 +38,7 @@ class ProbeLine(Part):
 
     step: int
     probe: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[ProbeRow, ...] = ()
     error: str | None = None
 
     @model_validator(mode="after")
@@ -116,28 +116,16 @@ def read_probes(run: RunFolder) -> list[ProbeLine]:
     return list(parse(data, str(run.probes)))
 
 
-class Point(NamedTuple):
-    """One row with its step."""
+class ProbeFailure(NamedTuple):
+    """When and why a probe failed; it was not run again."""
 
     step: int
-    at: float | None
-    value: float
+    error: str
 
 
-def series(lines: Iterable[ProbeLine], probe: str, measure: str, group: str | None = None) -> list[Point]:
-    """One measure of one group over training, in the order of steps (and of ``at`` within a step)."""
-    return [
-        Point(line.step, row.at, row.value)
-        for line in lines
-        if line.probe == probe
-        for row in line.rows
-        if row.measure == measure and row.group == group
-    ]
-
-
-def failures(lines: Iterable[ProbeLine]) -> dict[str, tuple[int, str]]:
-    """Probes that failed: name -> (step, error). A probe that failed was not run again."""
-    return {line.probe: (line.step, line.error) for line in lines if line.error is not None}
+def failures(lines: Iterable[ProbeLine]) -> dict[str, ProbeFailure]:
+    """The probes that failed, by name."""
+    return {line.probe: ProbeFailure(line.step, line.error) for line in lines if line.error is not None}
 
 
 def to_parquet(run_id: str, lines: Sequence[ProbeLine]) -> bytes:
@@ -155,12 +143,11 @@ def to_parquet(run_id: str, lines: Sequence[ProbeLine]) -> bytes:
         ("at", pa.float64()),
         ("value", pa.float64()),
     )
-    found = {name: (step, error) for name, (step, error) in failures(lines).items()}
     about = {
         "schema_version": str(SCHEMA_VERSION),
         "kind": "probes",
         "run": run_id,
-        "failures": json.dumps({name: {"step": step, "error": error} for name, (step, error) in found.items()}),
+        "failures": json.dumps({name: failure._asdict() for name, failure in failures(lines).items()}),
     }
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(kinds)
     schema = pa.schema([pa.field(name, kind) for name, kind in kinds], metadata=about)
@@ -168,3 +155,28 @@ def to_parquet(run_id: str, lines: Sequence[ProbeLine]) -> bytes:
     sink = io.BytesIO()
     pq.write_table(pa.Table.from_arrays(arrays, schema=schema), sink, compression="zstd")
     return sink.getvalue()
+
+
+class ProbeTable(NamedTuple):
+    """The rows of a run with their step and probe, and the probes that failed."""
+
+    rows: list[tuple[int, str, ProbeRow]]
+    failures: dict[str, ProbeFailure]
+
+
+def read_table(run: RunFolder) -> ProbeTable:
+    """probes.parquet of a run that has ended, probes.jsonl of one in progress; empty for a run without probes."""
+    if not run.probe_table.exists():
+        lines = read_probes(run)
+        return ProbeTable([(line.step, line.probe, row) for line in lines for row in line.rows], failures(lines))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(run.probe_table, columns=["step", "probe", *COLUMNS])
+        about = json.loads(table.schema.metadata[b"failures"])
+        failed = {name: ProbeFailure(**failure) for name, failure in about.items()}
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
+        raise RecordError(f"{run.probe_table} cannot be read: {error}") from error
+    columns = (table.column(name).to_pylist() for name in table.column_names)
+    return ProbeTable([(step, probe, ProbeRow(*row)) for step, probe, *row in zip(*columns, strict=True)], failed)

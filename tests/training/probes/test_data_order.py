@@ -7,11 +7,11 @@ import pytest
 
 from ablationlab.data.batches import batch_offsets
 from ablationlab.data.corpus import load_corpus
-from ablationlab.data.tokenizers import CharTokenizer
+from ablationlab.data.tokenizers import CharTokenizer, token_class
 from ablationlab.records.settings import DataConfig
 from ablationlab.study.probes import NGRAM
 from ablationlab.training.probes import data_order
-from ablationlab.training.probes.data_order import SeenData, Vocabulary, token_class
+from ablationlab.training.probes.data_order import SeenData, Vocabulary
 
 CONTEXT = 20
 
@@ -108,7 +108,7 @@ def test_runs_of_one_seed_share_a_count_and_a_resumed_feed_goes_on_with_it():
 def test_counts_from_the_index_are_those_from_the_text_itself(monkeypatch):
     rng = np.random.default_rng(5)
     tokens = rng.integers(0, 4, 3000)
-    vocabulary = Vocabulary(("a", "1", ",", "\n"), np.bincount(tokens, minlength=4))
+    vocabulary = Vocabulary(("a", "1", ",", "\n"), np.arange(4), np.bincount(tokens, minlength=4))
     sources = [("first", 0), ("second", 700), ("third", 710), ("fourth", 2000)]
     offsets = [rng.integers(0, 3000 - 30, (1, 40)) for _ in range(5)]
 

@@ -125,28 +125,6 @@ def test_quantiles_are_numpys(snapshot):
     assert found == pytest.approx(np.quantile(norms, LEVELS, axis=1).T, rel=1e-5)
 
 
-def test_token_classes_by_text_and_the_end_of_document_by_its_id(snapshot):
-    from ablationlab.training.probes.data_order import Vocabulary
-
-    texts = ("a", "Ġthe".replace("Ġ", " "), "7", " 12", ".", "->", "\n", "  ", "é", "'s", "\ufffd", "<|end|>")
-    vocabulary = Vocabulary(texts, np.ones(len(texts), dtype=np.int64), end=11)
-    named = {texts[token]: name for name, ids in vocabulary.members.items() for token in ids}
-    assert named == {
-        "a": "alphabetic",
-        " the": "alphabetic",
-        "é": "alphabetic",
-        "'s": "alphabetic",
-        "7": "numeric",
-        " 12": "numeric",
-        ".": "punctuation",
-        "->": "punctuation",
-        "\ufffd": "punctuation",
-        "\n": "whitespace",
-        "  ": "whitespace",
-        "<|end|>": "end-of-document",
-    }
-
-
 def test_frequency_against_norm_has_one_point_a_token_and_scipys_spearman(snapshot):
     readings = token_frequency(snapshot)
     counts = snapshot.vocabulary.counts_V

@@ -14,23 +14,26 @@ from hypothesis import strategies as st
 from ablationlab.core.errors import RecordError
 from ablationlab.records.probes import (
     HEADER,
-    Point,
     ProbeLine,
-    Row,
+    ProbeRow,
     failures,
     parse,
     read_probes,
+    read_table,
     row_starts,
-    series,
     to_parquet,
     written_line,
 )
 from ablationlab.records.storage import RunFolder
 
 LINES = [
-    ProbeLine(step=1, probe="cosine", rows=(Row("mean", "tokens", None, 0.1), Row("mean", "input", None, -0.25))),
-    ProbeLine(step=1, probe="token-frequency", rows=(Row("norm", "\n", 1.0, 2.5), Row("norm", None, 2.0, math.nan))),
-    ProbeLine(step=5, probe="cosine", rows=(Row("mean", "tokens", None, math.inf),)),
+    ProbeLine(
+        step=1, probe="cosine", rows=(ProbeRow("mean", "tokens", None, 0.1), ProbeRow("mean", "input", None, -0.25))
+    ),
+    ProbeLine(
+        step=1, probe="token-frequency", rows=(ProbeRow("norm", "\n", 1.0, 2.5), ProbeRow("norm", None, 2.0, math.nan))
+    ),
+    ProbeLine(step=5, probe="cosine", rows=(ProbeRow("mean", "tokens", None, math.inf),)),
     ProbeLine(step=5, probe="token-frequency", error='ValueError: "why"\nnot'),
 ]
 
@@ -47,13 +50,11 @@ def test_lines_survive_the_disk_with_nan_and_infinity_as_json_can_hold_them(run)
         json.loads(line, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     found = read_probes(run)
     assert repr(found) == repr(LINES)
-    assert series(found, "cosine", "mean", "tokens") == [Point(1, None, 0.1), Point(5, None, math.inf)]
-    assert series(found, "cosine", "mean", "nobody") == []
     assert failures(found) == {"token-frequency": (5, 'ValueError: "why"\nnot')}
 
 
 def test_numbers_are_kept_to_seven_digits():
-    line = ProbeLine(step=1, probe="x", rows=(Row("m", None, None, 1 / 3),)).to_line()
+    line = ProbeLine(step=1, probe="x", rows=(ProbeRow("m", None, None, 1 / 3),)).to_line()
     assert json.loads(line)["rows"] == [["m", None, None, 0.3333333]]
 
 
@@ -73,6 +74,20 @@ def test_the_table_holds_every_row_once_and_the_failures_beside_it():
     )
     assert json.loads(about[b"failures"]) == {"token-frequency": {"step": 5, "error": 'ValueError: "why"\nnot'}}
     assert pq.read_table(io.BytesIO(to_parquet("none-s1-0", []))).num_rows == 0
+
+
+def test_the_table_and_the_log_give_the_same_rows_and_failures(run):
+    from_log = read_table(run)
+    run.probe_table.write_bytes(to_parquet("none-s1-0", LINES))
+    assert repr(read_table(run)) == repr(from_log)
+    assert [row.value for step, _, row in from_log.rows if step == 1][:2] == [0.1, -0.25]
+    assert from_log.failures == {"token-frequency": (5, 'ValueError: "why"\nnot')}
+
+
+def test_a_damaged_table_is_named(run):
+    run.probe_table.write_bytes(b"no table")
+    with pytest.raises(RecordError, match=r"probes\.parquet cannot be read"):
+        read_table(run)
 
 
 def test_the_table_is_the_same_bytes_every_time():
@@ -107,6 +122,6 @@ def test_a_run_without_probes_has_none(tmp_path):
     )
 )
 def test_a_written_line_is_the_line_made_of_rows(rows):
-    line = ProbeLine(step=3, probe="residual", rows=tuple(Row(*row) for row in rows))
+    line = ProbeLine(step=3, probe="residual", rows=tuple(ProbeRow(*row) for row in rows))
     starts = [start for measure, group, at, _ in rows for start in row_starts(measure, (group,), (at,))]
     assert written_line(3, "residual", starts, [row[3] for row in rows]) == line.to_line()

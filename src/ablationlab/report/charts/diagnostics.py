@@ -17,7 +17,7 @@ from ablationlab.report.charts.theme import (
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.probes import Reading, read_probes
+from ablationlab.report.probes import ProbeValue, read_probes
 from ablationlab.study.probes import PROBES, ProbeChart
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def diagnostics(material: Results) -> tuple[tuple[Figure, ...], dict[str, list[s
     return tuple(made), failures
 
 
-def _figures(material: Results, view: ProbeChart, readings: list[Reading]) -> list[Figure]:
+def _figures(material: Results, view: ProbeChart, readings: list[ProbeValue]) -> list[Figure]:
     found = []
     for regime in material.regimes:
         data = _rows(view, readings, regime)
@@ -71,7 +71,7 @@ _HOW = {
 }
 
 
-def _rows(view: ProbeChart, readings: list[Reading], regime: str) -> list[dict[str, Any]]:
+def _rows(view: ProbeChart, readings: list[ProbeValue], regime: str) -> list[dict[str, Any]]:
     there = [reading for reading in readings if reading.run.regime == regime]
     if view.over in ("steps", "values"):
         there = [reading for reading in there if reading.group == view.group]

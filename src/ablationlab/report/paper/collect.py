@@ -59,7 +59,7 @@ from ablationlab.report.paper.facts import (
     TrainingFacts,
 )
 from ablationlab.report.paper.figures import Picture
-from ablationlab.report.probes import Reading, read_probes
+from ablationlab.report.probes import ProbeValue, read_probes
 from ablationlab.report.table import Table
 from ablationlab.report.tables import (
     comparison_table,
@@ -521,7 +521,7 @@ def _diagnostics(results: Results, analysis: Analysis) -> DiagnosticsFacts | Non
     readings, _ = read_probes(results, {(probe.probe, probe.measure) for probe in _PROBES})
     values: dict[str, dict[str, list[float]]] = {}
     for probe in _PROBES:
-        by_run: dict[str, list[Reading]] = {}
+        by_run: dict[str, list[ProbeValue]] = {}
         for reading in readings.get((probe.probe, probe.measure), ()):
             if reading.run.regime == regime:
                 by_run.setdefault(reading.run.id, []).append(reading)
@@ -544,7 +544,7 @@ def _diagnostics(results: Results, analysis: Analysis) -> DiagnosticsFacts | Non
     )
 
 
-def _reading(probe: _Probe, readings: Sequence[Reading]) -> float | None:
+def _reading(probe: _Probe, readings: Sequence[ProbeValue]) -> float | None:
     step = (min if probe.first else max)(reading.step for reading in readings)
     group = probe.group
     if group == "last":

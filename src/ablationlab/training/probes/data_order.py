@@ -9,65 +9,36 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ablationlab.data.tokenizers import TOKEN_CLASSES, Tokenizer, token_classes
 from ablationlab.data.tokens import Tokens, token_counts, windows
 from ablationlab.study.probes import NGRAM
 from ablationlab.training.probes.snapshot import Reading, Snapshot
 
-CLASSES = ("alphabetic", "numeric", "punctuation", "whitespace", "end-of-document")
-
-
-class _Tokenizer(Protocol):
-    @property
-    def vocabulary(self) -> int: ...
-    def decode(self, tokens: NDArray[np.int64]) -> str: ...
-
-
-def token_class(text: str) -> str:
-    """Class of a token by its text: a letter anywhere makes it alphabetic, else a digit numeric; blanks are whitespace.
-
-    Everything else (punctuation, symbols, bytes that are no text by themselves) counts as punctuation.
-    """
-    if any(character.isalpha() for character in text):
-        return "alphabetic"
-    if any(character.isnumeric() for character in text):
-        return "numeric"
-    return "whitespace" if text and text.isspace() else "punctuation"
-
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens by id. ``counts_V``: occurrences in the training text. ``end``: the end-of-document token, if there is one."""
+    """Tokens by id: their text, their class (an index into `TOKEN_CLASSES`) and their count in the training text."""
 
     texts: tuple[str, ...]
+    class_V: NDArray[np.int64]
     counts_V: NDArray[np.int64]
-    end: int | None = None
 
     @classmethod
-    def of(cls, tokenizer: _Tokenizer, train: NDArray[np.int64] | Tokens) -> Vocabulary:
+    def of(cls, tokenizer: Tokenizer, train: NDArray[np.int64] | Tokens) -> Vocabulary:
         """The vocabulary of a tokenized corpus."""
         size = tokenizer.vocabulary
         texts = tuple(tokenizer.decode(np.array([token], dtype=np.int64)) for token in range(size))
-        end = getattr(tokenizer, "end_of_document", None)
-        return cls(texts, token_counts(train, size), end if isinstance(end, int) else None)
-
-    @cached_property
-    def class_V(self) -> NDArray[np.int64]:
-        """Position in `CLASSES` of every token."""
-        found = np.array([CLASSES.index(token_class(text)) for text in self.texts], dtype=np.int64)
-        if self.end is not None:
-            found[self.end] = CLASSES.index("end-of-document")
-        return found
+        return cls(texts, token_classes(tokenizer), token_counts(train, size))
 
     @cached_property
     def members(self) -> dict[str, NDArray[np.int64]]:
         """Token ids of every class that has any."""
-        found = {name: np.flatnonzero(self.class_V == number) for number, name in enumerate(CLASSES)}
+        found = {name: np.flatnonzero(self.class_V == number) for number, name in enumerate(TOKEN_CLASSES)}
         return {name: ids for name, ids in found.items() if len(ids)}
 
     @cached_property
@@ -109,7 +80,7 @@ class SeenData:
         per_window = max(context + 1 - NGRAM + 1, 1)
         self._keep = max(1, -(-planned_windows * per_window // REMEMBERED))
         distinct = dict.fromkeys(seeds)
-        self._class_counts = {seed: np.zeros(len(CLASSES), dtype=np.int64) for seed in distinct}
+        self._class_counts = {seed: np.zeros(len(TOKEN_CLASSES), dtype=np.int64) for seed in distinct}
         self._source_counts = {seed: np.zeros(len(sources), dtype=np.int64) for seed in distinct}
         self._seen: dict[int, set[int]] = {seed: set() for seed in distinct}
         self._counted = dict.fromkeys(distinct, 0)
@@ -131,7 +102,9 @@ class SeenData:
         """Share of the tokens so far, by token class."""
         self._count(seed)
         counts = self._class_counts[seed]
-        return {name: float(counts[CLASSES.index(name)] / max(counts.sum(), 1)) for name in self._vocabulary.members}
+        return {
+            name: float(counts[TOKEN_CLASSES.index(name)] / max(counts.sum(), 1)) for name in self._vocabulary.members
+        }
 
     def sources(self, seed: int) -> dict[str, float]:
         """Share of the tokens so far, by source."""
@@ -166,7 +139,7 @@ class SeenData:
         tokens = windows(self._train, starts, self._context + 1)
         inputs = tokens[:, :-1]  # the last target is no input
         counts = np.bincount(inputs.reshape(-1), minlength=len(self._vocabulary.texts))
-        classes = np.bincount(self._vocabulary.class_V, weights=counts, minlength=len(CLASSES)).astype(np.int64)
+        classes = np.bincount(self._vocabulary.class_V, weights=counts, minlength=len(TOKEN_CLASSES)).astype(np.int64)
         if not self._ngrams:
             return classes, np.zeros(0, dtype=np.uint64)
         hashes = _hashes(tokens)
@@ -192,8 +165,10 @@ class _Index:
     ) -> None:
         tokens = windows(train, np.zeros(1, dtype=np.int64), len(train))[0]
         classes = class_V[tokens]
-        self._before = np.zeros((len(CLASSES), len(tokens) + 1), dtype=np.int32)  # tokens of a class before each place
-        for number in range(len(CLASSES)):
+        self._before = np.zeros(
+            (len(TOKEN_CLASSES), len(tokens) + 1), dtype=np.int32
+        )  # tokens of a class before each place
+        for number in range(len(TOKEN_CLASSES)):
             np.cumsum(classes == number, out=self._before[number, 1:])
         hashes = _hashes(tokens[None]) if ngrams else np.zeros(0, dtype=np.uint64)
         self._places = np.flatnonzero(hashes % np.uint64(keep) == 0)
