@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ablationlab.stats import crossed_bootstrap, item_pairs, paired_t_interval
-from ablationlab.stats.simulation import Cell, Draw, simulate
+from ablationlab.stats.simulation import Draw, SimulationCell, simulate
 
 SIZES = (3, 5, 8, 10, 20)
 CROSSED_SIZES = (3, 5, 10, 20)
@@ -30,12 +30,12 @@ DISTRIBUTIONS: dict[str, Draw] = {
 
 def crossed(
     n: int, seed_sd: float, simulations: int, rng: np.random.Generator, items: int = 2_000
-) -> tuple[Cell, Cell]:
+) -> tuple[SimulationCell, SimulationCell]:
     """Coverage of the crossed bootstrap, and of paired t over per-seed means, for right/wrong items.
 
     Item i of seed s has delta +1 or -1 with probability 0.1 +- (seed effect + item effect) / 2.
     """
-    bootstrap, t = Cell(), Cell()
+    bootstrap, t = SimulationCell(), SimulationCell()
     for _ in range(simulations):
         effect = rng.normal(0, seed_sd, (n, 1)) + rng.normal(0, 0.05, (1, items))
         effect = np.clip(effect, -0.2, 0.2)
@@ -57,7 +57,7 @@ def table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> s
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows), ""])
 
 
-Cells = dict[str, dict[int, tuple[dict[str, Cell], dict[str, Cell]]]]
+Cells = dict[str, dict[int, tuple[dict[str, SimulationCell], dict[str, SimulationCell]]]]
 SEED_EFFECTS = {"large (SD 6 points)": 0.06, "small (SD 1 point)": 0.01, "none": 0.0}
 
 
@@ -131,7 +131,7 @@ def _rounded(rate: float | None) -> float | None:
     return None if rate is None else round(rate, 3)
 
 
-def _relative_width(intervals: dict[str, Cell], method: str) -> str:
+def _relative_width(intervals: dict[str, SimulationCell], method: str) -> str:
     if intervals[method].rate is None:
         return "—"
     width, reference = (float(np.median(np.concatenate(intervals[m].widths))) for m in (method, "paired-t"))

@@ -14,7 +14,7 @@ from ablationlab.instrument.costing.step import Shape
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count, parameters
-from ablationlab.model.parts import MLPS, BlockPart, Cost
+from ablationlab.model.parts import MLPS, BlockPart, PartCost
 from ablationlab.model.weights import linear
 from ablationlab.records.probes import failures, read_probes
 from ablationlab.records.results import Results
@@ -47,7 +47,7 @@ class SwiGlu(BlockPart):
 
     def cost(self, model):
         width, hidden = model.width, self.hidden(model)
-        return Cost(6 * width * hidden, moved=2 * width + 7 * hidden, kept=4 * hidden)
+        return PartCost(6 * width * hidden, moved=2 * width + 7 * hidden, kept=4 * hidden)
 
     def __call__(self, forward, y, prefix):
         gate, _ = forward.layer(y, f"{prefix}.gate")

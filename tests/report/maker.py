@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ablationlab.records.analysis import SweepAnalysis
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.records.storage import SCHEMA_VERSION
 from ablationlab.report.make import with_analysis
@@ -86,19 +85,10 @@ def write_probes(path: Path, variant: str, seed: int) -> None:
             rows += [
                 (step, "embedding-gain", "value", "gain", float(d), 1 + 0.1 * rng.standard_normal()) for d in range(16)
             ]
-    columns = list(zip(*rows, strict=True))
-    table = pa.table(
-        {
-            "step": pa.array(columns[0], pa.int32()),
-            "probe": pa.array(columns[1]).dictionary_encode(),
-            "measure": pa.array(columns[2]).dictionary_encode(),
-            "group": pa.array(columns[3]).dictionary_encode(),
-            "at": pa.array(columns[4], pa.float64()),
-            "value": pa.array(columns[5], pa.float64()),
-        }
-    )
-    failures = {"effective-rank": [40, "LinAlgError: no convergence"]} if seed == 2 else {}
-    pq.write_table(table.replace_schema_metadata({"failures": json.dumps(failures)}), path)
+    lines = [ProbeLine(step=step, probe=probe, rows=(ProbeReading(*row),)) for step, probe, *row in rows]
+    if seed == 2:
+        lines.append(ProbeLine(step=40, probe="effective-rank", error="LinAlgError: no convergence"))
+    path.write_bytes(to_parquet(path.parent.name, lines))
 
 
 SUITE = [

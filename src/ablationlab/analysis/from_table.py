@@ -63,7 +63,7 @@ class TableOptions:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One line of the table."""
 
     line: int
@@ -125,7 +125,7 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
     )
 
 
-def _runs(rows: Sequence[Row], primary: str, seed_of: Mapping[str, Seed]) -> tuple[RunStability, ...]:
+def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -> tuple[RunStability, ...]:
     """Which runs diverged, as far as the primary metric tells; nothing where none did, since spikes are not in a table."""
     ended: dict[tuple[str, str, str], bool] = {}
     for row in rows:
@@ -158,7 +158,7 @@ def _said(value: Value) -> str:
     return repr(wording.absence(value) if isinstance(value, Absent) else value)
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: Path) -> list[TableRow]:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, strict=True)
@@ -174,7 +174,7 @@ def _rows(path: Path) -> list[Row]:
     except OSError as error:
         raise TableError(str(path), [f"cannot be read: {error.strerror}"]) from error
     problems: list[str] = []
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     seen: dict[tuple[str, str, str, str, str | None], int] = {}
     for line, cells in lines:
         row = _row(line, cells, columns, header or [], problems)
@@ -209,7 +209,7 @@ def _columns(path: Path, header: Sequence[str] | None) -> dict[str, int]:
 
 def _row(
     line: int, cells: Sequence[str], columns: dict[str, int], header: Sequence[str], problems: list[str]
-) -> Row | None:
+) -> TableRow | None:
     if len(cells) != len(header):
         problems.append(f"line {line}: {len(cells)} cells under {len(header)} columns")
         return None
@@ -222,7 +222,7 @@ def _row(
     if value is None:
         problems.append(f"line {line}: value {cell['value']!r} is not a number")
         return None
-    return Row(
+    return TableRow(
         line=line,
         variant=cell["variant"],
         seed=_WHOLE.sub(r"\1", cell["seed"]),

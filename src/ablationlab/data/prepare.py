@@ -39,8 +39,8 @@ from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.records.storage import (
     TEMPORARY,
     Lock,
-    Part,
     Record,
+    StoredValue,
     replace,
     sha256_file,
     storage_errors,
@@ -56,7 +56,7 @@ _BLOCK = 2**22
 _LIBRARIES = ("ablationlab", "numpy", "tokenizers", "datasketch")
 
 
-class FinishedShard(Part):
+class FinishedShard(StoredValue):
     """A shard on disk, and how many pieces of the input had been read when it was finished."""
 
     shard: Shard

@@ -24,7 +24,7 @@ from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.sources import Source, cache_folder
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.data.tokens import Tokens
-from ablationlab.records.storage import Part, Record, read_json, replace, sha256_file
+from ablationlab.records.storage import Record, StoredValue, read_json, replace, sha256_file
 
 MANIFEST = "manifest.json"
 #: In the folder until the manifest is written.
@@ -39,7 +39,7 @@ def shard_files(number: int) -> tuple[str, str]:
     return f"shard-{number:05d}.bin", f"shard-{number:05d}.docs"
 
 
-class Shard(Part):
+class Shard(StoredValue):
     """One piece of the stream of tokens, and the index of its documents."""
 
     file: str
@@ -50,7 +50,7 @@ class Shard(Part):
     documents: int
 
 
-class TokenizerRecord(Part):
+class TokenizerRecord(StoredValue):
     """A tokenizer as the manifest stores it."""
 
     name: str
@@ -78,7 +78,7 @@ class TokenizerRecord(Part):
         return np.dtype("<u2" if self.vocabulary <= 2**16 else "<u4")
 
 
-class Duplicates(Part):
+class Duplicates(StoredValue):
     """``rate``: share of the documents that were removed as duplicates."""
 
     exact: bool = False
@@ -88,7 +88,7 @@ class Duplicates(Part):
     rate: float = 0.0
 
 
-class PrepareSettings(Part):
+class PrepareSettings(StoredValue):
     """How a corpus is prepared; a corpus prepared with other settings is another corpus."""
 
     tokenizer: str

@@ -34,7 +34,7 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.tokens import sample
 from ablationlab.evaluation.calibration import choice_calibration, softmax
 from ablationlab.evaluation.ngrams import MOST, NgramScorer
-from ablationlab.evaluation.runs import SCHEMA, ScoredStack, TaskScores
+from ablationlab.evaluation.runs import SCHEMA, ScoredStack, TaskAnswers
 from ablationlab.evaluation.scoring import Continuation, Packed, Scorer, Scores, ScoringTokens, StackScorer, pack
 from ablationlab.evaluation.tasks import PackedTask
 from ablationlab.records.evaluation import SuiteTask, TaskResult, Weights
@@ -382,7 +382,7 @@ def _texts(requests: Sequence[Any]) -> list[str]:
 # From the harness's scores to our result and rows.
 
 
-def task_scores(batch: TaskBatch, scores: HarnessScores, run: str, weights: Weights) -> TaskScores:
+def task_scores(batch: TaskBatch, scores: HarnessScores, run: str, weights: Weights) -> TaskAnswers:
     """The result of a task and a row per item, of one set of weights."""
     task, count = batch.task, len(batch.items)
     if task.source == "suite" and any(batch.truncated):
@@ -406,7 +406,7 @@ def task_scores(batch: TaskBatch, scores: HarnessScores, run: str, weights: Weig
     else:
         columns |= _plain_columns(batch, scores, correct)
     table = pa.table({name: pa.array(columns[name], SCHEMA.field(name).type) for name in SCHEMA.names}, schema=SCHEMA)
-    return TaskScores(_result(batch, scores, columns, weights), table)
+    return TaskAnswers(_result(batch, scores, columns, weights), table)
 
 
 def _correct(scores: HarnessScores) -> list[bool] | None:
@@ -534,12 +534,12 @@ class LocalTaskBuilder:
     def tasks(self) -> list[PackedTask]:
         return [_packed(batch) for batch in self.batches.values()]
 
-    def score(self, name: str, run: str, weights: Weights, answers: Any) -> Future[TaskScores]:
-        done: Future[TaskScores] = Future()
+    def score(self, name: str, run: str, weights: Weights, answers: Any) -> Future[TaskAnswers]:
+        done: Future[TaskAnswers] = Future()
         done.set_result(self.scored(name, run, weights, answers))
         return done
 
-    def scored(self, name: str, run: str, weights: Weights, answers: Any) -> TaskScores:
+    def scored(self, name: str, run: str, weights: Weights, answers: Any) -> TaskAnswers:
         """As `score`, at once."""
         batch = self.batches[name]
         return task_scores(batch, batch.score(answers), run, weights)

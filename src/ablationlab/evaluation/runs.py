@@ -174,7 +174,7 @@ _LIBRARIES = ("torch", "numpy", "lm_eval", "datasets")
 
 
 @dataclass(frozen=True, eq=False)
-class TaskScores:
+class TaskAnswers:
     """One task answered by one set of weights: its result, and a row per item."""
 
     result: TaskResult
@@ -226,7 +226,7 @@ class OpenEvaluation:
     def _update(self, **fields: Any) -> None:
         self.record = self.record.model_copy(update=fields)
 
-    def _add_tasks(self, scores: Sequence[TaskScores]) -> None:
+    def _add_tasks(self, scores: Sequence[TaskAnswers]) -> None:
         """Results of tasks and their rows; those of another version of a task are replaced."""
         new = [score.result for score in scores]
         keys = {result.key for result in new}

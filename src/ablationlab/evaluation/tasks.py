@@ -20,7 +20,7 @@ from ablationlab.core.errors import PlanError
 from ablationlab.core.processes import Pool
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
-from ablationlab.evaluation.runs import OpenEvaluation, TaskScores
+from ablationlab.evaluation.runs import OpenEvaluation, TaskAnswers
 from ablationlab.evaluation.scoring import Packed, ScoringTokens, StackScorer
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, TaskKey, Weights, suite_path
 from ablationlab.records.plan import PlannedRun
@@ -59,7 +59,7 @@ class TaskBuilder(Protocol):
         """Every task that is asked."""
         ...
 
-    def score(self, name: str, run: str, weights: Weights, answers: Any) -> Future[TaskScores]:
+    def score(self, name: str, run: str, weights: Weights, answers: Any) -> Future[TaskAnswers]:
         """One run's answers to one task, in the order of its requests, scored by the harness."""
         ...
 
@@ -155,9 +155,9 @@ class _RunScores:
 
     def __init__(self, run: OpenEvaluation) -> None:
         self.run = run
-        self._futures: list[Future[TaskScores] | None] = []
+        self._futures: list[Future[TaskAnswers] | None] = []
 
-    def expect(self) -> Callable[[Future[TaskScores]], None]:
+    def expect(self) -> Callable[[Future[TaskAnswers]], None]:
         """Keep a place for the scores of one more task; what is returned fills it."""
         self._futures.append(None)
         return partial(self._futures.__setitem__, len(self._futures) - 1)
@@ -165,7 +165,7 @@ class _RunScores:
     def ready(self) -> bool:
         return all(future is not None and future.done() for future in self._futures)
 
-    def collect(self) -> list[TaskScores]:
+    def collect(self) -> list[TaskAnswers]:
         """Wait for the harness."""
         return [future.result() for future in self._futures if future is not None]
 
@@ -238,7 +238,7 @@ class ProcessTaskBuilder:
             self._tasks = tasks + (self._here().tasks() if self._rest else [])
         return self._tasks
 
-    def score(self, name: str, run: str, weights: Weights, answers: Any) -> Future[TaskScores]:
+    def score(self, name: str, run: str, weights: Weights, answers: Any) -> Future[TaskAnswers]:
         if name not in self._pool_of:
             return self._here().score(name, run, weights, answers)
         return self._call(self._pool_of[name], "scored", name, run, weights, answers)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Cost:
+class PartCost:
     """What one token costs in a part of a block. Numbers are in the precision of the products unless said otherwise."""
 
     linear_flops: int  # of the linear layers, forward
@@ -47,7 +47,7 @@ class BlockPart(ABC):
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]: ...
 
     @abstractmethod
-    def cost(self, model: ModelConfig) -> Cost: ...
+    def cost(self, model: ModelConfig) -> PartCost: ...
 
     @abstractmethod
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
@@ -87,11 +87,11 @@ class SelfAttention(BlockPart):
     def dropout_sites(self, prefix: str) -> tuple[str, ...]:
         return prefix, f"{prefix}.out"
 
-    def cost(self, model: ModelConfig) -> Cost:
+    def cost(self, model: ModelConfig) -> PartCost:
         """Both attention products are counted in full: the causal half is not discounted. Queries, keys, values and what
         was attended are kept, and a log-sum per head."""
         width = model.width
-        return Cost(8 * width**2, 4 * model.context * width, moved=7 * width, kept=4 * width, kept_fp32=model.heads)
+        return PartCost(8 * width**2, 4 * model.context * width, moved=7 * width, kept=4 * width, kept_fp32=model.heads)
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
         heads, attend = forward.model.heads, forward.attention
@@ -120,10 +120,10 @@ class GeluMlp(BlockPart):
             *linear(f"{prefix}.down", hidden, width, _residual_std(model), bias=model.biases, redraw=model.redraw),
         ]
 
-    def cost(self, model: ModelConfig) -> Cost:
+    def cost(self, model: ModelConfig) -> PartCost:
         """The hidden units are kept before and after GELU."""
         width, hidden = model.width, model.mlp_ratio * model.width
-        return Cost(4 * width * hidden, moved=2 * width + 4 * hidden, kept=2 * hidden)
+        return PartCost(4 * width * hidden, moved=2 * width + 4 * hidden, kept=2 * hidden)
 
     def gpt2_config(self, model: ModelConfig) -> dict[str, object]:
         return {"n_inner": model.mlp_ratio * model.width, "activation_function": "gelu_new"}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Damage, Results, Run
     from ablationlab.records.run import Checkpoint, Result, RunRecord
     from ablationlab.records.settings import Criterion, Hypothesis, ModelConfig, Study, TrainingConfig
-    from ablationlab.records.storage import Part, Record, ResultsFolder, RunFolder
+    from ablationlab.records.storage import Record, ResultsFolder, RunFolder, StoredValue
     from ablationlab.records.verdict import Verdict
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "ItemComparison",
     "Metric",
     "ModelConfig",
-    "Part",
     "Plan",
     "PlannedRun",
     "Record",
@@ -50,6 +49,7 @@ __all__ = [
     "Run",
     "RunFolder",
     "RunRecord",
+    "StoredValue",
     "Study",
     "Suite",
     "TrainingConfig",
@@ -68,7 +68,7 @@ __getattr__ = lazy_exports(
         "results": "Damage Results Run",
         "run": "Checkpoint Result RunRecord",
         "settings": "Criterion Hypothesis ModelConfig Study TrainingConfig",
-        "storage": "Part Record ResultsFolder RunFolder",
+        "storage": "StoredValue Record ResultsFolder RunFolder",
         "verdict": "Verdict",
     },
 )

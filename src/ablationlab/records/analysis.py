@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import Criterion, Hypothesis
-from ablationlab.records.storage import Part, Record
+from ablationlab.records.storage import Record, StoredValue
 from ablationlab.stats.results import (
     Caveat,
     EffectSize,
@@ -89,7 +89,7 @@ class DeviationCode(StrEnum):
     NO_CRITERIA = "no-criteria"
 
 
-class Pair(Part):
+class Pair(StoredValue):
     """The two values of one seed, as recorded, and their delta on the tested scale."""
 
     seed: Seed
@@ -98,7 +98,7 @@ class Pair(Part):
     delta: float
 
 
-class Missing(Part):
+class Missing(StoredValue):
     """A seed that could not be paired, and why."""
 
     seed: Seed
@@ -107,7 +107,7 @@ class Missing(Part):
     why: str
 
 
-class Comparison(Part):
+class Comparison(StoredValue):
     """One variant against one reference on one metric in one regime, paired by seed; delta = variant - reference."""
 
     id: str
@@ -175,7 +175,7 @@ class Comparison(Part):
         return -interval.estimate, None if high is None else -high, None if low is None else -low
 
 
-class Family(Part):
+class Family(StoredValue):
     """Tests that are corrected together, in the order their p-values were given."""
 
     id: str
@@ -184,7 +184,7 @@ class Family(Part):
     tested: int
 
 
-class Power(Part):
+class Power(StoredValue):
     """What the pairs at hand could see, and how many would see the registered effect, from the observed SD of deltas."""
 
     comparison: str
@@ -200,14 +200,14 @@ class Power(Part):
     equivalence_pairs_80: int | None
 
 
-class LedgerCheck(Part):
+class LedgerCheck(StoredValue):
     """How many pairs of runs were checked to differ in nothing but what their variants declare."""
 
     checked_pairs: int
     text: str
 
 
-class Deviation(Part):
+class Deviation(StoredValue):
     """Something that is not as it was registered."""
 
     code: DeviationCode
@@ -218,7 +218,7 @@ class Deviation(Part):
 # --- evaluation -----------------------------------------------------------------------------------------------
 
 
-class ItemTask(Part):
+class ItemTask(StoredValue):
     """One task: item-level statistics of variant - reference."""
 
     task: str
@@ -259,7 +259,7 @@ class ItemComparison(Record):
     caveats: tuple[Caveat, ...]
 
 
-class TaskSensitivity(Part):
+class TaskSensitivity(StoredValue):
     """One task in one regime: what needs no comparison to be known of it. ``task`` is the label of its comparisons.
 
     The gate was decided on the baseline runs of ``gate_seeds``, which are never compared; accuracies here are theirs, and
@@ -281,7 +281,7 @@ class TaskSensitivity(Part):
     sensitivity: Sensitivity
 
 
-class ItemContrast(Part):
+class ItemContrast(StoredValue):
     """Item-level statistics of one contrast in one regime, over the tasks with that many examples."""
 
     regime: str
@@ -289,7 +289,7 @@ class ItemContrast(Part):
     comparison: ItemComparison
 
 
-class EvaluationAnalysis(Part):
+class EvaluationAnalysis(StoredValue):
     """What the evaluation of the runs adds: which tasks can tell models apart, and the comparisons item by item."""
 
     harness: str
@@ -302,7 +302,7 @@ class EvaluationAnalysis(Part):
 # --- stability ------------------------------------------------------------------------------------------------
 
 
-class RunStability(Part):
+class RunStability(StoredValue):
     """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there).
 
     *measures* holds the other numbers of its course, by the names of the metric registry.
@@ -325,7 +325,7 @@ class RunStability(Part):
     measures: dict[str, float | None] = Field(default_factory=dict)
 
 
-class ArmStability(Part):
+class ArmStability(StoredValue):
     """One variant in one regime; unstable if at least one of its runs is.
 
     *failed*: runs that ended worse than they began; *spiked*: unstable for their spike score alone.
@@ -355,7 +355,7 @@ class StabilityGain(Gain):
     caveats: tuple[Caveat, ...] = ()
 
 
-class StabilityAnalysis(Part):
+class StabilityAnalysis(StoredValue):
     """Stability of runs, arms and contrasts; *threshold* is the registered spike score."""
 
     threshold: float
@@ -376,7 +376,7 @@ class StabilityAnalysis(Part):
 # --- learning-rate sweeps -------------------------------------------------------------------------------------
 
 
-class SweepPoint(Part):
+class SweepPoint(StoredValue):
     """One run of the sweep: variant x rate x seed. The divergence map is the list of these.
 
     *loss* is the final validation loss; *counted* is what the sweep counts: the smaller of it and *initial_loss*, and
@@ -401,7 +401,7 @@ class SweepPoint(Part):
     why: str
 
 
-class SweepCurve(Part):
+class SweepCurve(StoredValue):
     """One variant at one rate, over all seeds of the sweep: mean and SD of the counted losses, and what went wrong."""
 
     variant: str
@@ -416,7 +416,7 @@ class SweepCurve(Part):
     unstable: int
 
 
-class RateSensitivity(Part):
+class RateSensitivity(StoredValue):
     """Learning-rate sensitivity of one variant on one seed; null where a rate is missing, and *why* says which."""
 
     variant: str
@@ -428,7 +428,7 @@ class RateSensitivity(Part):
     why: str
 
 
-class RateSensitivitySummary(Part):
+class RateSensitivitySummary(StoredValue):
     """Learning-rate sensitivity of one variant: mean over seeds with its t interval."""
 
     variant: str
@@ -440,7 +440,7 @@ class RateSensitivitySummary(Part):
     level: float
 
 
-class ChosenRate(Part):
+class ChosenRate(StoredValue):
     """The rate chosen for a variant: lowest mean counted loss over the selection seeds, the lower rate on a tie.
 
     *judged_on* are other seeds. *edge*: it is the lowest or the highest rate of the sweep, so a better one may lie beyond.
@@ -455,7 +455,7 @@ class ChosenRate(Part):
     why: str
 
 
-class SweepAnalysis(Part):
+class SweepAnalysis(StoredValue):
     """The sweep over learning rates. *comparisons* are ids of `Analysis.comparisons` in the regimes sweep and tuned."""
 
     metric: str
@@ -474,14 +474,14 @@ class SweepAnalysis(Part):
 # --- factorial studies ----------------------------------------------------------------------------------------
 
 
-class Factor(Part):
+class Factor(StoredValue):
     """A setting that the regimes vary, with its levels in the order of the regimes; the first is the reference."""
 
     key: str
     levels: tuple[str, ...]
 
 
-class FactorCell(Part):
+class FactorCell(StoredValue):
     """The effect of one variant (variant - baseline, on the tested scale) in one cell of the factorial."""
 
     variant: str
@@ -493,14 +493,14 @@ class FactorCell(Part):
     high: float | None
 
 
-class SeedValue(Part):
+class SeedValue(StoredValue):
     """One seed's value of a contrast."""
 
     seed: int
     value: float
 
 
-class InteractionContrast(Part):
+class InteractionContrast(StoredValue):
     """How a variant's effect depends on the factors: a contrast of its cells, per seed, then a t interval over seeds.
 
     *main*: mean over the other factor of effect(level) - effect(reference level). *interaction*: the difference of those
@@ -524,7 +524,7 @@ class InteractionContrast(Part):
     note: str = ""
 
 
-class Interactions(Part):
+class Interactions(StoredValue):
     """Two settings, crossed by the regimes: each variant's effect in every cell, main effects and their interaction."""
 
     metric: str

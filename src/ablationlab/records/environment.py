@@ -9,7 +9,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ablationlab.records.storage import Part
+from ablationlab.records.storage import StoredValue
 
 PACKAGE = Path(__file__).parents[1]
 # Libraries whose version can change the numbers of a run.
@@ -18,14 +18,14 @@ LIBRARIES = ("ablationlab", "torch", "numpy", "safetensors")
 NUMERIC = ("core/seeding.py", "data", "model", "records/settings.py", "study/variants.py", "training")
 
 
-class Git(Part):
+class Git(StoredValue):
     """State of the checkout that the program ran from; None where there is none."""
 
     commit: str | None = None
     dirty: bool | None = None
 
 
-class Environment(Part):
+class Environment(StoredValue):
     """What could make the same study give other bits."""
 
     versions: dict[str, str]

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
-from ablationlab.records.storage import Part, Record, ResultsFolder, RunFolder
+from ablationlab.records.storage import Record, ResultsFolder, RunFolder, StoredValue
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
 Weights = Literal["final", "half"]
@@ -30,7 +30,7 @@ class TaskKey(NamedTuple):
     weights: Weights
 
 
-class CalibrationScores(Part):
+class CalibrationScores(StoredValue):
     """How far stated probabilities can be trusted; top-label probability against whether the top label was right.
 
     ``brier`` is over all labels; ``brier_top`` is the top label's own, and equals reliability - resolution + uncertainty +
@@ -53,7 +53,7 @@ class CalibrationScores(Part):
     curve_count: tuple[int, ...]
 
 
-class TemperatureCurve(Part):
+class TemperatureCurve(StoredValue):
     """Loss against softmax temperature. ``best`` is fitted on the even windows (or items) and judged on the odd ones.
 
     It is null where no temperature in the range ``searched`` is the best: ``beyond`` then says on which side the loss still
@@ -70,7 +70,7 @@ class TemperatureCurve(Part):
     sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
 
 
-class TokenScores(Part):
+class TokenScores(StoredValue):
     """One pass over the validation split, windows of one context, stride one context."""
 
     tokens: int
@@ -88,7 +88,7 @@ class TokenScores(Part):
     logit_scale: float
 
 
-class LengthScores(Part):
+class LengthScores(StoredValue):
     """Loss by distance from the start of a document of twice the context; past the context by a sliding window.
 
     Positions are learned, so none exists past ``context``: the window moves on by ``stride`` and its positions start again.
@@ -109,7 +109,7 @@ class LengthScores(Part):
     loss_by_history: tuple[float, ...]  # its loss in each of them
 
 
-class ThroughputScores(Part):
+class ThroughputScores(StoredValue):
     """Medians over rounds that go through all runs in turn, in one process; only ratios between runs mean something."""
 
     batch: int
@@ -121,7 +121,7 @@ class ThroughputScores(Part):
     together: str  # hash over the runs that were timed in the same process: compare within it only
 
 
-class TaskResult(Part):
+class TaskResult(StoredValue):
     """One task under one template and number of examples, for one set of weights."""
 
     task: str
@@ -153,7 +153,7 @@ class TaskResult(Part):
         return TaskKey(self.task, self.template, self.fewshot, self.weights)
 
 
-class Provenance(Part):
+class Provenance(StoredValue):
     """How the scores were made: the same for every run that is compared."""
 
     device: str
@@ -190,7 +190,7 @@ class Evaluation(Record):
         return next((result for result in self.tasks if result.key == key), None)
 
 
-class SuiteTask(Part):
+class SuiteTask(StoredValue):
     """A task as it was asked: what it is, and what needs no training to answer."""
 
     task: str

@@ -14,10 +14,10 @@ from ablationlab.records.environment import Environment
 from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
-from ablationlab.records.storage import Part, Record, content_hash, read_json
+from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
 
 
-class Shared(Part):
+class Shared(StoredValue):
     """What a component has in common with its mixture; documents and tokens are of its training text.
 
     ``leaked``: also held-out text, of any component. ``repeated``: also training text, of a smaller component. ``seen``:
@@ -45,7 +45,7 @@ class Shared(Part):
         return self.repeated_exact + self.repeated_near
 
 
-class Component(Part):
+class Component(StoredValue):
     """One prepared corpus of a mixture, or the only one. ``weight``: the probability that a sample comes from it."""
 
     name: str
@@ -63,7 +63,7 @@ class Component(Part):
     shared: Shared | None = None  # None: not looked for
 
 
-class Corpus(Part):
+class Corpus(StoredValue):
     """The text that was used, and what it became."""
 
     name: str
@@ -80,7 +80,7 @@ class Corpus(Part):
     overlap: Literal["remove-from-training", "keep"] | None = None  # what became of text that components share
 
 
-class Fed(Part):
+class Fed(StoredValue):
     """What a run was fed of one component: samples, the tokens they predict (no padding: all count), ends of documents
     among those, and its share of all samples.
     """
@@ -92,7 +92,7 @@ class Fed(Part):
     share: float
 
 
-class Budget(Part):
+class Budget(StoredValue):
     """What a run costs by definition, equal for all arms of a comparison up to what a variant declares."""
 
     steps: int
@@ -101,7 +101,7 @@ class Budget(Part):
     parameters: int
 
 
-class Execution(Part):
+class Execution(StoredValue):
     """How the bits are made; sealed before the first step."""
 
     device: Literal["cpu", "cuda"]
@@ -124,7 +124,7 @@ class Execution(Part):
         return self.model_copy(update=dict(zip(names, layout, strict=True)))
 
 
-class Declaration(Part):
+class Declaration(StoredValue):
     """A variant as it was declared: its formula, its meaning, and what it may change.
 
     ``settings`` are keys of the model's settings, ``parameters`` patterns of parameter names.
@@ -144,7 +144,7 @@ class Declaration(Part):
         return any(fnmatchcase(name, pattern) for pattern in self.parameters)
 
 
-class PlannedTask(Part):
+class PlannedTask(StoredValue):
     """A task that the study's ``[evaluation]`` names, groups opened, with the templates it is asked in.
 
     ``characters``: those that a template of the suite is written with, by its name. Of the harness, ``name`` is as the study
@@ -162,7 +162,7 @@ class PlannedTask(Part):
 RunRole = Literal["compared", "sweep", "gate"]
 
 
-class PlannedRun(Part):
+class PlannedRun(StoredValue):
     """One cell of the study."""
 
     id: str

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError, model_validator
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.storage import SCHEMA_VERSION, Part, RunFolder
+from ablationlab.records.storage import SCHEMA_VERSION, RunFolder, StoredValue
 
 COLUMNS = ("measure", "group", "at", "value")
 HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "columns": COLUMNS}) + "\n"
@@ -24,7 +24,7 @@ HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "column
 DIGITS = 7
 
 
-class ProbeRow(NamedTuple):
+class ProbeReading(NamedTuple):
     """One number of one probe."""
 
     measure: str
@@ -33,12 +33,12 @@ class ProbeRow(NamedTuple):
     value: float
 
 
-class ProbeLine(Part):
+class ProbeLine(StoredValue):
     """One line of probes.jsonl: what one probe saw after one step, or the error that ended it."""
 
     step: int
     probe: str
-    rows: tuple[ProbeRow, ...] = ()
+    rows: tuple[ProbeReading, ...] = ()
     error: str | None = None
 
     @model_validator(mode="after")
@@ -160,7 +160,7 @@ def to_parquet(run_id: str, lines: Sequence[ProbeLine]) -> bytes:
 class ProbeTable(NamedTuple):
     """The rows of a run with their step and probe, and the probes that failed."""
 
-    rows: list[tuple[int, str, ProbeRow]]
+    rows: list[tuple[int, str, ProbeReading]]
     failures: dict[str, ProbeFailure]
 
 
@@ -179,4 +179,4 @@ def read_table(run: RunFolder) -> ProbeTable:
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowException) as error:
         raise RecordError(f"{run.probe_table} cannot be read: {error}") from error
     columns = (table.column(name).to_pylist() for name in table.column_names)
-    return ProbeTable([(step, probe, ProbeRow(*row)) for step, probe, *row in zip(*columns, strict=True)], failed)
+    return ProbeTable([(step, probe, ProbeReading(*row)) for step, probe, *row in zip(*columns, strict=True)], failed)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ablationlab.records.storage import Part, Record
+from ablationlab.records.storage import Record, StoredValue
 
 FigureOutcome = Literal["within", "outside", "no-interval", "not-measured"]
 DirectionOutcome = Literal["transfers", "reversed", "absent", "undecided", "not-measured"]
 
 
-class RunValue(Part):
+class RunValue(StoredValue):
     """The value of one of our runs."""
 
     run: str
@@ -18,7 +18,7 @@ class RunValue(Part):
     value: float
 
 
-class FigurePart(Part):
+class ReplicatedFigure(StoredValue):
     """One published number and ours; *difference* is ours − published, with its interval.
 
     *beside*: in a regime that the publication does not speak of, for contrast.
@@ -50,7 +50,7 @@ class FigurePart(Part):
     why: str
 
 
-class DirectionPart(Part):
+class ReplicatedDirection(StoredValue):
     """One published sign and our comparison; *low* and *high* are of the interval that its criterion names."""
 
     metric: str
@@ -95,6 +95,6 @@ class Replication(Record):
     changed: tuple[str, ...]
     changed_beside: tuple[str, ...]
     level: float
-    figures: tuple[FigurePart, ...]
-    directions: tuple[DirectionPart, ...]
+    figures: tuple[ReplicatedFigure, ...]
+    directions: tuple[ReplicatedDirection, ...]
     conclusions: tuple[str, ...]

@@ -18,7 +18,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
 from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Fed, RunRole
 from ablationlab.records.settings import ModelConfig, TrainingConfig
-from ablationlab.records.storage import SCHEMA_VERSION, Part, Record, content_hash, read_json
+from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, content_hash, read_json
 
 T = TypeVar("T")
 FloatArray = NDArray[np.float64]
@@ -60,14 +60,14 @@ class RunRecord(Record):
         return self.training.lr
 
 
-class Divergence(Part):
+class Divergence(StoredValue):
     """Where and how a run ended early."""
 
     step: int
     cause: str
 
 
-class Start(Part):
+class Start(StoredValue):
     """One start of training that a run's weights go back to: after which step, and in which environment."""
 
     step: int
@@ -82,7 +82,7 @@ class Start(Part):
     drift: tuple[str, ...]
 
 
-class Timing(Part):
+class Timing(StoredValue):
     """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
 
     train_seconds: float
@@ -150,7 +150,7 @@ class Checkpoint(Record):
         return content_hash({key: value for key, value in content.items() if key != "seal"})
 
 
-class StepLine(Part):
+class StepLine(StoredValue):
     """One line of metrics.jsonl: the step's own numbers, nothing from the clock."""
 
     step: int

@@ -3,7 +3,7 @@
 A file appears under its name only when it is whole: it is written beside its place, flushed to the device, then renamed
 or linked. Errors of the disk become one `StorageError` that says nothing was lost.
 
-`Part` and `Record` are what every record is made of. Values that JSON lacks (NaN, infinities) are written as strings.
+`StoredValue` and `Record` are what every record is made of. Values that JSON lacks (NaN, infinities) are written as strings.
 Reading validates; a damaged or foreign file raises `RecordError`. `ResultsFolder` and `RunFolder` say where files lie.
 """
 
@@ -208,13 +208,13 @@ def read_json(path: Path) -> Any:
 # --- records ----------------------------------------------------------------------------------------------------
 
 
-class Part(BaseModel):
+class StoredValue(BaseModel):
     """A frozen piece of a record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
 
-class Record(Part):
+class Record(StoredValue):
     """A file. ``kind`` tells files apart that were moved out of their folder."""
 
     KIND: ClassVar[str]

@@ -6,7 +6,7 @@ from enum import IntEnum, StrEnum
 from typing import ClassVar, Literal
 
 from ablationlab.records.analysis import Label
-from ablationlab.records.storage import Part, Record
+from ablationlab.records.storage import Record, StoredValue
 
 
 class Decision(StrEnum):
@@ -30,7 +30,7 @@ class Rule(IntEnum):
     UNDECIDED = 5
 
 
-class RuleCheck(Part):
+class RuleCheck(StoredValue):
     """One of the five rules, asked in its turn."""
 
     rule: Rule
@@ -38,7 +38,7 @@ class RuleCheck(Part):
     why: str
 
 
-class Cost(Part):
+class Cost(StoredValue):
     """What a variant may cost on one metric (positive is worse): the estimate, its upper bound, the margin it must keep."""
 
     metric: str
@@ -51,7 +51,7 @@ class Cost(Part):
     why: str
 
 
-class TradeOff(Part):
+class TradeOff(StoredValue):
     """Stability against accuracy, both sides with their bounds."""
 
     gain: float | None
@@ -61,7 +61,7 @@ class TradeOff(Part):
     text: str
 
 
-class TieBreak(Part):
+class TieBreak(StoredValue):
     """What the registered tie-breakers said, in their order, until one of them decided."""
 
     asked: tuple[str, ...]
@@ -70,7 +70,7 @@ class TieBreak(Part):
     text: str
 
 
-class Needs(Part):
+class Needs(StoredValue):
     """What it would take to decide; a number is null where none could be computed."""
 
     seeds_for_difference: int | None = None
@@ -80,7 +80,7 @@ class Needs(Part):
     text: str
 
 
-class VariantVerdict(Part):
+class VariantVerdict(StoredValue):
     """The first rule that applied to one variant in one regime."""
 
     variant: str
@@ -98,7 +98,7 @@ class VariantVerdict(Part):
     recommendation: str
 
 
-class HypothesisVerdict(Part):
+class HypothesisVerdict(StoredValue):
     """One of the study's hypotheses, judged."""
 
     statement: str

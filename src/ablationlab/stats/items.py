@@ -33,7 +33,7 @@ from ablationlab.stats._common import (
     sample,
 )
 from ablationlab.stats.intervals import RESAMPLES
-from ablationlab.stats.results import Interval, McNemar, Result, Sensitivity, Status
+from ablationlab.stats.results import Interval, McNemar, Sensitivity, StatisticalResult, Status
 from ablationlab.stats.significance import paired_t_test
 
 #: Up to this many distinct values the counts are drawn, beyond it the items themselves.
@@ -66,7 +66,7 @@ class ItemPairs:
 
 
 @dataclass(frozen=True)
-class Crossed(Result):
+class Crossed(StatisticalResult):
     """Crossed seeds x items bootstrap: an interval for each task's mean delta and for their macro average."""
 
     tasks: dict[str, Interval]

@@ -14,14 +14,14 @@ Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
 Transform = Literal["identity", "log"]
 
 
-class Result:
+class StatisticalResult:
     """A result that a record can hold: pydantic reads it back and refuses fields that it does not have."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True)
-class PairedSample(Result):
+class PairedSample(StatisticalResult):
     """Summary of n pairs; delta = variant - reference, standard deviations with n - 1.
 
     correlation is Pearson's, over seeds; variance_reduction = 1 - Var(delta) / (Var(variant) +
@@ -42,7 +42,7 @@ class PairedSample(Result):
 
 
 @dataclass(frozen=True)
-class GeometricRatio(Result):
+class GeometricRatio(StatisticalResult):
     """exp(mean(log variant) - mean(log reference)): below 1 the variant's values are smaller."""
 
     ratio: float
@@ -51,7 +51,7 @@ class GeometricRatio(Result):
 
 
 @dataclass(frozen=True)
-class Interval(Result):
+class Interval(StatisticalResult):
     """low <= mean delta <= high at *level*; without bounds where *status* is not "ok", and *note* says why.
 
     exact: no random draws were made (a formula, or the full bootstrap distribution).
@@ -73,7 +73,7 @@ class Interval(Result):
 
 
 @dataclass(frozen=True)
-class PValue(Result):
+class PValue(StatisticalResult):
     """A two-sided p-value; None where *status* is not "ok", and *note* says why.
 
     minimum_p is the smallest value the test could have given for pairs like these (None: no floor).
@@ -90,7 +90,7 @@ class PValue(Result):
 
 
 @dataclass(frozen=True)
-class FamilyMember(Result):
+class FamilyMember(StatisticalResult):
     """One test of a family: its own p, the adjusted one, and the interval that decides.
 
     *level* is the two-sided alpha that *interval* stands for (0: never reached, so it was not tested). The interval holds 0
@@ -105,7 +105,7 @@ class FamilyMember(Result):
 
 
 @dataclass(frozen=True)
-class EffectSize(Result):
+class EffectSize(StatisticalResult):
     """A standardized mean delta with its interval; None where *status* is not "ok", and *note* says why."""
 
     name: str
@@ -119,7 +119,7 @@ class EffectSize(Result):
 
 
 @dataclass(frozen=True)
-class Equivalence(Result):
+class Equivalence(StatisticalResult):
     """Two one-sided tests against *bounds*; low and high bound the interval at level 1 - 2 alpha.
 
     *equivalent*: False means "not shown", not "different"; None means that it could not be tested, and *note* says why.
@@ -164,7 +164,7 @@ class CaveatCode(StrEnum):
 
 
 @dataclass(frozen=True)
-class Caveat(Result):
+class Caveat(StatisticalResult):
     """One thing to know before believing a number; *about* is the method it concerns, "" for the whole comparison."""
 
     code: CaveatCode
@@ -173,7 +173,7 @@ class Caveat(Result):
 
 
 @dataclass(frozen=True)
-class PairedComparison(Result):
+class PairedComparison(StatisticalResult):
     """Everything about variant - reference over paired seeds.
 
     All inference is on the scale of *transform*; *sample* describes that scale and *original* the values as
@@ -196,7 +196,7 @@ class PairedComparison(Result):
 
 
 @dataclass(frozen=True)
-class McNemar(Result):
+class McNemar(StatisticalResult):
     """Exact two-sided McNemar test of one seed pair: only items that the arms disagree on count."""
 
     variant_only: int
@@ -207,7 +207,7 @@ class McNemar(Result):
 
 
 @dataclass(frozen=True)
-class Sensitivity(Result):
+class Sensitivity(StatisticalResult):
     """Whether a task can tell models apart at this scale, and why; one that cannot never counts as evidence.
 
     chance_p and control_p are None where not tested.
@@ -222,7 +222,7 @@ class Sensitivity(Result):
 
 
 @dataclass(frozen=True)
-class Gain(Result):
+class Gain(StatisticalResult):
     """reference share - variant share of unstable runs over n pairs, with Tango's interval.
 
     *rescued*: pairs where only the reference is unstable; *broken*: only the variant. low and high are None below 2 pairs.
@@ -240,7 +240,7 @@ class Gain(Result):
 
 
 @dataclass(frozen=True)
-class FailureBound(Result):
+class FailureBound(StatisticalResult):
     """The variant fails at most *upper* more often than the reference, at level 1 - alpha, one-sided; a share of runs.
 
     only_variant and only_reference count the pairs in which one arm alone failed. None without pairs.
@@ -262,7 +262,7 @@ class FailureBound(Result):
 
 
 @dataclass(frozen=True)
-class SurvivalStep(Result):
+class SurvivalStep(StatisticalResult):
     """At this step so many of the runs at risk failed; *survival* is the share that is left after it."""
 
     step: int
@@ -272,7 +272,7 @@ class SurvivalStep(Result):
 
 
 @dataclass(frozen=True)
-class PairedSurvival(Result):
+class PairedSurvival(StatisticalResult):
     """When the runs of two arms of n pairs fail within *length* steps, and the paired p that they fail alike."""
 
     length: int
@@ -284,7 +284,7 @@ class PairedSurvival(Result):
 
 
 @dataclass(frozen=True)
-class Exaggeration(Result):
+class Exaggeration(StatisticalResult):
     """If the true effect is *effect* SDs of the delta: power of n pairs, and what a significant result is worth.
 
     *ratio*: how many times too large significant estimates are on average (type M; None at an effect of 0); *wrong_sign*: the
@@ -300,7 +300,7 @@ class Exaggeration(Result):
 
 
 @dataclass(frozen=True)
-class Fragility(Result):
+class Fragility(StatisticalResult):
     """The outcome, the outcome without each pair, the places of pairs it hangs on, and those that lie far from the others."""
 
     n: int
@@ -312,7 +312,7 @@ class Fragility(Result):
 
 
 @dataclass(frozen=True)
-class DifferenceOfMeans(Result):
+class DifferenceOfMeans(StatisticalResult):
     """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
 
     method: Literal["welch", "prediction"]
@@ -333,7 +333,7 @@ class DifferenceOfMeans(Result):
 
 
 @dataclass(frozen=True)
-class StandardDeviation(Result):
+class StandardDeviation(StatisticalResult):
     """A sample SD and its chi-square interval: sd sqrt(f / chi2_(1-alpha/2)), sd sqrt(f / chi2_(alpha/2))."""
 
     sd: float
@@ -344,7 +344,7 @@ class StandardDeviation(Result):
 
 
 @dataclass(frozen=True)
-class PowerPlan(Result):
+class PowerPlan(StatisticalResult):
     """Seeds for one registered effect, at the assumed SD and, after a pilot, at the SD's upper bound.
 
     needed and needed_conservative map a power to a number of pairs (None: more than a million). *sd* is the

@@ -29,7 +29,7 @@ from ablationlab.core.registry import Registry
 from ablationlab.stats import _bootstrap
 from ablationlab.stats._common import Canonical, FloatArray, canonical, count, fraction
 from ablationlab.stats.intervals import RESAMPLES
-from ablationlab.stats.results import PValue, Result, Status
+from ablationlab.stats.results import PValue, StatisticalResult, Status
 
 #: All 2^n sign patterns are enumerated up to this many pairs.
 ENUMERATE_UP_TO: Final = 16
@@ -157,7 +157,7 @@ def _none(test: str, sample: Canonical, status: Status, note: str) -> PValue:
 
 
 @dataclass(frozen=True)
-class Adjusted(Result):
+class Adjusted(StatisticalResult):
     """Adjusted p-values in input order; None where there was no p, which does not count in the family."""
 
     method: str

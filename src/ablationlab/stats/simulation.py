@@ -30,7 +30,7 @@ Draw = Callable[[np.random.Generator, tuple[int, int]], FloatArray]
 
 
 @dataclass
-class Cell:
+class SimulationCell:
     """Share of simulated studies, and the median width where it is an interval."""
 
     hits: int = 0
@@ -88,10 +88,12 @@ def wilcoxon_p(x_Sn: FloatArray) -> FloatArray:
     return np.asarray(np.minimum(1.0, 2 * cumulative[smaller]), dtype=np.float64)
 
 
-def simulate(draw: Draw, n: int, simulations: int, rng: np.random.Generator) -> tuple[dict[str, Cell], dict[str, Cell]]:
+def simulate(
+    draw: Draw, n: int, simulations: int, rng: np.random.Generator
+) -> tuple[dict[str, SimulationCell], dict[str, SimulationCell]]:
     """Coverage of the intervals and rejections of the tests, over simulated studies with true mean zero."""
-    intervals = {name: Cell() for name in ("paired-t", "percentile", "bca", "bootstrap-t")}
-    tests = {name: Cell() for name in ("paired-t", "sign-flip", "bootstrap", "wilcoxon")}
+    intervals = {name: SimulationCell() for name in ("paired-t", "percentile", "bca", "bootstrap-t")}
+    tests = {name: SimulationCell() for name in ("paired-t", "sign-flip", "bootstrap", "wilcoxon")}
     for start in range(0, simulations, CHUNK):
         x = draw(rng, (min(CHUNK, simulations - start), n))
         resamples = _bootstrap.draw(n, RESAMPLES, rng)

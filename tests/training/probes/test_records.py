@@ -15,7 +15,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.records.probes import (
     HEADER,
     ProbeLine,
-    ProbeRow,
+    ProbeReading,
     failures,
     parse,
     read_probes,
@@ -28,12 +28,16 @@ from ablationlab.records.storage import RunFolder
 
 LINES = [
     ProbeLine(
-        step=1, probe="cosine", rows=(ProbeRow("mean", "tokens", None, 0.1), ProbeRow("mean", "input", None, -0.25))
+        step=1,
+        probe="cosine",
+        rows=(ProbeReading("mean", "tokens", None, 0.1), ProbeReading("mean", "input", None, -0.25)),
     ),
     ProbeLine(
-        step=1, probe="token-frequency", rows=(ProbeRow("norm", "\n", 1.0, 2.5), ProbeRow("norm", None, 2.0, math.nan))
+        step=1,
+        probe="token-frequency",
+        rows=(ProbeReading("norm", "\n", 1.0, 2.5), ProbeReading("norm", None, 2.0, math.nan)),
     ),
-    ProbeLine(step=5, probe="cosine", rows=(ProbeRow("mean", "tokens", None, math.inf),)),
+    ProbeLine(step=5, probe="cosine", rows=(ProbeReading("mean", "tokens", None, math.inf),)),
     ProbeLine(step=5, probe="token-frequency", error='ValueError: "why"\nnot'),
 ]
 
@@ -54,7 +58,7 @@ def test_lines_survive_the_disk_with_nan_and_infinity_as_json_can_hold_them(run)
 
 
 def test_numbers_are_kept_to_seven_digits():
-    line = ProbeLine(step=1, probe="x", rows=(ProbeRow("m", None, None, 1 / 3),)).to_line()
+    line = ProbeLine(step=1, probe="x", rows=(ProbeReading("m", None, None, 1 / 3),)).to_line()
     assert json.loads(line)["rows"] == [["m", None, None, 0.3333333]]
 
 
@@ -122,6 +126,6 @@ def test_a_run_without_probes_has_none(tmp_path):
     )
 )
 def test_a_written_line_is_the_line_made_of_rows(rows):
-    line = ProbeLine(step=3, probe="residual", rows=tuple(ProbeRow(*row) for row in rows))
+    line = ProbeLine(step=3, probe="residual", rows=tuple(ProbeReading(*row) for row in rows))
     starts = [start for measure, group, at, _ in rows for start in row_starts(measure, (group,), (at,))]
     assert written_line(3, "residual", starts, [row[3] for row in rows]) == line.to_line()

@@ -25,7 +25,7 @@ from ablationlab.records.verdict import Decision, Needs, Rule, RuleCheck, TieBre
 
 
 @dataclass(frozen=True)
-class Finding:
+class RuleOutcome:
     """What one rule says: the decision if it applies, and why or why not."""
 
     decision: Decision | None
@@ -62,69 +62,69 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
     raise AssertionError("the last rule always applies")
 
 
-def _rescues(evidence: Evidence, weighed: TradeOff | None) -> Finding:
+def _rescues(evidence: Evidence, weighed: TradeOff | None) -> RuleOutcome:
     if not evidence.stability_known or weighed is None:
-        return Finding(None, "nothing is known of the runs' stability")
+        return RuleOutcome(None, "nothing is known of the runs' stability")
     if not evidence.baseline_unstable:
-        return Finding(None, "the baseline is stable here")
+        return RuleOutcome(None, "the baseline is stable here")
     if weighed.gain_low is None or weighed.gain_low <= 0:
         low = share(weighed.gain_low)
-        return Finding(None, f"the baseline is unstable, but the gain is not shown (lower bound {low})")
+        return RuleOutcome(None, f"the baseline is unstable, but the gain is not shown (lower bound {low})")
     if weighed.costs and all(cost.within for cost in weighed.costs):
         advice = (
             f"Use {evidence.variant} in this regime: it restores stability at a cost within the registered margins."
         )
-        return Finding(Decision.ADOPT_IN_REGIME, weighed.text, advice)
+        return RuleOutcome(Decision.ADOPT_IN_REGIME, weighed.text, advice)
     advice = (
         f"{evidence.variant} restores stability, but its cost is not shown to stay within the margins: use it where a run "
         "that diverges or spikes costs you more than that, or look for a smaller change (a lower learning rate, "
         "longer warmup)."
     )
-    return Finding(Decision.TRADE_OFF, weighed.text, advice)
+    return RuleOutcome(Decision.TRADE_OFF, weighed.text, advice)
 
 
-def _worse(evidence: Evidence, _: TradeOff | None) -> Finding:
+def _worse(evidence: Evidence, _: TradeOff | None) -> RuleOutcome:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
-        return Finding(None, problem)
+        return RuleOutcome(None, problem)
     if evidence.primary.outcome != "worse":
-        return Finding(None, f"not significantly worse: {measured(evidence.primary)}")
+        return RuleOutcome(None, f"not significantly worse: {measured(evidence.primary)}")
     advice = (
         f"Keep the baseline ({evidence.analysis.baseline}): with {evidence.variant}, {evidence.primary.metric} is worse "
         f"({bound(evidence.primary, evidence.primary.delta)}), at this budget and {_rate(evidence)}."
     )
-    return Finding(Decision.KEEP_BASELINE, f"significantly worse: {measured(evidence.primary)}", advice)
+    return RuleOutcome(Decision.KEEP_BASELINE, f"significantly worse: {measured(evidence.primary)}", advice)
 
 
-def _better(evidence: Evidence, _: TradeOff | None) -> Finding:
+def _better(evidence: Evidence, _: TradeOff | None) -> RuleOutcome:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
-        return Finding(None, problem)
+        return RuleOutcome(None, problem)
     if evidence.primary.outcome != "better":
-        return Finding(None, f"not significantly better: {measured(evidence.primary)}")
+        return RuleOutcome(None, f"not significantly better: {measured(evidence.primary)}")
     if evidence.less_stable:
-        return Finding(None, f"better ({measured(evidence.primary)}), but less stable: {_counts(evidence)}")
+        return RuleOutcome(None, f"better ({measured(evidence.primary)}), but less stable: {_counts(evidence)}")
     known = _counts(evidence) if evidence.stability_known else "stability was not recorded"
     why = f"significantly better: {measured(evidence.primary)}; {known}"
     gained = f"{evidence.primary.metric} is better ({bound(evidence.primary, evidence.primary.delta)})"
     advice = f"Adopt {evidence.variant}: {gained}, at this budget and {_rate(evidence)}."
     sentences = [advice, _smaller_than_matters(evidence), _one_rate(evidence)]
-    return Finding(Decision.ADOPT, why, " ".join(one for one in sentences if one))
+    return RuleOutcome(Decision.ADOPT, why, " ".join(one for one in sentences if one))
 
 
-def _equivalent(evidence: Evidence, _: TradeOff | None) -> Finding:
+def _equivalent(evidence: Evidence, _: TradeOff | None) -> RuleOutcome:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
-        return Finding(None, problem)
+        return RuleOutcome(None, problem)
     tost = evidence.primary.equivalence
     if tost is None:
-        return Finding(None, "no smallest effect is registered, so equivalence cannot be shown")
+        return RuleOutcome(None, "no smallest effect is registered, so equivalence cannot be shown")
     if not tost.equivalent:
         shown = "could not be tested" if tost.equivalent is None else "not shown"
-        return Finding(None, f"equivalence within ±{tost.bounds[1]:g} {shown}")
+        return RuleOutcome(None, f"equivalence within ±{tost.bounds[1]:g} {shown}")
     if evidence.diverged:
         text = f"equivalent on the surviving seeds only: {evidence.diverged} {evidence.variant} runs diverged"
-        return Finding(None, text)
+        return RuleOutcome(None, text)
     broken = break_tie(evidence)
     why = f"equivalent within ±{tost.bounds[1]:g}: {measured(evidence.primary)}. {broken.text}"
     if broken.favours is None:
@@ -137,18 +137,18 @@ def _equivalent(evidence: Evidence, _: TradeOff | None) -> Finding:
             f"No difference that matters on {evidence.primary.metric}; {broken.metric} favours {broken.favours}: "
             f"{use} it."
         )
-    return Finding(Decision.TIE, why, advice, tie_break=broken)
+    return RuleOutcome(Decision.TIE, why, advice, tie_break=broken)
 
 
-def _otherwise(evidence: Evidence, _: TradeOff | None) -> Finding:
+def _otherwise(evidence: Evidence, _: TradeOff | None) -> RuleOutcome:
     needs = needs_of(evidence)
     problem = _cannot_ask(evidence)
     seen = problem or (measured(evidence.primary) if evidence.primary else "")
     advice = f"Undecided; keep the baseline ({evidence.analysis.baseline}) for now. {needs.text}"
-    return Finding(Decision.INCONCLUSIVE, f"no rule above applies: {seen}", advice, needs=needs)
+    return RuleOutcome(Decision.INCONCLUSIVE, f"no rule above applies: {seen}", advice, needs=needs)
 
 
-RULES: Mapping[Rule, Callable[[Evidence, TradeOff | None], Finding]] = {
+RULES: Mapping[Rule, Callable[[Evidence, TradeOff | None], RuleOutcome]] = {
     Rule.RESTORES_STABILITY: _rescues,
     Rule.WORSE: _worse,
     Rule.BETTER: _better,
@@ -200,7 +200,7 @@ def _smaller_than_matters(evidence: Evidence) -> str:
     return f"The gain is real but smaller than the ±{tost.bounds[1]:g} registered as mattering."
 
 
-def _cited(evidence: Evidence, rule: Rule, finding: Finding) -> tuple[str, ...]:
+def _cited(evidence: Evidence, rule: Rule, finding: RuleOutcome) -> tuple[str, ...]:
     found = [evidence.primary.id] if evidence.primary is not None else []
     if evidence.gain is not None and rule in (Rule.RESTORES_STABILITY, Rule.BETTER, Rule.UNDECIDED):
         found.append(evidence.gain.id)

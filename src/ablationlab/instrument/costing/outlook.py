@@ -21,7 +21,7 @@ TELLING = 0.05
 
 
 @dataclass(frozen=True)
-class Group:
+class RunGroup:
     """Runs of one shape, which cost the same, such as those of a regime."""
 
     runs: tuple[PlannedRun, ...]
@@ -34,7 +34,7 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Row:
+class LayoutCost:
     """The whole study in one layout: how its largest group is placed, and what all groups cost."""
 
     placed: Placed
@@ -61,15 +61,15 @@ class Outlook:
     hardware: Hardware
     corpus: DeclaredCorpus
     cells: tuple[PlannedRun, ...]
-    groups: tuple[Group, ...]
-    rows: tuple[Row, ...]
+    groups: tuple[RunGroup, ...]
+    rows: tuple[LayoutCost, ...]
     impossible: tuple[Impossible, ...]
     validation_share: float  # of the time of training
     disk: float
     data_bytes: float
 
     @property
-    def written(self) -> Row | None:
+    def written(self) -> LayoutCost | None:
         """The study as written: distributed as ``execution.parallel`` says, if it says so and that fits, else on one GPU.
 
         The study does not say how many GPUs share a run: of those numbers, the one that ends first.
@@ -79,7 +79,7 @@ class Outlook:
         return _first(spread or fitting)
 
     @property
-    def sooner(self) -> Row | None:
+    def sooner(self) -> LayoutCost | None:
         """Another layout that fits and ends earlier by more than `TELLING`; if the study as written does not fit, any."""
         fitting = _first([row for row in self.rows if row.placed.fits])
         written = self.written
@@ -88,7 +88,7 @@ class Outlook:
         return fitting if fitting.wall_hours < (1 - TELLING) * written.wall_hours else None
 
 
-def _first(rows: list[Row]) -> Row | None:
+def _first(rows: list[LayoutCost]) -> LayoutCost | None:
     """The row that ends first; of those within `TELLING` of it, the one that changes least, and then the cheapest."""
     soonest = min((row.wall_hours for row in rows), default=0.0)
     near = [row for row in rows if row.wall_hours * (1 - TELLING) <= soonest]
@@ -149,14 +149,14 @@ def _precision(asked: str) -> Precision:
     return cast("Precision", "bf16" if asked == "auto" else asked)
 
 
-def _groups(runs: list[PlannedRun]) -> tuple[Group, ...]:
+def _groups(runs: list[PlannedRun]) -> tuple[RunGroup, ...]:
     groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
         groups.setdefault(stackable(run), []).append(run)
-    return tuple(Group(tuple(members), members[0].model, members[0].training) for members in groups.values())
+    return tuple(RunGroup(tuple(members), members[0].model, members[0].training) for members in groups.values())
 
 
-def _validation(study: Study, group: Group, corpus: DeclaredCorpus) -> float:
+def _validation(study: Study, group: RunGroup, corpus: DeclaredCorpus) -> float:
     """Tokens of validation in units of training tokens: a forward pass alone is a third of a step."""
     context, held_out = group.model.context, corpus.record.validation_tokens
     tokens = float(held_out)
@@ -168,13 +168,13 @@ def _validation(study: Study, group: Group, corpus: DeclaredCorpus) -> float:
 def _row(
     layout: Layout,
     study: Study,
-    groups: tuple[Group, ...],
-    largest: Group,
+    groups: tuple[RunGroup, ...],
+    largest: RunGroup,
     hardware: Hardware,
     corpus: DeclaredCorpus,
     runs: list[PlannedRun],
     change: str,
-) -> Row:
+) -> LayoutCost:
     shown: Placed | None = None
     gpu_seconds = seed_seconds = wall = 0.0
     for group in groups:
@@ -194,7 +194,7 @@ def _row(
     spread = Spread("none" if layout.kind == "stack" else layout.kind, layout.gpus)
     at_once = max(1, hardware.count // layout.gpus) * layout.runs
     most = study_bytes(study, runs, at_once, spread).most
-    return Row(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)
+    return LayoutCost(shown, tokens, gpu_seconds / 3600, seed_seconds / 3600, wall / 3600, most, change)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
 from ablationlab.model.parameters import parameters
-from ablationlab.model.parts import Cost, parts_of
+from ablationlab.model.parts import PartCost, parts_of
 from ablationlab.records.settings import ModelConfig
 
 #: Elements of one piece of the logits, as in `model/`.
@@ -56,7 +56,7 @@ class Shape:
         return sum(p.size for p in every), sum(p.size for p in every if p.in_products), sum(block)
 
     @cached_property
-    def parts(self) -> tuple[Cost, ...]:
+    def parts(self) -> tuple[PartCost, ...]:
         """Of one token, in the parts of one block."""
         return tuple(part.cost(self.model) for _, part in parts_of(self.model))
 

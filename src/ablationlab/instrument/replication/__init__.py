@@ -9,12 +9,12 @@ from ablationlab.instrument.replication.published_table import (
     study_path,
     table_path,
 )
-from ablationlab.records.replication import DirectionPart, FigurePart, Replication
+from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
 
 __all__ = [
-    "DirectionPart",
-    "FigurePart",
     "PublishedTable",
+    "ReplicatedDirection",
+    "ReplicatedFigure",
     "Replication",
     "check_study",
     "load_table",

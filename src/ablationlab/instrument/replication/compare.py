@@ -15,14 +15,14 @@ from ablationlab.analysis.dataset import Value as AnalysisValue
 from ablationlab.analysis.stability import EndedRun, ended_run, value_of
 from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import RecordError
-from ablationlab.instrument.replication.published_table import Direction, Figure, PublishedTable, Value
+from ablationlab.instrument.replication.published_table import Direction, PublishedFigure, PublishedTable, Value
 from ablationlab.records.analysis import Absence, Analysis, Comparison
 from ablationlab.records.metrics import Metric
 from ablationlab.records.replication import (
     DirectionOutcome,
-    DirectionPart,
     FigureOutcome,
-    FigurePart,
+    ReplicatedDirection,
+    ReplicatedFigure,
     Replication,
     RunValue,
 )
@@ -93,13 +93,13 @@ def replicate(
     )
 
 
-def _places(table: PublishedTable) -> list[tuple[Figure, str]]:
+def _places(table: PublishedTable) -> list[tuple[PublishedFigure, str]]:
     """Every figure in its own regime, then, for contrast, those of the default regime in the regimes beside it."""
     own = [(figure, figure.regime) for figure in table.figures]
     return own + [(figure, regime) for regime in table.beside for figure, where in own if where == DEFAULT_REGIME]
 
 
-def _value(run: Run, ended: EndedRun | None, figure: Figure) -> AnalysisValue:
+def _value(run: Run, ended: EndedRun | None, figure: PublishedFigure) -> AnalysisValue:
     """The number of *run* that is compared with a published figure, or why there is none."""
     if figure.take is None or ended is None or ended.result.status == "diverged":
         return value_of(ended, figure.metric)
@@ -111,8 +111,8 @@ def _value(run: Run, ended: EndedRun | None, figure: Figure) -> AnalysisValue:
 
 
 def _figure(
-    figure: Figure, variant: str, published: Value, regime: str, runs: Sequence[tuple[Run, EndedRun | None]]
-) -> FigurePart:
+    figure: PublishedFigure, variant: str, published: Value, regime: str, runs: Sequence[tuple[Run, EndedRun | None]]
+) -> ReplicatedFigure:
     values: list[RunValue] = []
     missing: list[str] = []
     for run, ended in runs:
@@ -136,7 +136,7 @@ def _figure(
         low, high, method = made.low, made.high, made.method
         outcome = "no-interval" if made.holds_zero is None else "within" if made.holds_zero else "outside"
         why = made.note or _WHY[made.method]
-    return FigurePart(
+    return ReplicatedFigure(
         metric=figure.metric,
         take=figure.take,
         published_as=figure.published_as,
@@ -164,14 +164,14 @@ def _figure(
     )
 
 
-def _direction(direction: Direction, regime: str, analysis: Analysis, metric: Metric | None) -> DirectionPart:
+def _direction(direction: Direction, regime: str, analysis: Analysis, metric: Metric | None) -> ReplicatedDirection:
     comparison = analysis.comparison(direction.metric, regime, direction.variant, direction.reference)
     outcome, why = _judged(direction, comparison)
     interval = None if comparison is None else comparison.main_interval
     of_stability = metric is not None and metric.family == "stability"
     stable = _unstable_words(direction, regime, analysis) if of_stability else ""
     defined = comparison or metric
-    return DirectionPart(
+    return ReplicatedDirection(
         metric=direction.metric,
         published_as=direction.published_as,
         note=direction.note,
@@ -232,7 +232,9 @@ def _changed(wanted: Study, sealed: Study, beside: Sequence[str], *, own: bool) 
             yield f"{key} = {b.get(key)!r} {before}"
 
 
-def conclusions(figures: Sequence[FigurePart], directions: Sequence[DirectionPart], level: float) -> Iterator[str]:
+def conclusions(
+    figures: Sequence[ReplicatedFigure], directions: Sequence[ReplicatedDirection], level: float
+) -> Iterator[str]:
     """Sentences for terminal, page and paper."""
     own = [figure for figure in figures if not figure.beside]
     if own:
@@ -252,7 +254,7 @@ def conclusions(figures: Sequence[FigurePart], directions: Sequence[DirectionPar
             yield f"{words}: " + "; ".join(_contrast(direction) for direction in same) + "."
 
 
-def _of_figures(own: Sequence[FigurePart], level: float) -> Iterator[str]:
+def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
     within = [figure for figure in own if figure.outcome == "within"]
     outside = [figure for figure in own if figure.outcome == "outside"]
     known = len(within) + len(outside)
@@ -271,7 +273,7 @@ def _of_figures(own: Sequence[FigurePart], level: float) -> Iterator[str]:
             yield f"{text}: {_listed(rest)}."
 
 
-def _flips(directions: Sequence[DirectionPart]) -> Iterator[str]:
+def _flips(directions: Sequence[ReplicatedDirection]) -> Iterator[str]:
     """Where a sign is shown both in the publication's regime and, the other way, beside it."""
     for direction in directions:
         if direction.beside or direction.outcome not in ("transfers", "reversed") or direction.delta is None:
@@ -287,7 +289,7 @@ def _flips(directions: Sequence[DirectionPart]) -> Iterator[str]:
                 )
 
 
-def _listed(parts: Sequence[FigurePart], *, values: bool = False) -> str:
+def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
     by_metric: dict[str, list[str]] = {}
     for figure in parts:
         shown = (
@@ -297,6 +299,6 @@ def _listed(parts: Sequence[FigurePart], *, values: bool = False) -> str:
     return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())
 
 
-def _contrast(direction: DirectionPart) -> str:
+def _contrast(direction: ReplicatedDirection) -> str:
     where = "" if direction.regime == "default" else f" ({direction.regime})"
     return f"{direction.variant} {direction.sign} in {direction.metric} than {direction.reference}{where}"

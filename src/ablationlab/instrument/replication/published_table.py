@@ -40,7 +40,7 @@ Take = Literal["minimum", "maximum", "last"]
 Sign = Literal["lower", "higher"]
 
 
-class Source(Frozen):
+class Publication(Frozen):
     """The publication."""
 
     citation: Text
@@ -69,7 +69,7 @@ class Value(Frozen):
         return self
 
 
-class Figure(Frozen):
+class PublishedFigure(Frozen):
     """One published metric of one or more variants.
 
     ``metric`` is ours (`ablationlab metrics`); a metric that has a number per step needs ``take``. ``definition`` is the
@@ -166,9 +166,9 @@ class PublishedTable(Frozen):
     name: Annotated[str, Field(min_length=1, max_length=60)]
     title: Text
     about: Text
-    source: Source
+    source: Publication
     study: Annotated[str, Field(min_length=1, max_length=300)]
-    figures: tuple[Figure, ...] = ()
+    figures: tuple[PublishedFigure, ...] = ()
     directions: tuple[Direction, ...] = ()
     beside: tuple[str, ...] = ()
     quick: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ablationlab.records.replication import DirectionPart, FigurePart, Replication
+from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
 
 WITHIN = {"within": "yes", "outside": "no", "no-interval": "no interval", "not-measured": "not measured"}
 TRANSFERS = {
@@ -17,14 +17,14 @@ TRANSFERS = {
 _FEW = 6
 
 
-def published(one: FigurePart) -> str:
+def published(one: ReplicatedFigure) -> str:
     """The published value as it was printed, and of how many runs."""
     mean = f"{one.published:g}" if one.digits is None else f"{one.published:.{one.digits}f}"
     sd = "" if one.published_sd is None else f" ± {one.published_sd:.{2 if one.digits is None else one.digits}f}"
     return f"{mean}{sd} ({one.published_n})"
 
 
-def ours(one: FigurePart) -> str:
+def ours(one: ReplicatedFigure) -> str:
     """Mean and spread of our runs, to one digit more, and how many they are."""
     if one.mean is None:
         return "-"
@@ -33,13 +33,13 @@ def ours(one: FigurePart) -> str:
     return f"{one.mean:.{digits}f}{spread} ({len(one.values)})"
 
 
-def difference(one: FigurePart | DirectionPart) -> str:
+def difference(one: ReplicatedFigure | ReplicatedDirection) -> str:
     """Ours − published, or variant − reference, with its sign."""
-    value = one.difference if isinstance(one, FigurePart) else one.delta
+    value = one.difference if isinstance(one, ReplicatedFigure) else one.delta
     return "-" if value is None else _signed(value, 4)
 
 
-def interval(one: FigurePart | DirectionPart) -> str:
+def interval(one: ReplicatedFigure | ReplicatedDirection) -> str:
     """The interval of that difference."""
     return "" if one.low is None or one.high is None else f"{_signed(one.low, 3)} to {_signed(one.high, 3)}"
 
@@ -48,23 +48,23 @@ def _signed(value: float, digits: int) -> str:
     return f"{value:+.{digits}g}".replace("-", "\N{MINUS SIGN}")
 
 
-def figure_name(one: FigurePart) -> str:
+def figure_name(one: ReplicatedFigure) -> str:
     """What was published; a star where it is defined otherwise than ours, or not at all."""
     return one.published_as + ("" if one.same_definition else " *")
 
 
-def claim(one: DirectionPart) -> str:
+def claim(one: ReplicatedDirection) -> str:
     """What was published, and how many of its own numbers say otherwise."""
     contrary = f"; {one.contrary} of {one.pairs} published pairs the other way" if one.contrary else ""
     return one.published_as + contrary
 
 
-def transfers(one: DirectionPart) -> str:
+def transfers(one: ReplicatedDirection) -> str:
     """The outcome with its reason."""
     return TRANSFERS[one.outcome] + (f" ({one.why})" if one.why else "")
 
 
-def figures_title(parts: Sequence[FigurePart], regime: str) -> str:
+def figures_title(parts: Sequence[ReplicatedFigure], regime: str) -> str:
     """What a table of figures shows."""
     beside = "; beside, the publication does not speak of it" if any(one.beside for one in parts) else ""
     other = "; * another definition, or none" if any(not one.same_definition for one in parts) else ""

@@ -12,12 +12,12 @@ from ablationlab.core.format import fixed, p_clause, percent, plain, setting
 from ablationlab.core.seeding import stream
 from ablationlab.instrument.validation.records import (
     ComparisonRates,
-    CompatibilityPart,
+    Compatibility,
     DecisionRates,
-    DeltasPart,
+    DeltaSummary,
     GainRates,
-    MethodPart,
-    RatePart,
+    MethodRate,
+    Rate,
 )
 from ablationlab.records.analysis import Comparison, StabilityGain
 from ablationlab.records.verdict import Decision, Verdict
@@ -43,28 +43,28 @@ DECISIONS: Final = (
 )
 
 
-def rate(hits: int, n: int, *, level: float = LEVEL) -> RatePart:
+def rate(hits: int, n: int, *, level: float = LEVEL) -> Rate:
     """hits / n with the exact interval of Clopper and Pearson (1934): both tails of the binomial at most (1 - level) / 2."""
     if n == 0:
-        return RatePart(hits=0, n=0, rate=None, low=None, high=None)
+        return Rate(hits=0, n=0, rate=None, low=None, high=None)
     tail = (1 - level) / 2
     low = 0.0 if hits == 0 else float(stats.beta.ppf(tail, hits, n - hits + 1))
     high = 1.0 if hits == n else float(stats.beta.ppf(1 - tail, hits + 1, n - hits))
-    return RatePart(hits=hits, n=n, rate=hits / n, low=low, high=high)
+    return Rate(hits=hits, n=n, rate=hits / n, low=low, high=high)
 
 
-def counted(flags: Iterable[bool]) -> RatePart:
+def counted(flags: Iterable[bool]) -> Rate:
     """The rate of a list of flags."""
     found = list(flags)
     return rate(sum(found), len(found))
 
 
-def holds(found: RatePart, value: float) -> bool:
+def holds(found: Rate, value: float) -> bool:
     """Whether the interval of a rate holds *value*."""
     return found.low is not None and found.high is not None and found.low <= value <= found.high
 
 
-def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) -> tuple[MethodPart, ...]:
+def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) -> tuple[MethodRate, ...]:
     """Every shipped test at alpha and every shipped interval at 1 - alpha, over the studies of one comparison.
 
     Under a *null* that is true, each beside the rates to expect.
@@ -77,7 +77,7 @@ def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) 
     for name in tests:
         p_values = [one.tests[name].p if name in one.tests else None for one in found]
         parts.append(
-            MethodPart(
+            MethodRate(
                 kind="test",
                 method=name,
                 rate=counted(p is not None and p <= alpha for p in p_values),
@@ -90,7 +90,7 @@ def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) 
         given = [(one.low, one.high) for one in bounds if one is not None]
         known = [(low, high) for low, high in given if low is not None and high is not None]
         parts.append(
-            MethodPart(
+            MethodRate(
                 kind="interval",
                 method=name,
                 rate=rate(sum(low > 0 or high < 0 for low, high in known), len(found)),
@@ -145,12 +145,12 @@ def found_in(deltas: FloatArray, pairs: int, alpha: float, name: str) -> float:
     return float(((low > 0) | (high < 0)).mean())
 
 
-def deltas_of(found: Sequence[Comparison]) -> DeltasPart:
+def deltas_of(found: Sequence[Comparison]) -> DeltaSummary:
     """The paired differences of all studies of one comparison, on the tested scale."""
     pairs = [pair for one in found for pair in one.pairs]
     deltas = np.array([pair.delta for pair in pairs])
     if deltas.size < 3 or not deltas.std():
-        return DeltasPart(
+        return DeltaSummary(
             n=deltas.size,
             mean=float(deltas.mean()) if deltas.size else None,
             low=None,
@@ -162,7 +162,7 @@ def deltas_of(found: Sequence[Comparison]) -> DeltasPart:
         )
     interval = paired_t_interval(deltas, level=LEVEL)
     arms = np.array([(pair.variant, pair.reference) for pair in pairs]).T
-    return DeltasPart(
+    return DeltaSummary(
         n=deltas.size,
         mean=float(deltas.mean()),
         low=interval.low,
@@ -199,7 +199,7 @@ def comparison_rates(found: Sequence[Comparison], pairs: int) -> ComparisonRates
     )
 
 
-def compatibility(one: ComparisonRates) -> CompatibilityPart:
+def compatibility(one: ComparisonRates) -> Compatibility:
     """Whether the registered test of a comparison keeps its alpha under a null that is true by construction."""
     found = next(m.rate for m in one.methods if (m.kind, m.method) == ("test", one.test))
     p = float(stats.binomtest(found.hits, found.n, one.alpha).pvalue)
@@ -214,7 +214,7 @@ def compatibility(one: ComparisonRates) -> CompatibilityPart:
     if expected is not None:
         word = "compatible" if as_expected else "not compatible"
         text += f" For differences of this very shape {plain(percent(expected, 1))} are to be expected: {word}."
-    return CompatibilityPart(
+    return Compatibility(
         comparison=one.id,
         test=one.test,
         alpha=one.alpha,
@@ -227,7 +227,7 @@ def compatibility(one: ComparisonRates) -> CompatibilityPart:
     )
 
 
-def in_words(found: RatePart) -> str:
+def in_words(found: Rate) -> str:
     """7.0 % (4.7 to 10.0 %), 28 of 400."""
     if found.rate is None or found.low is None or found.high is None:
         return "no study"
@@ -235,7 +235,7 @@ def in_words(found: RatePart) -> str:
     return plain(f"{percent(found.rate, 1)} ({bounds}; {found.hits} of {found.n})")
 
 
-def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, RatePart]:
+def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, Rate]:
     """Every decision there is, with how often it was given; those never given have a rate of 0."""
     given = [one.decision for verdict in verdicts for one in verdict.verdicts if one.variant == variant]
     return {name.value: rate(given.count(name), len(given)) for name in DECISIONS}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from ablationlab.records.storage import Part, Record
+from ablationlab.records.storage import Record, StoredValue
 
 
-class RatePart(Part):
+class Rate(StoredValue):
     """hits of n studies, with the exact (Clopper-Pearson) 95 % interval of the rate; no rate where n = 0."""
 
     hits: int
@@ -17,7 +17,7 @@ class RatePart(Part):
     high: float | None
 
 
-class MethodPart(Part):
+class MethodRate(StoredValue):
     """How often one interval left out zero, or one test had p <= alpha, before any correction.
 
     *unavailable*: studies in which it gave no answer; they count as no rejection. *simulated*: the rate under a true null
@@ -27,12 +27,12 @@ class MethodPart(Part):
 
     kind: Literal["test", "interval"]
     method: str
-    rate: RatePart
+    rate: Rate
     unavailable: int
     simulated: dict[str, float | None]
 
 
-class DeltasPart(Part):
+class DeltaSummary(StoredValue):
     """The paired differences of all studies together: what the instrument had to judge."""
 
     n: int
@@ -45,7 +45,7 @@ class DeltasPart(Part):
     correlation: float | None
 
 
-class ComparisonRates(Part):
+class ComparisonRates(StoredValue):
     """One registered comparison over all studies. *significant* is the registered test after its correction."""
 
     id: str
@@ -55,15 +55,15 @@ class ComparisonRates(Part):
     role: str | None
     test: str
     alpha: float
-    deltas: DeltasPart
-    significant: RatePart
-    methods: tuple[MethodPart, ...]
+    deltas: DeltaSummary
+    significant: Rate
+    methods: tuple[MethodRate, ...]
     smallest_effect: float | None
-    equivalent: RatePart | None
+    equivalent: Rate | None
     equivalent_planned: float | None
 
 
-class CompatibilityPart(Part):
+class Compatibility(StoredValue):
     """Whether the registered test rejects a true null as often as its alpha says. *p*: exact binomial, two-sided.
 
     *expected*: the rate for differences of the shape of those judged, as *simulated* of that test gives it.
@@ -72,7 +72,7 @@ class CompatibilityPart(Part):
     comparison: str
     test: str
     alpha: float
-    rate: RatePart
+    rate: Rate
     p: float
     compatible: bool
     expected: float | None
@@ -80,35 +80,35 @@ class CompatibilityPart(Part):
     text: str
 
 
-class FamilyRates(Part):
+class FamilyRates(StoredValue):
     """How often at least one test of a family was significant after its correction: at most alpha is promised."""
 
     id: str
     correction: str
     members: tuple[str, ...]
     alpha: float
-    any: RatePart
+    any: Rate
     compatible: bool
 
 
-class DecisionRates(Part):
+class DecisionRates(StoredValue):
     """How often each decision was given on one variant."""
 
     variant: str
-    decisions: dict[str, RatePart]
+    decisions: dict[str, Rate]
 
 
-class GainRates(Part):
+class GainRates(StoredValue):
     """How often the interval of the stability gain left out zero, and how many runs were unstable at all."""
 
     variant: str
     reference: str
-    excludes_zero: RatePart
+    excludes_zero: Rate
     unstable_runs: int
     runs: int
 
 
-class CalibrationPart(Part):
+class DoseCalibration(StoredValue):
     """The effect as measured on seeds that no study judges: d = mean / SD with its exact interval."""
 
     n: int
@@ -120,7 +120,7 @@ class CalibrationPart(Part):
     d_high: float
 
 
-class DosePart(Part):
+class DoseRates(StoredValue):
     """One injected effect: *variant* at *lr* against the baseline at *base_lr*. At lr = base_lr there is none.
 
     *planned*: power of the registered test for the calibrated effect, with its values at both ends of the interval of d.
@@ -132,16 +132,16 @@ class DosePart(Part):
     variant: str
     lr: float
     base_lr: float
-    calibration: CalibrationPart
+    calibration: DoseCalibration
     judged_d: float | None
     planned: float
     planned_low: float
     planned_high: float
     expected: float | None
-    detected: RatePart
-    wrong_way: RatePart
-    methods: tuple[MethodPart, ...]
-    decisions: dict[str, RatePart]
+    detected: Rate
+    wrong_way: Rate
+    methods: tuple[MethodRate, ...]
+    decisions: dict[str, Rate]
     compatible: bool
     text: str
 
@@ -162,9 +162,9 @@ class Validation(Record):
     diverged_runs: int
     diverged_studies: int
     comparisons: tuple[ComparisonRates, ...]
-    compatibility: tuple[CompatibilityPart, ...]
+    compatibility: tuple[Compatibility, ...]
     families: tuple[FamilyRates, ...]
     decisions: tuple[DecisionRates, ...]
     gains: tuple[GainRates, ...]
-    doses: tuple[DosePart, ...]
+    doses: tuple[DoseRates, ...]
     notes: tuple[str, ...]

@@ -25,11 +25,11 @@ from ablationlab.instrument.validation.rates import (
     method_rates,
 )
 from ablationlab.instrument.validation.records import (
-    CalibrationPart,
-    DosePart,
+    DoseCalibration,
+    DoseRates,
     FamilyRates,
     GainRates,
-    RatePart,
+    Rate,
     Validation,
 )
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
@@ -119,7 +119,7 @@ def _gains(analyses: Sequence[Analysis]) -> tuple[GainRates, ...]:
     return tuple(gain_rates(gains) for gains in by_id.values())
 
 
-def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
+def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
     calibration = _calibrated(dose)
     made = cut(dose.dataset, pairs)
     analyses, verdicts = concluded(made)
@@ -143,7 +143,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
     wrong = counted(one.outcome in SIGNIFICANT and one.outcome != expected for one in found)
     fits = detected.low is not None and detected.high is not None and detected.low <= high and detected.high >= low
     deltas = [pair.delta for one in found for pair in one.pairs]
-    return DosePart(
+    return DoseRates(
         variant=dose.variant,
         lr=dose.lr,
         base_lr=base,
@@ -162,7 +162,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DosePart:
     )
 
 
-def _calibrated(dose: Dose) -> CalibrationPart:
+def _calibrated(dose: Dose) -> DoseCalibration:
     """The size of the effect on the selection seeds."""
     deltas = np.array([a - b for a, b in dose.calibration])
     size = cohens_d_z(deltas) if deltas.size >= 3 else None
@@ -170,7 +170,7 @@ def _calibrated(dose: Dose) -> CalibrationPart:
         raise StatisticsError(
             f"{dose.variant} at {dose.lr:g}: {deltas.size} finished pairs of selection seeds do not calibrate an effect"
         )
-    return CalibrationPart(
+    return DoseCalibration(
         n=deltas.size,
         lost=dose.lost,
         mean=float(deltas.mean()),
@@ -181,7 +181,7 @@ def _calibrated(dose: Dose) -> CalibrationPart:
     )
 
 
-def _ends(calibration: CalibrationPart, pairs: int, alpha: float) -> tuple[float, float]:
+def _ends(calibration: DoseCalibration, pairs: int, alpha: float) -> tuple[float, float]:
     """Power over the interval of d: two-sided, so it grows with |d| and is alpha at 0."""
     ends = sorted(abs(d) for d in (calibration.d_low, calibration.d_high))
     smallest = 0.0 if calibration.d_low <= 0 <= calibration.d_high else ends[0]
@@ -192,8 +192,8 @@ def _ends(calibration: CalibrationPart, pairs: int, alpha: float) -> tuple[float
 def _dose_text(
     dose: Dose,
     base: float,
-    calibration: CalibrationPart,
-    detected: RatePart,
+    calibration: DoseCalibration,
+    detected: Rate,
     planned: tuple[float, float, float],
     expected: float | None,
     fits: bool,

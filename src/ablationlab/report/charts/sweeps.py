@@ -24,14 +24,14 @@ from ablationlab.report.naming import axis, metric_name
 if TYPE_CHECKING:
     from ablationlab.records.analysis import SweepAnalysis
     from ablationlab.records.results import Results
-    from ablationlab.records.storage import Part
+    from ablationlab.records.storage import StoredValue
 
 
 def _sweep(material: Results) -> SweepAnalysis | None:
     return None if material.analysis is None else material.analysis.sweep
 
 
-def _row(part: Part) -> dict[str, Any]:
+def _row(part: StoredValue) -> dict[str, Any]:
     return part.model_dump(mode="json")
 
 

@@ -17,7 +17,7 @@ from ablationlab.core.format import (
     percent,
     setting,
 )
-from ablationlab.instrument.replication import DirectionPart, FigurePart, Replication, words
+from ablationlab.instrument.replication import ReplicatedDirection, ReplicatedFigure, Replication, words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, Interactions, StabilityGain, SweepAnalysis
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Run
@@ -394,7 +394,7 @@ _WITHIN: dict[str, Tone] = {"within": "good", "outside": "bad"}
 _TRANSFERS: dict[str, Tone] = {"transfers": "good", "reversed": "bad", "absent": "bad"}
 
 
-def figure_table(found: Replication, figures: Sequence[FigurePart] | None = None, title: str = "") -> Table:
+def figure_table(found: Replication, figures: Sequence[ReplicatedFigure] | None = None, title: str = "") -> Table:
     """Published values, ours, the difference with its interval."""
     shown = found.figures if figures is None else figures
     rows = tuple(
@@ -430,7 +430,7 @@ def figure_table(found: Replication, figures: Sequence[FigurePart] | None = None
 def direction_table(found: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False) -> Table:
     """Published signs beside our comparisons; with *reasons*, why a sign does not transfer."""
 
-    def row(one: DirectionPart) -> Row:
+    def row(one: ReplicatedDirection) -> Row:
         anchor = (links or {}).get(one.comparison or "")
         outcome = words.transfers(one) if reasons else words.TRANSFERS[one.outcome]
         return (

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ablationlab.core.format import DASH, count, fixed, mean_sd, number, percent, setting
 from ablationlab.instrument.validation.rates import in_words
-from ablationlab.instrument.validation.records import ComparisonRates, MethodPart, RatePart, Validation
+from ablationlab.instrument.validation.records import ComparisonRates, MethodRate, Rate, Validation
 from ablationlab.report.table import Table, markdown
 
 
@@ -60,7 +60,7 @@ def _significance(found: Validation) -> Table:
     return Table.simple(title, columns, tuple(rows))
 
 
-def _raw(one: ComparisonRates) -> RatePart:
+def _raw(one: ComparisonRates) -> Rate:
     return next(m.rate for m in one.methods if (m.kind, m.method) == ("test", one.test))
 
 
@@ -76,7 +76,7 @@ def _methods(one: ComparisonRates, found: Validation) -> Table:
     return Table.simple(title, columns, tuple(rows))
 
 
-def _unavailable(part: MethodPart) -> str:
+def _unavailable(part: MethodRate) -> str:
     return str(part.unavailable) if part.unavailable else DASH
 
 
@@ -135,7 +135,7 @@ def _doses(found: Validation) -> Table:
 
 def _dose_methods(found: Validation) -> Table:
     columns = tuple(f"{one.variant} at {setting(one.lr)}" for one in found.doses)
-    by_method: list[Mapping[tuple[str, str], RatePart]] = [
+    by_method: list[Mapping[tuple[str, str], Rate]] = [
         {(m.kind, m.method): m.rate for m in one.methods} for one in found.doses
     ]
     rows = [(f"{name} ({kind})", *(in_words(each[kind, name]) for each in by_method)) for kind, name in by_method[0]]

@@ -11,7 +11,7 @@ from rich.text import Text
 from ablationlab.analysis.power import power_plans
 from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
-from ablationlab.instrument.costing.outlook import Outlook, Row
+from ablationlab.instrument.costing.outlook import LayoutCost, Outlook
 from ablationlab.report.table import Table
 from ablationlab.stats import detectable_effect
 
@@ -113,7 +113,7 @@ def _wall(hours: float) -> str:
     return duration(3600 * hours)
 
 
-def _cost(found: Outlook, told: Row, money: Money) -> str:
+def _cost(found: Outlook, told: LayoutCost, money: Money) -> str:
     """The study as written; then, if another layout ends earlier, what that is and what of the study it would change."""
     whose = "as given" if money.asked else f"a typical on-demand price of {PRICES_OF}; prices vary by a factor of three"
     first = (
@@ -143,14 +143,14 @@ def _cost(found: Outlook, told: Row, money: Money) -> str:
     )
 
 
-def _executor(found: Outlook, row: Row) -> str:
+def _executor(found: Outlook, row: LayoutCost) -> str:
     """Who lays runs out so."""
     if row.placed.layout.kind != "stack":
         return f"execution.parallel = '{row.placed.layout.kind}', --executor torchrun"
     return "--executor ray" if found.hardware.count > 1 else "--executor local"
 
 
-def _seeds(found: Outlook, best: Row, money: Money, sd: float | None) -> Iterator[RenderableType]:
+def _seeds(found: Outlook, best: LayoutCost, money: Money, sd: float | None) -> Iterator[RenderableType]:
     """What seeds cost and see; and how many a budget buys."""
     shared = best.gpu_hours - best.seed_hours * len(found.study.seeds)
     counts = sorted({*SEEDS, len(found.study.seeds)})
