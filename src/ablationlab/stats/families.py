@@ -37,7 +37,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, canonical, count, fraction, sample
 from ablationlab.stats._noncentral import legendre, scale_density
 from ablationlab.stats.intervals import RESAMPLES, paired_t_interval
-from ablationlab.stats.results import FamilyMember, Interval, Result
+from ablationlab.stats.results import FamilyMember, Interval, StatisticalResult
 from ablationlab.stats.significance import adjust, one_test
 
 #: Share of a rejected primary's level that goes to the other primaries.
@@ -47,7 +47,7 @@ _HALVINGS: Final = 60
 
 
 @dataclass(frozen=True)
-class FamilyInference(Result):
+class FamilyInference(StatisticalResult):
     """What came of each member of a family, in the order given."""
 
     method: str
@@ -56,7 +56,7 @@ class FamilyInference(Result):
 
 
 @dataclass(frozen=True)
-class Gatekept(Result):
+class Gatekept(StatisticalResult):
     """Primaries, and for each of them its secondaries in registered order."""
 
     alpha: float
