@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
 
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
@@ -56,7 +57,9 @@ def test_three_seeds_give_every_statistic():
         square = [[int(np.sum((a == i) & (b == j))) for j in (1, 0)] for i in (1, 0)]
         assert task.mcnemar[seed].p == pytest.approx(mcnemar(square, exact=True).pvalue)
     assert found.macro_delta == pytest.approx(np.mean([one.delta for one in found.tasks]))
-    assert found.macro_crossed.low <= found.macro_delta <= found.macro_crossed.high
+    crossed = found.macro_crossed.interval
+    assert crossed.low <= found.macro_delta <= crossed.high
+    assert found.macro_crossed_check.low <= found.macro_delta <= found.macro_crossed_check.high
     assert found.macro_seed_p is not None
     assert "at-chance" in {caveat.code for caveat in task.caveats}  # seven items show nothing
     assert task.needs_items > 100
@@ -75,6 +78,12 @@ def test_one_pair_of_runs_uses_mcnemar_and_says_what_it_speaks_of():
     assert {task.p_test for task in found.tasks} == {"mcnemar"}
     assert found.macro_crossed is None
     assert found.macro_seed_p is None
+    deltas = [(task.variant - task.reference)[0] for task in scores.tasks]
+    error = np.sqrt(sum(delta.var(ddof=1) / delta.size for delta in deltas)) / len(deltas)
+    interval = found.macro_item_intervals["the only run"]
+    assert found.macro_p_test == "paired-t over items"
+    assert (found.macro_p <= 0.05) == interval.excludes(0.0)
+    assert interval.high - interval.estimate == pytest.approx(error * 2.2, rel=0.2)  # a t of a few items
     assert "too-few-seeds" in {caveat.code for caveat in found.caveats}
 
 
@@ -87,7 +96,7 @@ def test_another_metric_can_be_chosen_and_a_wrong_one_is_answered():
 def test_an_arm_against_itself_differs_in_nothing():
     found = compare_items(read_pair(FIXTURE / "none", FIXTURE / "none"), "a", "b")
     assert found.macro_delta == 0
-    assert found.macro_crossed.status == "degenerate"
+    assert found.macro_crossed.interval.status == "degenerate"
     assert {test.p for task in found.tasks for test in task.mcnemar.values()} == {1.0}
 
 
@@ -183,10 +192,23 @@ def test_real_valued_scores_have_intervals_and_no_mcnemar():
     found = compare_items(ItemScores((task,), tuple("abcd"), "0"), "a", "b").tasks[0]
     assert found.mcnemar == {}
     assert found.needs_items is None
-    assert found.crossed.low < found.delta < found.crossed.high
+    assert found.crossed.interval.low < found.delta < found.crossed.interval.high
 
 
-def test_the_macro_interval_over_items_is_the_stratified_normal_one():
+def test_real_valued_scores_of_one_run_have_a_p_over_their_items():
+    rng = np.random.default_rng(3)
+    tasks = tuple(
+        TaskScores(name, "logprob", rng.normal(0.3, 1, (1, n)), rng.normal(0, 1, (1, n)))
+        for name, n in (("a", 80), ("b", 40))
+    )
+    found = compare_items(ItemScores(tasks, ("the only run",), "0"), "a", "b")
+    for task, scores in zip(found.tasks, tasks, strict=True):
+        assert task.p_test == "paired-t over items"
+        assert task.p == pytest.approx(stats.ttest_rel(scores.variant[0], scores.reference[0]).pvalue)
+    assert found.macro_p == pytest.approx(0.0156, abs=0.02)
+
+
+def test_the_macro_interval_over_items_is_the_stratified_one():
     rng = np.random.default_rng(1)
     tasks = tuple(
         TaskScores(name, "acc", (rng.random((1, n)) < 0.7).astype(float), (rng.random((1, n)) < 0.5).astype(float))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,11 +24,10 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
 from ablationlab.records.storage import RunFolder, content_hash, sha256_file
 from ablationlab.stats import (
-    Crossed,
     ItemPairs,
     adjust,
     crossed_bootstrap,
-    interval_caveats,
+    crossed_means,
     item_bootstrap,
     item_pairs,
     items_needed,
@@ -44,6 +42,10 @@ if TYPE_CHECKING:
     from ablationlab.analysis.evaluation import AskedTask, Evaluated
 
 FloatArray = NDArray[np.float64]
+
+#: What a p speaks of: retrained models on these items, or these models on other items.
+OVER_SEEDS = "paired-t over seeds"
+OVER_ITEMS = "paired-t over items"
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,12 +86,23 @@ def compare_items(
     pairs = {task.task: item_pairs(task.variant, task.reference) for task in scores.tasks}
     rng = stream(0, "analysis", scores.source_hash, "crossed")
     several = len(scores.seeds) >= 3
-    crossed = crossed_bootstrap(pairs, level=level, resamples=resamples, rng=rng) if several else None
-    tasks = [_task(scores, task, pairs[task.task], crossed, level, smallest_effect, resamples) for task in scores.tasks]
+    crossed = crossed_means(pairs, level=level) if several else None
+    check = crossed_bootstrap(pairs, level=level, resamples=resamples, rng=rng) if several else None
+    tasks = [_task(scores, task, pairs[task.task], level, smallest_effect, resamples) for task in scores.tasks]
+    if crossed and check:
+        tasks = [
+            task.model_copy(update={"crossed": crossed.tasks[task.task], "crossed_check": check.tasks[task.task]})
+            for task in tasks
+        ]
     adjusted = adjust([task.p for task in tasks], method=correction).adjusted
     tasks = [task.model_copy(update={"p_adjusted": p}) for task, p in zip(tasks, adjusted, strict=True)]
     over_seeds = np.mean([pair.deltas.mean(axis=1) for pair in pairs.values()], axis=0)
     zeros = np.zeros_like(over_seeds)
+    over_items = {seed: _macro_over_items(pairs, row, level) for row, seed in enumerate(scores.seeds)}
+    macro_seed_p = paired_t_test(paired_deltas(over_seeds, zeros)).p
+    macro_p, macro_test = macro_seed_p, OVER_SEEDS
+    if len(scores.seeds) == 1:
+        macro_p, macro_test = next(iter(over_items.values())).p, OVER_ITEMS
     return ItemComparison(
         variant=variant,
         reference=reference,
@@ -98,11 +111,14 @@ def compare_items(
         correction=correction,
         tasks=tuple(tasks),
         macro_delta=float(over_seeds.mean()),
-        macro_item_intervals={seed: _macro_over_items(pairs, row, level) for row, seed in enumerate(scores.seeds)},
+        macro_item_intervals={seed: item_mean.interval for seed, item_mean in over_items.items()},
         macro_crossed=crossed.macro if crossed else None,
+        macro_crossed_check=check.macro if check else None,
         macro_seed_interval=paired_t_interval(paired_deltas(over_seeds, zeros), level=level),
-        macro_seed_p=paired_t_test(paired_deltas(over_seeds, zeros)).p,
-        caveats=tuple(_caveats(scores, crossed)),
+        macro_seed_p=macro_seed_p,
+        macro_p=macro_p,
+        macro_p_test=macro_test,
+        caveats=tuple(_caveats(scores)),
     )
 
 
@@ -110,7 +126,6 @@ def _task(
     scores: ItemScores,
     task: TaskScores,
     pairs: ItemPairs,
-    crossed: Crossed | None,
     level: float,
     smallest_effect: float | None,
     resamples: int,
@@ -122,11 +137,9 @@ def _task(
     deltas = paired_deltas(task.variant.mean(axis=1), task.reference.mean(axis=1))
     over_seeds = paired_t_test(deltas)
     if len(scores.seeds) == 1:
-        p, test = (mcnemar[0].p, "mcnemar") if mcnemar else (None, "none")
+        p, test = (mcnemar[0].p, "mcnemar") if mcnemar else (paired_t_test(pairs.deltas[0]).p, OVER_ITEMS)
     else:
-        p, test = over_seeds.p, "paired-t over seeds"
-    crossed_interval = crossed.tasks[task.task] if crossed else None
-    caveats = interval_caveats(crossed_interval) if crossed_interval else ()
+        p, test = over_seeds.p, OVER_SEEDS
     return ItemTask(
         task=task.task,
         metric=task.metric,
@@ -138,28 +151,42 @@ def _task(
         delta=float(pairs.deltas.mean()),
         item_intervals=dict(zip(scores.seeds, over_items, strict=True)),
         mcnemar=dict(zip(scores.seeds, mcnemar, strict=bool(mcnemar))),
-        crossed=crossed_interval,
+        crossed=None,
+        crossed_check=None,
         seed_interval=paired_t_interval(deltas, level=level),
         seed_p=over_seeds.p,
         p=p,
         p_test=test,
         p_adjusted=None,
         needs_items=_items_needed(pairs, smallest_effect, 1 - level) if binary else None,
-        caveats=(*_about_chance(task), *caveats),
+        caveats=tuple(_about_chance(task)),
     )
 
 
-def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> Interval:
-    """mean_t(delta_t) ± z sqrt(sum_t s_t^2 / I_t) / T: these trained models on other items of the same tasks."""
+@dataclass(frozen=True)
+class _ItemMean:
+    interval: Interval
+    p: float | None
+
+
+def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> _ItemMean:
+    """mean_t(delta_t) ± t_f sqrt(sum_t s_t^2 / I_t) / T: these trained models on other items of the same tasks.
+
+    f is Satterthwaite's: (sum_t v_t)^2 / sum_t v_t^2 / (I_t - 1), v_t = s_t^2 / I_t.
+    """
     deltas = [pair.deltas[row] for pair in pairs.values()]
     estimate = float(np.mean([delta.mean() for delta in deltas]))
     items = sum(delta.size for delta in deltas)
-    interval = Interval("items-normal", level, estimate, None, None, items, exact=True)
+    interval = Interval("items-t", level, estimate, None, None, items, exact=True)
     if any(delta.size < 2 for delta in deltas) or all(np.ptp(delta) == 0 for delta in deltas):
-        return replace(interval, status="degenerate", note="item deltas do not vary")
-    error = float(np.sqrt(sum(delta.var(ddof=1) / delta.size for delta in deltas))) / len(deltas)
-    half = NormalDist().inv_cdf((1 + level) / 2) * error
-    return replace(interval, low=estimate - half, high=estimate + half)
+        return _ItemMean(replace(interval, status="degenerate", note="item deltas do not vary"), None)
+    parts = [(float(delta.var(ddof=1)) / delta.size, delta.size - 1) for delta in deltas]
+    variance = sum(part for part, _ in parts)
+    freedom = variance**2 / sum(part**2 / of for part, of in parts)
+    error = float(np.sqrt(variance)) / len(deltas)
+    half = float(distributions.t.ppf((1 + level) / 2, freedom)) * error
+    p = float(2 * distributions.t.sf(abs(estimate) / error, freedom))
+    return _ItemMean(replace(interval, low=estimate - half, high=estimate + half), p)
 
 
 def _items_needed(pairs: ItemPairs, effect: float | None, alpha: float) -> int | None:
@@ -183,7 +210,7 @@ def _about_chance(task: TaskScores) -> list[Caveat]:
     return [wording.caveat(CaveatCode.AT_CHANCE, task.task, chance=task.chance, items=items, best=best, p=p)]
 
 
-def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
+def _caveats(scores: ItemScores) -> list[Caveat]:
     caveats = [wording.caveat(CaveatCode.LEFT_OUT, what=note) for note in scores.notes]
     for task in scores.tasks:
         if task.unpaired_variant + task.unpaired_reference:
@@ -191,8 +218,6 @@ def _caveats(scores: ItemScores, crossed: Crossed | None) -> list[Caveat]:
             caveats.append(wording.caveat(CaveatCode.UNPAIRED_ITEMS, task.task, task=task.task, **lost))
     if len(scores.seeds) < 3:
         caveats.append(wording.caveat(CaveatCode.TOO_FEW_SEEDS, seeds=len(scores.seeds)))
-    if crossed is not None:
-        caveats += interval_caveats(crossed.macro)
     return caveats
 
 

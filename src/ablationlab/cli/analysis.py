@@ -236,8 +236,8 @@ def compare(
     """Compare two folders of lm-eval --log_samples output, item by item; delta = A - B.
 
     Items pair on doc_id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
-    for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and a crossed
-    bootstrap over seeds and items; and the macro average over tasks.
+    for each seed (a paired t over items for real-valued scores); with three or more seeds (subfolders of the same names in
+    A and B) a paired t over seeds and an interval over seeds and items; and the macro average over tasks.
     """
     from ablationlab.analysis.items import compare_items
     from ablationlab.analysis.lm_eval import read_pair

@@ -17,6 +17,7 @@ from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.records.storage import Record, StoredValue
 from ablationlab.stats.results import (
     Caveat,
+    CrossedMean,
     EffectSize,
     Equivalence,
     Gain,
@@ -231,7 +232,8 @@ class ItemTask(StoredValue):
     delta: float
     item_intervals: dict[str, Interval]
     mcnemar: dict[str, McNemar]
-    crossed: Interval | None
+    crossed: CrossedMean | None
+    crossed_check: Interval | None  # the crossed bootstrap
     seed_interval: Interval | None
     seed_p: float | None
     p: float | None
@@ -253,9 +255,12 @@ class ItemComparison(Record):
     tasks: tuple[ItemTask, ...]
     macro_delta: float
     macro_item_intervals: dict[str, Interval]
-    macro_crossed: Interval | None
+    macro_crossed: CrossedMean | None
+    macro_crossed_check: Interval | None
     macro_seed_interval: Interval | None
     macro_seed_p: float | None
+    macro_p: float | None
+    macro_p_test: str
     caveats: tuple[Caveat, ...]
 
 

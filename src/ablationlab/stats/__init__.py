@@ -15,6 +15,7 @@ from ablationlab.core.lazy import lazy_exports
 from ablationlab.stats.results import (
     Caveat,
     CaveatCode,
+    CrossedMean,
     DifferenceOfMeans,
     EffectSize,
     Equivalence,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         interval_caveats,
     )
     from ablationlab.stats.comparison import as_ratio, compare, ratio_of_geometric_means, summarize
+    from ablationlab.stats.crossed import CrossedMeans, crossed_mean, crossed_means
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
     from ablationlab.stats.failures import failure_bound, log_rank_p, paired_survival, survival_curve
     from ablationlab.stats.families import FamilyInference, Gatekept, dunnett, family_inference, gatekeep
@@ -99,6 +101,8 @@ __all__ = [
     "Caveat",
     "CaveatCode",
     "Crossed",
+    "CrossedMean",
+    "CrossedMeans",
     "DifferenceOfMeans",
     "EffectSize",
     "Equivalence",
@@ -135,6 +139,8 @@ __all__ = [
     "compare",
     "comparison_caveats",
     "crossed_bootstrap",
+    "crossed_mean",
+    "crossed_means",
     "detectable_difference",
     "detectable_effect",
     "difference_of_means",
@@ -183,6 +189,7 @@ __getattr__ = lazy_exports(
         "_common": "paired_deltas",
         "caveats": "comparison_caveats expected_coverage expected_false_positives interval_caveats",
         "comparison": "as_ratio compare ratio_of_geometric_means summarize",
+        "crossed": "CrossedMeans crossed_mean crossed_means",
         "effects": "cohens_d_z hedges_g_av paired_tost",
         "failures": "failure_bound log_rank_p paired_survival survival_curve",
         "robustness": "exaggeration fragility stragglers",

@@ -131,7 +131,7 @@ def crossed_bootstrap(
     the noise, and are conservative where seed-by-item noise does (Owen 2007); see docs/statistics.md.
     """
     level, resamples = fraction("level", level), count("resamples", resamples, minimum=100)
-    seeds = _common_seeds(tasks)
+    seeds = common_seeds(tasks)
     estimates = {name: float(pairs.deltas.mean()) for name, pairs in tasks.items()}
     macro = float(np.mean(list(estimates.values())))
     if seeds < MINIMUM_PAIRS:
@@ -158,7 +158,8 @@ def crossed_bootstrap(
     return Crossed(intervals, whole, resamples)
 
 
-def _common_seeds(tasks: Mapping[str, ItemPairs]) -> int:
+def common_seeds(tasks: Mapping[str, ItemPairs]) -> int:
+    """How many seeds every task has; they must agree."""
     if not tasks:
         raise StatisticsError("tasks is empty: at least one task is needed")
     seeds = {name: pairs.seeds for name, pairs in tasks.items()}

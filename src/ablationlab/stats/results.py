@@ -207,6 +207,24 @@ class McNemar(StatisticalResult):
 
 
 @dataclass(frozen=True)
+class CrossedMean(StatisticalResult):
+    """A mean difference over random seeds and random items (or documents): interval, two-sided p, and what makes the noise.
+
+    The three variances are the parts of the mean's variance that more seeds, more items, or either would reduce; None without
+    an interval. *degrees_of_freedom* are Satterthwaite's.
+    """
+
+    interval: Interval
+    p: float | None
+    degrees_of_freedom: float | None
+    seeds: int
+    items: int
+    seed_variance: float | None
+    item_variance: float | None
+    rest_variance: float | None
+
+
+@dataclass(frozen=True)
 class Sensitivity(StatisticalResult):
     """Whether a task can tell models apart at this scale, and why; one that cannot never counts as evidence.
 

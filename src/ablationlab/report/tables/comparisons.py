@@ -238,7 +238,7 @@ def item_table(found: ItemComparison) -> Table:
                 Cell.of(task.delta, number(task.delta, sign=True)),
                 Cell.of(None, _over_items(task.item_intervals)),
                 Cell.of(None, _bounds(task.seed_interval)),
-                Cell.of(None, _bounds(task.crossed)),
+                Cell.of(None, _bounds(task.crossed.interval if task.crossed else None)),
                 Cell.of(None, " ".join(p_value(test.p) for test in task.mcnemar.values()) or DASH),
                 Cell.of(task.p, p_value(task.p)),
                 Cell.of(task.p_adjusted, p_value(task.p_adjusted)),
@@ -252,8 +252,8 @@ def item_table(found: ItemComparison) -> Table:
             Cell.of(found.macro_delta, number(found.macro_delta, sign=True)),
             Cell.of(None, _over_items(found.macro_item_intervals)),
             Cell.of(None, _bounds(found.macro_seed_interval)),
-            Cell.of(None, _bounds(found.macro_crossed)),
-            *(Cell.of(None, ""), Cell.of(found.macro_seed_p, p_value(found.macro_seed_p)), Cell.of(None, "")),
+            Cell.of(None, _bounds(found.macro_crossed.interval if found.macro_crossed else None)),
+            *(Cell.of(None, ""), Cell.of(found.macro_p, p_value(found.macro_p)), Cell.of(None, "")),
             Cell.of(""),
         )
     )

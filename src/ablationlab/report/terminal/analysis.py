@@ -166,7 +166,7 @@ def _lines(title: str, lines: Sequence[str]) -> Text:
 def items_view(found: ItemComparison) -> Iterator[RenderableType]:
     """Per task and on average: the difference, intervals over items, seeds and both, p-values."""
     yield item_table(found).terminal()
-    tests = ", ".join(dict.fromkeys(task.p_test for task in found.tasks))
+    tests = ", ".join(dict.fromkeys([*(task.p_test for task in found.tasks), found.macro_p_test]))
     yield Text(
         f"Difference = {found.variant} − {found.reference}, paired item by item. p: {tests}; adjusted by "
         f"{found.correction} over the tasks. Over items: these trained models on other items (range over seeds where there "
