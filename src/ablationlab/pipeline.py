@@ -326,12 +326,18 @@ def seal(
 ) -> tuple[Plan, TokenizedCorpus]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
-    from ablationlab.study.plan import make_plan, open_plan, seal_plan
+    from ablationlab.study.plan import check_texts, make_plan, open_plan, seal_plan
+    from ablationlab.study.variants import arm_data, variants_of
 
     plan = open_plan(results, study.hash) if results.plan.exists() else None
     compare_texts(study.data, workers, listen)
+    texts = {name: arm_data(study.data, variant) for name, variant in variants_of(study).items()}
     corpus = load_corpus(study.data)
-    return plan or seal_plan(make_plan(study, corpus, device, workers), results), corpus
+    corpora = {name: load_corpus(data) for name, data in texts.items() if data != study.data}
+    if plan is None:
+        return seal_plan(make_plan(study, corpus, device, workers, corpora), results), corpus
+    check_texts(plan, corpora)
+    return plan, corpus
 
 
 def compare_texts(data: DataConfig, workers: int | None, listen: Listener) -> None:

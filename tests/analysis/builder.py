@@ -10,12 +10,12 @@ import numpy as np
 
 from ablationlab.records.environment import Environment, Git
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Corpus, Execution, Plan, PlannedRun
+from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import parse_study
-from ablationlab.study.variants import VARIANTS
+from ablationlab.study.variants import Variant, variants_of
 from ablationlab.tasks import plan_tasks
 
 STEPS = 60
@@ -87,7 +87,7 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
                         seed=seed,
                         stack=len(runs),
                         slot=0,
-                        model=VARIANTS[name].apply(model) if name in VARIANTS else model,
+                        model=variants_of(made)[name].apply(model),
                         training=training,
                         budget=Budget(steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100),
                     )
@@ -103,7 +103,7 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
         study=made,
         study_hash=made.hash,
         criteria_hash=made.criteria_hash,
-        variants={name: VARIANTS[name].declares for name in made.variants},
+        variants={name: _declared(made, variant) for name, variant in variants_of(made).items()},
         metrics=dict(METRICS.items()),
         tasks=plan_tasks(made.evaluation),
         corpus=CORPUS,
@@ -115,6 +115,11 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
         plan_hash="",
     )
     return plan.sealed()
+
+
+def _declared(made: Study, variant: Variant) -> Declaration:
+    models = [made.in_regime(regime)[0].changed(vocabulary=CORPUS.vocabulary) for regime in made.regime_names()]
+    return variant.declared((model, variant.apply(model)) for model in models)
 
 
 def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:

@@ -134,7 +134,7 @@ def test_variants_explains_each_with_its_formula(cli):
     assert code == 0
     for name, variant in VARIANTS.items():
         line = next(line for line in output.splitlines() if line.split()[:1] == [name])
-        assert variant.declares.formula in line
+        assert variant.table.formula in line
     assert "x / sqrt(mean(x²) + 1e-6)" in output
 
 

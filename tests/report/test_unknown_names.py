@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ablationlab.records.metrics import METRICS, Metric
-from ablationlab.records.plan import Declaration
 from ablationlab.records.results import Results
+from ablationlab.records.settings import VariantTable
 from ablationlab.report.live import Live
 from ablationlab.report.make import with_analysis
 from ablationlab.report.page import write_page
@@ -17,9 +17,8 @@ from analysis.builder import build, outcome, study
 
 
 def test_results_of_an_unknown_variant_and_metric_are_analyzed_reported_and_exported(tmp_path: Path):
-    declared = Declaration(formula="x / 2", meaning="halves the input", settings=("front",))
-    change = VARIANTS["layernorm"].change
-    VARIANTS.add("halved", Variant("halved", declared, change))
+    table = VariantTable(formula="x / 2", about="halves the input", model={"front": {"scale": 0.5}})
+    VARIANTS.add("halved", Variant("halved", table))
     METRICS.add("charm", Metric("charm", "how charming it is", "quarks", "higher", "charm"))
     try:
         criteria = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05}, {"metric": "charm"}]

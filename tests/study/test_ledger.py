@@ -90,7 +90,8 @@ def test_every_shipped_variant_matches_the_baseline(study_table, tmp_path):
 
 
 def test_exchangeable_arms_match_and_an_undeclared_redraw_does_not(study_table, tmp_path):
-    bench = Bench(study_table({"variants": ["none", "redrawn", "redrawn-2"]}), tmp_path / "out")
+    tables = {"none": {}, "redrawn": {"model": {"redraw": 1}}, "redrawn-2": {"model": {"redraw": 2}}}
+    bench = Bench(study_table({"variants": tables}), tmp_path / "out")
     base, one, two = (bench.record(name) for name in ("none", "redrawn", "redrawn-2"))
     assert record_mismatches(one, base) == record_mismatches(two, base) == record_mismatches(one, two) == []
     assert one.shared_init_hash == base.shared_init_hash, "over all that no arm redraws"
@@ -150,7 +151,7 @@ def test_a_run_of_another_seed_regime_order_or_plan_is_named(bench, fields, name
 def test_a_run_at_another_rate_is_named(bench):
     arm = bench.record("layernorm")
     hot = arm.model_copy(update={"training": arm.training.changed(lr=0.5)})
-    assert record_mismatches(hot, bench.record("none")) == ["lr: 0.5 against 0.001"]
+    assert record_mismatches(hot, bench.record("none")) == ["training.lr: 0.5 against 0.001"]
 
 
 def test_two_seeds_differ_in_their_data_and_in_every_drawn_parameter(bench):
@@ -170,9 +171,9 @@ def test_a_preset_is_only_a_name(bench):
 def test_a_declaration_covers_its_table_and_not_its_neighbours(bench):
     by_variant = {run.variant: run for run in bench.plan.runs if run.seed == 1}
     arm, base = by_variant["layernorm"], by_variant["none"]
-    undeclared = setting_mismatches(arm, base, [Declaration(settings=("fron", "tied"))])
+    undeclared = setting_mismatches(arm, base, [Declaration(settings=("model.fron", "model.tied"))])
     assert "model.front.norm: 'layernorm' against 'none'" in undeclared
-    assert setting_mismatches(arm, base, [Declaration(settings=("front",))]) == []
+    assert setting_mismatches(arm, base, [Declaration(settings=("model.front",))]) == []
 
 
 def test_refusing_names_both_runs_and_every_mismatch():

@@ -2,20 +2,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ablationlab.core.errors import DataError, MismatchError, PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
-from ablationlab.records.plan import Declaration, Plan
-from ablationlab.records.settings import ModelConfig
+from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.ledger import setting_mismatches
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
-from ablationlab.study.variants import VARIANTS, Variant
 
 
 @pytest.fixture
@@ -27,17 +25,6 @@ def plan_of(study_table) -> Callable[..., Plan]:
         return make_plan(study, load_corpus(study.data), "cpu", workers)
 
     return make
-
-
-@contextmanager
-def temporary_variant(change, changes=(), parameters=()) -> Iterator[str]:
-    """A variant that exists for one test."""
-    declared = Declaration(formula="f(x)", meaning="a test", settings=changes, parameters=parameters)
-    VARIANTS.add("temporary", Variant("temporary", declared, change))
-    try:
-        yield "temporary"
-    finally:
-        del VARIANTS._things["temporary"]
 
 
 def ids(plan: Plan) -> set[str]:
@@ -244,53 +231,29 @@ def test_a_sweep_wider_than_a_stack_fills_stacks_without_padding(plan_of):
 # --- arms that differ in something undeclared -------------------------------------------------------------
 
 
-def test_a_variant_that_changes_what_it_did_not_declare_is_refused(plan_of):
-    with (
-        temporary_variant(lambda model: model.changed(dropout=0.1), changes=("front",)) as name,
-        pytest.raises(MismatchError) as caught,
-    ):
-        plan_of({"variants": ["none", name]})
-    text = str(caught.value)
-    assert re.match(r"temporary-s1-\w{8} and none-s1-\w{8} cannot be compared", text)
-    assert "model.dropout: 0.1 against 0.0" in text
-    assert "temporary" not in VARIANTS
+def test_arms_that_differ_in_what_no_table_writes_are_refused(plan_of):
+    plan = plan_of({"variants": ["none", "layernorm"]})
+    arm, base = (next(run for run in plan.runs if run.variant == name) for name in ("layernorm", "none"))
+    undeclared = arm.model_copy(update={"model": arm.model.changed(dropout=0.1)})
+    found = setting_mismatches(undeclared, base, [plan.variants["layernorm"], plan.variants["none"]])
+    assert found == ["model.dropout: 0.1 against 0.0"]
 
 
-def test_a_declared_setting_may_differ(plan_of):
-    with temporary_variant(lambda model: model.changed(dropout=0.1), changes=("dropout",)) as name:
-        assert len(plan_of({"variants": ["none", name]}).runs) == 4
+def test_a_variant_whose_tokens_cost_more_is_planned_and_declares_it(plan_of):
+    plan = plan_of({"variants": {"none": {}, "deep": {"model": {"layers": 2}}}})
+    flops = {run.variant: run.budget.matmul_flops for run in plan.runs}
+    assert flops["deep"] > flops["none"]
+    assert [plan.variants[name].flops for name in ("none", "deep")] == [False, True]
 
 
-def test_a_variant_that_costs_more_is_refused_even_if_it_says_so(plan_of):
-    with (
-        temporary_variant(lambda model: model.changed(layers=2), changes=("layers",)) as name,
-        pytest.raises(MismatchError, match=r"budget\.matmul_flops: [\d,]+ against [\d,]+"),
-    ):
-        plan_of({"variants": ["none", name]})
+def test_a_variant_with_a_budget_of_its_own_is_refused(plan_of):
+    with pytest.raises(MismatchError, match=r"budget\.tokens: 1,536 against 768"):
+        plan_of({"variants": {"none": {}, "long": {"training": {"steps": 24}}}})
 
 
-def test_a_variant_with_a_parameter_that_it_did_not_declare_is_refused(plan_of):
-    with (
-        temporary_variant(lambda model: model.changed(head_bias=True), changes=("head_bias",)) as name,
-        pytest.raises(MismatchError, match=r"head\.bias"),
-    ):
-        plan_of({"variants": ["none", name]})
-
-
-def test_a_variant_that_starts_shared_parameters_elsewhere_is_refused(plan_of):
-    with (
-        temporary_variant(lambda model: model.changed(init_std=1.0), changes=("init_std",)) as name,
-        pytest.raises(MismatchError, match=r"blocks\.0\.attn\.qkv\.weight"),
-    ):
-        plan_of({"variants": ["none", name]})
-
-
-def test_a_variant_that_makes_an_impossible_model_is_one_of_our_errors(plan_of):
-    def three_heads(model: ModelConfig) -> ModelConfig:
-        return model.changed(heads=3)
-
-    with temporary_variant(three_heads, changes=("heads",)) as name, pytest.raises(PlanError, match="temporary"):
-        plan_of({"variants": ["none", name]})
+def test_a_variant_that_equals_the_baseline_is_refused(plan_of):
+    with pytest.raises(PlanError, match="variant 'same' changes nothing"):
+        plan_of({"variants": {"none": {}, "same": {"model": {"dropout": 0.0}}}})
 
 
 # --- the seal ---------------------------------------------------------------------------------------------

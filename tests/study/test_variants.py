@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from ablationlab.core.errors import PlanError, StudyError
+from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
-from ablationlab.records.settings import FrontEnd, ModelConfig
-from ablationlab.study.ledger import flattened
-from ablationlab.study.variants import VARIANTS, variant
+from ablationlab.records.plan import Declaration
+from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
+from ablationlab.study.load import parse_study
+from ablationlab.study.plan import make_plan
+from ablationlab.study.variants import VARIANTS, Variant, variants_of
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=8, vocabulary=11)
 FRONTS = {
@@ -15,9 +19,6 @@ FRONTS = {
     "layernorm-token": {"norm": "layernorm", "gain": True, "bias": True, "eps": 1e-5, "place": "token"},
     "rmsnorm-token": {"norm": "rmsnorm", "gain": True, "eps": 1e-6, "place": "token"},
     "rmsnorm-nogain": {"norm": "rmsnorm", "eps": 1e-6},
-    "rmsnorm-x0.3": {"norm": "rmsnorm", "gain": True, "eps": 1e-6, "scale": 0.3},
-    "rmsnorm-x0.1": {"norm": "rmsnorm", "gain": True, "eps": 1e-6, "scale": 0.1},
-    "rmsnorm-x0.03": {"norm": "rmsnorm", "gain": True, "eps": 1e-6, "scale": 0.03},
     "layernorm-nobias": {"norm": "layernorm", "gain": True, "eps": 1e-5},
     "center-only": {"norm": "center"},
     "sqrt-d": {"scale": "sqrt-width", "place": "token"},
@@ -36,9 +37,11 @@ def test_a_front_end_variant_sets_exactly_this_front_end(name):
 def test_the_other_variants_change_one_setting_each():
     assert VARIANTS["token-init-1"].apply(MODEL) == MODEL.changed(token_init_std=1.0)
     assert VARIANTS["untied"].apply(MODEL) == MODEL.changed(tied=False)
-    assert VARIANTS["redrawn"].apply(MODEL) == MODEL.changed(redraw=1)
-    assert VARIANTS["redrawn-2"].apply(MODEL) == MODEL.changed(redraw=2)
-    assert set(VARIANTS) == {*FRONTS, "token-init-1", "untied", "redrawn", "redrawn-2"}
+    assert set(VARIANTS) == {*FRONTS, "token-init-1", "untied"}
+
+
+def declared(name: str) -> Declaration:
+    return VARIANTS[name].declared([(MODEL, VARIANTS[name].apply(MODEL))])
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -47,7 +50,7 @@ def test_a_variant_declares_every_setting_it_changes(name):
     before, after = (flattened(model.model_dump()) for model in (MODEL, arm.apply(MODEL)))
     differing = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     assert (name == "none") == (not differing)
-    assert all(arm.declares.covers_setting(key) for key in differing)
+    assert all(declared(name).covers_setting(f"model.{key}") for key in differing)
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -56,7 +59,7 @@ def test_a_variant_declares_every_parameter_it_adds_or_starts_elsewhere(name):
     before = {p.name: p for p in parameters(MODEL)}
     after = {p.name: p for p in parameters(arm.apply(MODEL))}
     differing = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    assert {key for key in differing if not arm.declares.covers_parameter(key)} == set()
+    assert {key for key in {*before, *after} if declared(name).covers_parameter(key)} == differing
 
 
 @pytest.mark.parametrize("name", VARIANTS)
@@ -73,21 +76,167 @@ def test_a_variant_leaves_the_model_it_was_given_alone_and_is_idempotent(name):
 
 
 def test_a_variant_explains_itself():
-    assert all(arm.name == name and arm.declares.formula and arm.declares.meaning for name, arm in VARIANTS.items())
-    assert VARIANTS["rmsnorm"].declares.formula.startswith("RMSNorm(E_tok + E_pos)")
+    assert all(arm.name == name and arm.table.formula and arm.table.about for name, arm in VARIANTS.items())
+    assert VARIANTS["rmsnorm"].table.formula.startswith("RMSNorm(E_tok + E_pos)")
 
 
 def test_ownership_goes_by_table_and_by_pattern_not_by_prefix_of_a_word():
-    arm = VARIANTS["layernorm"]
-    assert arm.declares.covers_setting("front")
-    assert arm.declares.covers_setting("front.norm")
-    assert not arm.declares.covers_setting("frontier")
-    assert not arm.declares.covers_setting("tied")
-    assert arm.declares.covers_parameter("front.gain")
-    assert not arm.declares.covers_parameter("blocks.0.norm1.gain")
+    arm = Declaration(settings=("model.front",), parameters=("front.gain",))
+    assert arm.covers_setting("model.front")
+    assert arm.covers_setting("model.front.norm")
+    assert not arm.covers_setting("model.frontier")
+    assert not arm.covers_setting("training.front")
+    assert arm.covers_parameter("front.gain")
+    assert not arm.covers_parameter("blocks.0.norm1.gain")
 
 
 def test_a_name_is_given_once():
     with pytest.raises(ValueError, match="variant 'layernorm' is registered twice"):
-        variant("layernorm", formula="", meaning="", changes=())(lambda model: model)
-    assert VARIANTS["layernorm"].declares.formula.startswith("LN(")
+        VARIANTS.add("layernorm", Variant("layernorm", VariantTable()))
+    assert VARIANTS["layernorm"].table.formula.startswith("LN(")
+
+
+# --- [variants.NAME] of a study file ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def plan_of(study_table):
+    def make(tables: dict, **changes):
+        study = parse_study(study_table({"variants": {"none": {}, **tables}, **changes}))
+        return make_plan(study, load_corpus(study.data), "cpu")
+
+    return make
+
+
+def test_a_table_changes_what_it_writes_and_nothing_else(plan_of):
+    plan = plan_of(
+        {
+            "small": {"from": "rmsnorm", "model": {"front": {"scale": 0.03}}},
+            "no-decay": {"training": {"weight_decay": 0.0, "betas": [0.9, 0.99]}},
+        }
+    )
+    runs = {run.variant: run for run in plan.runs if run.seed == 1}
+    base = runs["none"]
+    assert runs["small"].model == VARIANTS["rmsnorm"].apply(base.model).changed(
+        front=FrontEnd(norm="rmsnorm", gain=True, eps=1e-6, scale=0.03)
+    )
+    assert runs["small"].training == base.training
+    assert runs["no-decay"].training == base.training.changed(weight_decay=0.0, betas=(0.9, 0.99))
+    assert runs["no-decay"].model == base.model
+    assert plan.variants["no-decay"].settings == ("training.weight_decay", "training.betas")
+    assert plan.variants["no-decay"].parameters == ()
+    assert plan.variants["small"].parameters == ("front.gain",)
+    assert "model.front.scale" in plan.variants["small"].settings
+
+
+def test_a_table_without_words_is_described_by_what_it_writes(plan_of):
+    plan = plan_of({"small": {"from": "rmsnorm", "model": {"front": {"scale": 0.03}}}})
+    assert plan.variants["small"].about == "rmsnorm with model.front.scale = 0.03"
+    assert plan.variants["small"].formula == "", "that of rmsnorm would not be true of it"
+
+
+def test_parameters_that_differ_follow_from_the_settings(plan_of):
+    plan = plan_of({"fat": {"model": {"mlp_ratio": 6}}, "deep": {"model": {"layers": 2}}}, **{"model.layers": 3})
+    mlp = ("up.weight", "up.bias", "down.weight")
+    assert plan.variants["fat"].parameters == tuple(f"blocks.*.mlp.{part}" for part in mlp)
+    assert plan.variants["fat"].flops
+    deep = plan.variants["deep"]
+    assert deep.covers_parameter("blocks.2.norm1.gain")
+    assert not deep.covers_parameter("blocks.1.norm1.gain")
+    assert deep.covers_parameter("blocks.0.mlp.down.weight"), "fewer layers start it larger"
+
+
+def test_another_batch_trains_on_as_many_tokens(plan_of):
+    plan = plan_of({"large": {"training": {"batch": 8}}})
+    budgets = {run.variant: run.budget for run in plan.runs}
+    assert (budgets["none"].steps, budgets["large"].steps) == (12, 6)
+    assert budgets["none"].tokens == budgets["large"].tokens == 12 * 4 * 16
+
+
+def test_a_batch_that_does_not_fit_the_tokens_names_those_that_do(plan_of):
+    with pytest.raises(PlanError, match=r"'odd': 768 tokens.*5 x 16 tokens. Set training.tokens to a multiple of 320"):
+        plan_of({"odd": {"training": {"batch": 5}}})
+
+
+def test_a_rate_may_be_what_a_variant_changes(plan_of):
+    plan = plan_of({"hot": {"training": {"lr": 0.01}}})
+    assert {run.variant: run.lr for run in plan.runs} == {"none": 1e-3, "hot": 0.01}
+    assert all(plan.study.owns(run) for run in plan.runs)
+
+
+def test_runs_share_a_stack_only_where_their_settings_allow_it(study_table):
+    tables = {
+        "none": {},
+        "rmsnorm": {},
+        "small": {"from": "rmsnorm", "model": {"front": {"scale": 0.1}}},
+        "no-decay": {"training": {"weight_decay": 0.0}},
+        "bytes": {"data": {"tokenizer": "byte"}},
+    }
+    study = parse_study(study_table({"variants": tables, "execution.stack_width": 8}))
+    corpus = load_corpus(study.data)
+    other = load_corpus(study.data.changed(tokenizer="byte"))
+    plan = make_plan(study, corpus, "cpu", corpora={"bytes": other})
+    together = [{plan.run(run_id).variant for run_id in stack} for stack in plan.stacks]
+    assert together == [{"none", "rmsnorm", "small"}, {"no-decay"}, {"bytes"}]
+    arm = next(run for run in plan.runs if run.variant == "bytes")
+    assert arm.model.vocabulary == other.record.vocabulary
+    assert plan.corpus_of("bytes") == other.record
+    assert plan.variants["bytes"].covers_setting("model.vocabulary")
+    assert plan.variants["bytes"].covers_parameter("tok.weight")
+
+
+BAD = [
+    ({"x": {"model": {"widht": 3}}}, "variants.x.model.widht", "did you mean 'width'?"),
+    ({"x": {"model": {"front": {"norm": "rmsnrm"}}}}, "variants.x.model.front.norm", "did you mean 'rmsnorm'?"),
+    ({"x": {"training": {"weight_decay": -1}}}, "variants.x.training.weight_decay", "got -1"),
+    ({"x": {"data": {"tokenizer": "chr"}}}, "variants.x.data.tokenizer", "did you mean 'char'?"),
+    ({"x": {"from": "rmsnrm"}}, "variants.x.from", "did you mean 'rmsnorm'?"),
+    ({"x": {"modle": {}}}, "variants.x.modle", "did you mean 'model'?"),
+    ({"x": {"about": "nothing"}}, "variants.x", "changes nothing"),
+    ({"x": {"model": {"preset": "gpt2-small"}}}, "variants.x.model.preset", "write its settings"),
+    ({"layernorm": {"model": {"tied": False}}}, "variants.layernorm", "is a known variant"),
+    ({"x": {"from": "y"}, "y": {"from": "x"}}, "variants.x.from", "x -> y -> x"),
+    ({"a/b": {"model": {"tied": False}}}, "variants.a/b", "is no name of a variant"),
+]
+
+
+@pytest.mark.parametrize(("tables", "key", "text"), BAD, ids=[key for _, key, _ in BAD])
+def test_a_mistake_in_a_table_is_named_where_it_is_written(study_table, tables, key, text):
+    with pytest.raises(StudyError) as caught:
+        parse_study(study_table({"variants": {"none": {}, **tables}}))
+    assert text in {problem.key: str(problem) for problem in caught.value.problems}[key]
+
+
+def test_every_mistake_of_every_table_is_named_at_once(study_table):
+    tables = {"a": {"model": {"widht": 3}}, "b": {"from": "rmsnrm"}, "c": {"training": {"batch": 0}}}
+    with pytest.raises(StudyError) as caught:
+        parse_study(study_table({"variants": {"none": {}, **tables}}))
+    keys = {problem.key for problem in caught.value.problems}
+    assert keys == {"variants.a.model.widht", "variants.b.from", "variants.c.training.batch"}
+
+
+def test_a_sweep_and_a_rate_of_a_variant_exclude_each_other(study_table):
+    changes = {"variants": {"none": {}, "hot": {"training": {"lr": 0.01}}}, "sweep": {"lr": [1e-3, 2e-3]}}
+    with pytest.raises(StudyError, match=r"variants\.hot\.training\.lr: a study with a \[sweep\]"):
+        parse_study(study_table(changes))
+
+
+def test_a_study_with_tables_survives_its_record(study_table):
+    study = parse_study(study_table({"variants": {"none": {}, "small": {"from": "rmsnorm", "model": {"tied": False}}}}))
+    assert parse_study(study.model_dump(mode="json")) == study
+    assert list(variants_of(study)) == ["none", "small"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "text"),
+    [
+        (MODEL, {"widht": 3}, "widht: unknown key"),
+        (MODEL, {"heads": 3}, "3 does not divide width = 16; the nearest that do: 2 and 4"),
+        (TrainingConfig(steps=3), {"schedule": "cosine"}, "did you mean 'warmup-cosine'?"),
+        (TrainingConfig(steps=3), {"clip": -1.0}, "got -1.0"),
+    ],
+)
+def test_an_impossible_change_names_the_key_the_value_and_what_is_allowed(settings, change, text):
+    with pytest.raises(StudyError) as caught:
+        settings.changed(**change)
+    assert text in str(caught.value)

@@ -17,8 +17,8 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
-from ablationlab.records.settings import TUNED, Study
-from ablationlab.study.ledger import check_ledger, flattened, record_mismatches, refuse
+from ablationlab.records.settings import TUNED, Study, flattened
+from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
 
 
 def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
@@ -108,13 +108,16 @@ def _check_against_plan(done: Sequence[EndedRun]) -> None:
 def _check_arms(plan: Plan, results: Results, done: Sequence[EndedRun], contrasts: Iterable[tuple[str, str]]) -> int:
     """The ledger over every variant-baseline pair and every contrast; the number of pairs that match."""
     checked = check_ledger(plan, results.runs)
-    cells = {(ended.run.regime, ended.run.seed, ended.run.lr, ended.run.variant): ended.record for ended in done}
+    rate_of = plan.study.rate_of
+    cells = {
+        (ended.run.regime, ended.run.seed, rate_of(ended.record), ended.run.variant): ended.record for ended in done
+    }
     baseline = plan.study.baseline
     for variant, reference in dict.fromkeys(contrasts):
         if baseline in (variant, reference):
             continue
-        for (regime, seed, lr, name), record in cells.items():
-            other = cells.get((regime, seed, lr, reference)) if name == variant else None
+        for (regime, seed, rate, name), record in cells.items():
+            other = cells.get((regime, seed, rate, reference)) if name == variant else None
             if other is not None:
                 refuse(record.id, other.id, record_mismatches(record, other))
                 checked += 1
@@ -173,6 +176,7 @@ def _deviations(
 _REGISTERED = (
     "baseline",
     "variants",
+    "tables",
     "contrasts",
     "seeds",
     "sweep",

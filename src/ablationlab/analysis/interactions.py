@@ -20,9 +20,8 @@ from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
 from ablationlab.records.analysis import Factor, FactorCell, InteractionContrast, Interactions, Seed, SeedValue
-from ablationlab.records.settings import Study
+from ablationlab.records.settings import Study, flattened
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
-from ablationlab.study.ledger import flattened
 
 LEVEL: Final = 0.95
 _TEXT: Final = (

@@ -123,7 +123,9 @@ def _fields(model: type[BaseModel], location: Sequence[str | int]) -> list[str]:
             continue
         field = here.model_fields.get(str(part))
         here = _table_in(field.annotation) if field is not None else here
-    return list(here.model_fields) if isinstance(here, type) and issubclass(here, BaseModel) else []
+    if not (isinstance(here, type) and issubclass(here, BaseModel)):
+        return []
+    return [field.alias or name for name, field in here.model_fields.items()]
 
 
 def _table_in(annotation: Any) -> Any:

@@ -314,7 +314,7 @@ def _groups(plan: Plan, runs: Sequence[PlannedRun], width: int) -> list[list[str
     """Runs that are evaluated together, those of one variant side by side: one alone, or enough to fill a few stacks."""
     by_shape: dict[str, list[PlannedRun]] = {}
     for run in runs:
-        by_shape.setdefault(stackable(run), []).append(run)
+        by_shape.setdefault(stackable(run, plan.variants), []).append(run)
     order = {name: place for place, name in enumerate(plan.study.variants)}
     most = 1 if width == 1 else STACKS * width
     groups = []

@@ -125,18 +125,21 @@ class Execution(StoredValue):
 
 
 class Declaration(StoredValue):
-    """A variant as it was declared: its formula, its meaning, and what it may change.
+    """A variant as it was declared: what it is about, its formula, and what it may change.
 
-    ``settings`` are keys of the model's settings, ``parameters`` patterns of parameter names.
+    ``settings`` are keys such as "model.front.norm" or "training.weight_decay", ``parameters`` patterns of parameter names,
+    ``data`` what it changes in the study's [data]; ``flops``: a token costs it more or fewer than the study's model.
     """
 
     formula: str = ""
-    meaning: str = ""
+    about: str = ""
     settings: tuple[str, ...] = ()
     parameters: tuple[str, ...] = ()
+    flops: bool = False
+    data: dict[str, Any] = Field(default_factory=dict)
 
     def covers_setting(self, key: str) -> bool:
-        """Whether a model setting may differ: it is named, or the table it stands in is."""
+        """Whether a setting may differ: it is named, or the table it stands in is."""
         return any(key == setting or key.startswith(f"{setting}.") for setting in self.settings)
 
     def covers_parameter(self, name: str) -> bool:
@@ -195,7 +198,8 @@ class Plan(Record):
     variants: dict[str, Declaration]
     metrics: dict[str, Metric]
     tasks: tuple[PlannedTask, ...]
-    corpus: Corpus
+    corpus: Corpus  # the study's own
+    corpora: dict[str, Corpus] = Field(default_factory=dict)  # of variants that change [data]
     execution: Execution
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
@@ -232,6 +236,10 @@ class Plan(Record):
     def run(self, run_id: str) -> PlannedRun:
         """The planned run of that id."""
         return next(run for run in self.runs if run.id == run_id)
+
+    def corpus_of(self, variant: str) -> Corpus:
+        """The text that the runs of a variant train on."""
+        return self.corpora.get(variant, self.corpus)
 
     def execution_of(self, run: PlannedRun) -> Execution:
         """How the bits of one run are made: as for all, in the precision of its regime, which its stack shares."""

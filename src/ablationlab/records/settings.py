@@ -17,14 +17,21 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationError,
     ValidationInfo,
     field_validator,
     model_serializer,
     model_validator,
 )
 
+from ablationlab.core.errors import StudyError
+from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
 from ablationlab.records.storage import content_hash, slug
+
+if TYPE_CHECKING:
+    from ablationlab.records.plan import PlannedRun
+    from ablationlab.records.run import RunRecord
 
 M = TypeVar("M", bound=BaseModel)
 #: Seeds of a study, at most, that are given as a range.
@@ -55,8 +62,12 @@ class Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     def changed(self, **fields: Any) -> Self:
-        """A validated copy with *fields* replaced."""
-        return type(self).model_validate({**dict(self), **fields})
+        """A validated copy with *fields* replaced; `StudyError` names what cannot be, and what can."""
+        data = {**dict(self), **fields}
+        try:
+            return type(self).model_validate(data)
+        except ValidationError as error:
+            raise StudyError(type(self).__name__, problems_of(error, type(self), data)) from error
 
 
 class FrontEnd(Frozen):
@@ -321,6 +332,17 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return both
 
 
+def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested tables as dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            flat |= flattened(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
 def merged_model(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """A regime's model over the study's; one that names a preset replaces it, for half a shape is nobody's wish."""
     return dict(over) if "preset" in over else merged(base, over)
@@ -346,6 +368,27 @@ class Regime(Frozen):
     meaning: str = ""
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
+
+
+class VariantTable(Frozen):
+    """``[variants.NAME]``: the settings that an arm changes. What it writes is what it declares; the rest is the study's.
+
+    ``from`` names the variant that it starts from; ``about`` and ``formula`` are shown on the page and in the paper.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    base: str | None = Field(default=None, alias="from")
+    about: str = ""
+    formula: str = ""
+    model: dict[str, Any] = Field(default_factory=dict)
+    training: dict[str, Any] = Field(default_factory=dict)
+    data: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Every setting that it writes, by its dotted key."""
+        return flattened({"model": self.model, "training": self.training, "data": self.data})
 
 
 class Sweep(Frozen):
@@ -433,6 +476,8 @@ class Study(Frozen):
     question: str = ""
     baseline: str
     variants: Annotated[tuple[str, ...], Field(min_length=1)]
+    # The variants that the study file itself defines, under [variants.NAME]; the others are known by name.
+    tables: dict[str, VariantTable] = Field(default_factory=dict)
     contrasts: tuple[tuple[str, str], ...] = ()
     seeds: Annotated[tuple[Natural, ...], Field(min_length=1)]
     model: ModelConfig
@@ -510,6 +555,7 @@ class Study(Frozen):
         fields = {
             "baseline",
             "variants",
+            "tables",
             "contrasts",
             "seeds",
             "sweep",
@@ -523,6 +569,10 @@ class Study(Frozen):
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""
         return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
+
+    def rate_of(self, run: PlannedRun | RunRecord) -> float | None:
+        """The learning rate that a run is paired by, beside its regime and seed: that of a sweep; None without one."""
+        return run.lr if self.sweep is not None else None
 
     def judging_seeds(self) -> tuple[int, ...]:
         """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""

@@ -1,8 +1,8 @@
 """From a study file to a sealed plan: variants, probes, loading, checks, the plan and the ledger. No torch.
 
 `load_study` reads and checks a study file, `make_plan` lists its runs and what each costs, `seal_plan` writes plan.lock, and
-`check_ledger` shows that the runs of a comparison differ in nothing but what their variants declare. A variant is one
-function under `variant`, in variants.py.
+`check_ledger` shows that the runs of a comparison differ in nothing but what their variants declare. A variant is a
+table of overrides: of the study file, or one that every study knows (variants.toml).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ablationlab.study.load import load_study, parse_study
     from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
     from ablationlab.study.probes import PROBES, Measure, Probe
-    from ablationlab.study.variants import VARIANTS, Variant, variant
+    from ablationlab.study.variants import VARIANTS, Variant, variants_of
 
 __all__ = [
     "PROBES",
@@ -32,7 +32,7 @@ __all__ = [
     "parse_study",
     "plan_drift",
     "seal_plan",
-    "variant",
+    "variants_of",
 ]
 
 __getattr__ = lazy_exports(
@@ -42,6 +42,6 @@ __getattr__ = lazy_exports(
         "load": "load_study parse_study",
         "plan": "default_folder make_plan open_plan plan_drift seal_plan",
         "probes": "PROBES Measure Probe",
-        "variants": "VARIANTS Variant variant",
+        "variants": "VARIANTS Variant variants_of",
     },
 )

@@ -5,12 +5,13 @@ They read the plain tables, not the validated study, so that one mistake in one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ablationlab.core.errors import Problem
+from ablationlab.core.errors import AblationLabError, PlanError, Problem, UnknownNameError
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
@@ -24,11 +25,14 @@ from ablationlab.records.settings import (
     PRESETS,
     SWEEP,
     TUNED,
+    DataConfig,
     FrontEnd,
     ModelConfig,
     Study,
     TrainingConfig,
+    VariantTable,
     looks_like_path,
+    merged,
     merged_model,
     merged_training,
     seed_list,
@@ -37,7 +41,7 @@ from ablationlab.records.settings import (
 )
 from ablationlab.stats import expected_false_positives, sign_flip_floor
 from ablationlab.study.probes import ALL, PROBES
-from ablationlab.study.variants import VARIANTS
+from ablationlab.study.variants import VARIANTS, Variant, resolved
 
 #: Tests over patterns of signs: their p is never below 2 / 2^n.
 SIGN_TESTS = ("sign-flip", "wilcoxon")
@@ -69,14 +73,77 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
 
 
 def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    tables = _table(data, "tables")
+    known = [*tables, *(name for name in VARIANTS if name not in tables)]
     names = {"baseline": data.get("baseline")}
-    names |= {f"variants[{position}]": name for position, name in enumerate(_list(data, "variants"))}
+    listed = _list(data, "variants")
+    names |= {
+        f"variants[{position}]": name
+        for position, name in enumerate(listed)
+        if isinstance(name, str) and name not in tables
+    }
     for key, name in names.items():
-        if isinstance(name, str) and name not in VARIANTS:
-            yield Problem.unknown(key, "variant", name, VARIANTS)
-    baseline, variants = data.get("baseline"), _list(data, "variants")
-    if isinstance(baseline, str) and baseline in VARIANTS and variants and baseline not in variants:
+        if isinstance(name, str) and name not in known:
+            yield Problem.unknown(key, "variant", name, known)
+    baseline = data.get("baseline")
+    if isinstance(baseline, str) and baseline in known and listed and baseline not in listed:
         yield Problem("variants", f"the baseline {baseline!r} must be one of them")
+    for name in listed:
+        if isinstance(name, str) and not _NAME.fullmatch(name):
+            allowed = "letters, digits, dots, dashes and underscores, at most 60"
+            yield Problem(f"variants.{name}", "is no name of a variant", repr(name), allowed)
+    yield from _table_problems(data, tables, known)
+
+
+# Names of folders begin with it.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=+-]{0,59}")
+
+
+def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequence[str]) -> Iterator[Problem]:
+    """What is wrong with ``[variants.NAME]`` tables, each where it is written."""
+    read: dict[str, VariantTable] = {}
+    for name, table in tables.items():
+        try:
+            read[name] = validated(VariantTable, table)
+        except ValidationError:
+            continue  # reported where it stands
+        if name in VARIANTS:
+            text = "is a known variant; give a changed one its own name"
+            yield Problem(f"variants.{name}", text, None, f'[variants.my-{name}] with from = "{name}"')
+        elif read[name].base is not None and read[name].base not in known:
+            yield Problem.unknown(f"variants.{name}.from", "variant", str(read[name].base), known)
+        elif read[name].base is None and not read[name].settings:
+            yield Problem(f"variants.{name}", "changes nothing", None, "overrides of model, training and data, or from")
+        if "preset" in read[name].model:
+            yield Problem(f"variants.{name}.model.preset", "a variant cannot take another preset; write its settings")
+        if "lr" in read[name].training and data.get("sweep"):
+            text = "a study with a [sweep] gives every variant the same rates"
+            yield Problem(f"variants.{name}.training.lr", text, str(read[name].training["lr"]))
+    for name in read:
+        try:
+            yield from _arm_problems(data, resolved(name, read))
+        except UnknownNameError:
+            continue  # reported where it stands
+        except PlanError as error:
+            yield Problem(f"variants.{name}.from", str(error))
+
+
+def _arm_problems(data: Mapping[str, Any], variant: Variant) -> list[Problem]:
+    """Settings that the arm cannot have, in any regime that is right by itself."""
+    found: list[Problem] = []
+    table = variant.table
+    for regime in ({}, *_table(data, "regimes").values()):
+        model = merged_model(_table(data, "model"), _table(regime, "model"))
+        training = merged_training(_table(data, "training"), _table(regime, "training"))
+        for part, kind, base, changed in (
+            ("model", ModelConfig, model, merged(model, table.model)),
+            ("training", TrainingConfig, training, merged_training(training, table.training)),
+            ("data", DataConfig, _table(data, "data"), merged(_table(data, "data"), table.data)),
+        ):
+            before = set(map(str, _problems(kind, base, part)))
+            found += [problem for problem in _problems(kind, changed, part) if str(problem) not in before]
+    found += _unknown_data({"data": table.data})
+    return [problem.under(f"variants.{variant.name}") for problem in dict.fromkeys(found)]
 
 
 def _unknown_names_of_models(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -340,14 +407,15 @@ def _gate_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
 def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Probes that do not exist, and probes that no model of the study has anything to show to."""
     chosen = _table(data, "probes")
-    names = [name for name in _list(data, "variants") if isinstance(name, str) and name in VARIANTS]
     models = []
-    for regime in ({}, *_table(data, "regimes").values()):
-        try:
+    try:
+        tables = {name: validated(VariantTable, table) for name, table in _table(data, "tables").items()}
+        arms = [resolved(name, tables) for name in _list(data, "variants") if isinstance(name, str)]
+        for regime in ({}, *_table(data, "regimes").values()):
             model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
-            models += [VARIANTS[name].apply(model) for name in names if model.mlp in MLPS]
-        except ValidationError:
-            continue  # reported where it stands
+            models += [arm.apply(model) for arm in arms if model.mlp in MLPS]
+    except (ValidationError, AblationLabError):
+        pass  # reported where it stands
     for name in chosen:
         if name == ALL:
             continue

@@ -6,52 +6,52 @@ of arms that differ in anything else is refused, with the name of the thing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from ablationlab.core.errors import MismatchError
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
-from ablationlab.records.settings import Frozen
+from ablationlab.records.settings import Frozen, flattened
 
 # Settings of a run that describe the run itself, not the way it was made.
 _NEVER_COMPARED = frozenset({"preset"})
-
-
-def flattened(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested tables as dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            flat |= flattened(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _differences(a: Frozen, b: Frozen, prefix: str) -> Iterable[tuple[str, str]]:
     flat_a, flat_b = flattened(a.model_dump(mode="json")), flattened(b.model_dump(mode="json"))
     for key in sorted(flat_a.keys() | flat_b.keys()):
         if flat_a.get(key) != flat_b.get(key) and key not in _NEVER_COMPARED:
-            yield key, f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
+            yield f"{prefix}{key}", f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
 
 
 def setting_mismatches(
     a: PlannedRun | RunRecord, b: PlannedRun | RunRecord, declared: Iterable[Declaration], *, tuned: bool = False
 ) -> list[str]:
-    """Differences in model, training and budget that no variant declared; *tuned* arms may differ in their rate."""
+    """Differences in model, training and budget that no variant declared; *tuned* arms may differ in their rate.
+
+    Steps may differ where the batch or the context does, for the tokens are then equal; FLOPs where a declared setting
+    makes a token cost more.
+    """
     allowed = list(declared)
+
+    def free(key: str) -> bool:
+        return any(declaration.covers_setting(key) for declaration in allowed)
+
+    shape = free("training.batch") or free("model.context")
+    covered = {"training.lr"} if tuned else set[str]()
+    covered |= {"training.steps"} if shape else set()
     found = [
         text
-        for key, text in _differences(a.model, b.model, "model.")
-        if not any(declaration.covers_setting(key) for declaration in allowed)
+        for one, other, prefix in ((a.model, b.model, "model."), (a.training, b.training, "training."))
+        for key, text in _differences(one, other, prefix)
+        if key not in covered and not free(key)
     ]
-    found += [text for key, text in _differences(a.training, b.training, "training.") if key != "lr"]
-    for name in ("seed", "regime", *(() if tuned else ("lr",))):
+    for name in ("seed", "regime"):
         if getattr(a, name) != getattr(b, name):
             found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
-    for name in ("steps", "tokens", "matmul_flops"):
+    costlier = any(declaration.flops for declaration in allowed)
+    for name in ("tokens", *(() if shape else ("steps",)), *(() if costlier else ("matmul_flops",))):
         if getattr(a.budget, name) != getattr(b.budget, name):
             found.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
     return found
@@ -59,21 +59,40 @@ def setting_mismatches(
 
 def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> list[str]:
     """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms."""
+
+    def free(key: str) -> bool:
+        return a.declares.covers_setting(key) or b.declares.covers_setting(key)
+
     found = setting_mismatches(a, b, (a.declares, b.declares), tuned=tuned)
     for name in sorted(a.initial_weights.keys() | b.initial_weights.keys()):
-        free = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
-        if not free and a.initial_weights.get(name) != b.initial_weights.get(name):
+        declared = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
+        if not declared and a.initial_weights.get(name) != b.initial_weights.get(name):
             found.append(f"initial value of {name} differs")
-    for field in ("data_order_hash", "shared_init_hash", "corpus", "plan_hash"):
+    other_text = bool(a.declares.data or b.declares.data)
+    other_order = other_text or free("training.batch") or free("model.context")
+    for field in (*(() if other_order else ("data_order_hash",)), "shared_init_hash", "plan_hash"):
         if getattr(a, field) != getattr(b, field):
             found.append(f"{field} differs")
+    found += _corpus_mismatches(a, b, free) if other_text else ["corpus differs"] if a.corpus != b.corpus else []
     # Accepted drift may be another number of ranks; the rest of an execution must be equal whatever was accepted.
     ours = a.execution.over(b.execution.layout()) if a.drift or b.drift else a.execution
+    if free("training.precision"):
+        ours = ours.model_copy(update={"precision": b.execution.precision})
     if ours != b.execution:
         found.append("execution differs")
     made = [(record.environment.versions, record.environment.code_hash) for record in (a, b)]
     if made[0] != made[1] and not (a.drift or b.drift):
         found.append("library or code versions differ")
+    return found
+
+
+def _corpus_mismatches(a: RunRecord, b: RunRecord, free: Callable[[str], bool]) -> list[str]:
+    """Arms that declare another [data] may differ in what they declare: not in the text if only the tokenizer is another."""
+    found = []
+    if not free("data.corpus") and not free("data.mixture") and a.corpus.sha256 != b.corpus.sha256:
+        found.append("the text differs")
+    if not free("data.tokenizer") and a.corpus.tokenizer != b.corpus.tokenizer:
+        found.append("data.tokenizer differs")
     return found
 
 
@@ -141,10 +160,10 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
                 differs = ["plan_hash differs: it was made under another plan"]
                 refuse(f"the record of {run.id}", "the sealed plan", differs)
             refuse(f"the record of {run.id}", "its result", result_mismatches(run.record, run.result))
-            cells[run.regime, run.seed, run.lr, run.variant] = run.record, run.result
+            cells[run.regime, run.seed, plan.study.rate_of(run.record), run.variant] = run.record, run.result
     pairs = 0
-    for (regime, seed, lr, variant), (record, result) in cells.items():
-        base = cells.get((regime, seed, lr, plan.study.baseline))
+    for (regime, seed, rate, variant), (record, result) in cells.items():
+        base = cells.get((regime, seed, rate, plan.study.baseline))
         if base is not None and variant != plan.study.baseline:
             refuse(record.id, base[0].id, record_mismatches(record, base[0]) + environment_mismatches(result, base[1]))
             pairs += 1

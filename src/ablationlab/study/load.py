@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +25,11 @@ def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
     """Validate a study given as nested tables; raises `StudyError` with every problem."""
     problems: list[Problem] = []
     study = None
+    data = with_tables(data)
     try:
         study = validated(Study, data)
     except ValidationError as error:
-        problems += problems_of(error, Study, data)
+        problems += [_where_written(problem) for problem in problems_of(error, Study, data)]
     problems += cross_checks(data)
     if study is not None and study.text is not None:
         problems += text_problems(study.text)
@@ -34,6 +37,22 @@ def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
         raise StudyError(source, list(dict.fromkeys(problems)))
     assert study is not None
     return study
+
+
+def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A study whose ``[variants.NAME]`` tables stand apart from the names; an empty table is the known variant itself."""
+    variants = data.get("variants")
+    if not isinstance(variants, Mapping):
+        return dict(data)
+    return {
+        **data,
+        "variants": list(variants),
+        "tables": {name: table for name, table in variants.items() if table != {}},
+    }
+
+
+def _where_written(problem: Problem) -> Problem:
+    return replace(problem, key=re.sub(r"^tables\b", "variants", problem.key))
 
 
 def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
@@ -66,14 +85,18 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
     """
     if isinstance(data.get("text"), str):
         data["text"] = read_text(folder / Path(data["text"]).expanduser(), source)
-    table = data.get("data")
-    if not isinstance(table, dict):
-        return
-    corpus, mixture = table.get("corpus"), table.get("mixture")
-    if isinstance(corpus, str):
-        table["corpus"] = _resolved(corpus, folder, source, "data.corpus")
-    if isinstance(mixture, dict):
-        table["mixture"] = {_resolved(name, folder, source, "data.mixture"): mixture[name] for name in mixture}
+    tables = {"data": data.get("data")}
+    variants = data.get("variants")
+    for name, variant in variants.items() if isinstance(variants, dict) else ():
+        tables[f"variants.{name}.data"] = variant.get("data") if isinstance(variant, dict) else None
+    for key, table in tables.items():
+        if not isinstance(table, dict):
+            continue
+        corpus, mixture = table.get("corpus"), table.get("mixture")
+        if isinstance(corpus, str):
+            table["corpus"] = _resolved(corpus, folder, source, f"{key}.corpus")
+        if isinstance(mixture, dict):
+            table["mixture"] = {_resolved(name, folder, source, f"{key}.mixture"): mixture[name] for name in mixture}
 
 
 def _resolved(corpus: str, folder: Path, source: str, key: str) -> str:

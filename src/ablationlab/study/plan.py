@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from math import ceil, gcd
+from math import ceil, gcd, lcm
 from pathlib import Path
 from typing import Literal, Protocol
 
 from pydantic import ValidationError
 
 from ablationlab.core.errors import PlanError
+from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
-from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameter_count, parameters
+from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.environment import current, drift
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, PlannedTask, RunRole
@@ -21,7 +23,7 @@ from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, Tra
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import probe_intervals
-from ablationlab.study.variants import VARIANTS
+from ablationlab.study.variants import variants_of
 
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
@@ -41,21 +43,35 @@ class Recorded(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Cells:
+    """The runs of a study, those that only its sweep asks for, and what each variant declares."""
+
+    own: list[PlannedRun]
+    swept: list[PlannedRun]
+    declared: dict[str, Declaration]
+
+
 def study_cells(
-    study: Study, corpus: Recorded, precisions: Mapping[str, str]
-) -> tuple[list[PlannedRun], list[PlannedRun]]:
-    """The runs of a study and of its gate by the precision of each regime, and those that only its sweep asks for."""
+    study: Study,
+    corpus: Recorded,
+    precision: Callable[[str], str],
+    corpora: Mapping[str, Recorded] | None = None,
+) -> Cells:
+    """Every run of a study and of its gate. *precision* says what an asked-for one is here; *corpora* are of variants that change [data]."""
     refused = probes_refusal(study)
     if refused is not None:
         raise PlanError(refused)
+    texts = {name: (corpora or {}).get(name, corpus) for name in study.variants}
+    maker = _CellMaker(study, corpus, texts, precision)
     cells = [
-        _cell(study, corpus, regime, seed, name, precisions[regime])
+        maker.cell(regime, seed, name)
         for regime in study.regime_names()
         for seed in study.seeds
         for name in study.variants
     ]
     cells += [
-        _cell(study, corpus, regime, seed, study.baseline, precisions[regime], role="gate")
+        maker.cell(regime, seed, study.baseline, role="gate")
         for regime in study.regime_names()
         for seed in study.evaluation.gate_seeds
     ]
@@ -63,18 +79,19 @@ def study_cells(
         from ablationlab.tasks import check_tasks
 
         check_tasks(study.evaluation, _contexts(cells))
-    swept = _sweep_cells(study, corpus, precisions[DEFAULT_REGIME], {cell.id for cell in cells})
-    _check_arms(study, [*cells, *swept])
-    return cells, swept
+    swept = _sweep_cells(study, maker, {cell.id for cell in cells})
+    declared = {name: maker.declaration(name) for name in study.variants}
+    _check_arms(study, [*cells, *swept], declared)
+    return Cells(cells, swept, declared)
 
 
 def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
     return sorted({cell.model.context for cell in cells})
 
 
-def width_on_gpu(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun]) -> int:
+def width_on_gpu(study: Study, cells: Cells) -> int:
     """Runs of one stack, were the study planned on a GPU."""
-    return _stack_width(study, cells, swept, "cuda")
+    return _stack_width(study, cells, "cuda")
 
 
 def make_plan(
@@ -82,24 +99,26 @@ def make_plan(
     corpus: TokenizedCorpus,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     workers: int | None = None,
+    corpora: Mapping[str, TokenizedCorpus] | None = None,
 ) -> Plan:
-    """Resolve a study completely. Nothing is written."""
+    """Resolve a study completely; *corpora* are the texts of variants that change [data]. Nothing is written."""
     from ablationlab.model.device import choose_device, choose_precision
 
     device_kind, device_name = choose_device(device)
-    # Sealed with each run: equal for all arms of a regime, and, being part of what stacks share, for a whole stack.
-    precisions = {
-        name: choose_precision(study.in_regime(name)[1].precision, device_kind) for name in study.regime_names()
-    }
-    cells, swept = study_cells(study, corpus, precisions)
+
+    def precision(asked: str) -> str:
+        return choose_precision(asked, device_kind)
+
+    corpora = corpora or {}
+    cells = study_cells(study, corpus, precision, corpora)
     tasks: tuple[PlannedTask, ...] = ()
     if study.evaluation.tasks:
         from ablationlab.tasks import check_text, plan_tasks
 
-        check_text(study.evaluation, _contexts(cells), corpus)
+        check_text(study.evaluation, _contexts(cells.own), corpus)
         tasks = plan_tasks(study.evaluation)
-    width = _stack_width(study, cells, swept, device_kind)
-    stacks = _stacks(study, cells, width) + _sweep_stacks(swept, width)
+    width = _stack_width(study, cells, device_kind)
+    stacks = _stacks(study, cells, width) + _sweep_stacks(cells, width)
     cores = usable_cores()
     wanted = study.execution.threads
     # Runs that torchrun spreads are trained one after another, by all processes together.
@@ -114,14 +133,15 @@ def make_plan(
         study=study,
         study_hash=study.hash,
         criteria_hash=study.criteria_hash,
-        variants={name: VARIANTS[name].declares for name in study.variants},
+        variants=cells.declared,
         metrics=dict(METRICS.items()),
         tasks=tasks,
         corpus=corpus.record,
+        corpora={name: other.record for name, other in corpora.items()},
         execution=Execution(
             device=device_kind,
             device_name=device_name,
-            precision=precisions[DEFAULT_REGIME],
+            precision=precision(study.training.precision),
             stack_width=width,
             threads=threads,
         ),
@@ -134,10 +154,10 @@ def make_plan(
     return plan.sealed()
 
 
-def _sweep_cells(study: Study, corpus: Recorded, precision: str, planned: Collection[str]) -> list[PlannedRun]:
+def _sweep_cells(study: Study, maker: _CellMaker, planned: Collection[str]) -> list[PlannedRun]:
     """Every rate x seed of every variant, a variant's together; a run that the study has anyway is not made twice."""
     cells = [
-        _cell(study, corpus, DEFAULT_REGIME, seed, name, precision, lr)
+        maker.cell(DEFAULT_REGIME, seed, name, lr)
         for name in study.variants
         for seed in study.sweep_seeds()
         for lr in (study.sweep.lr if study.sweep is not None else ())
@@ -145,57 +165,87 @@ def _sweep_cells(study: Study, corpus: Recorded, precision: str, planned: Collec
     return [cell for cell in cells if cell.id not in planned]
 
 
-def _cell(
-    study: Study,
-    corpus: Recorded,
-    regime: str,
-    seed: int,
-    name: str,
-    precision: str,
-    lr: float | None = None,
-    role: RunRole = "compared",
-) -> PlannedRun:
-    """One run; *lr* is given for those of a sweep."""
-    model, training = study.in_regime(regime)
-    if lr is not None and not (lr == training.lr and seed in study.seeds):
-        role = "sweep"
-    training = training if lr is None else training.changed(lr=lr)
-    try:
-        model = VARIANTS[name].apply(_with_vocabulary(model, corpus))
-    except ValidationError as error:
-        why = error.errors()[0]
-        raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why['msg']}") from error
-    check_length(corpus.record, model.context)
-    steps = steps_of(model, training)
-    tokens = steps * training.batch * model.context
-    resolved = training.changed(steps=steps, tokens=None, precision=precision)
-    identity = {
-        "model": model.model_dump(mode="json"),
-        # A micro-batch that is not set is no part of what a run is.
-        "training": resolved.model_dump(mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None),
-        "seed": seed,
-        "corpus": corpus.record.tokens_sha256,
-        "validation": study.data.validation,
-    }
-    parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
-    parts += [*([f"lr{lr:g}"] if role == "sweep" else []), f"s{seed}"]
-    return PlannedRun(
-        id="-".join([*parts, content_hash(identity)[:8]]),
-        role=role,
-        variant=name,
-        regime=regime,
-        seed=seed,
-        stack=0,
-        slot=0,
-        model=model,
-        training=resolved,
-        budget=Budget(
-            steps=steps,
-            tokens=tokens,
-            matmul_flops=tokens * matmul_flops_per_token(model),
-            parameters=parameter_count(model),
-        ),
-    )
+class _CellMaker:
+    """Makes the runs of a study, one cell at a time."""
+
+    def __init__(
+        self, study: Study, corpus: Recorded, corpora: Mapping[str, Recorded], precision: Callable[[str], str]
+    ) -> None:
+        self.study, self.corpus, self.corpora, self.precision = study, corpus, corpora, precision
+        self.variants = variants_of(study)
+
+    def declaration(self, name: str) -> Declaration:
+        """What a variant may change, in all regimes."""
+        plain = [_with_vocabulary(self.study.in_regime(regime)[0], self.corpus) for regime in self.study.regime_names()]
+        changed = [self._arm(regime, name)[0] for regime in self.study.regime_names()]
+        return self.variants[name].declared(zip(plain, changed, strict=True))
+
+    def _arm(self, regime: str, name: str) -> tuple[ModelConfig, TrainingConfig]:
+        """Model and training of a variant in a regime, for as many tokens as the regime's own."""
+        model, training = self.study.in_regime(regime)
+        try:
+            ours, trained = self.variants[name].arm(_with_vocabulary(model, self.corpora[name]), training)
+        except ValidationError as error:
+            why = "; ".join(str(problem) for problem in problems_of(error, ModelConfig, {}))
+            raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why}") from error
+        written = self.variants[name].on(model).training.keys()
+        if not {"steps", "tokens"} & written:
+            tokens, step = steps_of(model, training) * training.batch * model.context, trained.batch * ours.context
+            if tokens % step:
+                raise PlanError(
+                    f"variant {name!r}: {tokens:,} tokens, which every arm of regime {regime!r} trains on, are no whole "
+                    f"number of its steps of {trained.batch} x {ours.context} tokens. Set training.tokens to a multiple "
+                    f"of {lcm(step, training.batch * model.context):,}"
+                )
+            trained = trained.changed(steps=tokens // step, tokens=None)
+        return ours, trained
+
+    def cell(
+        self, regime: str, seed: int, name: str, lr: float | None = None, role: RunRole = "compared"
+    ) -> PlannedRun:
+        """One run; *lr* is given for those of a sweep."""
+        study, corpus = self.study, self.corpora[name].record
+        model, training = self._arm(regime, name)
+        if lr is not None and not (lr == training.lr and seed in study.seeds):
+            role = "sweep"
+        training = training if lr is None else training.changed(lr=lr)
+        check_length(corpus, model.context)
+        steps = steps_of(model, training)
+        if training.schedule == "warmup-cosine" and training.warmup >= steps:
+            raise PlanError(
+                f"variant {name!r}: training.warmup = {training.warmup} must be shorter than its {steps} steps"
+            )
+        tokens = steps * training.batch * model.context
+        resolved = training.changed(steps=steps, tokens=None, precision=self.precision(training.precision))
+        identity = {
+            "model": model.model_dump(mode="json"),
+            # A micro-batch that is not set is no part of what a run is.
+            "training": resolved.model_dump(
+                mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None
+            ),
+            "seed": seed,
+            "corpus": corpus.tokens_sha256,
+            "validation": study.data.validation,
+        }
+        parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
+        parts += [*([f"lr{lr:g}"] if role == "sweep" else []), f"s{seed}"]
+        return PlannedRun(
+            id="-".join([*parts, content_hash(identity)[:8]]),
+            role=role,
+            variant=name,
+            regime=regime,
+            seed=seed,
+            stack=0,
+            slot=0,
+            model=model,
+            training=resolved,
+            budget=Budget(
+                steps=steps,
+                tokens=tokens,
+                matmul_flops=tokens * matmul_flops_per_token(model),
+                parameters=parameter_count(model),
+            ),
+        )
 
 
 def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
@@ -208,20 +258,20 @@ def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
     return model if model.vocabulary is not None else model.changed(vocabulary=needed)
 
 
-def stackable(cell: PlannedRun) -> str:
+def stackable(cell: PlannedRun, declared: Mapping[str, Declaration]) -> str:
     """Runs with the same key may train in one stack: they differ in seed, learning rate, start and front end alone."""
     model = cell.model.model_dump_json(exclude={"front", "token_init_std", "redraw", "preset"})
-    return model + cell.training.model_dump_json(exclude={"lr"})
+    return model + cell.training.model_dump_json(exclude={"lr"}) + content_hash(declared[cell.variant].data)
 
 
-def _grouped(cells: Sequence[PlannedRun]) -> list[list[PlannedRun]]:
+def _grouped(cells: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> list[list[PlannedRun]]:
     groups: dict[str, list[PlannedRun]] = {}
     for cell in cells:
-        groups.setdefault(stackable(cell), []).append(cell)
+        groups.setdefault(stackable(cell, declared), []).append(cell)
     return list(groups.values())
 
 
-def _stack_width(study: Study, cells: Sequence[PlannedRun], swept: Sequence[PlannedRun], device: str) -> int:
+def _stack_width(study: Study, cells: Cells, device: str) -> int:
     """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
     wanted = study.execution.stack_width
     if study.execution.parallel is not None:
@@ -231,24 +281,25 @@ def _stack_width(study: Study, cells: Sequence[PlannedRun], swept: Sequence[Plan
     if device == "cpu":
         return 1
     # Short stacks are padded, so runs are spread evenly over as few stacks as there can be.
-    most = max(map(len, [*_grouped(cells), *_grouped(swept)]))
+    groups = [*_grouped(cells.own, cells.declared), *_grouped(cells.swept, cells.declared)]
+    most = max(map(len, groups))
     return ceil(most / ceil(most / WIDEST_STACK))
 
 
-def _stacks(study: Study, cells: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
+def _stacks(study: Study, cells: Cells, width: int) -> list[list[PlannedRun]]:
     """Cut each group into stacks; inside one, runs of a variant stand together, so that their front end is one piece."""
     order = {name: position for position, name in enumerate(study.variants)}
     return [
         sorted(group[start : start + width], key=lambda cell: order[cell.variant])
-        for group in _grouped(cells)
+        for group in _grouped(cells.own, cells.declared)
         for start in range(0, len(group), width)
     ]
 
 
-def _sweep_stacks(swept: Sequence[PlannedRun], width: int) -> list[list[PlannedRun]]:
+def _sweep_stacks(cells: Cells, width: int) -> list[list[PlannedRun]]:
     """All rates x seeds of a variant in one stack where the width allows; where it does not, stacks are simply filled."""
     stacks: list[list[PlannedRun]] = []
-    for group in _grouped(swept):
+    for group in _grouped(cells.swept, cells.declared):
         blocks = [[cell for cell in group if cell.variant == name] for name in dict.fromkeys(c.variant for c in group)]
         if max(map(len, blocks)) > width:
             stacks += [group[start : start + width] for start in range(0, len(group), width)]
@@ -262,34 +313,16 @@ def _sweep_stacks(swept: Sequence[PlannedRun], width: int) -> list[list[PlannedR
     return stacks
 
 
-def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
+def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> None:
     """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
-    by_cell = {(run.regime, run.seed, run.lr, run.variant): run for run in runs}
+    by_cell = {(run.regime, run.seed, study.rate_of(run), run.variant): run for run in runs}
     for run in runs:
-        base = by_cell[run.regime, run.seed, run.lr, study.baseline]
-        declared = [VARIANTS[run.variant].declares, VARIANTS[study.baseline].declares]
-        if run.variant != study.baseline and run.model == base.model:
+        base = by_cell[run.regime, run.seed, study.rate_of(run), study.baseline]
+        ours, theirs = ((arm.model, arm.training, declared[arm.variant].data) for arm in (run, base))
+        if run.variant != study.baseline and ours == theirs:
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
-        found = setting_mismatches(run, base, declared) + _parameter_mismatches(run, base, declared)
-        refuse(run.id, base.id, found)
-
-
-def _parameter_mismatches(run: PlannedRun, base: PlannedRun, declared: Sequence[Declaration]) -> list[str]:
-    """Parameters that differ in shape or start, or that only one arm has, although no variant declared them."""
-    ours, theirs = ({p.name: p for p in parameters(one.model)} for one in (run, base))
-    return [
-        f"parameter {name}: {_words(ours.get(name))} against {_words(theirs.get(name))}"
-        for name in sorted(ours.keys() | theirs.keys())
-        if ours.get(name) != theirs.get(name)
-        and not any(declaration.covers_parameter(name) for declaration in declared)
-    ]
-
-
-def _words(parameter: Parameter | None) -> str:
-    if parameter is None:
-        return "absent"
-    start = f"{parameter.fill}" if parameter.std is None else f"N(0, {parameter.std:g}²)"
-    return f"shape {parameter.shape}, start {start}" + (f", redraw {parameter.redraw}" if parameter.redraw else "")
+        both = [declared[run.variant], declared[study.baseline]]
+        refuse(run.id, base.id, setting_mismatches(run, base, both))
 
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
@@ -313,13 +346,20 @@ def open_plan(results: ResultsFolder, study_hash: str) -> Plan:
     return sealed
 
 
+def check_texts(plan: Plan, corpora: Mapping[str, TokenizedCorpus]) -> None:
+    """Refuse a text that has changed since the plan was sealed; *corpora* by the variant that trains on it."""
+    for name, corpus in corpora.items():
+        sealed = plan.corpus_of(name)
+        if corpus.record.tokens_sha256 != sealed.tokens_sha256:
+            raise PlanError(
+                f"corpus {sealed.name!r} has changed since the plan was sealed "
+                f"(sha256 {sealed.sha256[:12]} -> {corpus.record.sha256[:12]}); restore it, or make a new plan with --out"
+            )
+
+
 def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu", "cuda"]) -> tuple[str, ...]:
     """What changed since the plan was sealed; changed data, or another device asked for by name, is refused outright."""
-    if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
-        raise PlanError(
-            f"corpus {plan.corpus.name!r} has changed since the plan was sealed "
-            f"(sha256 {plan.corpus.sha256[:12]} -> {corpus.record.sha256[:12]}); restore it, or make a new plan with --out"
-        )
+    check_texts(plan, {"": corpus})
     if device not in ("auto", plan.execution.device):
         raise PlanError(f"the plan was sealed for {plan.execution.device}; make a new plan with --out to use {device}")
     return drift(plan.environment, current())

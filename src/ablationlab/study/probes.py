@@ -13,7 +13,7 @@ from typing import Literal
 from ablationlab.core.registry import Registry
 from ablationlab.model.parts import parts_of
 from ablationlab.records.settings import ModelConfig, Study
-from ablationlab.study.variants import VARIANTS
+from ablationlab.study.variants import variants_of
 
 #: In a study: every probe that the study's models have anything to show to.
 ALL = "all"
@@ -360,8 +360,8 @@ def expanded(chosen: Mapping[str, int], models: Iterable[ModelConfig]) -> dict[s
 def probe_intervals(study: Study) -> dict[str, int]:
     """Interval by probe of a study, with ``all`` written out."""
     models = [
-        VARIANTS[variant].apply(study.in_regime(regime)[0])
-        for variant in study.variants
+        variant.apply(study.in_regime(regime)[0])
+        for variant in variants_of(study).values()
         for regime in study.regime_names()
     ]
     return expanded(study.probes, models)

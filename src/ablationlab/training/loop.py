@@ -68,13 +68,11 @@ class StackTrainer:
     ) -> None:
         self.plan, self.index, self.corpus = plan, stack_index, corpus
         self.should_stop = should_stop
-        if (corpus.record.tokens_sha256, corpus.record.train_tokens) != (
-            plan.corpus.tokens_sha256,
-            plan.corpus.train_tokens,
-        ):
-            raise PlanError(f"corpus {plan.corpus.name!r} is not the one that the plan was sealed with")
-        self.study = plan.study
         planned = [plan.run(run_id) for run_id in plan.stacks[stack_index]]
+        sealed = plan.corpus_of(planned[0].variant)
+        if (corpus.record.tokens_sha256, corpus.record.train_tokens) != (sealed.tokens_sha256, sealed.train_tokens):
+            raise PlanError(f"corpus {sealed.name!r} is not the one that the plan was sealed with")
+        self.study = plan.study
         self.model = planned[0].model
         self.training = planned[0].training
         self.steps = planned[0].budget.steps

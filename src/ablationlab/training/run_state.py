@@ -56,6 +56,7 @@ def ensure_run_record(
         return
     if folder.checkpoints.is_dir() or folder.result.exists():
         raise RecordError(f"{folder.path} has lost its run.json; move the folder away and run again")
+    corpus = plan.corpus_of(run.variant)
     declared = plan.variants.values()
     shared = [name for name in digests if not any(variant.covers_parameter(name) for variant in declared)]
     RunRecord(
@@ -71,9 +72,9 @@ def ensure_run_record(
         seed=run.seed,
         model=run.model,
         training=run.training,
-        corpus=plan.corpus,
+        corpus=corpus,
         budget=run.budget,
-        data_order_hash=_order(run.seed, plan.corpus, run.budget.steps, run.training.batch, run.model.context),
+        data_order_hash=_order(run.seed, corpus, run.budget.steps, run.training.batch, run.model.context),
         initial_weights=digests,
         shared_init_hash=joint_digest(digests, shared),
         executor=executor,

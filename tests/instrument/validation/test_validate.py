@@ -26,7 +26,9 @@ def loss(variant, lr, seed):
 
 
 def exchangeable(**changes):
-    return study(**{"variants": ["none", "redrawn"], "seeds": list(range(1, 61)), **changes})
+    return study(
+        **{"variants": {"none": {}, "redrawn": {"model": {"redraw": 1}}}, "seeds": list(range(1, 61)), **changes}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import cast
@@ -12,7 +13,7 @@ from ablationlab.instrument.costing.disk import Spread, study_bytes
 from ablationlab.instrument.costing.hardware import START_SECONDS, Hardware, Precision
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
 from ablationlab.model.parameters import parameter_count
-from ablationlab.records.plan import Corpus, PlannedRun
+from ablationlab.records.plan import Corpus, Declaration, PlannedRun
 from ablationlab.records.settings import DataConfig, ModelConfig, Study, TrainingConfig, steps_of
 from ablationlab.study.plan import batch_refusal, probes_refusal, stackable, study_cells, width_on_gpu
 
@@ -98,12 +99,11 @@ def _first(rows: list[LayoutCost]) -> LayoutCost | None:
 def outlook(study: Study, hardware: Hardware) -> Outlook:
     """Resolve the study as a plan would, with every check between its arms, and estimate every layout."""
     corpus = declared_corpus(study)
-    precisions = {name: _precision(study.in_regime(name)[1].precision) for name in study.regime_names()}
-    cells, swept = study_cells(study, corpus, precisions)
-    every = [*cells, *swept]
-    groups = _groups(every)
+    cells = study_cells(study, corpus, _precision)
+    every = [*cells.own, *cells.swept]
+    groups = _groups(every, cells.declared)
     largest = max(groups, key=lambda group: parameter_count(group.model))
-    width = width_on_gpu(study, cells, swept)
+    width = width_on_gpu(study, cells)
     candidates = layouts(hardware, width)
     numbers = dict.fromkeys(layout.gpus for layout in candidates)
     refused = {gpus: batch_refusal(study, gpus) for gpus in numbers}
@@ -149,10 +149,10 @@ def _precision(asked: str) -> Precision:
     return cast("Precision", "bf16" if asked == "auto" else asked)
 
 
-def _groups(runs: list[PlannedRun]) -> tuple[RunGroup, ...]:
+def _groups(runs: list[PlannedRun], declared: Mapping[str, Declaration]) -> tuple[RunGroup, ...]:
     groups: dict[str, list[PlannedRun]] = {}
     for run in runs:
-        groups.setdefault(stackable(run), []).append(run)
+        groups.setdefault(stackable(run, declared), []).append(run)
     return tuple(RunGroup(tuple(members), members[0].model, members[0].training) for members in groups.values())
 
 

@@ -27,10 +27,9 @@ from ablationlab.records.replication import (
     RunValue,
 )
 from ablationlab.records.results import Results, Run
-from ablationlab.records.settings import DEFAULT_REGIME, Study
+from ablationlab.records.settings import DEFAULT_REGIME, Study, flattened
 from ablationlab.records.storage import content_hash
 from ablationlab.stats import difference_of_means
-from ablationlab.study.ledger import flattened
 
 LEVEL = 0.95
 _WHY = {

@@ -55,7 +55,7 @@ def refuse_other_arms(plan: Plan, folder: Path) -> None:
     if other:
         raise StatisticsError(
             f"{folder}: {', '.join(other)} and {study.baseline} are not exchangeable, so nobody knows what a right answer "
-            "would be. Arms that can be validated are redraws of the baseline: redrawn, redrawn-2 "
+            "would be. Arms that can be validated are redraws of the baseline, with model.redraw set "
             "(studies/validation-aa.toml)"
         )
     if len(study.variants) < 2:

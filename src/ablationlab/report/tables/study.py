@@ -82,7 +82,7 @@ def variant_table(plan: Plan, names: Sequence[str]) -> Table:
             (
                 Cell.name(name),
                 Cell.of(plan.variants[name].formula),
-                Cell.of(plan.variants[name].meaning),
+                Cell.of(plan.variants[name].about),
                 Cell.of(budget.parameters, count(budget.parameters)),
                 Cell.of(budget.tokens, count(budget.tokens)),
                 Cell.of(budget.matmul_flops, amount(budget.matmul_flops)),

@@ -161,7 +161,7 @@ def _spread(values: Sequence[float | None]) -> str:
 
 def variants_table() -> RenderableType:
     """Every variant with its formula."""
-    rows = [(v.name, v.declares.formula, v.declares.meaning) for _, v in VARIANTS.items()]
+    rows = [(variant.name, variant.table.formula, variant.table.about) for _, variant in VARIANTS.items()]
     return Table.simple("Variants: input of block 1", ["name", "formula", "meaning"], rows).terminal()
 
 

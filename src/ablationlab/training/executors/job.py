@@ -20,6 +20,7 @@ from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, S
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.study.variants import arm_data
 
 if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
@@ -65,9 +66,13 @@ class Job:
 
     plan: Plan
     folder: Path
-    data: DataConfig
+    data: DataConfig  # the study's, where it is found here; variants may change it
     drift: tuple[str, ...] = ()
     accept_drift: bool = False
+
+    def data_of(self, stack: int) -> DataConfig:
+        """The text of the runs of a stack, which is one."""
+        return arm_data(self.data, self.plan.variants[self.plan.run(self.plan.stacks[stack][0]).variant])
 
 
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
@@ -158,6 +163,26 @@ def announcing(interrupts: Interrupts, listen: Listener) -> Callable[[], bool]:
         return interrupts.stopping
 
     return stopping
+
+
+class Texts:
+    """Corpora by their settings, each loaded once by this process; the one used last is kept, and the study's own."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._loaded: dict[str, TokenizedCorpus] = {}
+
+    def of(self, stack: int) -> TokenizedCorpus:
+        """The text of a stack."""
+        from ablationlab.data.corpus import load_corpus
+
+        data = self.job.data_of(stack)
+        key = data.model_dump_json()
+        if key not in self._loaded:
+            own = self.job.data.model_dump_json()
+            self._loaded = {kept: text for kept, text in self._loaded.items() if kept == own}
+            self._loaded[key] = load_corpus(data)
+        return self._loaded[key]
 
 
 def train_stack(

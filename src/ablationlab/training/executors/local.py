@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from ablationlab.core import processes
 from ablationlab.core.errors import WorkerDied
 from ablationlab.core.processes import Pool
-from ablationlab.data.corpus import load_corpus
 from ablationlab.training.executors.job import (
     Event,
     Interrupts,
     Job,
     Listener,
+    Texts,
     announcing,
     attempt,
     check_layout,
@@ -37,13 +37,13 @@ def execute(job: Job, workers: int, listen: Listener) -> bool:
 
 
 class _Trainer:
-    """What a worker does: it loads the text once, then trains one stack per call."""
+    """What a worker does: it loads a text once, and trains one stack per call."""
 
     def __init__(self, job: Job) -> None:
-        self.job, self.corpus = job, load_corpus(job.data)
+        self.job, self.texts = job, Texts(job)
 
     def __call__(self, stack: int) -> Event:
-        return attempt(self.job, stack, self.corpus, NAME, processes.send, processes.stop_requested)
+        return attempt(self.job, stack, self.texts.of(stack), NAME, processes.send, processes.stop_requested)
 
 
 def _train(job: Job, stacks: list[int], workers: int, listen: Listener, interrupts: Interrupts) -> list[Event]:

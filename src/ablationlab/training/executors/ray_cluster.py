@@ -486,7 +486,7 @@ def _attempt_here(given: dict[str, Any], stack: int, send: Listener, should_stop
         if changed and not given["accept_drift"]:
             return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
         job = Job(plan, results.path, validated(DataConfig, given["data"]), changed, given["accept_drift"])
-        corpus = _corpus(json.dumps(given["data"]))
+        corpus = _corpus(job.data_of(stack).model_dump_json())
     except AblationLabError as error:
         return Event("failed", stack, str(error))
     return attempt(job, stack, corpus, NAME, send, should_stop)

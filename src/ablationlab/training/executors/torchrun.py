@@ -38,6 +38,7 @@ from ablationlab.training.executors.job import (
     Job,
     Listener,
     Others,
+    Texts,
     check_layout,
     open_stacks,
     take,
@@ -243,12 +244,7 @@ def work(
 
     *choose* is called until it names none; None means that others are training what is left, and it is called again.
     """
-    from ablationlab.data.corpus import load_corpus
-
-    if ranks.leads:
-        load_corpus(job.data)  # the others then find it in the cache
-    ranks.agree(True)
-    corpus = load_corpus(job.data)
+    texts = Texts(job)
     for stack in _chosen(choose, ranks, should_stop):
         if stack is None:
             send(Event("stopped", -1))
@@ -257,7 +253,10 @@ def work(
         try:
             state = ranks.share(partial(take, job, stack, lock))
             if state == "taken":
-                state = train_stack(job, stack, corpus, NAME, send, should_stop, ranks)
+                if ranks.leads:
+                    texts.of(stack)  # the others then find it in the cache
+                ranks.agree(True)
+                state = train_stack(job, stack, texts.of(stack), NAME, send, should_stop, ranks)
         finally:
             lock.release()
         send(Event(state, stack))
