@@ -25,6 +25,8 @@ from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import probe_intervals
 from ablationlab.study.variants import variants_of
 
+Precision = Literal["fp32", "tf32", "bf16"]
+Asked = Literal["auto"] | Precision
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
 
@@ -55,7 +57,7 @@ class Cells:
 def study_cells(
     study: Study,
     corpus: Recorded,
-    precision: Callable[[str], str],
+    precision: Callable[[Asked], Precision],
     corpora: Mapping[str, Recorded] | None = None,
 ) -> Cells:
     """Every run of a study and of its gate. *precision* says what an asked-for one is here; *corpora* are of variants that change [data]."""
@@ -106,7 +108,7 @@ def make_plan(
 
     device_kind, device_name = choose_device(device)
 
-    def precision(asked: str) -> str:
+    def precision(asked: Asked) -> Precision:
         return choose_precision(asked, device_kind)
 
     corpora = corpora or {}
@@ -169,7 +171,7 @@ class _CellMaker:
     """Makes the runs of a study, one cell at a time."""
 
     def __init__(
-        self, study: Study, corpus: Recorded, corpora: Mapping[str, Recorded], precision: Callable[[str], str]
+        self, study: Study, corpus: Recorded, corpora: Mapping[str, Recorded], precision: Callable[[Asked], Precision]
     ) -> None:
         self.study, self.corpus, self.corpora, self.precision = study, corpus, corpora, precision
         self.variants = variants_of(study)
