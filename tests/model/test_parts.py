@@ -18,10 +18,10 @@ from ablationlab.model.parts import MLPS, BlockPart, PartCost
 from ablationlab.model.weights import linear
 from ablationlab.records.probes import failures, read_probes
 from ablationlab.records.results import Results
-from ablationlab.records.settings import ModelConfig
+from ablationlab.records.settings import ModelConfig, VariantTable
 from ablationlab.records.storage import RunFolder
 from ablationlab.study.probes import PROBES
-from ablationlab.study.variants import VARIANTS, variant
+from ablationlab.study.variants import VARIANTS, Variant
 from ablationlab.training.export import export
 from conftest import run_here, write_study
 
@@ -60,8 +60,7 @@ class SwiGlu(BlockPart):
 def swiglu():
     """The MLP and a variant that chooses it, registered for the tests of this file."""
     MLPS.add("swiglu", SwiGlu())
-    declared = variant("swiglu", formula="E_tok + E_pos", meaning="", changes=("mlp",), parameters=("blocks.*.mlp.*",))
-    declared(lambda model: model.changed(mlp="swiglu"))
+    VARIANTS.add("swiglu", Variant("swiglu", VariantTable(model={"mlp": "swiglu"})))
     yield
     del MLPS._things["swiglu"], VARIANTS._things["swiglu"]
 

@@ -161,7 +161,7 @@ def test_a_batch_that_does_not_fit_the_tokens_names_those_that_do(plan_of):
 def test_a_rate_may_be_what_a_variant_changes(plan_of):
     plan = plan_of({"hot": {"training": {"lr": 0.01}}})
     assert {run.variant: run.lr for run in plan.runs} == {"none": 1e-3, "hot": 0.01}
-    assert all(plan.study.owns(run) for run in plan.runs)
+    assert {run.role for run in plan.runs} == {"compared"}
 
 
 def test_runs_share_a_stack_only_where_their_settings_allow_it(study_table):

@@ -60,7 +60,9 @@ def study_cells(
     precision: Callable[[Asked], Precision],
     corpora: Mapping[str, Recorded] | None = None,
 ) -> Cells:
-    """Every run of a study and of its gate. *precision* says what an asked-for one is here; *corpora* are of variants that change [data]."""
+    """Every run of a study and of its gate. *precision* says what an asked-for one is here; *corpora* are the texts of
+    variants that change [data].
+    """
     refused = probes_refusal(study)
     if refused is not None:
         raise PlanError(refused)
