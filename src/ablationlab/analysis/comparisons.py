@@ -9,10 +9,22 @@ from typing import Any, Final, Literal
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import MACRO, Absence, Comparison, Family, Label, Missing, Outcome, Pair, Role, Seed
+from ablationlab.records.analysis import (
+    MACRO,
+    Absence,
+    Comparison,
+    Family,
+    Label,
+    Missing,
+    Outcome,
+    Pair,
+    Role,
+    Seed,
+    SingleRun,
+)
 from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import Criterion
-from ablationlab.stats import Caveat, CaveatCode, PairedComparison, adjust, compare
+from ablationlab.stats import Caveat, CaveatCode, PairedComparison, adjust, compare, compare_unpaired
 from ablationlab.stats.results import Transform
 
 RESAMPLES: Final = 10_000
@@ -101,16 +113,15 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
 
 
 def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
+    if unpaired(dataset, planned):
+        return _unpaired_comparison(dataset, planned)
     pairs, missing = paired(dataset, planned)
     diverged = [m for m in missing if m.reason == Absence.DIVERGED]
     refused = dataset.diverged == "refuse" and bool(diverged)
     if refused:
         pairs = []
-    transform, caveats = _transform(planned.metric, pairs)
-    if diverged:
-        code = CaveatCode.REFUSED_FOR_DIVERGENCE if refused else CaveatCode.SURVIVORS_ONLY
-        runs = ", ".join(f"{m.arm} seed {m.seed}" for m in diverged)
-        caveats.append(wording.caveat(code, runs=runs))
+    transform, caveats = _transform(planned.metric, [value for _, *both in pairs for value in both])
+    caveats += _about_diverged(diverged, refused)
     promised = len(dataset.seeds_of(planned.regime))
     promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
     numbers: dict[str, Any] = {}
@@ -120,7 +131,23 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
         caveats += result.caveats
     elif not refused:
         caveats.append(wording.caveat(CaveatCode.NO_PAIRS))
+    return _recorded(dataset, planned, transform, len(pairs), promised, missing, caveats, numbers)
+
+
+def _recorded(
+    dataset: Dataset,
+    planned: PlannedComparison,
+    transform: Transform,
+    n: int,
+    promised: int,
+    missing: Sequence[Missing],
+    caveats: Sequence[Caveat],
+    numbers: dict[str, Any],
+) -> Comparison:
+    """The comparison before its family is corrected; *numbers* may name another test and interval than the criterion's."""
     criterion = planned.criterion
+    numbers = {"interval": criterion.interval, "test": criterion.test} | numbers
+    tests = numbers.get("tests")
     return Comparison(
         id=planned.id,
         metric=planned.metric.name,
@@ -134,13 +161,11 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
         transform=transform,
         label=planned.label,
         role=planned.role,
-        n=len(pairs),
+        n=n,
         planned_pairs=promised,
         missing=tuple(missing),
-        interval=criterion.interval,
-        test=criterion.test,
         alpha=criterion.alpha,
-        p=numbers["tests"][criterion.test].p if numbers else None,
+        p=tests[numbers["test"]].p if tests else None,
         p_adjusted=None,
         correction=criterion.correction,
         family=planned.family,
@@ -163,6 +188,60 @@ def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[str, ...]:
     return dataset.averaged.get((metric, regime), ()) if planned.task is None else ()
 
 
+def _about_diverged(diverged: Sequence[Missing], refused: bool) -> list[Caveat]:
+    if not diverged:
+        return []
+    code = CaveatCode.REFUSED_FOR_DIVERGENCE if refused else CaveatCode.SURVIVORS_ONLY
+    return [wording.caveat(code, runs=", ".join(f"{m.arm} seed {m.seed}" for m in diverged))]
+
+
+def unpaired(dataset: Dataset, planned: PlannedComparison) -> bool:
+    """Whether the arms of a user's table share no seed, or share it by accident alone; a run that diverged has its seed."""
+    if dataset.source != "table":
+        return False
+    variant, reference = (dataset.values.get(arm, {}) for arm in planned.arms)
+    return dataset.unpaired or bool(variant and reference and not variant.keys() & reference.keys())
+
+
+def _unpaired_comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
+    """The means of two independent arms by Welch's test, whatever paired test was asked for."""
+    arms = {arm.variant: dataset.values.get(arm, {}) for arm in planned.arms}
+    runs = tuple(
+        SingleRun(arm=name, seed=seed, value=value)
+        for name, values in arms.items()
+        for seed, value in values.items()
+        if not isinstance(value, Absent)
+    )
+    missing = [
+        Missing(seed=seed, arm=name, reason=value.reason, why=wording.absence(value))
+        for name, values in arms.items()
+        for seed, value in values.items()
+        if isinstance(value, Absent)
+    ]
+    transform, caveats = _transform(planned.metric, [run.value for run in runs])
+    caveats.insert(0, wording.caveat(CaveatCode.UNPAIRED, variant=planned.variant, reference=planned.reference))
+    caveats += _about_diverged([m for m in missing if m.reason == Absence.DIVERGED], refused=False)
+    samples = [[run.value for run in runs if run.arm == name] for name in (planned.variant, planned.reference)]
+    numbers: dict[str, Any] = {"design": "unpaired", "runs": runs, "interval": "welch", "test": "welch"}
+    if all(samples):
+        criterion = planned.criterion
+        result = compare_unpaired(
+            *samples,
+            level=round(1 - criterion.alpha, 12),
+            alpha=criterion.alpha,
+            smallest_effect=criterion.smallest_effect,
+            transform=transform,
+        )
+        numbers |= {
+            name: getattr(result, name)
+            for name in ("variant_mean", "variant_sd", "reference_mean", "reference_sd", "delta", "equivalence")
+        }
+        numbers |= {"delta_sd": result.difference_sd, "intervals": {"welch": result.interval}}
+        numbers |= {"tests": {"welch": result.test}, "ratios": {} if result.ratio is None else {"welch": result.ratio}}
+    promised = min(len(values) for values in arms.values())
+    return _recorded(dataset, planned, transform, min(map(len, samples)), promised, missing, caveats, numbers)
+
+
 def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Missing]]:
     """The pairs where both values are there, and every reason why one is not."""
     variant, reference = (dataset.values.get(arm, {}) for arm in planned.arms)
@@ -182,8 +261,8 @@ def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Mi
     return pairs, missing
 
 
-def _transform(metric: Metric, pairs: Pairs) -> tuple[Transform, list[Caveat]]:
-    if metric.transform == "log" and any(min(a, b) <= 0 for _, a, b in pairs):
+def _transform(metric: Metric, values: Sequence[float]) -> tuple[Transform, list[Caveat]]:
+    if metric.transform == "log" and any(value <= 0 for value in values):
         return "identity", [wording.caveat(CaveatCode.NOT_POSITIVE)]
     return metric.transform, []
 

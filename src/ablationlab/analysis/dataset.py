@@ -20,6 +20,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import SWEEP, Criterion, Hypothesis
+from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
 #: Beyond this no sum of squares is safe; the statistics refuse it, so it counts as no number.
@@ -82,6 +83,8 @@ class Dataset:
     *registered*: the criteria were sealed before the runs. *own_seeds*: the seeds behind the comparisons of a sweep.
     *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *exploratory_tasks*: tasks that
     the plan does not ask, or not so. *averaged*: by metric and regime, the tasks that a macro average is over.
+    *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a
+    table.
     """
 
     name: str
@@ -112,6 +115,8 @@ class Dataset:
     evaluation: EvaluationAnalysis | None = None
     exploratory_tasks: frozenset[str] = frozenset()
     averaged: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    unpaired: bool = False
+    curves: tuple[TableRun, ...] = ()
 
     @property
     def primary(self) -> str | None:

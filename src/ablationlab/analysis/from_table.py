@@ -1,7 +1,8 @@
-"""Runs that a user brings: a CSV table of (variant, seed, metric, value[, regime, task]) as any tracker exports it.
+"""Runs that a user brings: a table (CSV, TSV, Parquet, a DataFrame), long or wide, or what wandb, MLflow or TensorBoard kept.
 
-Nothing in such a table was registered before the runs, so everything that comes of it is labelled exploratory. Every
-problem of the file is reported at once, with its line.
+A long table has a row per value (variant, seed, metric, value[, regime, task, step]); a wide one a row per run, or per run
+and step, with a column per metric. Nothing in it was registered before the runs, so everything that comes of it is labelled
+exploratory. Every problem is reported at once, with its place.
 """
 
 from __future__ import annotations
@@ -10,20 +11,32 @@ import csv
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, value_or_absent, with_macro
+from ablationlab.analysis.trackers import (
+    Cell,
+    Curve,
+    TrackedRun,
+    chart_runs,
+    is_chart_export,
+    read_tracker,
+    unfolded,
+)
 from ablationlab.core.errors import StatisticsError, TableError, nearest
-from ablationlab.records.analysis import Absence, DeviationCode, Instability, RunStability, Seed
+from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Instability, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, SPIKE_SCORE, Criterion
 from ablationlab.records.storage import content_hash
+from ablationlab.records.table_curves import TableRun
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NEEDED = ("variant", "seed", "metric", "value")
-OPTIONAL = ("regime", "task")
 _MOST_PROBLEMS = 12
 #: Options that are fields of a criterion.
 _ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin")
@@ -31,11 +44,38 @@ _ASKED = ("test", "interval", "alpha", "correction", "smallest_effect", "margin"
 _WHOLE = re.compile(r"(-?\d+)\.0*$")
 #: What trackers write where a run gave no number.
 _NO_VALUE = frozenset({"", "nan", "none", "null", "na", "n/a", "diverged"})
+#: Columns that number the steps of a run.
+_STEPS = ("step", "_step", "global_step", "trainer/global_step", "iteration", "iter", "epoch")
+#: Columns that say how a run ended, and what they say of one that ended well or has not ended.
+_STATES = ("state", "status")
+_FINISHED = frozenset({"finished", "completed", "success", "succeeded", "done", "ok"})
+_UNFINISHED = frozenset({"running", "crashed", "failed", "killed", "scheduled", "pending", "preempted", "preempting"})
+#: What trackers put before the name of a setting or of a metric.
+_SETTING = re.compile(r"(config|params|tags|hparams)[./]")
+_PREFIX = re.compile(r"(config|params|tags|hparams|metrics|summary)[./]")
+
+#: Which way is better, by the last word of a metric's name (`val/loss`, `eval_f1`, `brier_score`).
+_LOWER = """
+loss perplexity ppl error err rmse mse mae nll bpb bpc bpd wer cer ece brier fid latency divergence
+"""
+_HIGHER = """
+accuracy acc f1 auc auroc auprc precision recall bleu rouge rougel map miou iou dice em r2 mcc reward return top1 top5
+throughput
+"""
+LOWER: Final = frozenset(_LOWER.split())
+HIGHER: Final = frozenset(_HIGHER.split())
+_NO_WORD = frozenset({"score", "mean", "avg", "average", "norm", "match", "macro", "micro", "weighted"})
+_LOGARITHMIC = frozenset({"perplexity", "ppl"})
 
 
 @dataclass(frozen=True)
 class TableOptions:
-    """What the table itself does not say."""
+    """What the table itself does not say.
+
+    *variant*, *seed* and *regime* name columns; without them the names in a run are read by *run_names*
+    (``{variant}-s{seed}``). *metrics* are ``name``, ``name:lower`` or ``name:higher``; *where* are ``column=value``. *at* is
+    which value of a curve counts: ``last``, ``best`` or ``step=N``. *unpaired*: equal seeds mean nothing.
+    """
 
     baseline: str
     primary: str | None = None
@@ -49,30 +89,65 @@ class TableOptions:
     interval: str = "paired-t"
     correction: str = "holm"
     tie_breakers: tuple[str, ...] = ()
+    variant: str | None = None
+    seed: str | None = None
+    regime: str | None = None
+    metrics: tuple[str, ...] = ()
+    at: str = "last"
+    where: tuple[str, ...] = ()
+    run_names: str | None = None
+    unpaired: bool = False
 
     @classmethod
     def checked(cls, **given: Any) -> TableOptions:
-        """Options from the command line, or `StatisticsError` for numbers that make no sense."""
+        """Options from the command line, or `StatisticsError` for those that make no sense."""
         options = cls(**given)
         if not 0 < options.alpha < 0.5:
             raise StatisticsError(f"--alpha {options.alpha}: must lie between 0 and 0.5")
         for flag, value in (("--smallest-effect", options.smallest_effect), ("--margin", options.margin)):
             if value is not None and not 0 < value < math.inf:
                 raise StatisticsError(f"{flag} {value}: must be above 0")
-        return options
+        if not re.fullmatch(r"last|best|step=\d+", options.at):
+            raise StatisticsError(f"--at {options.at}: must be last, best or step=N, as step=1000")
+        for condition in options.where:
+            if not all(condition.partition("=")):
+                raise StatisticsError(f"--where {condition!r}: expected column=value, as config.lr=0.001")
+        names = options.run_names
+        if names is not None and "{variant}" not in names:
+            raise StatisticsError(f"--run-names {names!r}: must hold {{variant}}, as '{{variant}}-s{{seed}}'")
+        return options.spelled_out()
+
+    def spelled_out(self) -> TableOptions:
+        """The same with the directions that *metrics* carry under *lower* and *higher*."""
+        names, ways = [], {"lower": list(self.lower), "higher": list(self.higher)}
+        for text in self.metrics:
+            name, _, way = text.rpartition(":")
+            if way in ways and name:
+                ways[way].append(name)
+                names.append(name)
+            else:
+                names.append(text)
+        lower, higher = (tuple(dict.fromkeys(ways[way])) for way in ("lower", "higher"))
+        return replace(self, metrics=tuple(dict.fromkeys(names)), lower=lower, higher=higher)
+
+    @property
+    def step(self) -> int | None:
+        """The step of *at*."""
+        return int(self.at.removeprefix("step=")) if self.at.startswith("step=") else None
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """One line of the table."""
+    """One value of one run. *place* is where it was read."""
 
-    line: int
+    place: str
     variant: str
     seed: str
     metric: str
     regime: str
     task: str | None
     value: Value
+    curve: Curve | None = None
 
     @property
     def key(self) -> tuple[str, str, str, str, str | None]:
@@ -80,31 +155,61 @@ class TableRow:
         return self.variant, self.seed, self.metric, self.regime, self.task
 
 
-def read_table(path: Path, options: TableOptions) -> Dataset:
-    """Read, check and arrange a table; raises `TableError` with every problem."""
-    rows = _rows(path)
+def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
+    """Read, check and arrange a table or a tracker's runs; raises `TableError` with every problem."""
+    options = options.spelled_out()
+    name = source.stem if isinstance(source, Path) else "table"
+    label = str(source) if isinstance(source, Path) else "the table"
+    runs = read_tracker(source) if isinstance(source, Path) else None
+    problems: list[str] = []
+    if runs is None and isinstance(source, Path) and source.is_dir():
+        runs = _history_files(source)
+    if runs is None:
+        grid = _grid(source)
+        if is_chart_export(grid.heads):
+            runs = chart_runs(grid.heads, [cells for _, cells in grid.rows])
+    if runs is None:
+        rows = (
+            _long_rows(grid, options, problems)
+            if grid.long
+            else _run_rows(_wide_runs(grid, options), options, problems)
+        )
+    else:
+        rows = _run_rows(runs, options, problems)
+    _check_unique(rows, problems)
+    if not rows and not problems:
+        problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
     names = tuple(dict.fromkeys(row.metric for row in rows))
-    primary = options.primary or (names[0] if len(names) == 1 else None)
-    problems = _option_problems(options, variants, names, primary)
+    primary = options.primary or (options.metrics[0] if options.metrics else names[0] if len(names) == 1 else None)
+    if rows and not problems:
+        problems += _option_problems(options, variants, names, primary)
     if problems:
-        raise TableError(str(path), problems)
+        problems.sort(key=_line)
+        more = len(problems) - _MOST_PROBLEMS
+        raise TableError(label, problems[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
+    return _dataset(name, rows, options, primary)
+
+
+def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary: str) -> Dataset:
+    names = dict.fromkeys(row.metric for row in rows)
+    variants = dict.fromkeys(row.variant for row in rows)
     regimes = tuple(dict.fromkeys(row.regime for row in rows))
-    asked = {name: getattr(options, name) for name in _ASKED}
+    asked = {option: getattr(options, option) for option in _ASKED}
     values: Values = {}
     seed_of = _seeds(row.seed for row in rows)
     for row in rows:
         values.setdefault(Arm(row.metric, row.task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
     content = sorted([*map(str, row.key), _said(row.value)] for row in rows)
     return Dataset(
-        name=path.stem,
+        name=name,
         question="",
         source="table",
         source_hash=content_hash({"rows": content, "options": asdict(options)}),
         criteria_hash=None,
         baseline=options.baseline,
-        variants=(options.baseline, *(name for name in variants if name != options.baseline)),
+        variants=(options.baseline, *(variant for variant in variants if variant != options.baseline)),
         regimes=regimes,
         seeds=tuple(sorted(dict.fromkeys(seed_of.values()), key=lambda seed: (isinstance(seed, str), seed))),
         contrasts=(),
@@ -113,15 +218,47 @@ def read_table(path: Path, options: TableOptions) -> Dataset:
             for regime in regimes
         ),
         registered=False,
-        metrics={name: _metric(name, options) for name in names},
+        metrics={metric: _metric(metric, options) for metric in names},
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
-        deviations=(
-            wording.deviation(DeviationCode.NOT_REGISTERED, "criteria"),
-            wording.deviation(DeviationCode.LEDGER_UNKNOWN, "ledger"),
-        ),
+        deviations=_deviations(rows, options, primary),
         spike_threshold=SPIKE_SCORE,
         runs=_runs(rows, primary, seed_of),
+        unpaired=options.unpaired,
+        curves=_curves(rows),
+    )
+
+
+def _deviations(rows: Sequence[TableRow], options: TableOptions, primary: str) -> tuple[Deviation, ...]:
+    found = [
+        wording.deviation(DeviationCode.NOT_REGISTERED, "criteria"),
+        wording.deviation(DeviationCode.LEDGER_UNKNOWN, "ledger"),
+    ]
+    curves = [row.curve for row in rows if row.curve is not None and row.metric == primary and row.curve.steps]
+    ends = sorted({curve.steps[-1] for curve in curves})
+    if len(ends) > 1 and options.step is None:
+        found.append(wording.deviation(DeviationCode.UNEQUAL_STEPS, primary, first=ends[0], last=ends[-1]))
+    if curves and options.at == "best":
+        found.append(wording.deviation(DeviationCode.BEST_OF_CURVE, primary))
+    gone = dict.fromkeys(
+        f"{row.variant} seed {row.seed}"
+        for row in rows
+        if isinstance(row.value, Absent) and row.value.reason == Absence.NOT_FINISHED
+    )
+    if gone:
+        found.append(wording.deviation(DeviationCode.UNFINISHED_RUNS, "runs", n=len(gone), runs=", ".join(gone)))
+    return tuple(found)
+
+
+def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
+    points: dict[tuple[str, str, str], dict[str, dict[int, float]]] = {}
+    for row in rows:
+        if row.curve is not None and len(row.curve.steps) > 1 and row.task is None:
+            here = points.setdefault((row.variant, row.regime, row.seed), {})
+            here[row.metric] = dict(zip(row.curve.steps, row.curve.values, strict=True))
+    return tuple(
+        TableRun.of(f"{regime}/{variant}/{seed}", variant, regime, seed, metrics)
+        for (variant, regime, seed), metrics in points.items()
     )
 
 
@@ -158,72 +295,240 @@ def _said(value: Value) -> str:
     return repr(wording.absence(value) if isinstance(value, Absent) else value)
 
 
-def _rows(path: Path) -> list[TableRow]:
+# --- tables ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table as it was read: its heads, and its rows with their places."""
+
+    source: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+
+    @property
+    def long(self) -> bool:
+        """Whether it has a row per value."""
+        return not self.heads or bool({"metric", "value"} & {head.strip().lower() for head in self.heads})
+
+
+def _grid(source: Path | pd.DataFrame) -> Grid:
+    if not isinstance(source, Path):
+        return _frame_grid("the table", source)
+    if source.suffix in (".parquet", ".pq"):
+        import pandas as pd
+
+        try:
+            return _frame_grid(str(source), pd.read_parquet(source))
+        except FileNotFoundError:
+            raise TableError(str(source), ["no such file"]) from None
+        except (OSError, ValueError) as error:
+            raise TableError(str(source), [f"cannot be read as Parquet: {error}"]) from error
+    return _text_grid(source)
+
+
+def _frame_grid(source: str, frame: pd.DataFrame) -> Grid:
+    heads = [str(head) for head in frame.columns]
+    if any(name is not None for name in frame.index.names):
+        frame = frame.reset_index()
+        heads = [str(head) for head in frame.columns]
+    rows = [
+        (f"row {number}", tuple(_plain(cell) for cell in cells))
+        for number, cells in enumerate(frame.itertuples(index=False, name=None), start=1)
+    ]
+    return Grid(source, tuple(heads), tuple(rows))
+
+
+def _plain(cell: object) -> Any:
+    """numpy's and pandas's scalars as Python's; pandas's own missing values as None."""
+    item = getattr(cell, "item", None)
+    if callable(item) and getattr(cell, "ndim", 0) == 0:
+        return item()
+    return None if type(cell).__name__ in ("NAType", "NaTType") else cell
+
+
+def _text_grid(path: Path) -> Grid:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, strict=True)
-            header = next(reader, None)
-            columns = _columns(path, header)
-            lines = [(reader.line_num, cells) for cells in reader if any(cell.strip() for cell in cells)]
+            reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+            header = next(reader, None) or []
+            rows = [(f"line {reader.line_num}", tuple(cells)) for cells in reader if any(c.strip() for c in cells)]
     except FileNotFoundError:
         raise TableError(str(path), ["no such file"]) from None
+    except IsADirectoryError:
+        text = "is a folder without plan.lock, event files, mlruns, wandb runs or CSV files of runs"
+        raise TableError(str(path), [text]) from None
     except UnicodeDecodeError as error:
         raise TableError(str(path), [f"is not UTF-8 at byte {error.start}"]) from error
     except csv.Error as error:
         raise TableError(str(path), [f"is not CSV: {error}"]) from error
     except OSError as error:
         raise TableError(str(path), [f"cannot be read: {error.strerror}"]) from error
-    problems: list[str] = []
+    return Grid(str(path), tuple(header), tuple(rows))
+
+
+def _history_files(folder: Path) -> list[TrackedRun] | None:
+    """A folder with one table per run, named by the run, each with a step column, as wandb's `run.history()` gives it."""
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".csv", ".tsv", ".parquet"))
+    runs = []
+    for file in files:
+        grid = _grid(file)
+        step = _step_column(grid.heads)
+        if step is None or grid.long:
+            return None
+        runs.append(TrackedRun(file.name, file.stem, {}, _grid_curves(grid, step, range(len(grid.heads)), grid.rows)))
+    return runs or None
+
+
+def _step_column(heads: Sequence[str]) -> int | None:
+    names = [head.strip().lower() for head in heads]
+    return next((names.index(name) for name in _STEPS if name in names), None)
+
+
+def _grid_curves(
+    grid: Grid, step: int, columns: Iterable[int], rows: Iterable[tuple[str, tuple[Cell, ...]]]
+) -> dict[str, Curve]:
+    """The numeric columns by step; a cell that is empty was not taken at that step."""
+    rows = list(rows)
+    curves = {}
+    for column in columns:
+        head = grid.heads[column].strip()
+        if column == step or head.startswith("_"):
+            continue
+        points = []
+        for place, cells in rows:
+            if len(cells) != len(grid.heads):
+                raise TableError(grid.source, [f"{place}: {len(cells)} cells under {len(grid.heads)} columns"])
+            at, value = _number(cells[step]), _number(cells[column])
+            empty = cells[column] is None or cells[column] == "" or (value is not None and _missing(cells[column]))
+            if at is not None and value is not None and not empty:
+                points.append((int(at), value))
+        if points:
+            curves[head] = Curve.of(points)
+    return curves
+
+
+def _missing(cell: Cell) -> bool:
+    """A float NaN in a frame of curves stands for "not taken at this step"; a text `nan` was written by the run."""
+    return isinstance(cell, float) and math.isnan(cell)
+
+
+def _number(cell: Cell) -> float | None:
+    if isinstance(cell, bool) or cell is None:
+        return None
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _text(cell: Cell) -> str:
+    """A cell as a name: `1.0` of a column of floats is the seed 1."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 1e15:
+        return str(int(cell))
+    return str(cell).strip()
+
+
+def _find(name: str, names: Sequence[str]) -> list[str]:
+    """The columns that *name* may mean: itself, else whatever the case, else without a tracker's prefix."""
+    for same in (
+        lambda head: head == name,
+        lambda head: head.strip().lower() == name.strip().lower(),
+        lambda head: bare(head) == bare(name),
+    ):
+        found = [head for head in names if same(head)]
+        if found:
+            return list(dict.fromkeys(found))
+    return []
+
+
+def bare(name: str) -> str:
+    """A name without what a tracker put before it: `config.arch` is `arch`."""
+    return _PREFIX.sub("", name.strip(), count=1).lower()
+
+
+def _column(flag: str, name: str, names: Sequence[str], problems: list[str]) -> str | None:
+    found = _find(name, names)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        problems.append(f"{flag} {name!r} may be {' or '.join(found)}; write it out")
+        return None
+    problems.append(_unknown(flag, name, names, "is no column"))
+    return None
+
+
+def _long_rows(grid: Grid, options: TableOptions, problems: list[str]) -> list[TableRow]:
+    names = [head.strip().lower() for head in grid.heads]
+    twice = [f"column {name!r} appears twice" for name in {*names} if name and names.count(name) > 1]
+    columns: dict[str, int] = {}
+    for key, flag, given in _long_columns(options):
+        if given is not None:
+            head = _column(flag, given, grid.heads, twice)
+            if head is not None:
+                columns[key] = list(grid.heads).index(head)
+        elif key in names:
+            columns[key] = names.index(key)
+        elif key in NEEDED and not (key == "seed" and options.unpaired):
+            guess = nearest(key, names)
+            hint = f"; is it {guess!r}?" if guess else ""
+            twice.append(f"column {key!r} is missing (found: {', '.join(names) or 'nothing'}){hint}")
+    if twice:
+        raise TableError(grid.source, twice)
+    step = _step_column(grid.heads)
+    wanted = _conditions(options, grid.heads, problems)
     rows: list[TableRow] = []
-    seen: dict[tuple[str, str, str, str, str | None], int] = {}
-    for line, cells in lines:
-        row = _row(line, cells, columns, header or [], problems)
+    points: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
+    for number, (place, cells) in enumerate(grid.rows):
+        if len(cells) != len(grid.heads):
+            problems.append(f"{place}: {len(cells)} cells under {len(grid.heads)} columns")
+            continue
+        if any(_text(cells[list(grid.heads).index(head)]) != value for head, value in wanted):
+            continue
+        row = _long_row(place, cells, columns, number, problems)
         if row is None:
             continue
-        if row.key in seen:
-            what = ", ".join(part for part in row.key if part is not None)
-            problems.append(f"line {line}: {what} is given already in line {seen[row.key]}")
-        seen[row.key] = line
+        at = None if step is None else _number(cells[step])
+        if at is not None:
+            points.setdefault(row.key, []).append((int(at), row.value if isinstance(row.value, float) else math.nan))
         rows.append(row)
-    if not rows and not problems:
-        problems.append("holds no rows below its header")
-    if problems:
-        more = len(problems) - _MOST_PROBLEMS
-        raise TableError(str(path), problems[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else []))
+    measured = list(dict.fromkeys(row.metric for row in rows))
+    problems += [_unknown("--metric", name, measured) for name in options.metrics if rows and name not in measured]
+    rows = [row for row in rows if not options.metrics or row.metric in options.metrics]
+    if any(len(found) > 1 for found in points.values()):
+        return [_at(row, Curve.of(points[row.key]), options) for row in {row.key: row for row in rows}.values()]
     return rows
 
 
-def _columns(path: Path, header: Sequence[str] | None) -> dict[str, int]:
-    names = [name.strip().lower() for name in header or []]
-    problems = [f"column {name!r} appears twice" for name in {*names} if name and names.count(name) > 1]
-    for name in NEEDED:
-        if name not in names:
-            guess = nearest(name, names)
-            hint = f"; is it {guess!r}?" if guess else ""
-            found = ", ".join(names) or "nothing"
-            problems.append(f"column {name!r} is missing (found: {found}){hint}")
-    if problems:
-        raise TableError(str(path), problems)
-    return {name: names.index(name) for name in (*NEEDED, *OPTIONAL) if name in names}
+def _long_columns(options: TableOptions) -> list[tuple[str, str, str | None]]:
+    """(what, option, the column that the option names)"""
+    return [
+        ("variant", "--variant", options.variant),
+        ("seed", "--seed", options.seed),
+        ("metric", "", None),
+        ("value", "", None),
+        ("regime", "--regime", options.regime),
+        ("task", "", None),
+    ]
 
 
-def _row(
-    line: int, cells: Sequence[str], columns: dict[str, int], header: Sequence[str], problems: list[str]
+def _long_row(
+    place: str, cells: Sequence[Cell], columns: Mapping[str, int], number: int, problems: list[str]
 ) -> TableRow | None:
-    if len(cells) != len(header):
-        problems.append(f"line {line}: {len(cells)} cells under {len(header)} columns")
-        return None
-    cell = {name: cells[at].strip() for name, at in columns.items()}
+    cell = {name: _text(cells[at]) for name, at in columns.items() if name != "value"}
+    cell.setdefault("seed", f"run {number + 1}")
     empty = [name for name in NEEDED[:3] if not cell[name]]
     if empty:
-        problems.append(f"line {line}: {', '.join(empty)} must not be empty")
+        problems.append(f"{place}: {', '.join(empty)} must not be empty")
         return None
-    value = _value(cell["value"])
+    value = _value(cells[columns["value"]])
     if value is None:
-        problems.append(f"line {line}: value {cell['value']!r} is not a number")
+        problems.append(f"{place}: value {cells[columns['value']]!r} is not a number")
         return None
     return TableRow(
-        line=line,
+        place=place,
         variant=cell["variant"],
         seed=_WHOLE.sub(r"\1", cell["seed"]),
         metric=cell["metric"],
@@ -233,15 +538,271 @@ def _row(
     )
 
 
-def _value(text: str) -> Value | None:
-    if text.lower() in _NO_VALUE:
-        diverged = text.lower() in ("nan", "diverged")
-        return absent(Absence.DIVERGED, text=text) if diverged else absent(Absence.NOT_IN_TABLE)
-    try:
-        value = float(text)
-    except ValueError:
+def _wide_runs(grid: Grid, options: TableOptions) -> list[TrackedRun]:
+    """The rows of a wide table as runs; rows that differ in their step alone are one run's curves."""
+    ragged = [
+        f"{place}: {len(c)} cells under {len(grid.heads)} columns"
+        for place, c in grid.rows
+        if len(c) != len(grid.heads)
+    ]
+    names = [head.strip() for head in grid.heads]
+    ragged += [f"column {name!r} appears twice" for name in {*names} if name and names.count(name) > 1]
+    if ragged:
+        raise TableError(grid.source, ragged)
+    state = next((n for n, name in enumerate(names) if name.lower() in _STATES and _says_state(grid, n)), None)
+    titles = next((n for n, name in enumerate(names) if name.lower() in ("run", "run_name", "name", "run name")), None)
+    step = _step_column(names)
+    if step is not None:
+        history = _histories(grid, names, step, titles, options)
+        if history is not None:
+            return history
+    return [
+        TrackedRun(
+            place=place,
+            name=place if titles is None else _text(cells[titles]),
+            cells=unfolded(dict(zip(names, cells, strict=True))),
+            state="" if state is None else _text(cells[state]).lower(),
+        )
+        for place, cells in grid.rows
+    ]
+
+
+def _says_state(grid: Grid, column: int) -> bool:
+    words = {_text(cells[column]).lower() for _, cells in grid.rows}
+    return bool(words) and words <= _FINISHED | _UNFINISHED
+
+
+def _histories(
+    grid: Grid, names: Sequence[str], step: int, titles: int | None, options: TableOptions
+) -> list[TrackedRun] | None:
+    """Rows grouped by run; None where no run has two rows."""
+    asked = [options.variant or "variant", options.seed or "seed", options.regime or "regime"]
+    asked += [condition.partition("=")[0] for condition in options.where]
+    keys = [names.index(head) for name in asked for head in _find(name, names)[:1]]
+    keys += [titles] if titles is not None else []
+    groups: dict[tuple[str, ...], list[tuple[str, tuple[Cell, ...]]]] = {}
+    for place, cells in grid.rows:
+        groups.setdefault(tuple(_text(cells[key]) for key in keys), []).append((place, cells))
+    if len(groups) == len(grid.rows) or not keys:
         return None
-    return value_or_absent(value) if math.isfinite(value) else absent(Absence.DIVERGED, text=text)
+    measured = [number for number in range(len(names)) if number not in keys and not _SETTING.match(names[number])]
+    runs = []
+    for rows in groups.values():
+        place, cells = rows[0]
+        settings = {name: cell for name, cell in zip(names, cells, strict=True) if names.index(name) not in measured}
+        curves = _grid_curves(grid, step, measured, rows)
+        runs.append(TrackedRun(place, place if titles is None else _text(cells[titles]), settings, curves))
+    return runs
+
+
+# --- runs -----------------------------------------------------------------------------------------------------
+
+_USUAL_NAMES = re.compile(
+    r"(?P<variant>.+?)(?:[/_\-. ]+(?:seed|s)?[=_\-]?|[/_\-. ]*seed[=_\-]?)(?P<seed>\d+)(?:-[0-9a-f]{8})?"
+)
+
+
+def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: list[str]) -> list[TableRow]:
+    """One row per run and metric."""
+    names = list(dict.fromkeys(name for run in runs for name in run.cells))
+    wanted = _conditions(options, names, problems)
+    runs = [run for run in runs if all(_text(run.cells.get(head)) == value for head, value in wanted)]
+    if wanted and not runs:
+        problems.append(f"no run meets {' and '.join(f'{head}={value}' for head, value in wanted)}")
+    columns = {
+        key: _setting_column(key, getattr(options, key), names, options, problems)
+        for key in ("variant", "seed", "regime")
+    }
+    metrics = _metric_names(runs, options, columns, problems)
+    if problems:
+        return []
+    rows = []
+    for number, run in enumerate(runs, start=1):
+        labels = _labels(run, columns, options, number, problems)
+        if labels is None:
+            continue
+        for metric, heads in metrics.items():
+            value, curve = _run_value(run, metric, heads, options, problems)
+            rows.append(TableRow(run.place, *labels[:2], metric, labels[2], None, value, curve))
+    return rows
+
+
+def _conditions(options: TableOptions, names: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:
+    """(column, value) of every --where."""
+    pairs = [condition.partition("=") for condition in options.where]
+    found = [(_column("--where", name, names, problems), value) for name, _, value in pairs]
+    return [(head, value) for head, value in found if head is not None]
+
+
+def _setting_column(
+    key: str, given: str | None, names: Sequence[str], options: TableOptions, problems: list[str]
+) -> str | None:
+    """The column with the variant, seed or regime of a run; None where the run's name is to say it."""
+    if given is not None:
+        return _column(f"--{key}", given, names, problems) if names else _no_settings(key, given, problems)
+    if options.run_names is not None and f"{{{key}}}" in options.run_names:
+        return None
+    found = _find(key, names)
+    if len(found) > 1:
+        problems.append(f"{key}: {' or '.join(found)}? Say which with --{key}")
+    if not found and names and key != "regime" and not (key == "seed" and options.unpaired):
+        more = ", or --unpaired where runs have none" if key == "seed" else ""
+        problems.append(f"which column holds the {key}? Say --{key} COLUMN{more}; it holds: {', '.join(names)}")
+    return found[0] if found else None
+
+
+def _no_settings(key: str, given: str, problems: list[str]) -> None:
+    problems.append(
+        f"--{key} {given!r}: these runs have names and curves, no settings; use --run-names '{{variant}}-s{{seed}}'"
+    )
+
+
+def _labels(
+    run: TrackedRun, columns: Mapping[str, str | None], options: TableOptions, number: int, problems: list[str]
+) -> tuple[str, str, str] | None:
+    """(variant, seed, regime) of a run, from its settings or its name."""
+    found = {key: _text(run.cells.get(head)) for key, head in columns.items() if head is not None}
+    if "variant" not in found or ("seed" not in found and not options.unpaired):
+        pattern = _USUAL_NAMES if options.run_names is None else _pattern(options.run_names)
+        match = pattern.fullmatch(run.name)
+        if match is None:
+            form = options.run_names or "{variant}-s{seed}"
+            problems.append(
+                f"run {run.name!r}: its name does not read as {form!r}; say how names read with --run-names"
+            )
+            return None
+        found = {key: value for key, value in match.groupdict().items() if value} | found
+    if options.unpaired:
+        found["seed"] = found.get("seed") or f"run {number}"
+    empty = [key for key in ("variant", "seed") if not found.get(key)]
+    if empty:
+        problems.append(f"{run.place}: {', '.join(empty)} must not be empty")
+        return None
+    return found["variant"], found["seed"], found.get("regime") or DEFAULT_REGIME
+
+
+def _pattern(names: str) -> re.Pattern[str]:
+    """``{variant}-s{seed}`` as an expression; ``*`` stands for anything."""
+    text = re.escape(names).replace(r"\*", ".*")
+    for key, form in (("variant", ".+?"), ("seed", r"[^/]+?"), ("regime", r"[^/]+?")):
+        text = text.replace(re.escape(f"{{{key}}}"), f"(?P<{key}>{form})", 1)
+    return re.compile(text)
+
+
+def _metric_names(
+    runs: Sequence[TrackedRun], options: TableOptions, columns: Mapping[str, str | None], problems: list[str]
+) -> dict[str, list[str]]:
+    """What each metric is called in the runs: as asked, else every name with a known direction."""
+    curves = list(dict.fromkeys(name for run in runs for name in run.curves))
+    used = set(columns.values())
+    cells = [
+        name
+        for name in dict.fromkeys(name for run in runs for name in run.cells)
+        if name not in used
+        and not _SETTING.match(name)
+        and any(_number(run.cells.get(name)) is not None for run in runs)
+    ]
+    there = list(dict.fromkeys([*curves, *cells]))
+    asked = [
+        *options.metrics,
+        *(() if options.primary is None else (options.primary,)),
+        *options.lower,
+        *options.higher,
+    ]
+    chosen: dict[str, list[str]] = {}
+    for name in dict.fromkeys(asked):
+        found = _find(name, there)
+        if not found:
+            problems.append(_unknown("--metric", name, [bare_metric(head) for head in there]))
+        chosen[name] = found
+    if asked:
+        return chosen
+    for head in there:
+        name = bare_metric(head)
+        if direction_of(name) is not None:
+            chosen.setdefault(name, []).append(head)
+    if runs and not chosen:
+        listed = ", ".join(bare_metric(head) for head in there) or "none"
+        problems.append(
+            f"no metric with a known direction; name yours as --metric NAME:lower or NAME:higher, from: {listed}"
+        )
+    return chosen
+
+
+def bare_metric(name: str) -> str:
+    """A metric without its tracker's prefix, in its own spelling."""
+    return _PREFIX.sub("", name.strip(), count=1)
+
+
+def _run_value(
+    run: TrackedRun, metric: str, heads: Sequence[str], options: TableOptions, problems: list[str]
+) -> tuple[Value, Curve | None]:
+    curve = next((run.curves[head] for head in heads if head in run.curves), None)
+    if curve is not None:
+        row = _at(TableRow(run.place, "", "", metric, "", None, absent(Absence.NOT_IN_TABLE)), curve, options)
+        value: Value = row.value
+    else:
+        cell = next((run.cells[head] for head in heads if run.cells.get(head) not in (None, "")), None)
+        if options.step is not None and cell is not None:
+            problems.append(f"--at {options.at}: {run.place} has no curve of {metric}")
+        given = _value(cell)
+        if given is None:
+            problems.append(f"{run.place}: {metric} {cell!r} is not a number")
+        value = given if given is not None else absent(Absence.NOT_IN_TABLE)
+    diverged = isinstance(value, Absent) and value.reason == Absence.DIVERGED
+    if run.state in _UNFINISHED and not diverged:
+        value = absent(Absence.NOT_FINISHED)
+    return value, curve
+
+
+def _at(row: TableRow, curve: Curve, options: TableOptions) -> TableRow:
+    """The row with the value of its curve that counts. A curve that ends without a finite number diverged."""
+    if options.step is not None:
+        number = curve.at(options.step)
+        if number is None:
+            what = f"{row.metric} at step {options.step}"
+            return replace(row, value=absent(Absence.NOT_IN_CURVE, metric=what), curve=curve)
+    elif options.at == "best":
+        number = curve.best(_metric(row.metric, options).direction or "lower")
+    else:
+        number = curve.values[-1]
+    value = value_or_absent(number) if math.isfinite(number) else absent(Absence.DIVERGED, text=str(number))
+    return replace(row, value=value, curve=curve)
+
+
+def _value(cell: Cell) -> Value | None:
+    if isinstance(cell, str):
+        text = cell.strip()
+        if text.lower() in _NO_VALUE:
+            diverged = text.lower() in ("nan", "diverged")
+            return absent(Absence.DIVERGED, text=text) if diverged else absent(Absence.NOT_IN_TABLE)
+    elif cell is None:
+        return absent(Absence.NOT_IN_TABLE)
+    number = _number(cell)
+    if number is None:
+        return None
+    return value_or_absent(number) if math.isfinite(number) else absent(Absence.DIVERGED, text=str(cell).strip())
+
+
+# --- checks ---------------------------------------------------------------------------------------------------
+
+
+def _line(problem: str) -> int:
+    """The line or row that a problem is about, so that they are listed in the table's order."""
+    found = re.match(r"(?:line|row) (\d+):", problem)
+    return int(found[1]) if found else 0
+
+
+def _check_unique(rows: Sequence[TableRow], problems: list[str]) -> None:
+    seen: dict[tuple[str, str, str, str, str | None], str] = {}
+    said = set()
+    for row in rows:
+        first = seen.setdefault(row.key, row.place)
+        if first != row.place and (row.place, first) not in said:
+            said.add((row.place, first))
+            what = ", ".join(part for part in row.key if part is not None)
+            more = "" if first.startswith(("line", "row")) else "; choose runs with --where"
+            problems.append(f"{row.place}: {what} is given already in {first}{more}")
 
 
 def _seeds(texts: Iterable[str]) -> dict[str, Seed]:
@@ -261,8 +822,13 @@ def _option_problems(
     elif len(variants) < 2:
         problems.append(f"holds one variant only, {variants[0]!r}: there is nothing to compare it with")
     given = [("--primary", name) for name in ([options.primary] if options.primary else [])]
-    for flag, chosen in (("--lower", options.lower), ("--higher", options.higher), ("--log", options.log)):
-        given += [(flag, name) for name in chosen]
+    for flag, chosen in (
+        ("--metric", options.metrics),
+        ("--lower", options.lower),
+        ("--higher", options.higher),
+        ("--log", options.log),
+    ):
+        given += [(flag, name) for name in chosen if (flag == "--metric") or name not in options.metrics]
     problems += [_unknown(flag, name, names) for flag, name in given if name not in names]
     both = sorted(set(options.lower) & set(options.higher))
     problems += [f"{name!r} cannot be better both lower and higher" for name in both]
@@ -273,17 +839,28 @@ def _option_problems(
     return problems
 
 
-def _unknown(flag: str, name: str, known: Sequence[str]) -> str:
+def _unknown(flag: str, name: str, known: Sequence[str], what: str = "is not in the table") -> str:
     guess = nearest(name, known)
     hint = f"; did you mean {guess!r}?" if guess else ""
-    return f"{flag} {name!r} is not in the table; it holds: {', '.join(known)}{hint}"
+    return f"{flag} {name!r} {what}; it holds: {', '.join(known)}{hint}"
+
+
+def direction_of(name: str) -> Literal["lower", "higher"] | None:
+    """Which way a metric of this name is better, where the name tells."""
+    if name in METRICS:
+        return METRICS[name].direction
+    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word and word not in _NO_WORD]
+    last = words[-1] if words else ""
+    return "lower" if last in LOWER else "higher" if last in HIGHER else None
 
 
 def _metric(name: str, options: TableOptions) -> Metric:
     known = dict(METRICS.items()).get(name)
-    direction: Literal["lower", "higher"] | None = known.direction if known else None
+    direction = direction_of(name)
     direction = "lower" if name in options.lower else "higher" if name in options.higher else direction
-    transform = known.transform if known else "identity"
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    transform: Literal["identity", "log"] = "log" if words[-1] in _LOGARITHMIC else "identity"
+    transform = known.transform if known else transform
     return Metric(
         name,
         known.meaning if known else "as given in the table",

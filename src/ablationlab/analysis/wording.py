@@ -63,6 +63,10 @@ def instability(reason: Instability, **details: object) -> str:
 
 _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.NO_PAIRS: "No seed has a value in both arms.",
+    CaveatCode.UNPAIRED: (
+        "Unpaired: {variant} and {reference} share no seed, so Welch's test compares their means. What a shared seed cancels "
+        "(initial weights, data order) stays in the noise."
+    ),
     CaveatCode.NOT_POSITIVE: (
         "Meant to be tested as a logarithm, but some values are not above 0; tested as they are."
     ),
@@ -119,6 +123,14 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.LEDGER_UNKNOWN: (
         "Whether the arms match in tokens, data, initial weights and settings cannot be checked from a table."
     ),
+    DeviationCode.UNEQUAL_STEPS: (
+        "The curves of {about} end at different steps, {first:,} to {last:,}: the last values compare unequal training. "
+        "--at step={first} compares at the same step."
+    ),
+    DeviationCode.BEST_OF_CURVE: (
+        "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
+    ),
+    DeviationCode.UNFINISHED_RUNS: "{n} runs are not finished and have no value: {runs}.",
     DeviationCode.MISSING_METRIC: (
         "{metric} is registered, but no run has a value of it: its question is not answered."
     ),
@@ -130,7 +142,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
 
 def deviation(code: DeviationCode, about: str, **details: object) -> Deviation:
     """Something that is not as it was registered, with its sentence."""
-    return Deviation(code=code, about=about, text=_DEVIATIONS[code].format_map(details))
+    return Deviation(code=code, about=about, text=_DEVIATIONS[code].format_map({"about": about, **details}))
 
 
 # --- numbers --------------------------------------------------------------------------------------------------
@@ -176,9 +188,9 @@ def measured(comparison: Comparison) -> str:
     text = f"{name_of(comparison)} {bound(comparison, comparison.delta)}"
     if interval is not None and interval.low is not None:
         low, high = (amount(comparison, end) for end in (interval.low, interval.high))
-        text += f" ({interval.level:.0%} interval {low} to {high}, {comparison.n} pairs)"
+        text += f" ({interval.level:.0%} interval {low} to {high}, {comparison.sample})"
     else:
-        text += f" ({comparison.n} pair{'s' if comparison.n != 1 else ''}, no interval)"
+        text += f" ({comparison.sample}, no interval)"
     adjusted = f"{comparison.correction}-adjusted over {comparison.family_size}"
     how = adjusted if comparison.correction != "none" else "not adjusted"
     return text + (

@@ -84,6 +84,9 @@ class DeviationCode(StrEnum):
     CHANGED_SETTINGS = "changed-settings"
     NOT_REGISTERED = "not-registered"
     LEDGER_UNKNOWN = "ledger-unknown"
+    UNEQUAL_STEPS = "unequal-steps"
+    BEST_OF_CURVE = "best-of-curve"
+    UNFINISHED_RUNS = "unfinished-runs"
     MISSING_METRIC = "missing-metric"
     NOT_SCORED = "tasks-not-scored"
     SCORED_OTHERWISE = "scored-otherwise"
@@ -99,6 +102,14 @@ class Pair(StoredValue):
     delta: float
 
 
+class SingleRun(StoredValue):
+    """A run of an unpaired comparison, as recorded."""
+
+    arm: str
+    seed: Seed
+    value: float
+
+
 class Missing(StoredValue):
     """A seed that could not be paired, and why."""
 
@@ -109,7 +120,11 @@ class Missing(StoredValue):
 
 
 class Comparison(StoredValue):
-    """One variant against one reference on one metric in one regime, paired by seed; delta = variant - reference."""
+    """One variant against one reference on one metric in one regime; delta = variant - reference.
+
+    Paired by seed, unless the arms of a user's table share no seed: then Welch's test compares their means, `n` is the
+    smaller number of runs, `runs` has every value, and `delta_sd` is the SD of a difference between two single runs.
+    """
 
     id: str
     metric: str
@@ -123,9 +138,11 @@ class Comparison(StoredValue):
     transform: Literal["identity", "log"]
     label: Label
     role: Role | None
+    design: Literal["paired", "unpaired"] = "paired"
     n: int
     planned_pairs: int
     pairs: tuple[Pair, ...] = ()
+    runs: tuple[SingleRun, ...] = ()
     missing: tuple[Missing, ...]
     variant_mean: float | None = None
     variant_sd: float | None = None
@@ -159,6 +176,14 @@ class Comparison(StoredValue):
     def main_interval(self) -> Interval | None:
         """The interval that the criterion names; None without pairs."""
         return self.intervals.get(self.interval)
+
+    @property
+    def sample(self) -> str:
+        """What stands behind it: `5 pairs`, or `5 and 4 runs, unpaired`."""
+        if self.design == "paired":
+            return f"{self.n} pair{'s' if self.n != 1 else ''}"
+        counts = [sum(run.arm == arm for run in self.runs) for arm in (self.variant, self.reference)]
+        return f"{counts[0]} and {counts[1]} runs, unpaired"
 
     @property
     def ratio(self) -> GeometricRatio | None:

@@ -35,6 +35,7 @@ from ablationlab.stats.results import (
     Sensitivity,
     StandardDeviation,
     SurvivalStep,
+    UnpairedComparison,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ if TYPE_CHECKING:
         sign_flip_test,
         wilcoxon_test,
     )
-
+    from ablationlab.stats.unpaired import compare_unpaired, welch_test
 
 __all__ = [
     "Adjusted",
@@ -125,6 +126,7 @@ __all__ = [
     "Sensitivity",
     "StandardDeviation",
     "SurvivalStep",
+    "UnpairedComparison",
     "adjust",
     "all_intervals",
     "all_tests",
@@ -137,6 +139,7 @@ __all__ = [
     "bootstrap_test",
     "cohens_d_z",
     "compare",
+    "compare_unpaired",
     "comparison_caveats",
     "crossed_bootstrap",
     "crossed_mean",
@@ -180,6 +183,7 @@ __all__ = [
     "survival_curve",
     "tost_pairs_needed",
     "tost_power",
+    "welch_test",
     "wilcoxon_test",
 ]
 
@@ -207,5 +211,6 @@ __getattr__ = lazy_exports(
             Adjusted adjust all_tests benjamini_hochberg bonferroni bootstrap_test
             holm paired_t_test sign_flip_floor sign_flip_test wilcoxon_test
         """,
+        "unpaired": "compare_unpaired welch_test",
     },
 )

@@ -153,6 +153,7 @@ class CaveatCode(StrEnum):
     CANNOT_EXCLUDE_ZERO = "cannot-exclude-zero"
     # Of the values that were compared.
     NO_PAIRS = "no-pairs"
+    UNPAIRED = "unpaired"
     NOT_POSITIVE = "not-positive"
     SURVIVORS_ONLY = "survivors-only"
     REFUSED_FOR_DIVERGENCE = "refused-for-divergence"
@@ -193,6 +194,29 @@ class PairedComparison(StatisticalResult):
     equivalence: Equivalence | None
     ratios: dict[str, GeometricRatio]
     caveats: tuple[Caveat, ...]
+
+
+@dataclass(frozen=True)
+class UnpairedComparison(StatisticalResult):
+    """Everything about mean(variant) - mean(reference) of two independent samples, by Welch's test.
+
+    All inference is on the scale of *transform*; the means and standard deviations of the arms are of the values as given.
+    *difference_sd* is that of a difference between two single runs: sqrt(s1² + s2²).
+    """
+
+    n_variant: int
+    n_reference: int
+    transform: Transform
+    variant_mean: float
+    variant_sd: float | None
+    reference_mean: float
+    reference_sd: float | None
+    delta: float
+    difference_sd: float | None
+    interval: Interval
+    test: PValue
+    equivalence: Equivalence | None
+    ratio: GeometricRatio | None
 
 
 @dataclass(frozen=True)

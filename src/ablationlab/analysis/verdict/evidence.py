@@ -35,8 +35,16 @@ class Evidence:
 
     @property
     def less_stable(self) -> bool:
-        """More of the variant's runs are unstable than of the baseline's, over the shared seeds."""
+        """More of the variant's runs are unstable than of the baseline's: over the shared seeds, or, unpaired, as shares."""
+        arms = self.variant_arm, self.baseline_arm
+        if self.unpaired and arms[0] is not None and arms[1] is not None:
+            return arms[0].unstable_runs * arms[1].runs > arms[1].unstable_runs * arms[0].runs
         return self.gain is not None and self.gain.variant_unstable > self.gain.reference_unstable
+
+    @property
+    def unpaired(self) -> bool:
+        """The arms share no seed: Welch's test decides."""
+        return self.primary is not None and self.primary.design == "unpaired"
 
     @property
     def diverged(self) -> int:

@@ -63,6 +63,8 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
 
 
 def _rescues(evidence: Evidence, weighed: TradeOff | None) -> RuleOutcome:
+    if evidence.unpaired:
+        return RuleOutcome(None, "the runs share no seed, so a gain in stability is not tested")
     if not evidence.stability_known or weighed is None:
         return RuleOutcome(None, "nothing is known of the runs' stability")
     if not evidence.baseline_unstable:
@@ -104,7 +106,8 @@ def _better(evidence: Evidence, _: TradeOff | None) -> RuleOutcome:
         return RuleOutcome(None, f"not significantly better: {measured(evidence.primary)}")
     if evidence.less_stable:
         return RuleOutcome(None, f"better ({measured(evidence.primary)}), but less stable: {_counts(evidence)}")
-    known = _counts(evidence) if evidence.stability_known else "stability was not recorded"
+    recorded = evidence.stability_known or (evidence.unpaired and evidence.variant_arm is not None)
+    known = _counts(evidence) if recorded else "stability was not recorded"
     why = f"significantly better: {measured(evidence.primary)}; {known}"
     gained = f"{evidence.primary.metric} is better ({bound(evidence.primary, evidence.primary.delta)})"
     advice = f"Adopt {evidence.variant}: {gained}, at this budget and {_rate(evidence)}."
@@ -185,6 +188,12 @@ def _one_rate(evidence: Evidence) -> str:
 
 
 def _counts(evidence: Evidence) -> str:
+    variant, baseline = evidence.variant_arm, evidence.baseline_arm
+    if evidence.unpaired and variant is not None and baseline is not None:
+        return (
+            f"{variant.unstable_runs} of {variant.runs} {evidence.variant} runs unstable, "
+            f"{baseline.unstable_runs} of {baseline.runs} baseline runs"
+        )
     gain = evidence.gain
     assert gain is not None
     return (
@@ -260,7 +269,10 @@ def needs_of(evidence: Evidence) -> Needs:
             "can count."
         )
     if one.n < 3:
-        return Needs(text=f"At least 3 pairs are needed for any inference; there are {one.n}.")
+        what = "runs in each arm" if evidence.unpaired else "pairs"
+        return Needs(text=f"At least 3 {what} are needed for any inference; there are {one.n}.")
+    if not one.delta_sd and evidence.unpaired:
+        return Needs(text="Neither arm varies, so the spread is unknown: check that the runs really differ.")
     if not one.delta_sd:
         return Needs(text="All deltas are equal, so their spread is unknown: check that the runs really differ.")
     return _seeds_needed(evidence, one)
@@ -277,9 +289,9 @@ def _seeds_needed(evidence: Evidence, one: Comparison) -> Needs:
         parts.append("No smallest effect is registered, so no number of seeds can be given for one.")
     else:
         parts.append(
-            f"With an SD of the deltas of {number(one.delta_sd)} it takes {_count(difference)} seeds in all to see a "
-            f"difference of {number(effect)}{unit} with {POWER:.0%} power, {_count(equivalence)} to show that there is none"
-            f" (there are {one.n})."
+            f"With an SD of {_spread(evidence)} of {number(one.delta_sd)} it takes {_count(difference)} "
+            f"{_units(evidence)} to see a difference of {number(effect)}{unit} with {POWER:.0%} power, "
+            f"{_count(equivalence)} to show that there is none (there are {one.n})."
         )
     worth = effect is None or abs(one.delta or 0.0) > effect
     if observed is not None and observed > one.n and worth:
@@ -287,7 +299,9 @@ def _seeds_needed(evidence: Evidence, one: Comparison) -> Needs:
     if evidence.less_stable:
         parts.append(f"{evidence.variant} is also less stable here.")
     if one.n < 10 and effect is not None:
-        parts.append(f"An SD from {one.n} pairs is itself a rough guess.")
+        parts.append(f"An SD from {one.sample} is itself a rough guess.")
+    if evidence.unpaired:
+        parts.append("These runs are unpaired; equal seeds in both arms usually need fewer.")
     return Needs(
         seeds_for_difference=difference,
         seeds_for_equivalence=equivalence,
@@ -295,6 +309,14 @@ def _seeds_needed(evidence: Evidence, one: Comparison) -> Needs:
         power=POWER,
         text=" ".join(parts),
     )
+
+
+def _spread(evidence: Evidence) -> str:
+    return "the difference between two single runs" if evidence.unpaired else "the deltas"
+
+
+def _units(evidence: Evidence) -> str:
+    return "runs in each arm" if evidence.unpaired else "seeds in all"
 
 
 def _count(seeds: int | None) -> str:

@@ -1,0 +1,58 @@
+"""What every tracker's reader gives: runs with their settings, final values and curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+#: A cell of a table, or a setting of a run.
+Cell = str | float | int | bool | None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One metric of one run, by step; at equal steps the later value counts."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, points: Iterable[tuple[int, float]]) -> Curve:
+        ordered = sorted(dict(points).items())
+        return cls(tuple(step for step, _ in ordered), tuple(value for _, value in ordered))
+
+    def at(self, step: int) -> float | None:
+        return dict(zip(self.steps, self.values, strict=True)).get(step)
+
+    def best(self, direction: str) -> float:
+        """The lowest or highest value; NaN where no value is finite."""
+        finite = [value for value in self.values if math.isfinite(value)]
+        return (min(finite) if direction == "lower" else max(finite)) if finite else math.nan
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """A run as its tracker has it. *place* is where it was found: a line of a table, a folder.
+
+    *state* is "" where the tracker says nothing of it, else "finished" or its own word ("crashed", "running").
+    """
+
+    place: str
+    name: str
+    cells: Mapping[str, Cell]
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    state: str = ""
+
+
+def flattened(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Cell]]:
+    """(dotted name, cell) of nested settings."""
+    for key, inner in value.items():
+        name = f"{prefix}.{key}" if prefix else str(key)
+        if isinstance(inner, Mapping):
+            yield from flattened(inner, name)
+        elif inner is None or isinstance(inner, str | float | int | bool):
+            yield name, inner
+        else:
+            yield name, str(inner)
