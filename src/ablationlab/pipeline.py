@@ -241,11 +241,22 @@ def run(
 def open_study(
     study: Study | Mapping[str, Any] | str | Path, out: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> tuple[Study, ResultsFolder]:
-    """The study, from whatever there is at hand, and where its results go."""
+    """The study, from whatever there is at hand, and where its results go.
+
+    A path may be a study file, a bare name (`embedding-norm`) or a results folder, whose sealed study is meant.
+    """
+    from ablationlab.study.places import find_study
     from ablationlab.study.plan import default_folder
 
     if isinstance(study, str | Path):
-        study = load_study(Path(study), overrides)
+        place = find_study(Path(study))
+        if place.is_dir() and ResultsFolder(place).plan.exists():
+            if overrides:
+                raise AblationLabError(
+                    f"--set belongs to a study file; {place} is a results folder, whose plan is sealed"
+                )
+            return Plan.read(ResultsFolder(place).plan).study, ResultsFolder(Path(out) if out is not None else place)
+        study = load_study(place, overrides)
     elif overrides:
         raise AblationLabError("overrides belong to a study file; change the tables, or use Study.changed")
     resolved = study if isinstance(study, Study) else parse_study(study)
@@ -329,7 +340,7 @@ def seal(
     from ablationlab.study.plan import check_texts, make_plan, open_plan, seal_plan
     from ablationlab.study.variants import arm_data, variants_of
 
-    plan = open_plan(results, study.hash) if results.plan.exists() else None
+    plan = open_plan(results, study) if results.plan.exists() else None
     compare_texts(study.data, workers, listen)
     texts = {name: arm_data(study.data, variant) for name, variant in variants_of(study).items()}
     corpus = load_corpus(study.data)
@@ -362,7 +373,7 @@ def _sealed_by_the_leader(
         return _checked_drift(plan, corpus, results, options)
 
     drift = tuple(ranks.share(prepare))
-    return open_plan(results, study.hash), drift
+    return open_plan(results, study), drift
 
 
 def _checked_drift(plan: Plan, corpus: TokenizedCorpus, results: ResultsFolder, options: Options) -> tuple[str, ...]:

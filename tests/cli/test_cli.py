@@ -21,7 +21,20 @@ from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
 
 VERBS = {
-    (): ["data", "export", "metrics", "plan", "presets", "run", "status", "variants", "--debug"],
+    (): [
+        *("data", "export", "metrics", "plan", "presets", "run", "status", "variants", "--debug"),
+        *("init", "schema", "ls", "show", "diff", "open", "analyze", "compare", "power"),
+    ],
+    ("init",): ["FILE", "--name", "--question", "--baseline", "--variants", "--seeds", "--corpus", "--smallest-effect"],
+    ("schema",): ["--out", "#:schema"],
+    ("ls",): ["FOLDER"],
+    ("show",): ["RUN", "results/<study>/runs/<id>"],
+    ("diff",): ["A", "B", "plan.lock"],
+    ("open",): ["RESULTS", "--part", "page, paper"],
+    ("analyze",): [
+        *("RESULTS", "--baseline", "--variant", "--seed", "--regime", "--metric", "--where", "--run-names", "--at"),
+        *("--unpaired", "--primary", "--lower", "--higher", "--log", "--out", "--study", "--all", "Welch"),
+    ],
     ("plan",): ["STUDY", "--out", "--device", "auto, cpu, cuda", "--workers", "--set", "plan.lock"],
     ("run",): [
         "STUDY",

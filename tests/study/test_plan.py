@@ -264,7 +264,7 @@ def test_a_sealed_plan_is_read_back_as_it_was_made(plan_of, tmp_path):
     results = ResultsFolder(tmp_path / "out")
     assert seal_plan(plan, results) is plan
     assert Plan.read(results.plan) == plan
-    assert open_plan(results, plan.study_hash) == plan
+    assert open_plan(results, plan.study) == plan
 
 
 TOUCHED = [
@@ -301,7 +301,7 @@ def test_a_plan_that_was_changed_after_sealing_is_refused(plan_of, tmp_path, key
     plan = seal_plan(plan_of(), results)
     touch(results.plan, key, value)
     with pytest.raises(RecordError) as caught:
-        open_plan(results, plan.study_hash)
+        open_plan(results, plan.study)
     text = "was changed after it was sealed: its content does not match plan_hash"
     assert str(caught.value) == f"{results.plan} {text}"
 
@@ -330,7 +330,7 @@ def test_a_folder_of_another_study_is_refused_and_left_alone(plan_of, tmp_path):
         seal_plan(other, results)
     text = str(caught.value)
     assert text.startswith(f"{results.path} holds another study, or this one with other settings: 'first'")
-    assert f"hash {first.study_hash[:12]} instead of {other.study_hash[:12]}" in text
+    assert "Sealed and asked for: name 'first' -> 'second'." in text
     assert "choose another folder with --out" in text
     assert results.plan.read_bytes() == content
 
@@ -431,4 +431,4 @@ def test_a_plan_sealed_with_tasks_that_would_now_be_refused_still_opens(plan_of,
     old = plan.model_copy(update={"study": study}).sealed()
     folder = ResultsFolder(tmp_path / "old")
     old.create(folder.plan)
-    assert open_plan(folder, plan.study_hash).study.evaluation.tasks == ("speling",)
+    assert open_plan(folder, plan.study).study.evaluation.tasks == ("speling",)

@@ -17,7 +17,8 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
-from ablationlab.records.settings import TUNED, Study, flattened
+from ablationlab.records.settings import TUNED, Study
+from ablationlab.study.differences import differences, listed
 from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
 
 
@@ -232,12 +233,10 @@ def _against_file(sealed: Study, given: Study) -> list[Deviation]:
         if before[name] != now[name]
     ]
     rest = [{k: v for k, v in table.items() if k not in _REGISTERED} for table in (before, now)]
-    a, b = flattened(rest[0]), flattened(rest[1])
-    changed = [key for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    changed = differences(*rest)
     if changed:
-        shown = ", ".join(f"{key} {a.get(key)!r} -> {b.get(key)!r}" for key in changed[:5])
-        more = f" and {len(changed) - 5} more" if len(changed) > 5 else ""
-        deviations.append(deviation(DeviationCode.CHANGED_SETTINGS, ", ".join(changed), changes=shown + more))
+        keys = ", ".join(difference.key for difference in changed)
+        deviations.append(deviation(DeviationCode.CHANGED_SETTINGS, keys, changes=listed(changed)))
     return deviations
 
 

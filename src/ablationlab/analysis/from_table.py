@@ -23,6 +23,7 @@ from ablationlab.analysis.trackers import (
     TrackedRun,
     chart_runs,
     is_chart_export,
+    is_tracked,
     read_tracker,
     unfolded,
 )
@@ -190,6 +191,11 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         raise TableError(label, problems[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
     return _dataset(name, rows, options, primary)
+
+
+def holds_runs(folder: Path) -> bool:
+    """Whether a folder holds runs that `read_table` reads: a tracker's, or one table of curves per run."""
+    return is_tracked(folder) or any(path.suffix in (".csv", ".tsv", ".parquet") for path in folder.iterdir())
 
 
 def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary: str) -> Dataset:
@@ -678,7 +684,7 @@ def _labels(
     if empty:
         problems.append(f"{run.place}: {', '.join(empty)} must not be empty")
         return None
-    return found["variant"], found["seed"], found.get("regime") or DEFAULT_REGIME
+    return found["variant"], _WHOLE.sub(r"\1", found["seed"]), found.get("regime") or DEFAULT_REGIME
 
 
 def _pattern(names: str) -> re.Pattern[str]:

@@ -63,8 +63,10 @@ def evaluate(
     from ablationlab.evaluation import read_plan
     from ablationlab.pipeline import evaluate as score
     from ablationlab.records.storage import ResultsFolder
+    from ablationlab.study.places import find_results
     from ablationlab.tasks import SUITE_GROUP
 
+    results = find_results(results)
     if not results.is_dir():
         raise AblationLabError(f"{results}: no such results folder")
     folder = ResultsFolder(results)
@@ -91,43 +93,85 @@ def evaluate(
 
 
 def analyze(
-    results: Annotated[Path, Parameter(help="A results folder, or a CSV table of runs.")],
+    results: Annotated[
+        Path,
+        Parameter(
+            help="A results folder, a study file or its bare name; or runs of your own: a CSV, TSV or Parquet table, or a "
+            "folder of wandb, MLflow or TensorBoard."
+        ),
+    ],
     *,
     study: Annotated[
         Path | None, Parameter(help="The study file as it is now: where it differs from the sealed one is reported.")
     ] = None,
     out: Annotated[Path | None, Parameter(help="Where analysis.json and verdict.json go. Default: RESULTS.")] = None,
     all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
-    baseline: Annotated[str | None, Parameter(help="CSV: the variant that the others are compared with.")] = None,
-    primary: Annotated[str | None, Parameter(help="CSV: the metric that decides.")] = None,
-    lower: Annotated[Names, Parameter(help="CSV: a metric that is better lower; may be repeated.")] = (),
-    higher: Annotated[Names, Parameter(help="CSV: a metric that is better higher; may be repeated.")] = (),
-    log: Annotated[Names, Parameter(help="CSV: a metric to test as its logarithm (a perplexity).")] = (),
+    baseline: Annotated[str | None, Parameter(help="Table: the variant that the others are compared with.")] = None,
+    variant: Annotated[
+        str | None, Parameter(help="Table: the column with the variant, such as config.arch. Default: variant.")
+    ] = None,
+    seed: Annotated[
+        str | None, Parameter(help="Table: the column with the seed, such as config.seed. Default: seed.")
+    ] = None,
+    regime: Annotated[str | None, Parameter(help="Table: the column with the regime. Default: regime, if any.")] = None,
+    metric: Annotated[
+        Names,
+        Parameter(
+            help="Table: a metric and which way is better, as val/loss:lower; may be repeated, the first decides."
+        ),
+    ] = (),
+    where: Annotated[
+        Names, Parameter(help="Table: only runs with this value, as config.lr=0.001; may be repeated.")
+    ] = (),
+    run_names: Annotated[
+        str | None, Parameter(help="Table: how a run's name reads, as '{variant}-s{seed}'; * stands for anything.")
+    ] = None,
+    at: Annotated[
+        str | None, Parameter(help="Table: which value of a curve counts: last, best or step=N. Default: last.")
+    ] = None,
+    unpaired: Annotated[
+        bool, Parameter(negative="", help="Table: equal seeds mean nothing, or there are none: Welch's test.")
+    ] = False,
+    primary: Annotated[str | None, Parameter(help="Table: the metric that decides.")] = None,
+    lower: Annotated[Names, Parameter(help="Table: a metric that is better lower; may be repeated.")] = (),
+    higher: Annotated[Names, Parameter(help="Table: a metric that is better higher; may be repeated.")] = (),
+    log: Annotated[Names, Parameter(help="Table: a metric to test as its logarithm (a perplexity).")] = (),
     smallest_effect: Effect = None,
-    margin: Annotated[float | None, Parameter(help="CSV: largest loss that a gain in stability may cost.")] = None,
-    alpha: Annotated[float | None, Parameter(help="CSV: significance level. Default: 0.05.")] = None,
+    margin: Annotated[float | None, Parameter(help="Table: largest loss that a gain in stability may cost.")] = None,
+    alpha: Annotated[float | None, Parameter(help="Table: significance level. Default: 0.05.")] = None,
     test: Annotated[
-        Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None, Parameter(help="CSV. Default: paired-t.")
+        Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None, Parameter(help="Table. Default: paired-t.")
     ] = None,
     correction: Annotated[
-        Literal["holm", "bonferroni", "benjamini-hochberg", "none"] | None, Parameter(help="CSV. Default: holm.")
+        Literal["holm", "bonferroni", "benjamini-hochberg", "none"] | None, Parameter(help="Table. Default: holm.")
     ] = None,
-    tie_breaker: Annotated[Names, Parameter(help="CSV: a metric that breaks a tie; may be repeated, in order.")] = (),
+    tie_breaker: Annotated[Names, Parameter(help="Table: a metric that breaks a tie; may be repeated, in order.")] = (),
 ) -> int:
     """Compare every variant with the baseline, paired by seed, and give the verdict of the registered rules.
 
     RESULTS is a study's results folder: arms that differ in anything their variants did not declare are refused, and what was
-    not registered before the runs is labelled exploratory. Or a CSV table with the columns variant, seed, metric, value and,
-    if you like, regime and task, as any tracker exports it: ablationlab analyze runs.csv --baseline none --out DIR.
-    Writes analysis.json and verdict.json.
+    not registered before the runs is labelled exploratory. Or it is a table of your own runs, with a row per value (variant,
+    seed, metric, value) or a row per run; or the files of a tracker, curves included. Arms that share no seed are compared
+    unpaired, by Welch's test. Example: ablationlab analyze runs.csv --baseline none --variant config.arch --seed config.seed
+    --metric val/loss:lower --out DIR. Writes analysis.json and verdict.json.
     """
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import read_results
     from ablationlab.analysis.verdict import decide
+    from ablationlab.records.table_curves import write_table_curves
     from ablationlab.report.terminal.analysis import analysis_view
     from ablationlab.study.load import load_study
+    from ablationlab.study.places import find_results, find_study
 
     options = {
+        "variant": variant,
+        "seed": seed,
+        "regime": regime,
+        "metrics": metric,
+        "where": where,
+        "run_names": run_names,
+        "at": at,
+        "unpaired": unpaired or None,
         "primary": primary,
         "lower": lower,
         "higher": higher,
@@ -140,12 +184,15 @@ def analyze(
         "tie_breakers": tie_breaker,
     }
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    if results.is_dir():
-        refused = [f"--{name.replace('_', '-')}" for name in ([*given, "baseline"] if baseline else given)]
+    results = find_results(results)
+    if results.is_dir() and not _brings_runs(results):
+        refused = [
+            f"--{_FLAGS.get(name, name).replace('_', '-')}" for name in ([*given, "baseline"] if baseline else given)
+        ]
         if refused:
-            text = f"{', '.join(refused)}: a results folder is judged by what its plan registered; these are for CSV tables"
+            text = f"{', '.join(refused)}: a results folder is judged by what its plan registered; these are for tables"
             raise AblationLabError(text)
-        dataset = read_results(results, load_study(study) if study is not None else None)
+        dataset = read_results(results, load_study(find_study(study)) if study is not None else None)
         target = out or results
     else:
         dataset, target = _table_dataset(results, baseline, study, out, given)
@@ -153,10 +200,24 @@ def analyze(
     verdict = decide(analysis)
     analysis.replace(target / "analysis.json")
     verdict.replace(target / "verdict.json")
+    if dataset.source == "table":
+        write_table_curves(dataset.curves, target)
     printer = Printer()
     printer.parts(*analysis_view(analysis, verdict, everything=all_, width=printer.console.width))
     printer.text(f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}")
     return 0
+
+
+#: Options whose fields have other names.
+_FLAGS = {"metrics": "metric", "tie_breakers": "tie_breaker"}
+
+
+def _brings_runs(folder: Path) -> bool:
+    """Whether a folder holds runs of a tracker rather than of a study."""
+    from ablationlab.analysis.from_table import holds_runs
+    from ablationlab.records.storage import ResultsFolder
+
+    return not ResultsFolder(folder).plan.exists() and holds_runs(folder)
 
 
 def _table_dataset(
@@ -204,11 +265,12 @@ def power(
     """
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans, read_results
+    from ablationlab.pipeline import open_study
     from ablationlab.report.terminal.analysis import power_view
-    from ablationlab.study.load import load_study
+    from ablationlab.study.places import find_results
 
-    resolved = load_study(study, set_ or ())
-    spread = compute(read_results(pilot)) if pilot is not None else None
+    resolved, _ = open_study(study, overrides=set_ or ())
+    spread = compute(read_results(find_results(pilot))) if pilot is not None else None
     Printer().parts(*power_view(power_plans(resolved, spread, sd, discordance)))
     return 0
 

@@ -10,7 +10,7 @@ from cyclopts import UNSET, App, CycloptsError, ValidationError
 from rich.console import Console
 
 from ablationlab import __version__
-from ablationlab.cli import analysis, data, instrument, report, study
+from ablationlab.cli import analysis, browse, data, instrument, report, study
 from ablationlab.cli.common import FAILED, INTERRUPTED, OK, USAGE
 from ablationlab.core.errors import AblationLabError, RunFailure
 
@@ -26,7 +26,7 @@ app = App(
     help_epilogue="A traceback instead of the short message: put --debug anywhere on the line.",
     suppress_keyboard_interrupt=False,  # `main` handles it
 )
-for group in (study, data, analysis, report, instrument):
+for group in (study, browse, data, analysis, report, instrument):
     group.register(app)
 
 

@@ -45,8 +45,12 @@ Share = Parameter(validator=Number(gt=0, lt=1))
 Several = Parameter(negative="", consume_multiple=True)
 Positive = Parameter(validator=[Number(gt=0), Number(lt=math.inf)])
 
-StudyFile = Annotated[Path, Parameter(help="The study file (TOML).")]
-ResultsPath = Annotated[Path, Parameter(help="A results folder: results/<study>.")]
+StudyFile = Annotated[
+    Path, Parameter(help="The study file (TOML), its bare name (`embedding-norm`), or a results folder.")
+]
+ResultsPath = Annotated[
+    Path, Parameter(help="A results folder (results/<study>), its study file, or the study's bare name.")
+]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],

@@ -37,7 +37,9 @@ def report(
     interim report, marked as such.
     """
     from ablationlab.report.make import PARTS, make_report
+    from ablationlab.study.places import find_results
 
+    results = find_results(results)
     printer = Printer()
     if tensorboard is not None:
         from ablationlab.report.tensorboard import Mirror
@@ -70,7 +72,9 @@ def watch(
     What it shows is interim, not inference: the test was registered for all of the runs.
     """
     from ablationlab.report.watch import Watcher, is_loopback
+    from ablationlab.study.places import find_results
 
+    results = find_results(results)
     printer = Printer()
     mirror = None
     if tensorboard is not None:

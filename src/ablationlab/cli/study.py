@@ -189,10 +189,16 @@ def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
 
 
 def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
-    """Show where every run of a study stands, from the files alone; safe while it is running."""
+    """Show where every run of a study stands, from the files alone; safe while it is running.
+
+    What the plan sealed is shown. Settings of the study file that differ from it, such as those that --set gave when it was
+    planned, are named.
+    """
     from ablationlab.pipeline import open_study
+    from ablationlab.records.plan import Plan
     from ablationlab.records.results import read_runs
     from ablationlab.report.terminal.study import results_table, status_table
+    from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.plan import open_plan
 
     printer = Printer()
@@ -200,7 +206,12 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     if not results.plan.exists():
         printer.text(f"{results.path}: not planned yet. Start with: {_again(study, out, set_)}")
         return 0
-    sealed = open_plan(results, resolved.hash)
+    sealed = Plan.read(results.plan)
+    if sealed.study.name != resolved.name or set_:
+        sealed = open_plan(results, resolved)
+    changed = study_differences(resolved, sealed.study)
+    if sealed.study_hash != resolved.hash and changed:
+        printer.text(f"{results.plan} was sealed with other settings than {study}: {listed(changed)}\n")
     rows = read_runs(sealed, results)
     printer.console.print(status_table(rows))
     if any(row.result is not None for row in rows):

@@ -26,6 +26,7 @@ from ablationlab.records.probes import ProbeLine, read_probes
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, content_hash
+from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 from ablationlab.records.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -227,6 +228,11 @@ class Results:
         return self.reader.read(self.folder / "verdict.json", Verdict.read)
 
     @cached_property
+    def table_runs(self) -> tuple[TableRun, ...]:
+        """curves.parquet: runs of a user's table that have curves."""
+        return self.reader.read(self.folder / TABLE_CURVES, read_table_curves) or ()
+
+    @cached_property
     def suite(self) -> Suite | None:
         """evaluation/suite.json: the tasks that were asked."""
         return self.reader.read(suite_path(ResultsFolder(self.folder)), Suite.read)
@@ -245,7 +251,7 @@ class Results:
         """Files that are damaged; all of them are read for this."""
         for run in self.runs:
             _ = run.record, run.result, run.curves, run.evaluation
-        _ = self.analysis, self.verdict, self.suite, self.replication
+        _ = self.analysis, self.verdict, self.suite, self.replication, self.table_runs
         return tuple(self.reader.damage.values())
 
     @cached_property

@@ -21,6 +21,7 @@ from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, PlannedTask, RunRole
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
+from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import probe_intervals
 from ablationlab.study.variants import variants_of
@@ -334,17 +335,18 @@ def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
     try:
         plan.create(results.plan)
     except FileExistsError:
-        return open_plan(results, plan.study_hash)
+        return open_plan(results, plan.study)
     return plan
 
 
-def open_plan(results: ResultsFolder, study_hash: str) -> Plan:
+def open_plan(results: ResultsFolder, study: Study) -> Plan:
     """The sealed plan of a folder, which must be of the study asked for."""
     sealed = Plan.read(results.plan)
-    if sealed.study_hash != study_hash:
+    if sealed.study_hash != study.hash:
+        changed = listed(study_differences(sealed.study, study))
         raise PlanError(
             f"{results.path} holds another study, or this one with other settings: {sealed.study.name!r}, "
-            f"sealed {sealed.created}, hash {sealed.study_hash[:12]} instead of {study_hash[:12]}. "
+            f"sealed {sealed.created}. Sealed and asked for: {changed}. "
             "A sealed plan is never changed; choose another folder with --out"
         )
     return sealed

@@ -15,20 +15,24 @@ from ablationlab.analysis.trackers.wandb import (
     unfolded,
 )
 
-__all__ = ["Cell", "Curve", "TrackedRun", "chart_runs", "is_chart_export", "read_tracker", "unfolded"]
+__all__ = ["Cell", "Curve", "TrackedRun", "chart_runs", "is_chart_export", "is_tracked", "read_tracker", "unfolded"]
+
+
+_FOLDERS = (
+    (is_wandb_folder, read_wandb_folder),
+    (is_mlruns, read_mlruns),
+    (is_event_folder, read_event_folder),
+)
+
+
+def is_tracked(folder: Path) -> bool:
+    """Whether a folder is one of a tracker's."""
+    return any(is_here(folder) for is_here, _ in _FOLDERS)
 
 
 def read_tracker(path: Path) -> list[TrackedRun] | None:
     """The runs of a tracker's folder or database; None where it is none of those."""
     if is_mlflow_database(path):
         return read_mlflow_database(path)
-    if not path.is_dir():
-        return None
-    for is_here, read in (
-        (is_wandb_folder, read_wandb_folder),
-        (is_mlruns, read_mlruns),
-        (is_event_folder, read_event_folder),
-    ):
-        if is_here(path):
-            return read(path)
-    return None
+    readers = [read for is_here, read in _FOLDERS if path.is_dir() and is_here(path)]
+    return readers[0](path) if readers else None

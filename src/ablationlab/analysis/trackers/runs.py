@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from ablationlab.study.ledger import flattened
 
 #: A cell of a table, or a setting of a run.
 Cell = str | float | int | bool | None
@@ -46,13 +48,9 @@ class TrackedRun:
     state: str = ""
 
 
-def flattened(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Cell]]:
-    """(dotted name, cell) of nested settings."""
-    for key, inner in value.items():
-        name = f"{prefix}.{key}" if prefix else str(key)
-        if isinstance(inner, Mapping):
-            yield from flattened(inner, name)
-        elif inner is None or isinstance(inner, str | float | int | bool):
-            yield name, inner
-        else:
-            yield name, str(inner)
+def cells_of(table: Mapping[str, Any], prefix: str = "") -> dict[str, Cell]:
+    """Nested settings as cells under dotted names."""
+    return {
+        name: value if value is None or isinstance(value, str | float | int | bool) else str(value)
+        for name, value in flattened(table, prefix).items()
+    }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.analysis.trackers import wire
-from ablationlab.analysis.trackers.runs import Cell, Curve, TrackedRun, flattened
+from ablationlab.analysis.trackers.runs import Cell, Curve, TrackedRun, cells_of
 from ablationlab.core.errors import TableError
 
 _BLOCK, _HEADER = 32768, 7
@@ -87,7 +87,7 @@ def _items(message: bytes, prefix: str) -> dict[str, Cell]:
         value = json.loads(wire.text(item, 16) or "null")
         key = _key(item)
         if not key.startswith("_"):
-            cells |= dict(flattened({key: value}, prefix))
+            cells |= cells_of({key: value}, f"{prefix}.")
     return cells
 
 
@@ -100,7 +100,7 @@ def _add_history(message: bytes, points: dict[str, list[tuple[int, float]]]) -> 
     step = values.get("_step")
     if step is None:
         step = wire.whole(wire.first(message, 2) or b"", 1)
-    for key, value in flattened(values, ""):
+    for key, value in cells_of(values).items():
         number = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.get(str(value), value)
         if not key.startswith("_") and isinstance(number, int | float) and not isinstance(number, bool):
             points.setdefault(key, []).append((int(step), float(number)))
@@ -142,7 +142,7 @@ def unfolded(cells: Mapping[str, Cell]) -> dict[str, Cell]:
     made: dict[str, Cell] = {}
     for name, cell in cells.items():
         inner = _dictionary(cell) if name in ("config", "summary") else None
-        made |= {name: cell} if inner is None else dict(flattened(inner, name))
+        made |= {name: cell} if inner is None else cells_of(inner, f"{name}.")
     return made
 
 

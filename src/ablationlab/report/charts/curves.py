@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ablationlab.report.naming import axis, metric_name
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
+    from ablationlab.records.table_curves import TableRun
 
 #: Points of one chart, and of one line, before curves are thinned.
 MOST_POINTS, MOST_STEPS = 24_000, 600
@@ -31,6 +32,8 @@ MOST_POINTS, MOST_STEPS = 24_000, 600
 def curves(material: Results) -> tuple[Figure, ...]:
     """Per regime: training loss, the difference to the baseline, the validation curve, the gradient norm."""
     made: list[Figure | None] = []
+    if material.plan is None:
+        return _table_curves(material)
     for regime in material.regimes:
         runs = [run for run in main_runs(material) if run.regime == regime and run.curves]
         made += [
@@ -42,12 +45,22 @@ def curves(material: Results) -> tuple[Figure, ...]:
     return tuple(figure for figure in made if figure is not None)
 
 
+def _table_curves(material: Results) -> tuple[Figure, ...]:
+    """Per regime: every metric of a user's table that has curves."""
+    made = []
+    for regime in material.regimes:
+        runs = [run for run in material.table_runs if run.regime == regime]
+        names = dict.fromkeys(name for run in runs for name in run.curves if name != "step")
+        made += [_curve(material, runs, regime, name) for name in names]
+    return tuple(figure for figure in made if figure is not None)
+
+
 def main_runs(material: Results) -> list[Run]:
     """The runs that are compared: a sweep's other rates have a section of their own, and the gate's runs have none."""
     return [run for run in material.runs if run.planned.role == "compared"]
 
 
-def _grid(material: Results, runs: Iterable[Run], column: str) -> list[int]:
+def _grid(material: Results, runs: Iterable[Run | TableRun], column: str) -> list[int]:
     """The steps to draw, the same for every run; those around a run's largest spike always."""
     there = [run for run in runs if column in run.curves]
     steps: set[int] = set()
@@ -61,7 +74,7 @@ def _grid(material: Results, runs: Iterable[Run], column: str) -> list[int]:
     return thinned(sorted(steps), max(12, min(MOST_STEPS, MOST_POINTS // max(1, len(there)))), keep)
 
 
-def _points(runs: Iterable[Run], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
+def _points(runs: Iterable[Run | TableRun], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
     wanted = np.asarray(grid)
     found = []
     for run in runs:
@@ -82,14 +95,17 @@ def round_to(value: float, significant: int = 5) -> float:
     return float(f"{value:.{significant}g}")
 
 
-def _curve(material: Results, runs: list[Run], regime: str, column: str, *, log: bool = False) -> Figure | None:
+def _curve(
+    material: Results, runs: Sequence[Run | TableRun], regime: str, column: str, *, log: bool = False
+) -> Figure | None:
     grid = _grid(material, runs, column)
     data = _points(runs, column, grid, log)
     if not data:
         return None
     scale = {"type": "log"} if log else {"zero": False}
     kept = Tables()
-    name = "training_loss" if column == "loss" else column  # a table's own `loss` may be any loss
+    # A table's own `loss` may be any loss.
+    name = "training_loss" if column == "loss" and material.plan is not None else column
     chart = _lines(material, kept, data, axis(name, material.unit(column)) + (", log scale" if log else ""), scale)
     several = len(material.regimes) > 1
     steps = max((run.steps for run in runs), default=0)

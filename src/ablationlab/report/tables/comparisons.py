@@ -108,7 +108,7 @@ def _row(one: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
             one.label, ", ".join(filter(None, (one.label, one.role))), tone="warn" if one.label == "exploratory" else ""
         ),
         "role": Cell.of(one.role, one.role or ""),
-        "n": Cell.of(one.n, str(one.n) if one.n == one.planned_pairs else f"{one.n} of {one.planned_pairs}"),
+        "n": _size(one),
         "reference_mean": Cell.of(one.reference_mean, mean_sd(one.reference_mean, one.reference_sd)),
         "variant_mean": Cell.of(one.variant_mean, mean_sd(one.variant_mean, one.variant_sd)),
         "delta": Cell.of(one.delta, shown.text),
@@ -129,6 +129,13 @@ def _row(one: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
         ),
     }
     return tuple(cells[c.key] if c.key in cells else Cell.of(getattr(one, c.key)) for c in _COLUMNS)
+
+
+def _size(one: Comparison) -> Cell:
+    """The pairs, of those planned; of an unpaired comparison the runs of both arms."""
+    if one.design == "unpaired":
+        return Cell.of(one.n, one.sample.removesuffix(" runs, unpaired"), note="unpaired")
+    return Cell.of(one.n, str(one.n) if one.n == one.planned_pairs else f"{one.n} of {one.planned_pairs}")
 
 
 TONES: Mapping[str, Tone] = {"better": "good", "worse": "bad", "different": "warn"}

@@ -127,11 +127,20 @@ def _legend(analysis: Analysis) -> Text:
     methods = sorted({f"{one.interval} interval, {one.test} test" for one in analysis.comparisons})
     return Text(
         plain(
-            f"Difference = variant − reference over pairs of one seed ({'; '.join(methods)}; {level(at)} intervals, not "
+            f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}; {level(at)} intervals, not "
             "adjusted for multiplicity). Adjusted p is over the family: per metric family, all variants, regimes and tasks. "
             "Metrics tested as logarithms show a change in %, of geometric means. Every method, effect size and caveat is "
             "in analysis.json."
         )
+    )
+
+
+def _pairing(analysis: Analysis) -> str:
+    designs = {comparison.design for comparison in analysis.comparisons}
+    if "unpaired" not in designs:
+        return " over pairs of one seed"
+    return (
+        ", of means where runs are unpaired, else over pairs of one seed" if len(designs) > 1 else " of means, unpaired"
     )
 
 

@@ -1,0 +1,161 @@
+"""Verbs that look around (ls, show, diff, open), and those that begin a study (init, schema). Heavy imports happen inside."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+from cyclopts.validators import Number
+
+from ablationlab.cli.common import Positive, Printer, ResultsPath, Several, add
+from ablationlab.core.errors import AblationLabError
+
+Place = Annotated[Path, Parameter(help="A study file, a plan.lock, a results folder, or a study's bare name.")]
+
+
+def register(app: App) -> None:
+    """Add these verbs to the command."""
+    for verb in (init, schema, ls, show, diff):
+        add(app, verb)
+    add(app, open_, name="open")
+
+
+def init(
+    file: Annotated[Path | None, Parameter(help="The study file to write. Default: <name>.toml.")] = None,
+    *,
+    name: Annotated[str | None, Parameter(help="The study's name. Default: the file's.")] = None,
+    question: Annotated[str | None, Parameter(help="The question it asks.")] = None,
+    baseline: Annotated[str | None, Parameter(help="The arm that the others are compared with. Default: none.")] = None,
+    variants: Annotated[
+        tuple[str, ...], Several, Parameter(help="The changes to try (`ablationlab variants`). Default: rmsnorm.")
+    ] = (),
+    seeds: Annotated[int | None, Parameter(validator=Number(gte=1), help="How many seeds. Default: 5.")] = None,
+    corpus: Annotated[
+        str | None, Parameter(help="A named text (`ablationlab data list`) or a file. Default: tiny-shakespeare.")
+    ] = None,
+    steps: Annotated[
+        int | None, Parameter(validator=Number(gte=1), help="Training steps per run. Default: 300.")
+    ] = None,
+    lr: Annotated[float | None, Positive, Parameter(help="Peak learning rate. Default: 0.001.")] = None,
+    metric: Annotated[str | None, Parameter(help="The metric that decides. Default: validation_loss.")] = None,
+    smallest_effect: Annotated[
+        float | None, Positive, Parameter(help="Smallest difference in it that matters. Default: 0.01.")
+    ] = None,
+) -> int:
+    """Write a commented study file that runs. On a terminal, what you do not give as an option is asked for.
+
+    Beside it lies study.schema.json, with which editors complete and check the file. Nothing that is there is overwritten.
+    """
+    from ablationlab.study.starter import DEFAULTS, starter, write_starter
+
+    given: dict[str, Any] = {
+        "name": name or (file.stem if file is not None else None),
+        "question": question,
+        "baseline": baseline,
+        "variants": variants or None,
+        "seeds": seeds,
+        "corpus": corpus,
+        "steps": steps,
+        "lr": lr,
+        "metric": metric,
+        "smallest_effect": smallest_effect,
+    }
+    printer = Printer()
+    asks = sys.stdin.isatty() and printer.console.is_terminal
+    answers = {
+        key: value if value is not None else _asked(printer, key, DEFAULTS[key]) if asks else DEFAULTS[key]
+        for key, value in given.items()
+    }
+    target = file if file is not None else Path(f"{answers['name']}.toml")
+    text = starter(**answers)
+    schema_file = write_starter(target, text)
+    printer.text(
+        f"Written: {target}, {schema_file}. Cost and runs: ablationlab plan {target}. Start: ablationlab run {target}"
+    )
+    return 0
+
+
+def _asked(printer: Printer, key: str, default: Any) -> Any:
+    """The answer of a user, in the default's type; asked again until it fits."""
+    from ablationlab.study.starter import QUESTIONS
+
+    shown = " ".join(default) if isinstance(default, tuple) else default
+    while True:
+        answer = printer.console.input(f"{QUESTIONS[key]} [{shown}]: ", markup=False).strip()
+        if not answer:
+            return default
+        if isinstance(default, tuple):
+            return tuple(answer.replace(",", " ").split())
+        try:
+            return type(default)(answer)
+        except ValueError:
+            printer.text(f"  {answer!r} is not a number")
+
+
+def schema(*, out: Annotated[Path | None, Parameter(help="Write it there. Default: print it.")] = None) -> int:
+    """Print the JSON schema of study files, for editors. A first line `#:schema ./study.schema.json` makes them use it."""
+    from ablationlab.records.storage import replace
+    from ablationlab.study.starter import schema_text
+
+    if out is None:
+        sys.stdout.write(schema_text())
+    else:
+        replace(out, schema_text().encode())
+        Printer().text(f"Written to {out}")
+    return 0
+
+
+def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> int:
+    """List the studies and results under a folder: how far each is, and what it decided."""
+    from ablationlab.report.terminal.browse import listing
+
+    if not folder.is_dir():
+        raise AblationLabError(f"{folder}: no such folder")
+    printer = Printer()
+    printer.parts(*listing(folder, printer.console.width))
+    return 0
+
+
+def show(
+    run: Annotated[Path, Parameter(help="A run's folder, results/<study>/runs/<id>, or its id, or how its id begins.")],
+) -> int:
+    """Show one run: its settings, its curve, its result and its evaluation; safe while it trains."""
+    from ablationlab.report.terminal.browse import find_run, run_view
+
+    printer = Printer()
+    printer.parts(*run_view(*find_run(run), printer.console.width))
+    return 0
+
+
+def diff(a: Place, b: Place) -> int:
+    """Say what two studies, plans or results differ in: settings, versions, results and verdicts."""
+    from ablationlab.report.terminal.browse import diff_view, open_place
+
+    Printer().parts(*diff_view(open_place(a), open_place(b)))
+    return 0
+
+
+def open_(
+    results: ResultsPath,
+    *,
+    part: Annotated[Literal["page", "paper"], Parameter(help="What to open.")] = "page",
+) -> int:
+    """Open the page of a study in a browser; where there is no browser, its path is printed."""
+    import webbrowser
+
+    from ablationlab.study.places import find_results
+
+    folder = find_results(results)
+    path = folder / ("report.html" if part == "page" else "paper.pdf")
+    if not path.exists():
+        why = "no such folder" if not folder.is_dir() else f"no {path.name}; write it with: ablationlab report {folder}"
+        raise AblationLabError(f"{folder}: {why}")
+    printer = Printer()
+    try:
+        opened = webbrowser.open(path.resolve().as_uri())
+    except (webbrowser.Error, OSError):
+        opened = False
+    printer.text(f"Opened {path}" if opened else str(path.resolve()), wrap=False)
+    return 0

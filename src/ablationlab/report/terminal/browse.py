@@ -1,0 +1,327 @@
+"""What a terminal shows of a folder of studies, of one run, and of the differences between two studies."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
+from ablationlab.core.format import DASH, count, number, plain
+from ablationlab.records.plan import Plan
+from ablationlab.records.results import Results, Run
+from ablationlab.records.run import FloatArray
+from ablationlab.records.settings import Study
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.naming import metric_name
+from ablationlab.report.table import Table
+from ablationlab.report.tables.comparisons import difference_of
+from ablationlab.study.differences import Difference, differences, study_differences
+from ablationlab.study.ledger import flattened
+from ablationlab.study.load import load_study
+from ablationlab.study.places import find_results, find_study
+from ablationlab.study.plan import default_folder
+
+#: How deep `ls` looks, and folders that it does not enter.
+_DEPTH = 4
+_SKIPPED = frozenset({"node_modules", "runs", "figures", "tables", "wandb", "mlruns", "__pycache__", "site-packages"})
+
+# --- ls -------------------------------------------------------------------------------------------------------
+
+
+def listing(folder: Path, width: int) -> Iterator[RenderableType]:
+    """Results with their state and verdict, then study files that have none."""
+    files, places = _found(folder)
+    results = [(place, *_state(place)) for place in places]
+    planned = {place.resolve() for place in places}
+    waiting = []
+    for file in files:
+        try:
+            study = load_study(file)
+        except StudyError as error:
+            if _is_study(file):
+                waiting.append((_shown(file, folder), "", f"{len(error.problems)} problem(s): ablationlab plan {file}"))
+            continue
+        if not {(base / default_folder(study)).resolve() for base in (Path(), folder)} & planned:
+            waiting.append((_shown(file, folder), count(_run_count(study)), study.question))
+    room = max(20, width - 12 - max((len(file) for file, _, _ in waiting), default=0))
+    waiting = [
+        (file, runs, text if len(text) <= room else f"{text[: room - 1].rstrip()}…") for file, runs, text in waiting
+    ]
+    if results:
+        rows = [(_shown(place, folder), state, verdict) for place, state, verdict in results]
+        yield Table.simple("Results", ["folder", "runs", "verdict"], rows).terminal()
+    if waiting:
+        if results:
+            yield ""
+        yield Table.simple("Studies without results", ["file", "runs", "question"], waiting, ["runs"]).terminal()
+    if not results and not waiting:
+        yield Text(f"{folder}: no studies and no results. Begin with: ablationlab init")
+
+
+def _found(folder: Path) -> tuple[list[Path], list[Path]]:
+    """(TOML files, results folders), not too deep."""
+    files, places, level = [], [], [folder]
+    for _ in range(_DEPTH):
+        below = []
+        for here in level:
+            if ResultsFolder(here).plan.exists() or (here / "analysis.json").exists():
+                places.append(here)
+                continue
+            files += sorted(here.glob("*.toml"))
+            below += sorted(p for p in here.iterdir() if p.is_dir() and p.name not in _SKIPPED and p.name[0] != ".")
+        level = below
+    return files, places
+
+
+def _is_study(file: Path) -> bool:
+    """Whether a TOML file means to be a study."""
+    try:
+        return {"baseline", "variants"} & tomllib.loads(file.read_text()).keys() != set()
+    except (OSError, ValueError):
+        return False
+
+
+def _state(place: Path) -> tuple[str, str]:
+    try:
+        results = Results.open(place)
+    except RecordError as error:
+        return "unreadable", str(error).removeprefix(str(place)).lstrip(": ").splitlines()[0]
+    total = len(results.runs)
+    diverged = sum(run.state == "diverged" for run in results.runs)
+    state = f"{results.ended} of {total}" if total else "a table"
+    state += f", {diverged} diverged" if diverged else ""
+    return state, _decisions(results)
+
+
+def _decisions(results: Results) -> str:
+    if results.verdict is None:
+        return "no verdict yet"
+    where = len(results.regimes) > 1
+    return "; ".join(
+        f"{verdict.variant}{f' ({verdict.regime})' if where else ''}: {verdict.decision}"
+        for verdict in results.verdict.verdicts
+    )
+
+
+def _run_count(study: Study) -> int:
+    return len(study.variants) * len(study.seeds) * len(study.regime_names())
+
+
+def _shown(path: Path, folder: Path) -> str:
+    return str(path.relative_to(folder)) if path != folder and path.is_relative_to(folder) else str(path)
+
+
+# --- show -----------------------------------------------------------------------------------------------------
+
+
+def find_run(given: Path) -> tuple[Results, Run]:
+    """The run of a folder, of an id, or of the beginning of one, among the results below here."""
+    if given.is_dir() and given.parent.name == "runs":
+        results = Results.open(given.parent.parent)
+        run = results.run(given.name)
+        if run is None:
+            raise RecordError(f"{given}: the plan has no run {given.name!r}")
+        return results, run
+    if given.exists():
+        raise RecordError(f"{given} is not a run's folder; runs are in results/<study>/runs/")
+    place, name = (given.parent, given.name) if given.parent != Path() else (None, str(given))
+    folders = (
+        [find_results(place)] if place is not None else [p.parent for p in sorted(Path().glob("results/*/plan.lock"))]
+    )
+    opened = [Results.open(folder) for folder in folders]
+    everything = [(results, run) for results in opened for run in results.runs]
+    same = [(results, run) for results, run in everything if run.id == name]
+    matching = same or [(results, run) for results, run in everything if run.id.startswith(name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        listed = ", ".join(f"{results.folder}/runs/{run.id}" for results, run in matching[:6])
+        raise RecordError(f"{name!r} may be any of {len(matching)} runs: {listed}{', …' if len(matching) > 6 else ''}")
+    guess = nearest(name, [run.id for _, run in everything])
+    hint = f"; did you mean {guess!r}?" if guess else ""
+    where = ", ".join(str(folder) for folder in folders) or "results/"
+    raise RecordError(f"no run {name!r} in {where}{hint}")
+
+
+def run_view(results: Results, run: Run, width: int) -> Iterator[RenderableType]:
+    """Settings, curve, result and evaluation of one run."""
+    budget = run.planned.budget
+    yield Text(f"{run.id}  {run.state}, step {run.step:,} of {run.steps:,}", style="bold")
+    yield Text(
+        f"{results.name}: {run.variant}, regime {run.regime}, seed {run.seed}; {count(budget.parameters)} parameters, "
+        f"{count(budget.tokens)} tokens"
+    )
+    yield ""
+    tables = {
+        "model": run.planned.model.model_dump(mode="json"),
+        "training": run.planned.training.model_dump(mode="json"),
+    }
+    base = next((r for r in results.runs if r.variant == results.baseline and r.regime == run.regime), None)
+    own = flattened(tables)
+    plainly = (
+        {}
+        if base is None
+        else flattened(
+            {
+                "model": base.planned.model.model_dump(mode="json"),
+                "training": base.planned.training.model_dump(mode="json"),
+            }
+        )
+    )
+    rows = [
+        (key, _value(value), "" if plainly.get(key, value) == value else _value(plainly.get(key)))
+        for key, value in own.items()
+    ]
+    heads = ["setting", "value", "baseline's"] if any(row[2] for row in rows) else ["setting", "value"]
+    yield Table.simple("Settings", heads, [row[: len(heads)] for row in rows if row[1] != DASH]).terminal()
+    if run.curves:
+        yield ""
+        yield Table.simple(
+            "Curve", ["column", "first", "last", "lowest", "course"], list(_courses(run, width))
+        ).terminal()
+    if run.result is not None:
+        yield ""
+        yield from _result(results, run)
+    if run.evaluation is not None:
+        yield ""
+        yield from _evaluation(run)
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return DASH
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return (
+        f"{value:g}"
+        if isinstance(value, float)
+        else ", ".join(map(str, value))
+        if isinstance(value, list)
+        else str(value)
+    )
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def _courses(run: Run, width: int) -> Iterator[Sequence[str]]:
+    for name, values in run.curves.items():
+        finite = values[np.isfinite(values)]
+        if name in ("step", "tokens", "lr") or not finite.size:
+            continue
+        cells = (number(float(finite[0]), 4), number(float(finite[-1]), 4), number(float(finite.min()), 4))
+        yield name, *map(plain, cells), sparkline(finite, max(8, min(40, width - 60)))
+
+
+def sparkline(values: FloatArray, width: int) -> str:
+    """A curve as a line of blocks: means of equal pieces, scaled to its own range."""
+    pieces = [piece.mean() for piece in np.array_split(values, min(width, values.size))]
+    low, high = min(pieces), max(pieces)
+    span = (high - low) or 1.0
+    return "".join(_BARS[int((piece - low) / span * (len(_BARS) - 1))] for piece in pieces)
+
+
+def _result(results: Results, run: Run) -> Iterator[RenderableType]:
+    result = run.result
+    assert result is not None
+    if result.divergence is not None:
+        yield Text(f"Diverged at step {result.divergence.step:,}: {result.divergence.cause}")
+    rows = [
+        (metric_name(name), plain(number(value, 5)), results.unit(name))
+        for name, value in result.metrics.items()
+        if value is not None
+    ]
+    yield Table.simple("Result", ["metric", "value", "unit"], rows, ["value"]).terminal()
+
+
+def _evaluation(run: Run) -> Iterator[RenderableType]:
+    evaluation = run.evaluation
+    assert evaluation is not None
+    rows = [
+        (metric_name(name), plain(number(value, 5))) for name, value in evaluation.metrics.items() if value is not None
+    ]
+    yield Table.simple("Evaluation", ["metric", "value"], rows, ["value"]).terminal()
+
+
+# --- diff -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A study file, a sealed plan or a results folder: what is there of it."""
+
+    path: Path
+    study: Study | None
+    plan: Plan | None = None
+    results: Results | None = None
+
+
+def open_place(given: Path) -> Place:
+    """Whatever of a study is at that path or under that name."""
+    if given.is_file() and given.name == "plan.lock":
+        plan = Plan.read(given)
+        return Place(given, plan.study, plan)
+    path = find_study(given)
+    if path.is_dir():
+        results = Results.open(path)
+        return Place(path, None if results.plan is None else results.plan.study, results.plan, results)
+    return Place(path, load_study(path))
+
+
+def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
+    """Settings, versions, results and verdicts that differ."""
+    if a.study is None or b.study is None:
+        if a.results is None or b.results is None:
+            lone = a if a.study is None else b
+            raise AblationLabError(
+                f"{lone.path} is the analysis of a table: it can be compared with other results only"
+            )
+        yield Text("Settings: not known for a table.")
+    else:
+        yield _difference_table("Settings", study_differences(a.study, b.study), a, b)
+    if a.plan is not None and b.plan is not None:
+        yield ""
+        yield _difference_table("Versions and machine", differences(_environment(a.plan), _environment(b.plan)), a, b)
+    if a.results is not None and b.results is not None:
+        yield ""
+        yield _difference_table("Results", differences(_outcomes(a.results), _outcomes(b.results)), a, b)
+
+
+def _difference_table(title: str, found: Sequence[Difference], a: Place, b: Place) -> RenderableType:
+    if not found:
+        return Text(f"{title}: no difference.")
+    names = [str(a.path), str(b.path)]
+    rows = [(difference.key, _value(difference.first), _value(difference.second)) for difference in found]
+    return Table.simple(title, ["key", *names], rows).terminal()
+
+
+def _environment(plan: Plan) -> dict[str, Any]:
+    environment, how = plan.environment, plan.execution
+    return {
+        "versions": dict(environment.versions),
+        "code": environment.code_hash[:12],
+        "processor": environment.processor,
+        "device": how.device_name,
+        "precision": how.precision,
+        "stack width": how.stack_width,
+        "threads": how.threads,
+        "text": plan.corpus.tokens_sha256[:12],
+    }
+
+
+def _outcomes(results: Results) -> dict[str, Any]:
+    """Decisions by variant and regime, and the difference of every comparison that a criterion asks."""
+    verdicts = () if results.verdict is None else results.verdict.verdicts
+    comparisons = () if results.analysis is None else results.analysis.comparisons
+    return {
+        "runs": f"{results.ended} of {len(results.runs)} ended",
+        "verdict": {f"{v.variant} ({v.regime})": v.decision for v in verdicts},
+        "difference": {c.id: plain(difference_of(c).text) for c in comparisons if c.role is not None},
+    }

@@ -1,0 +1,64 @@
+"""Where a study is: its file, its results folder, or its bare name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ablationlab.core.errors import Problem, StudyError
+from ablationlab.records.storage import slug
+
+STUDIES, RESULTS = Path("studies"), Path("results")
+
+
+def find_study(given: Path) -> Path:
+    """The study file, or the results folder with its sealed plan, that *given* means; other paths come back as they are."""
+    if given.exists() or not _bare(given):
+        return given
+    name = given.name
+    places = [STUDIES / f"{name}.toml", Path(f"{name}.toml"), RESULTS / name, RESULTS / (slug(name) or name)]
+    for place in places:
+        if place.exists():
+            return place
+    raise StudyError(str(given), [Problem.unknown("", "study", name, _names([*_files(), *_folders()]))])
+
+
+def find_results(given: Path) -> Path:
+    """The results folder that *given* means: a folder, a study file or a bare name; other paths come back as they are."""
+    if given.is_file() and given.suffix == ".toml":
+        return _folder_of(given)
+    if given.exists() or not _bare(given):
+        return given
+    for name in (given.name, slug(given.name) or given.name):
+        if (RESULTS / name).is_dir():
+            return RESULTS / name
+    for file in (STUDIES / f"{given.name}.toml", Path(f"{given.name}.toml")):
+        if file.is_file():
+            return _folder_of(file)
+    known = _names([*_folders(), *_files()])
+    if known:
+        raise StudyError(str(given), [Problem.unknown("", "study", given.name, known)])
+    return given
+
+
+def _folder_of(study: Path) -> Path:
+    from ablationlab.study.load import load_study
+    from ablationlab.study.plan import default_folder
+
+    return default_folder(load_study(study))
+
+
+def _bare(given: Path) -> bool:
+    return given.parent == Path() and not given.suffix and given.name not in ("", ".", "..")
+
+
+def _files() -> Iterable[Path]:
+    return sorted([*STUDIES.glob("*.toml"), *Path().glob("*.toml")])
+
+
+def _folders() -> Iterable[Path]:
+    return sorted(path for path in RESULTS.glob("*") if path.is_dir())
+
+
+def _names(paths: Iterable[Path]) -> list[str]:
+    return list(dict.fromkeys(path.stem if path.suffix == ".toml" else path.name for path in paths))

@@ -1,0 +1,181 @@
+"""The first study file of a user, commented and ready to run, and the JSON schema that helps editors with it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from ablationlab.core.errors import Problem, StudyError
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import PRESETS, Study
+from ablationlab.records.storage import replace
+from ablationlab.study.load import parse_study
+from ablationlab.study.variants import VARIANTS
+
+SCHEMA_FILE: Final = "study.schema.json"
+
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "name": "my-study",
+    "question": "Does normalizing the token embedding help?",
+    "baseline": "none",
+    "variants": ("rmsnorm",),
+    "seeds": 5,
+    "corpus": "tiny-shakespeare",
+    "steps": 300,
+    "lr": 1e-3,
+    "metric": "validation_loss",
+    "smallest_effect": 0.01,
+}
+#: What `init` asks for each of them.
+QUESTIONS: Final[Mapping[str, str]] = {
+    "name": "Name of the study",
+    "question": "The question it asks",
+    "baseline": "Baseline",
+    "variants": "Changes to try (ablationlab variants lists them)",
+    "seeds": "Seeds",
+    "corpus": "Text: a name of `ablationlab data list`, or a file",
+    "steps": "Training steps per run",
+    "lr": "Peak learning rate",
+    "metric": "Metric that decides",
+    "smallest_effect": "Smallest difference in it that matters",
+}
+
+_TEMPLATE: Final = """\
+#:schema ./{schema}
+#
+#   ablationlab plan {file}               what it costs; seals the plan
+#   ablationlab run {file}                train, evaluate, decide, report
+#   ablationlab power {file} --sd 0.01    seeds that the smallest effect needs
+
+name = {name_text}
+question = {question}
+baseline = {baseline}  # the arm that the others are compared with
+variants = {arms}  # `ablationlab variants` explains each
+seeds = {seeds}  # every arm is trained once per seed, on the same data in the same order
+
+[model]  # equal for all arms but for what a variant declares
+layers = 2  # or preset = "gpt2-small"; `ablationlab presets` lists them
+width = 64
+heads = 4
+context = 64
+
+[training]
+steps = {steps}
+batch = 16  # sequences per step
+lr = {lr}  # peak
+schedule = "warmup-cosine"
+warmup = {warmup}
+precision = "auto"  # bf16 on a GPU that has it, fp32 on a CPU; equal for all arms
+
+[data]
+corpus = {corpus}
+
+[evaluation]
+curve_every = {curve}  # steps between two looks at the validation loss
+
+# Registered before the first step; what is compared without a criterion is exploratory.
+[[criteria]]
+metric = {metric}
+role = "primary"  # it decides; others may be "secondary" or "guard"
+smallest_effect = {effect}  # a difference below this does not matter
+margin = {margin}  # what a gain in stability may cost
+"""
+
+
+def starter(
+    *,
+    name: str,
+    question: str,
+    baseline: str,
+    variants: Sequence[str],
+    seeds: int,
+    corpus: str,
+    steps: int,
+    lr: float,
+    metric: str,
+    smallest_effect: float,
+) -> str:
+    """The text of a study file; `StudyError` with every problem where the answers make no study."""
+    arms = list(dict.fromkeys([baseline, *variants]))
+    text = _TEMPLATE.format(
+        schema=SCHEMA_FILE,
+        file=f"{name}.toml",
+        name_text=_toml(name),
+        question=_toml(question),
+        baseline=_toml(baseline),
+        arms=_toml(arms),
+        seeds=_toml(list(range(1, seeds + 1)) if seeds <= 20 else {"first": 1, "count": seeds}),
+        steps=steps,
+        lr=_toml(lr),
+        warmup=max(1, steps // 10),
+        corpus=_toml(corpus),
+        curve=max(1, steps // 10),
+        metric=_toml(metric),
+        effect=_toml(smallest_effect),
+        margin=_toml(2 * smallest_effect),
+    )
+    parse_study(tomllib.loads(text), "the study of these answers")
+    return text
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, float):
+        return f"{value:g}" if "." in f"{value:g}" or "e" in f"{value:g}" else f"{value:g}.0"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def write_starter(path: Path, text: str) -> Path:
+    """Write a study file that is not there yet, and the schema beside it; gives the schema's path."""
+    if path.exists():
+        raise StudyError(str(path), [Problem("", "is there already; choose another name")])
+    replace(path, text.encode())
+    schema = path.parent / SCHEMA_FILE
+    replace(schema, schema_text().encode())
+    return schema
+
+
+def schema_text() -> str:
+    """The JSON schema of a study file, names of variants, presets and metrics included."""
+    return json.dumps(study_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def study_schema() -> dict[str, Any]:
+    """pydantic's schema of `Study`, as the file spells it: the paper's text is a path, seeds may be a range."""
+    schema = Study.model_json_schema()
+    schema |= {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A study of ablationlab"}
+    fields = schema["properties"]
+    fields["text"] = {"type": "string", "description": "Path of a Markdown file with the paper's own words."}
+    row = {
+        "type": "object",
+        "properties": {"first": {"type": "integer"}, "count": {"type": "integer"}},
+        "required": ["first", "count"],
+    }
+    definitions = schema["$defs"]
+    for table, name in (
+        (fields, "seeds"),
+        *((definitions["Sweep"]["properties"], key) for key in ("seeds", "selection_seeds")),
+    ):
+        table[name] = {"anyOf": [table[name], row]}
+    _suggest(fields.get("variants", {}).get("items"), list(VARIANTS))
+    _suggest(definitions["Criterion"]["properties"]["metric"], list(METRICS))
+    _suggest(definitions["ModelConfig"]["properties"].get("preset"), list(PRESETS))
+    # A preset brings the shape, and steps may be given as tokens.
+    definitions["ModelConfig"].pop("required", None)
+    definitions["TrainingConfig"]["required"] = [
+        name for name in definitions["TrainingConfig"].get("required", ()) if name not in ("steps", "tokens")
+    ]
+    return schema
+
+
+def _suggest(field: dict[str, Any] | None, names: list[str]) -> None:
+    """Names that an editor offers; others are allowed, since a study may define its own."""
+    if field is not None:
+        others = {key: field.pop(key) for key in list(field) if key in ("type", "anyOf", "$ref")}
+        field["anyOf"] = [{"enum": names}, others]

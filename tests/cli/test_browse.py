@@ -1,0 +1,231 @@
+"""init, schema, ls, show, diff, open, and the places that every verb takes."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import webbrowser
+from pathlib import Path
+
+import pytest
+
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.load import load_study
+from ablationlab.study.starter import DEFAULTS, starter, study_schema
+from analysis.builder import build, study
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch, capsys):
+    """The command in this process: (exit code, output, errors)."""
+    from ablationlab.cli.app import main
+
+    def call(*arguments):
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        printed = capsys.readouterr()
+        return int(ended.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def results(tmp_path):
+    """results/built with its records, and the analysis of them."""
+    from ablationlab.pipeline import conclude
+
+    build(tmp_path / "results/built", study(name="built"))
+    conclude(tmp_path / "results/built")
+    return tmp_path / "results/built"
+
+
+# --- init and schema --------------------------------------------------------------------------------------
+
+
+def test_init_writes_a_study_that_loads_with_its_schema_beside_it(command, tmp_path):
+    code, printed, _ = command(
+        "init", "mine.toml", "--variants", "rmsnorm", "layernorm", "--seeds", "3", "--steps", "50"
+    )
+    assert code == 0
+    assert "ablationlab run mine.toml" in printed
+    made = load_study(tmp_path / "mine.toml")
+    assert (made.name, made.variants, made.seeds) == ("mine", ("none", "rmsnorm", "layernorm"), (1, 2, 3))
+    assert (made.training.steps, made.criteria[0].smallest_effect) == (50, 0.01)
+    text = (tmp_path / "mine.toml").read_text()
+    assert text.startswith("#:schema ./study.schema.json\n")
+    assert json.loads((tmp_path / "study.schema.json").read_text()) == study_schema()
+
+
+def test_init_never_overwrites_and_says_every_mistake_before_writing(command, tmp_path):
+    (tmp_path / "mine.toml").write_text("precious")
+    code, _, errors = command("init", "mine.toml")
+    assert (code, (tmp_path / "mine.toml").read_text()) == (2, "precious")
+    assert "is there already" in errors
+    code, _, errors = command("init", "new.toml", "--variants", "rmsnrom", "--metric", "validation_los")
+    assert code == 2
+    assert "did you mean 'rmsnorm'?" in errors
+    assert "did you mean 'validation_loss'?" in errors
+    assert not (tmp_path / "new.toml").exists()
+
+
+def test_init_asks_on_a_terminal(command, tmp_path, monkeypatch):
+    from rich.console import Console
+
+    answers = iter(["", "Does it?", "none", "layernorm, rmsnorm", "many", "4", "", "30", "", "", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(Console, "input", lambda *_, **__: next(answers))
+    assert command("init")[0] == 0
+    made = load_study(tmp_path / "my-study.toml")
+    assert (made.question, made.seeds, made.training.steps) == ("Does it?", (1, 2, 3, 4), 30)
+    assert made.variants == ("none", "layernorm", "rmsnorm")
+
+
+@pytest.mark.parametrize("seeds", [1, 20, 21])
+def test_a_starter_of_any_number_of_seeds_is_toml(seeds):
+    given = tomllib.loads(starter(**{**DEFAULTS, "seeds": seeds}))["seeds"]
+    assert given == (list(range(1, seeds + 1)) if seeds <= 20 else {"first": 1, "count": seeds})
+
+
+def test_the_schema_takes_every_study_of_ours_and_refuses_a_wrong_key():
+    from jsonschema import Draft7Validator
+
+    validator = Draft7Validator(study_schema())
+    for path in sorted(STUDIES.glob("*.toml")):
+        wrong = [
+            f"{path.name}: {error.json_path} {error.message}"
+            for error in validator.iter_errors(tomllib.loads(path.read_text()))
+        ]
+        assert wrong == []
+    given = tomllib.loads((STUDIES / "quick.toml").read_text())
+    given["training"]["lrr"] = 1
+    assert any("lrr" in error.message for error in validator.iter_errors(given))
+
+
+def test_schema_prints_itself_or_writes_a_file(command, tmp_path):
+    code, printed, _ = command("schema")
+    assert code == 0
+    assert json.loads(printed) == study_schema()
+    assert command("schema", "--out", "s.json")[0] == 0
+    assert json.loads((tmp_path / "s.json").read_text()) == study_schema()
+
+
+# --- ls ---------------------------------------------------------------------------------------------------
+
+
+def test_ls_shows_results_with_their_verdict_and_studies_without(command, tmp_path, results):
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies/quick.toml").write_bytes((STUDIES / "quick.toml").read_bytes())
+    (tmp_path / "studies/broken.toml").write_text('name = "broken"\nbaseline = "none"\n')
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "other"\n')
+    code, printed, _ = command("ls")
+    assert code == 0
+    line = next(line for line in printed.splitlines() if line.startswith("results/built"))
+    assert "10 of 10" in line
+    assert "layernorm: adopt" in line
+    assert "studies/quick.toml" in printed
+    assert "problem(s)" in next(line for line in printed.splitlines() if "broken" in line)
+    assert "pyproject" not in printed
+
+
+def test_ls_of_an_empty_folder_says_how_to_begin(command):
+    assert "ablationlab init" in command("ls")[1]
+    code, _, errors = command("ls", "nowhere")
+    assert code == 2
+    assert "nowhere: no such folder" in errors
+
+
+# --- show -------------------------------------------------------------------------------------------------
+
+
+def test_show_takes_a_folder_an_id_or_its_beginning(command, results):
+    folder = next(path for path in (results / "runs").iterdir() if "layernorm-s1" in path.name)
+    shown = command("show", folder)
+    assert shown[0] == 0
+    for words in ("seed 1", "model.front.norm", "layernorm", "training.lr", "Curve", "validation loss"):
+        assert words in shown[1]
+    assert command("show", folder.name) == shown
+    assert command("show", f"built/{folder.name}") == shown
+
+
+def test_show_names_what_it_cannot_tell_apart_and_what_is_near(command, results):
+    code, _, errors = command("show", "default-layernorm")
+    assert code == 2
+    assert "may be any of 5 runs" in errors
+    assert "did you mean" in command("show", "layernorm-s1x")[2]
+
+
+# --- diff -------------------------------------------------------------------------------------------------
+
+
+def test_diff_names_settings_and_results_that_differ(command, tmp_path, results):
+    from ablationlab.pipeline import conclude
+
+    build(
+        tmp_path / "results/other",
+        study(name="other", seeds=[1, 2, 3]),
+    )
+    conclude(tmp_path / "results/other")
+    code, printed, _ = command("diff", "built", "other")
+    assert code == 0
+    assert "name" in printed
+    assert "seeds" in printed
+    assert "Versions and machine: no difference." in printed
+    assert "10 of 10 ended" in printed
+    assert "6 of 6 ended" in printed
+    assert "Settings: no difference." in command("diff", results, results / "plan.lock")[1]
+
+
+# --- open -------------------------------------------------------------------------------------------------
+
+
+def test_open_opens_the_page_or_prints_its_path(command, results, monkeypatch):
+    assert "write it with: ablationlab report results/built" in command("open", "built")[2]
+    (results / "report.html").write_text("<p>")
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+    assert "Opened results/built/report.html" in command("open", "built")[1]
+    assert opened == [(results / "report.html").as_uri()]
+    monkeypatch.setattr(webbrowser, "open", lambda address: False)
+    assert command("open", results)[1].strip() == str(results / "report.html")
+
+
+# --- places -----------------------------------------------------------------------------------------------
+
+
+def test_every_verb_takes_a_study_file_a_folder_and_a_bare_name(command, tmp_path, results):
+    (tmp_path / "built.toml").write_bytes((STUDIES / "quick.toml").read_bytes().replace(b'"quick"', b'"built"'))
+    for place in ("built", "built.toml", "results/built"):
+        assert command("analyze", place)[0] == 0
+    for place in ("built", "results/built"):
+        assert "default-none-s1" in command("status", place)[1]
+
+
+def test_a_name_that_is_not_there_gets_the_nearest(command, results):
+    for verb in ("status", "analyze", "run", "open"):
+        code, _, errors = command(verb, "bulit")
+        assert code == 2
+        assert "unknown study (got 'bulit'); allowed: built; did you mean 'built'?" in errors
+
+
+def test_status_needs_no_repeated_set_and_names_what_was_sealed_otherwise(command, tmp_path, results):
+    text = (STUDIES / "quick.toml").read_text().replace('"quick"', '"built"')
+    (tmp_path / "built.toml").write_text(text)
+    code, printed, _ = command("status", "built.toml")
+    assert code == 0
+    assert "was sealed with other settings than built.toml" in printed
+    assert "default-none-s1" in printed
+
+
+def test_a_folder_with_other_settings_is_refused_by_the_keys_that_differ(command, tmp_path, results):
+    text = (STUDIES / "quick.toml").read_text().replace('"quick"', '"built"')
+    (tmp_path / "built.toml").write_text(text)
+    before = ResultsFolder(results).plan.read_bytes()
+    code, _, errors = command("run", "built.toml")
+    assert code == 2
+    assert "holds another study, or this one with other settings" in errors
+    assert "contrasts" in errors
+    assert ResultsFolder(results).plan.read_bytes() == before
