@@ -323,7 +323,7 @@ def test_sealing_twice_keeps_the_first_plan(plan_of, tmp_path):
 
 def test_a_folder_of_another_study_is_refused_and_left_alone(plan_of, tmp_path):
     results = ResultsFolder(tmp_path / "out")
-    first = seal_plan(plan_of({"name": "first"}), results)
+    seal_plan(plan_of({"name": "first"}), results)
     content = results.plan.read_bytes()
     other = plan_of({"name": "second"})
     with pytest.raises(PlanError) as caught:
