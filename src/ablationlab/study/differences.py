@@ -10,7 +10,7 @@ from ablationlab.study.ledger import flattened
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingDifference:
     """A dotted key and its two values; None where one side does not have it."""
 
     key: str
@@ -21,19 +21,23 @@ class Difference:
         return f"{self.key} {self.first!r} -> {self.second!r}"
 
 
-def differences(first: dict[str, Any], second: dict[str, Any]) -> list[Difference]:
+def differences(first: dict[str, Any], second: dict[str, Any]) -> list[SettingDifference]:
     """Leaves of two nested tables that differ, by their keys."""
     a, b = flattened(first), flattened(second)
-    return [Difference(key, a.get(key), b.get(key)) for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    return [
+        SettingDifference(key, a.get(key), b.get(key))
+        for key in sorted(a.keys() | b.keys())
+        if a.get(key) != b.get(key)
+    ]
 
 
-def study_differences(first: Study, second: Study) -> list[Difference]:
+def study_differences(first: Study, second: Study) -> list[SettingDifference]:
     """Settings that differ; the words of the paper are none."""
     a, b = (study.model_dump(mode="json", exclude={"text"}) for study in (first, second))
     return differences(a, b)
 
 
-def listed(found: list[Difference], most: int = 5) -> str:
+def listed(found: list[SettingDifference], most: int = 5) -> str:
     """The first few of them, in a clause."""
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(map(str, found[:most])) + more

@@ -22,7 +22,7 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import difference_of
-from ablationlab.study.differences import Difference, differences, study_differences
+from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.ledger import flattened
 from ablationlab.study.load import load_study
 from ablationlab.study.places import find_results, find_study
@@ -294,7 +294,7 @@ def diff_view(a: Place, b: Place) -> Iterator[RenderableType]:
         yield _difference_table("Results", differences(_outcomes(a.results), _outcomes(b.results)), a, b)
 
 
-def _difference_table(title: str, found: Sequence[Difference], a: Place, b: Place) -> RenderableType:
+def _difference_table(title: str, found: Sequence[SettingDifference], a: Place, b: Place) -> RenderableType:
     if not found:
         return Text(f"{title}: no difference.")
     names = [str(a.path), str(b.path)]
