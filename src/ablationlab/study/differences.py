@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ablationlab.records.settings import Study
-from ablationlab.study.ledger import flattened
+from ablationlab.records.settings import Study, flattened
 
 
 @dataclass(frozen=True)

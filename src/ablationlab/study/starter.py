@@ -163,7 +163,9 @@ def study_schema() -> dict[str, Any]:
         *((definitions["Sweep"]["properties"], key) for key in ("seeds", "selection_seeds")),
     ):
         table[name] = {"anyOf": [table[name], row]}
-    _suggest(fields.get("variants", {}).get("items"), list(VARIANTS))
+    _suggest(fields["variants"]["items"], list(VARIANTS))
+    # Of variants that the file defines, the tables themselves are the list.
+    fields["variants"] = {"anyOf": [fields["variants"], fields.pop("tables")]}
     _suggest(definitions["Criterion"]["properties"]["metric"], list(METRICS))
     _suggest(definitions["ModelConfig"]["properties"].get("preset"), list(PRESETS))
     # A preset brings the shape, and steps may be given as tokens.

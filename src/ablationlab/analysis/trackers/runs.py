@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ablationlab.study.ledger import flattened
+from ablationlab.records.settings import flattened
 
 #: A cell of a table, or a setting of a run.
 Cell = str | float | int | bool | None

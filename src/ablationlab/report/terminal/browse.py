@@ -17,13 +17,12 @@ from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.run import FloatArray
-from ablationlab.records.settings import Study
+from ablationlab.records.settings import Study, flattened
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.study.differences import SettingDifference, differences, study_differences
-from ablationlab.study.ledger import flattened
 from ablationlab.study.load import load_study
 from ablationlab.study.places import find_results, find_study
 from ablationlab.study.plan import default_folder
