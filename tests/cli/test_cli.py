@@ -338,7 +338,7 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
     ended = ablationlab(*words, "--workers", "2", largest_file=12_000, fresh=False)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stdout + ended.stderr
-    assert ended.stderr.startswith("error: some runs were not trained; run the same command again to go on")
+    assert ended.stderr.startswith("error: some runs were not trained; run the same command again to continue")
     assert "the disk (or a quota on it) is full; free some space" in ended.stderr
     assert "looks like a bug" not in ended.stderr
     assert not list(out.rglob(".tmp-*"))

@@ -103,7 +103,7 @@ def test_a_killed_rank_fails_the_run_cleanly(killed):
     _, out, code, said = killed
     assert code == 1
     assert "rank 1 was killed by signal 9" in said
-    assert "run the same command again to go on" in said
+    assert "run the same command again to continue" in said
     assert "Traceback" not in said
     assert not list(out.glob("runs/*/result.json")), "the kill came after the end: nothing was tested"
     assert list(out.glob("runs/*/checkpoints/step-*/shard-*.safetensors"))

@@ -97,8 +97,8 @@ class UnknownNameError(AblationLabError, ValueError):
         self, kind: str, name: str, allowed: Iterable[str], *, known: str = "", like: Sequence[str] | None = None
     ) -> None:
         self.kind, self.name, self.allowed = kind, name, tuple(allowed)
-        found = nearest(name, self.allowed)
-        self.like = tuple(like) if like is not None else (found,) if found else ()
+        suggestion = nearest(name, self.allowed)
+        self.like = tuple(like) if like is not None else (suggestion,) if suggestion else ()
         self.nearest = self.like[0] if self.like else None
         hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
         hint += f" Or: {', '.join(self.like[1:])}" if len(self.like) > 1 else ""

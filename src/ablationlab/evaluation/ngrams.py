@@ -106,11 +106,11 @@ class NgramScorer:
 
     def score(self, items: Sequence[Sequence[Continuation]]) -> Scores:
         """Sums over the tokens of each continuation; these models have no most probable token to report."""
-        flat = [one for item in items for one in item]
+        flat = [continuation for item in items for continuation in item]
         before2, before1, target, owner = [], [], [], []
-        for number, one in enumerate(flat):
-            whole = (one.context[0], *one.context, *one.tokens)
-            for place in range(len(one.context) + 1, len(whole)):
+        for number, continuation in enumerate(flat):
+            whole = (continuation.context[0], *continuation.context, *continuation.tokens)
+            for place in range(len(continuation.context) + 1, len(whole)):
                 before2.append(whole[place - 2])
                 before1.append(whole[place - 1])
                 target.append(whole[place])

@@ -139,8 +139,8 @@ class ScoredStack:
 
 def _value(member: RunWeights, slot: Parameter) -> Tensor:
     """A slot that a member does not own is filled with its start value and never used by its front end."""
-    found = member.tensors.get(slot.name)
-    return torch.full(slot.shape, slot.fill) if found is None else found
+    tensor = member.tensors.get(slot.name)
+    return torch.full(slot.shape, slot.fill) if tensor is None else tensor
 
 
 _TYPES = {

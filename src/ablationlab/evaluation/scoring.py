@@ -145,7 +145,7 @@ def pack(items: Sequence[Sequence[Continuation]], context: int) -> Packed:
     truncated: list[bool] = []
     for item in items:
         before, asked = len(tokens), len(places)
-        cuts = [one.cut(context) for one in item]
+        cuts = [continuation.cut(context) for continuation in item]
         inputs = [whole[:-1] for whole, _, _ in cuts]
         shared = _common(inputs)
         tokens.extend(inputs[0][:shared])
@@ -204,9 +204,9 @@ class StackScorer:
     def begin_rows(self, packed: Packed, batches: Sequence[NDArray[np.int64]]) -> Scoring:
         """The same of some batches of rows."""
         first, asked = _starts(packed.rows), _starts(packed.wanted)
-        found = [self._predict(packed, batch, first, asked) for batch in batches]
-        logp_RN = to_host(torch.cat([logp for logp, _ in found], dim=1))
-        hit_RN = to_host(torch.cat([hit for _, hit in found], dim=1))
+        predictions = [self._predict(packed, batch, first, asked) for batch in batches]
+        logp_RN = to_host(torch.cat([logp for logp, _ in predictions], dim=1))
+        hit_RN = to_host(torch.cat([hit for _, hit in predictions], dim=1))
         rows = np.concatenate(batches)
         owners = packed.owners[_spans(asked[rows], packed.wanted[rows])]
         return Scoring(len(self.stack.members), packed.truncated_N, owners, logp_RN, hit_RN, Mark(self.stack.device))

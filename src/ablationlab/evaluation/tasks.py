@@ -121,9 +121,9 @@ class Tasks:
         waiting = [scores.setdefault(run.record.id, _RunScores(run)).expect() for _, run, _ in lacking]
 
         def hand_over() -> None:
-            found = scoring.finish() if scoring is not None else None
+            scores = scoring.finish() if scoring is not None else None
             for (number, _, member), put in zip(lacking, waiting, strict=True):
-                answers = self._generated(builder, scorer, task, number) if found is None else found.answers(number)
+                answers = self._generated(builder, scorer, task, number) if scores is None else scores.answers(number)
                 put(builder.score(task.name, member.run.id, member.weights, answers))
 
         self._context.queue.scoring(scoring.mark if scoring is not None else None, hand_over)

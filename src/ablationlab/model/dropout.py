@@ -62,8 +62,8 @@ class Dropout:
             from ablationlab.model.kernels.dropout import Drop
 
             keys_R2 = self.keys_SR2[self.sites.index(site)]
-            found: Tensor = Drop.apply(x, keys_R2, self.first_sample, self.rate)  # type: ignore[no-untyped-call]
-            return found
+            dropped: Tensor = Drop.apply(x, keys_R2, self.first_sample, self.rate)  # type: ignore[no-untyped-call]
+            return dropped
         keep = self.mask(site, x.shape)
         return torch.where(keep, x / (1 - self.rate), torch.zeros((), dtype=x.dtype, device=x.device))
 

@@ -201,8 +201,8 @@ def look_up(w_RVD: Tensor, tokens_RBT: Tensor) -> Tensor:
     """x_RBTD = rows of each run's own embedding table."""
     runs, vocabulary, width = w_RVD.shape
     if vocabulary <= ONE_HOT_VOCABULARY:
-        found: Tensor = _OneHotLookUp.apply(w_RVD, tokens_RBT)  # type: ignore[no-untyped-call]
-        return found
+        rows: Tensor = _OneHotLookUp.apply(w_RVD, tokens_RBT)  # type: ignore[no-untyped-call]
+        return rows
     shift = torch.arange(runs, device=tokens_RBT.device).view(-1, 1, 1) * vocabulary
     return F.embedding(tokens_RBT + shift, w_RVD.reshape(runs * vocabulary, width))
 

@@ -41,8 +41,8 @@ def norm(x: Tensor, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: 
     if fused(x):
         from ablationlab.model.kernels.norm import Norm
 
-        found: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
-        return found
+        normed: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
+        return normed
     if len(x) == 1:  # torch's own affine form is one pass; it has no run axis
         bias = None if bias_RD is None else bias_RD.squeeze(0)
         y = F.layer_norm(x, x.shape[-1:], gain_RD.squeeze(0), bias, eps)
@@ -74,8 +74,8 @@ def bias_gelu(h: Tensor, b_RD: Tensor | None) -> Tensor:
     if fused(h):
         from ablationlab.model.kernels.gelu import BiasGelu
 
-        found: Tensor = BiasGelu.apply(h, b_RD)  # type: ignore[no-untyped-call]
-        return found
+        activated: Tensor = BiasGelu.apply(h, b_RD)  # type: ignore[no-untyped-call]
+        return activated
     z = h if b_RD is None else (h + b_RD[:, None, None]).to(h.dtype)
     if z.dtype == torch.float32 and z.requires_grad and not _fast_tanh():
         kept: Tensor = _Gelu.apply(z)  # type: ignore[no-untyped-call]
@@ -131,8 +131,8 @@ def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tenso
     if short_attention(qkv_RBTC, T, size):
         from ablationlab.model.kernels.attention import ShortAttention
 
-        found: Tensor = ShortAttention.apply(qkv_RBTC, b_RC, heads)  # type: ignore[no-untyped-call]
-        return found
+        attended: Tensor = ShortAttention.apply(qkv_RBTC, b_RC, heads)  # type: ignore[no-untyped-call]
+        return attended
     qkv = qkv_RBTC if b_RC is None else (qkv_RBTC + b_RC[:, None, None]).to(qkv_RBTC.dtype)
     if qkv.is_cuda and qkv.dtype == torch.bfloat16 and size % 8 == 0 and size <= 256:
         packed: Tensor = _Flash.apply(qkv.view(R * B, T, 3, heads, size))  # type: ignore[no-untyped-call]
@@ -163,8 +163,8 @@ class _Products(torch.autograd.Function):
         dy_flat = dy.reshape(v.shape)
         dp = torch.bmm(dy_flat, v.transpose(1, 2))
         ds = torch._softmax_backward_data(dp, p, -1, p.dtype).mul_(q.shape[-1] ** -0.5)
-        found = torch.bmm(ds, k), torch.bmm(ds.transpose(1, 2), q), torch.bmm(p.transpose(1, 2), dy_flat)
-        dq, dk, dv = (gradient.view(dy.shape) for gradient in found)
+        gradients = torch.bmm(ds, k), torch.bmm(ds.transpose(1, 2), q), torch.bmm(p.transpose(1, 2), dy_flat)
+        dq, dk, dv = (gradient.view(dy.shape) for gradient in gradients)
         return dq, dk, dv
 
 
@@ -213,8 +213,8 @@ def loss_R(logits: Tensor, targets: Tensor) -> Tensor:
 def head_loss_R(y_RND: Tensor, head_RVD: Tensor, targets_RN: Tensor) -> Tensor:
     """Mean negative log-likelihood per run, of logits = y · headᵀ, without ever holding all logits."""
     if fused(y_RND):
-        found: Tensor = _HeadLoss.apply(y_RND, head_RVD, targets_RN)  # type: ignore[no-untyped-call]
-        return found
+        losses: Tensor = _HeadLoss.apply(y_RND, head_RVD, targets_RN)  # type: ignore[no-untyped-call]
+        return losses
     return loss_R(torch.bmm(y_RND, head_RVD.transpose(1, 2)).float(), targets_RN)
 
 
@@ -235,8 +235,8 @@ class _HeadLoss(torch.autograd.Function):
             part = slice(start, min(start + piece, rows))
             logits = torch.bmm(y[:, part], padded.transpose(1, 2))
             flat = logits.view(-1, logits.shape[-1])
-            found = nll_and_gradient_(flat, targets[:, part].reshape(-1), vocabulary, 1 / rows)
-            nll[:, part] = found.view(runs, -1)
+            losses = nll_and_gradient_(flat, targets[:, part].reshape(-1), vocabulary, 1 / rows)
+            nll[:, part] = losses.view(runs, -1)
             torch.bmm(logits, padded, out=dy[:, part])
             share = torch.bmm(logits.transpose(1, 2), y[:, part])[:, :vocabulary].float()
             dhead = share if dhead is None else dhead.add_(share)

@@ -25,23 +25,23 @@ def parameters(model: ModelConfig) -> tuple[Parameter, ...]:
     """All parameters of a model, in the order of the forward pass. ``vocabulary`` must be resolved."""
     assert model.vocabulary is not None
     width = model.width
-    found = [
+    owned = [
         Parameter("tok.weight", (model.vocabulary, width), model.token_init_std, group="embedding"),
         Parameter("pos.weight", (model.context, width), model.position_init_std, group="position"),
     ]
-    found += _of("front", affine("front", width, gain=model.front.gain, bias=model.front.bias))
+    owned += _of("front", affine("front", width, gain=model.front.gain, bias=model.front.bias))
     for number in range(model.layers):
         for norm, part in parts_of(model):
             name = f"blocks.{number}"
-            found += _of("norms", affine(f"{name}.{norm}", width, bias=model.biases), number)
-            found += _of(part.group, part.parameters(model, f"{name}.{part.name}"), number)
+            owned += _of("norms", affine(f"{name}.{norm}", width, bias=model.biases), number)
+            owned += _of(part.group, part.parameters(model, f"{name}.{part.name}"), number)
     if model.final_norm:
-        found += _of("norms", affine("final_norm", width, bias=model.biases))
+        owned += _of("norms", affine("final_norm", width, bias=model.biases))
     if not model.tied:
-        found.append(Parameter("head.weight", (model.vocabulary, width), model.init_std, group="head"))
+        owned.append(Parameter("head.weight", (model.vocabulary, width), model.init_std, group="head"))
     if model.head_bias:
-        found.append(Parameter("head.bias", (model.vocabulary,), group="head"))
-    return tuple(found)
+        owned.append(Parameter("head.bias", (model.vocabulary,), group="head"))
+    return tuple(owned)
 
 
 def _of(group: str, owned: Iterable[Parameter], block: int | None = None) -> list[Parameter]:

@@ -56,8 +56,8 @@ class Parameter:
 
 def affine(name: str, width: int, *, gain: bool = True, bias: bool) -> list[Parameter]:
     """Gain and bias of a norm."""
-    found = [Parameter(f"{name}.gain", (width,), fill=1.0)] if gain else []
-    return found + ([Parameter(f"{name}.bias", (width,))] if bias else [])
+    gains = [Parameter(f"{name}.gain", (width,), fill=1.0)] if gain else []
+    return gains + ([Parameter(f"{name}.bias", (width,))] if bias else [])
 
 
 def linear(name: str, inputs: int, outputs: int, std: float, *, bias: bool, redraw: int = 0) -> list[Parameter]:

@@ -601,6 +601,6 @@ class Analysis(Record):
     def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""
         wanted = (metric, regime, variant, reference)
-        found = [c for c in self.comparisons if (c.metric, c.regime, c.variant, c.reference) == wanted]
-        whole = [c for c in found if c.task in (None, MACRO)] or (found if len(found) == 1 else [])
+        matching = [c for c in self.comparisons if (c.metric, c.regime, c.variant, c.reference) == wanted]
+        whole = [c for c in matching if c.task in (None, MACRO)] or (matching if len(matching) == 1 else [])
         return whole[0] if whole else None

@@ -22,7 +22,6 @@ from ablationlab.records.analysis import Analysis, Comparison, Seed
 from ablationlab.records.evaluation import Evaluation, Suite, evaluation_path, samples_path, suite_path
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.probes import ProbeLine, read_probes
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, content_hash
@@ -73,8 +72,8 @@ class Reader:
 
     @staticmethod
     def _cached(cache: Cache, path: Path, reader: Callable[[Path], T]) -> T:
-        found = path.stat()
-        stamp, key = (found.st_mtime_ns, found.st_size), (path, reader.__qualname__)
+        stat = path.stat()
+        stamp, key = (stat.st_mtime_ns, stat.st_size), (path, reader.__qualname__)
         if key not in cache or cache[key][0] != stamp:
             cache[key] = (stamp, reader(path))
         kept: T = cache[key][1]
@@ -173,10 +172,6 @@ class Run:
         """probes.parquet: one row per step, probe, measure and group; None where nothing was probed."""
         return _parquet(self.folder.probe_table)
 
-    def probe_lines(self) -> list[ProbeLine]:
-        """probes.jsonl, which a run in training has already."""
-        return read_probes(self.folder)
-
     def changed(self, **values: Any) -> Self:
         """A copy with *values* in the place of what is on disk."""
         return _changed(self, values)
@@ -211,13 +206,13 @@ class Results:
                 "was changed after it was sealed: its content does not match plan_hash, so nothing counts as registered"
             )
             reader.note(folder.plan.name, text)
-        found = cls(path, plan, sealed, read_runs(plan, folder, reader) if plan is not None else (), reader)
-        if plan is None and found.analysis is None:
+        results = cls(path, plan, sealed, read_runs(plan, folder, reader) if plan is not None else (), reader)
+        if plan is None and results.analysis is None:
             if reader.damage:
                 listed = "\n".join(f"  - {damage.file}: {damage.text}" for damage in reader.damage.values())
                 raise RecordError(f"{path}: neither a plan nor an analysis can be read\n{listed}")
             raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
-        return found
+        return results
 
     @cached_property
     def analysis(self) -> Analysis | None:
@@ -240,9 +235,9 @@ class Results:
     @cached_property
     def replication(self) -> Replication | None:
         """replication.json, if it is of this very plan."""
-        found = self.reader.read(self.folder / REPLICATION, Replication.read)
-        if found is None or self.plan is None or found.source_hash == self.plan.plan_hash:
-            return found
+        replication = self.reader.read(self.folder / REPLICATION, Replication.read)
+        if replication is None or self.plan is None or replication.source_hash == self.plan.plan_hash:
+            return replication
         self.reader.note(REPLICATION, "belongs to another plan than plan.lock and is left out")
         return None
 
@@ -367,13 +362,13 @@ class Results:
 
     @cached_property
     def _comparisons(self) -> dict[str, Comparison]:
-        return {} if self.analysis is None else {found.id: found for found in self.analysis.comparisons}
+        return {} if self.analysis is None else {comparison.id: comparison for comparison in self.analysis.comparisons}
 
     def contrasts(self) -> tuple[tuple[str, str], ...]:
         """(variant, reference) as compared: every variant against the baseline first."""
         if self.analysis is not None:
-            found = dict.fromkeys((c.variant, c.reference) for c in self.analysis.comparisons)
-            return tuple(sorted(found, key=lambda pair: pair[1] != self.baseline))
+            pairs = dict.fromkeys((c.variant, c.reference) for c in self.analysis.comparisons)
+            return tuple(sorted(pairs, key=lambda pair: pair[1] != self.baseline))
         return tuple((variant, self.baseline) for variant in self.variants if variant != self.baseline)
 
     def changed(self, **values: Any) -> Self:
@@ -416,25 +411,25 @@ def _why_stale(results: Results) -> list[str]:
     plan, analysis, verdict = results.plan, results.analysis, results.verdict
     if analysis is None:
         return []
-    found = []
+    reasons = []
     if verdict is not None and verdict.analysis_hash != content_hash(json.loads(analysis.model_dump_json())):
-        found.append("verdict.json follows from another analysis than analysis.json")
+        reasons.append("verdict.json follows from another analysis than analysis.json")
     if plan is None or analysis.source != "records":
-        return found
+        return reasons
     if analysis.source_hash != plan.plan_hash:
-        return [*found, "analysis.json belongs to another plan than plan.lock"]
-    return found + _disagreements(results, analysis)
+        return [*reasons, "analysis.json belongs to another plan than plan.lock"]
+    return reasons + _disagreements(results, analysis)
 
 
 def _disagreements(results: Results, analysis: Analysis) -> list[str]:
     """Runs that the analysis saw in another state, or with other values, than their records have now."""
-    found = []
+    reasons = []
     for seen in analysis.stability.runs if analysis.stability is not None else ():
         run = results.run(seen.run)
         now = "waiting" if run is None else run.state
         ended = now in ("finished", "diverged")
         if (seen.state in ("finished", "diverged")) != ended or (ended and seen.state != now):
-            found.append(f"{seen.run} is {now}, but {seen.state} in analysis.json")
+            reasons.append(f"{seen.run} is {now}, but {seen.state} in analysis.json")
     for comparison in analysis.comparisons:
         if comparison.task is not None:
             continue
@@ -443,5 +438,5 @@ def _disagreements(results: Results, analysis: Analysis) -> list[str]:
                 run = results.run_of(variant, comparison.regime, pair.seed)
                 recorded = None if run is None else run.metric(comparison.metric)
                 if run is not None and recorded is not None and recorded != value:
-                    found.append(f"{comparison.metric} of {run.id} is {recorded:g}, but {value:g} in analysis.json")
-    return list(dict.fromkeys(found))
+                    reasons.append(f"{comparison.metric} of {run.id} is {recorded:g}, but {value:g} in analysis.json")
+    return list(dict.fromkeys(reasons))

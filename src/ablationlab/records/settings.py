@@ -301,7 +301,7 @@ def seed_list(seeds: Any) -> Any:
     if not isinstance(seeds, Mapping) or seeds.keys() != {"first", "count"}:
         return seeds
     first, count = seeds["first"], seeds["count"]
-    if not all(type(one) is int for one in (first, count)) or not 1 <= count <= MOST_SEEDS:
+    if not all(type(value) is int for value in (first, count)) or not 1 <= count <= MOST_SEEDS:
         return seeds
     return list(range(first, first + count))
 

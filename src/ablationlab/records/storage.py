@@ -235,9 +235,9 @@ class Record(StoredValue):
     def read(cls, path: Path) -> Self:
         """Load and validate one file."""
         data = read_json(path)
-        found = data.get("kind") if isinstance(data, dict) else None
-        if found != cls.KIND:
-            raise RecordError(f"{path} is not a {cls.KIND} record (kind = {found!r})")
+        kind = data.get("kind") if isinstance(data, dict) else None
+        if kind != cls.KIND:
+            raise RecordError(f"{path} is not a {cls.KIND} record (kind = {kind!r})")
         if data.get("schema_version") != cls.VERSION:
             raise RecordError(
                 f"{path} has schema version {data.get('schema_version')!r}; this program reads {cls.VERSION}"
@@ -259,7 +259,7 @@ class Record(StoredValue):
         create(path, self.to_bytes())
 
     def replace(self, path: Path) -> None:
-        """Write a derived file anew."""
+        """Write a derived file; an older one is replaced."""
         replace(path, self.to_bytes())
 
 

@@ -59,24 +59,24 @@ class Passages:
     @cached_property
     def lines(self) -> tuple[tuple[int, str], ...]:
         """(start, line) of every line of running text: not empty, no heading, complete."""
-        found, start = [], 0
+        lines, start = [], 0
         pieces = self.text.split("\n")
         for number, line in enumerate(pieces):
             inside = 0 < number < len(pieces) - 1  # the first and the last may be cut by the split
             if inside and line.strip() == line and len(line) >= 8 and not line.endswith(":"):
-                found.append((start, line))
+                lines.append((start, line))
             start += len(line) + 1
-        return tuple(found)
+        return tuple(lines)
 
     @cached_property
     def speeches(self) -> tuple[Speech, ...]:
         """Every heading: a line of its own that ends in a colon, after an empty line."""
-        found, start, before = [], 0, "text"
+        speeches, start, before = [], 0, "text"
         for line in self.text.split("\n"):
             if not before and line.endswith(":") and _SPEAKER.fullmatch(line[:-1]):
-                found.append(Speech(line[:-1], start))
+                speeches.append(Speech(line[:-1], start))
             start, before = start + len(line) + 1, line
-        return tuple(found)
+        return tuple(speeches)
 
     @cached_property
     def words(self) -> Counter[str]:
@@ -248,12 +248,12 @@ def check_items(name: str, train: Passages, held_out: Passages, context: int, fe
     """`DataError` if `build` would find too few items: they are cut as it cuts them, but no more than are needed."""
     task = KINDS[name]
     room = room_for(task, context, fewshot)
-    found: set[Item] = set()
+    items: set[Item] = set()
     for item in task.build(held_out, train, room, _stream(task, "items", fewshot)):
-        found.add(item)
-        if len(found) == FEWEST_ITEMS:
+        items.add(item)
+        if len(items) == FEWEST_ITEMS:
             return
-    raise _too_few(name, len(found))
+    raise _too_few(name, len(items))
 
 
 def _too_few(name: str, items: int) -> DataError:
@@ -292,9 +292,9 @@ def _shuffled(
 ) -> tuple[Item, ...]:
     """Distinct items in a fixed random order, the right choice at a random place."""
     rng = _stream(task, purpose, fewshot)
-    found = list(dict.fromkeys(task.build(source, known, room, rng)))
-    assert all(item.longest <= room for item in found), f"an item of {task.name} is too long"
-    return tuple(_placed(found[number], rng) for number in rng.permutation(len(found)))
+    items = list(dict.fromkeys(task.build(source, known, room, rng)))
+    assert all(item.longest <= room for item in items), f"an item of {task.name} is too long"
+    return tuple(_placed(items[number], rng) for number in rng.permutation(len(items)))
 
 
 def _placed(item: Item, rng: np.random.Generator) -> Item:

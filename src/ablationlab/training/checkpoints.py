@@ -109,10 +109,10 @@ def _check_files(folder: Path, record: Checkpoint) -> None:
         raise RecordError(f"{folder} holds {', '.join(sorted(there))}; its record names {', '.join(record.files)}")
     for name, digest in record.files.items():
         try:
-            found = sha256_file(folder / name)
+            actual = sha256_file(folder / name)
         except OSError as error:
             raise RecordError(f"{folder / name} cannot be read: {error.strerror}") from error
-        if found != digest:
+        if actual != digest:
             raise RecordError(f"{folder / name} is damaged: its checksum does not match")
 
 

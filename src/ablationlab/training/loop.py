@@ -93,19 +93,19 @@ class StackTrainer:
             )
         self.validation = torch.from_numpy(corpus.validation).to(self.stack.device)
         self._curve_windows = curve_windows(corpus.record, self.model.context, self.study.evaluation.curve_windows)
-        found = observe(how, len(self.stack.seeds))
-        if found != how:
-            drift = (*drift, f"execution {how} -> {found}")
+        execution = observe(how, len(self.stack.seeds))
+        if execution != how:
+            drift = (*drift, f"execution {how} -> {execution}")
             if not accept_drift:
-                raise PlanError(f"the plan was sealed for {how}, but this is {found}; make a new plan with --out")
-        found = found.over(self.stack.layout_on_devices)
+                raise PlanError(f"the plan was sealed for {how}, but this is {execution}; make a new plan with --out")
+        execution = execution.over(self.stack.layout_on_devices)
         folders = [results.run(run.id) for run in planned]
-        drift = (*drift, *layout_drift(plan, results, folders, found, accept=accept_drift))
+        drift = (*drift, *layout_drift(plan, results, folders, execution, accept=accept_drift))
         for slot, (run, folder) in enumerate(zip(planned, folders, strict=True)):
             weights = self.stack.weights(slot)
             if self.stack.leads:
                 digests = {name: weight_digest(value.numpy()) for name, value in weights.items()}
-                ensure_run_record(plan, self.study, run, folder, digests, executor, found, environment, drift)
+                ensure_run_record(plan, self.study, run, folder, digests, executor, execution, environment, drift)
         self.start, self.train_seconds = 0, 0.0
         self.history: tuple[Start, ...] = ()
         self._open(planned, folders)
@@ -115,11 +115,11 @@ class StackTrainer:
                 versions=environment.versions,
                 code_hash=environment.code_hash,
                 processor=environment.processor,
-                device_name=found.device_name,
-                threads=found.threads,
-                parallel=found.parallel,
-                ranks=found.ranks,
-                activation_checkpointing=found.activation_checkpointing,
+                device_name=execution.device_name,
+                threads=execution.threads,
+                parallel=execution.parallel,
+                ranks=execution.ranks,
+                activation_checkpointing=execution.activation_checkpointing,
                 drift=drift,
             ),
         )

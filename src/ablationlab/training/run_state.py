@@ -50,8 +50,8 @@ def ensure_run_record(
     *digests* are of the weights that the stack really starts from, *execution* is what was found, not what was asked.
     """
     if folder.record.exists():
-        found = RunRecord.read(folder.record)
-        if (found.id, found.plan_hash) != (run.id, plan.plan_hash):
+        record = RunRecord.read(folder.record)
+        if (record.id, record.plan_hash) != (run.id, plan.plan_hash):
             raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
         return
     if folder.checkpoints.is_dir() or folder.result.exists():
@@ -89,7 +89,7 @@ def ensure_run_record(
 
 
 def layout_drift(
-    plan: Plan, results: ResultsFolder, folders: Sequence[RunFolder], found: Execution, *, accept: bool
+    plan: Plan, results: ResultsFolder, folders: Sequence[RunFolder], execution: Execution, *, accept: bool
 ) -> tuple[str, ...]:
     """How this process lays a run out on devices, against what these runs, or the first of the study, began with.
 
@@ -98,11 +98,11 @@ def layout_drift(
     first = next((folder for run in plan.runs if (folder := results.run(run.id)).record.exists()), None)
     for folder in [folder for folder in folders if folder.record.exists()] or filter(None, [first]):
         began = RunRecord.read(folder.record).execution
-        if began.layout() != found.layout():
-            change = f"{_layout(began)} -> {_layout(found)}"
+        if began.layout() != execution.layout():
+            change = f"{_layout(began)} -> {_layout(execution)}"
             if not accept:
                 raise PlanError(
-                    f"run {folder.path.name} of this study began on {_layout(began)}, and this is {_layout(found)}: sums "
+                    f"run {folder.path.name} of this study began on {_layout(began)}, and this is {_layout(execution)}: sums "
                     "round differently. Use the same executor and number of processes, make a new plan with --out, or "
                     "continue with --accept-drift, which is recorded"
                 )
@@ -260,7 +260,7 @@ def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = Tr
             sweep(folder.checkpoints)
     common = set.intersection(*(set(checkpoints.steps_on_disk(folder)) for folder in folders))
     notes: list[str] = []
-    found = ResumePoint()
+    point = ResumePoint()
     for step in sorted(common, reverse=True):
         try:
             saved = tuple(_sound(folder, step, plan_hash, tensors) for folder in folders)
@@ -271,14 +271,14 @@ def resume_point(folders: list[RunFolder], plan_hash: str, *, tensors: bool = Tr
         if any(finals) and not all(finals):
             notes.append(f"skipped step {step}: some runs lack their optimizer state")
             continue
-        found = ResumePoint(step, saved, trained=all(finals))
+        point = ResumePoint(step, saved, trained=all(finals))
         break
     for folder in folders:
         if not folder.done:
-            checkpoints.drop(folder, [step for step in checkpoints.steps_on_disk(folder) if step > found.step])
-    if found.step:
-        notes.append(f"continuing from step {found.step}")
-    return ResumePoint(found.step, found.saved, found.trained, tuple(notes))
+            checkpoints.drop(folder, [step for step in checkpoints.steps_on_disk(folder) if step > point.step])
+    if point.step:
+        notes.append(f"continuing from step {point.step}")
+    return ResumePoint(point.step, point.saved, point.trained, tuple(notes))
 
 
 def _sound(folder: RunFolder, step: int, plan_hash: str, tensors: bool) -> Saved:
@@ -332,8 +332,8 @@ class MetricsWriter:
         rows = [(chunk, position) for chunk in pending for position in range(len(chunk.steps))]
         measured = [chunk.measured.get().tolist() for chunk in pending]  # [field of Measured][step][run]
         values: list[list[list[float]]] = [
-            [field[position] for field in found]
-            for chunk, found in zip(pending, measured, strict=True)
+            [field[position] for field in measurement]
+            for chunk, measurement in zip(pending, measured, strict=True)
             for position in range(len(chunk.steps))
         ]
         curves = {chunk.steps[-1]: chunk.curve.get().tolist() for chunk in pending if chunk.curve is not None}

@@ -253,8 +253,8 @@ class Stack:
         steps = range(first, first + count)
         self._put(self._offsets, offsets_SRB)
         if self.train_tokens is None:
-            found = windows(self._text, offsets_SRB.reshape(-1), self.model.context + 1)
-            self._put(self._gathered, found.astype(np.int32).reshape(*offsets_SRB.shape, -1))
+            rows = windows(self._text, offsets_SRB.reshape(-1), self.model.context + 1)
+            self._put(self._gathered, rows.astype(np.int32).reshape(*offsets_SRB.shape, -1))
         self._put(self._lr, self.learning_rates(steps))
         self._put(self._clock, np.array([clock(self.training, step) for step in steps], dtype=np.float32))
         if self.model.dropout:

@@ -79,12 +79,12 @@ class Hardware:
 
 def parse_hardware(text: str) -> Hardware:
     """``64xh100``, or ``h100`` for one of them."""
-    found = re.fullmatch(r"(?:(\d{1,6})\s*[x×*]\s*)?(\S+)", text.strip().lower())
-    if found is None or (found[1] is not None and int(found[1]) < 1):
+    match = re.fullmatch(r"(?:(\d{1,6})\s*[x×*]\s*)?(\S+)", text.strip().lower())
+    if match is None or (match[1] is not None and int(match[1]) < 1):
         raise AblationLabError(
             f"--hardware {text!r}: expected a number and a name such as 64xh100, or a name; names: {', '.join(ACCELERATORS)}"
         )
-    return Hardware(int(found[1] or 1), ACCELERATORS[found[2]])
+    return Hardware(int(match[1] or 1), ACCELERATORS[match[2]])
 
 
 @dataclass(frozen=True)

@@ -248,12 +248,12 @@ def study_path(table: PublishedTable, path: Path) -> Path:
     places = [path.parent, path.parent / "studies", CHECKOUT, here, here / "studies"]
     if path.parent == FOLDER:
         places = [CHECKOUT, here / "studies", here]
-    found = next((place / table.study for place in places if (place / table.study).is_file()), None)
-    if found is None:
+    study = next((place / table.study for place in places if (place / table.study).is_file()), None)
+    if study is None:
         looked = ", ".join(str(place) for place in dict.fromkeys(places))
         text = f"names a study file that is not there; looked in {looked}; --study FILE says where it is"
         raise PublishedError(str(path), [Problem("study", text, repr(table.study))])
-    return found
+    return study
 
 
 def _variant_problems(data: Any) -> Iterator[Problem]:
@@ -281,10 +281,10 @@ def _study_problems(table: PublishedTable, variants: tuple[str, ...], regimes: t
         for name in figure.values:
             if name not in variants:
                 yield Problem.unknown(f"figures[{i}].values.{name}", "variant of the study", name, variants)
-    for i, one in enumerate(table.directions):
-        if one.regime not in known:
-            yield Problem.unknown(f"directions[{i}].regime", "regime of the study", one.regime, known)
-        for key, name in (("variant", one.variant), ("reference", one.reference)):
+    for i, direction in enumerate(table.directions):
+        if direction.regime not in known:
+            yield Problem.unknown(f"directions[{i}].regime", "regime of the study", direction.regime, known)
+        for key, name in (("variant", direction.variant), ("reference", direction.reference)):
             if name not in variants:
                 yield Problem.unknown(f"directions[{i}].{key}", "variant of the study", name, variants)
     for i, regime in enumerate(table.beside):
@@ -294,5 +294,5 @@ def _study_problems(table: PublishedTable, variants: tuple[str, ...], regimes: t
 
 
 def _tables(data: Any, key: str) -> list[dict[str, Any]]:
-    found = data.get(key) if isinstance(data, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    tables = data.get(key) if isinstance(data, dict) else None
+    return [table for table in tables if isinstance(table, dict)] if isinstance(tables, list) else []

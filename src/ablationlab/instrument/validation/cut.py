@@ -87,7 +87,7 @@ def cut(dataset: Dataset, pairs: int) -> Cut:
 def _deciding(dataset: Dataset) -> Dataset:
     """The default regime and the metrics that a decision can depend on: those asked about, and the tie-breakers."""
     asked = {criterion.metric for criterion in dataset.criteria}
-    ties = {name for name, one in dataset.metrics.items() if {name, one.family} & set(dataset.tie_breakers)}
+    ties = {name for name, metric in dataset.metrics.items() if {name, metric.family} & set(dataset.tie_breakers)}
     values = {
         arm: by_seed
         for arm, by_seed in dataset.values.items()
@@ -96,7 +96,7 @@ def _deciding(dataset: Dataset) -> Dataset:
     return replace(
         dataset,
         regimes=(DEFAULT_REGIME,),
-        criteria=tuple(one for one in dataset.criteria if one.regime == DEFAULT_REGIME),
+        criteria=tuple(criterion for criterion in dataset.criteria if criterion.regime == DEFAULT_REGIME),
         values=values,
         runs=tuple(run for run in dataset.runs if run.regime == DEFAULT_REGIME),
         own_seeds={},
@@ -125,18 +125,18 @@ def study_of(
 
 
 def _by_seed(values: Mapping[Arm, Mapping[Seed, Value]]) -> dict[Seed, dict[Arm, Value]]:
-    found: dict[Seed, dict[Arm, Value]] = {}
-    for arm, by_seed in values.items():
-        for seed, value in by_seed.items():
-            found.setdefault(seed, {})[arm] = value
-    return found
+    by_seed: dict[Seed, dict[Arm, Value]] = {}
+    for arm, of_arm in values.items():
+        for seed, value in of_arm.items():
+            by_seed.setdefault(seed, {})[arm] = value
+    return by_seed
 
 
 def _runs_by_seed(runs: Sequence[RunStability]) -> dict[Seed, list[RunStability]]:
-    found: dict[Seed, list[RunStability]] = {}
+    by_seed: dict[Seed, list[RunStability]] = {}
     for run in runs:
-        found.setdefault(run.seed, []).append(run)
-    return found
+        by_seed.setdefault(run.seed, []).append(run)
+    return by_seed
 
 
 @dataclass(frozen=True)
@@ -166,14 +166,14 @@ def doses(dataset: Dataset, study: Study, folder: Path) -> tuple[float, list[Dos
             f"{folder}: injected effects are judged on {METRIC}, but the primary metric is {dataset.primary}"
         )
     points = {(point.variant, point.lr, point.seed): point for point in sweep.points}
-    found = [
+    injected = [
         _dose(dataset, study, points, name, lr)
         for name in study.variants
         if name != study.baseline
         for lr in sorted(sweep.rates, reverse=True)
     ]
     _check(study, Results.open(folder, strict=True), sweep)
-    return base, found
+    return base, injected
 
 
 def _dose(
@@ -198,7 +198,7 @@ def _dose(
         variants=(study.baseline, variant),
         seeds=seeds,
         contrasts=(),
-        criteria=tuple(one for one in dataset.criteria if one.metric == METRIC and one.contrast is None),
+        criteria=tuple(c for c in dataset.criteria if c.metric == METRIC and c.contrast is None),
         values=arms,
         runs=tuple(runs),
     )

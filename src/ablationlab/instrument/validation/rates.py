@@ -55,27 +55,27 @@ def rate(hits: int, n: int, *, level: float = LEVEL) -> Rate:
 
 def counted(flags: Iterable[bool]) -> Rate:
     """The rate of a list of flags."""
-    found = list(flags)
-    return rate(sum(found), len(found))
+    known = list(flags)
+    return rate(sum(known), len(known))
 
 
-def holds(found: Rate, value: float) -> bool:
+def holds(rate: Rate, value: float) -> bool:
     """Whether the interval of a rate holds *value*."""
-    return found.low is not None and found.high is not None and found.low <= value <= found.high
+    return rate.low is not None and rate.high is not None and rate.low <= value <= rate.high
 
 
-def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) -> tuple[MethodRate, ...]:
+def method_rates(comparisons: Sequence[Comparison], pairs: int, *, null: bool = True) -> tuple[MethodRate, ...]:
     """Every shipped test at alpha and every shipped interval at 1 - alpha, over the studies of one comparison.
 
     Under a *null* that is true, each beside the rates to expect.
     """
-    alpha = found[0].alpha
-    own = as_these(found, pairs) if null and np.isclose(alpha, SIMULATED_ALPHA) else {}
-    tests = list(dict.fromkeys(name for one in found for name in one.tests))
-    intervals = list(dict.fromkeys(name for one in found for name in one.intervals))
+    alpha = comparisons[0].alpha
+    own = as_these(comparisons, pairs) if null and np.isclose(alpha, SIMULATED_ALPHA) else {}
+    tests = list(dict.fromkeys(name for comparison in comparisons for name in comparison.tests))
+    intervals = list(dict.fromkeys(name for comparison in comparisons for name in comparison.intervals))
     parts = []
     for name in tests:
-        p_values = [one.tests[name].p if name in one.tests else None for one in found]
+        p_values = [comparison.tests[name].p if name in comparison.tests else None for comparison in comparisons]
         parts.append(
             MethodRate(
                 kind="test",
@@ -86,15 +86,15 @@ def method_rates(found: Sequence[Comparison], pairs: int, *, null: bool = True) 
             )
         )
     for name in intervals:
-        bounds = [one.intervals.get(name) for one in found]
-        given = [(one.low, one.high) for one in bounds if one is not None]
+        bounds = [comparison.intervals.get(name) for comparison in comparisons]
+        given = [(bound.low, bound.high) for bound in bounds if bound is not None]
         known = [(low, high) for low, high in given if low is not None and high is not None]
         parts.append(
             MethodRate(
                 kind="interval",
                 method=name,
-                rate=rate(sum(low > 0 or high < 0 for low, high in known), len(found)),
-                unavailable=len(found) - len(known),
+                rate=rate(sum(low > 0 or high < 0 for low, high in known), len(comparisons)),
+                unavailable=len(comparisons) - len(known),
                 simulated=_simulated("interval", name, pairs, alpha) | own.get(("interval", name), {}) if null else {},
             )
         )
@@ -105,30 +105,30 @@ def _simulated(kind: str, method: str, pairs: int, alpha: float) -> dict[str, fl
     """The rate under a true null that benchmarks/coverage.py found."""
     if not np.isclose(alpha, SIMULATED_ALPHA):
         return {}
-    found: dict[str, float | None] = {}
+    simulated: dict[str, float | None] = {}
     for name in DISTRIBUTIONS:
         if kind == "test":
-            found[name] = expected_false_positives(method, pairs, distribution=name)
+            simulated[name] = expected_false_positives(method, pairs, distribution=name)
         else:
             covers = expected_coverage(method, pairs, distribution=name)
-            found[name] = None if covers is None else round(1 - covers, 12)
-    return found
+            simulated[name] = None if covers is None else round(1 - covers, 12)
+    return simulated
 
 
-def as_these(found: Sequence[Comparison], pairs: int) -> dict[tuple[str, str], dict[str, float | None]]:
+def as_these(comparisons: Sequence[Comparison], pairs: int) -> dict[tuple[str, str], dict[str, float | None]]:
     """The rates to expect for differences of this very shape, by kind and method.
 
     Exchangeable arms have differences that are symmetric about zero: |delta| of a pair drawn from all of them, with a tossed
     sign, is a draw from their distribution under the null.
     """
-    sizes = np.abs([pair.delta for one in found for pair in one.pairs])
+    sizes = np.abs([pair.delta for comparison in comparisons for pair in comparison.pairs])
     if sizes.size < 10 * pairs or not sizes.any():
         return {}
 
     def draw(rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
         return np.asarray(rng.choice(sizes, size=shape) * rng.choice([-1.0, 1.0], size=shape))
 
-    intervals, tests = simulate(draw, pairs, SIMULATIONS, stream(0, "analysis", "validation", found[0].id))
+    intervals, tests = simulate(draw, pairs, SIMULATIONS, stream(0, "analysis", "validation", comparisons[0].id))
     rates: dict[tuple[str, str], dict[str, float | None]] = {}
     for name, cell in tests.items():
         rates["test", name] = {OWN: cell.rate}
@@ -145,9 +145,9 @@ def found_in(deltas: FloatArray, pairs: int, alpha: float, name: str) -> float:
     return float(((low > 0) | (high < 0)).mean())
 
 
-def deltas_of(found: Sequence[Comparison]) -> DeltaSummary:
+def deltas_of(comparisons: Sequence[Comparison]) -> DeltaSummary:
     """The paired differences of all studies of one comparison, on the tested scale."""
-    pairs = [pair for one in found for pair in one.pairs]
+    pairs = [pair for comparison in comparisons for pair in comparison.pairs]
     deltas = np.array([pair.delta for pair in pairs])
     if deltas.size < 3 or not deltas.std():
         return DeltaSummary(
@@ -174,12 +174,14 @@ def deltas_of(found: Sequence[Comparison]) -> DeltaSummary:
     )
 
 
-def comparison_rates(found: Sequence[Comparison], pairs: int) -> ComparisonRates:
+def comparison_rates(comparisons: Sequence[Comparison], pairs: int) -> ComparisonRates:
     """One registered comparison over all studies."""
-    first, deltas = found[0], deltas_of(found)
+    first, deltas = comparisons[0], deltas_of(comparisons)
     bound, equivalent, planned = first.smallest_effect, None, None
     if bound is not None:
-        equivalent = counted(bool(one.equivalence and one.equivalence.equivalent) for one in found)
+        equivalent = counted(
+            bool(comparison.equivalence and comparison.equivalence.equivalent) for comparison in comparisons
+        )
         if deltas.sd:
             planned = tost_power(bound / deltas.sd, pairs, alpha=first.alpha)
     return ComparisonRates(
@@ -191,34 +193,34 @@ def comparison_rates(found: Sequence[Comparison], pairs: int) -> ComparisonRates
         test=first.test,
         alpha=first.alpha,
         deltas=deltas,
-        significant=counted(one.outcome in SIGNIFICANT for one in found),
-        methods=method_rates(found, pairs),
+        significant=counted(comparison.outcome in SIGNIFICANT for comparison in comparisons),
+        methods=method_rates(comparisons, pairs),
         smallest_effect=bound,
         equivalent=equivalent,
         equivalent_planned=planned,
     )
 
 
-def compatibility(one: ComparisonRates) -> Compatibility:
+def compatibility(rates: ComparisonRates) -> Compatibility:
     """Whether the registered test of a comparison keeps its alpha under a null that is true by construction."""
-    found = next(m.rate for m in one.methods if (m.kind, m.method) == ("test", one.test))
-    p = float(stats.binomtest(found.hits, found.n, one.alpha).pvalue)
-    fits = holds(found, one.alpha)
+    rate = next(m.rate for m in rates.methods if (m.kind, m.method) == ("test", rates.test))
+    p = float(stats.binomtest(rate.hits, rate.n, rates.alpha).pvalue)
+    fits = holds(rate, rates.alpha)
     word = "compatible" if fits else "not compatible"
     text = (
-        f"{one.id}: {one.test} rejected the true null in {in_words(found)} of the studies; that is {word} with alpha "
-        f"{setting(one.alpha)} (exact binomial {p_clause(p)})."
+        f"{rates.id}: {rates.test} rejected the true null in {in_words(rate)} of the studies; that is {word} with alpha "
+        f"{setting(rates.alpha)} (exact binomial {p_clause(p)})."
     )
-    expected = next(m.simulated for m in one.methods if (m.kind, m.method) == ("test", one.test)).get(OWN)
-    as_expected = None if expected is None else holds(found, expected)
+    expected = next(m.simulated for m in rates.methods if (m.kind, m.method) == ("test", rates.test)).get(OWN)
+    as_expected = None if expected is None else holds(rate, expected)
     if expected is not None:
         word = "compatible" if as_expected else "not compatible"
         text += f" For differences of this very shape {plain(percent(expected, 1))} are to be expected: {word}."
     return Compatibility(
-        comparison=one.id,
-        test=one.test,
-        alpha=one.alpha,
-        rate=found,
+        comparison=rates.id,
+        test=rates.test,
+        alpha=rates.alpha,
+        rate=rate,
         p=p,
         compatible=fits,
         expected=expected,
@@ -227,17 +229,19 @@ def compatibility(one: ComparisonRates) -> Compatibility:
     )
 
 
-def in_words(found: Rate) -> str:
+def in_words(rate: Rate) -> str:
     """7.0 % (4.7 to 10.0 %), 28 of 400."""
-    if found.rate is None or found.low is None or found.high is None:
+    if rate.rate is None or rate.low is None or rate.high is None:
         return "no study"
-    bounds = f"{fixed(100 * found.low, 1)} to {percent(found.high, 1)}"
-    return plain(f"{percent(found.rate, 1)} ({bounds}; {found.hits} of {found.n})")
+    bounds = f"{fixed(100 * rate.low, 1)} to {percent(rate.high, 1)}"
+    return plain(f"{percent(rate.rate, 1)} ({bounds}; {rate.hits} of {rate.n})")
 
 
 def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, Rate]:
     """Every decision there is, with how often it was given; those never given have a rate of 0."""
-    given = [one.decision for verdict in verdicts for one in verdict.verdicts if one.variant == variant]
+    given = [
+        conclusion.decision for verdict in verdicts for conclusion in verdict.verdicts if conclusion.variant == variant
+    ]
     return {name.value: rate(given.count(name), len(given)) for name in DECISIONS}
 
 
@@ -252,8 +256,8 @@ def gain_rates(gains: Sequence[StabilityGain]) -> GainRates:
         variant=gains[0].variant,
         reference=gains[0].reference,
         excludes_zero=counted(
-            one.low is not None and one.high is not None and (one.low > 0 or one.high < 0) for one in gains
+            gain.low is not None and gain.high is not None and (gain.low > 0 or gain.high < 0) for gain in gains
         ),
-        unstable_runs=sum(one.variant_unstable + one.reference_unstable for one in gains),
-        runs=2 * sum(one.n for one in gains),
+        unstable_runs=sum(gain.variant_unstable + gain.reference_unstable for gain in gains),
+        runs=2 * sum(gain.n for gain in gains),
     )

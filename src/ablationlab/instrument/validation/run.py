@@ -44,9 +44,9 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
     analyses, verdicts = concluded(made)
     changes = tuple(name for name in study.variants if name != study.baseline)
     compared = [
-        comparison_rates(found, pairs)
-        for found in _each_comparison(analyses)
-        if found[0].label == "registered" or found[0].role is not None
+        comparison_rates(comparisons, pairs)
+        for comparisons in _each_comparison(analyses)
+        if comparisons[0].label == "registered" or comparisons[0].role is not None
     ]
     base, injected = doses(whole, study, folder)
     diverged = [run for run in made.dataset.runs if run.state == "diverged"]
@@ -64,11 +64,11 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         diverged_runs=len(diverged),
         diverged_studies=sum(bool(hit.intersection(group)) for group in made.groups),
         comparisons=tuple(compared),
-        compatibility=tuple(compatibility(one) for one in compared),
+        compatibility=tuple(compatibility(rates) for rates in compared),
         families=_families(analyses),
         decisions=decision_rates(verdicts, changes),
         gains=_gains(analyses),
-        doses=tuple(_dose(one, base, pairs) for one in injected),
+        doses=tuple(_dose(dose, base, pairs) for dose in injected),
         notes=_notes(made, len(diverged), [run.text for run in whole.deviations]),
     )
 
@@ -82,23 +82,23 @@ def concluded(made: Cut) -> tuple[list[Analysis], list[Verdict]]:
 def _each_comparison(analyses: Sequence[Analysis]) -> list[list[Comparison]]:
     by_id: dict[str, list[Comparison]] = {}
     for analysis in analyses:
-        for one in analysis.comparisons:
-            by_id.setdefault(one.id, []).append(one)
+        for comparison in analysis.comparisons:
+            by_id.setdefault(comparison.id, []).append(comparison)
     return list(by_id.values())
 
 
 def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
-    found = []
+    families = []
     for family in analyses[0].families:
         if not family.id.startswith("registered/"):
             continue
         flags, alphas = [], set()
         for analysis in analyses:
-            members = [one for one in analysis.comparisons if one.family == family.id]
-            flags.append(any(one.outcome in SIGNIFICANT for one in members))
-            alphas |= {one.alpha for one in members}
+            members = [comparison for comparison in analysis.comparisons if comparison.family == family.id]
+            flags.append(any(comparison.outcome in SIGNIFICANT for comparison in members))
+            alphas |= {comparison.alpha for comparison in members}
         share, alpha = counted(flags), max(alphas)
-        found.append(
+        families.append(
             FamilyRates(
                 id=family.id,
                 correction=family.correction,
@@ -108,7 +108,7 @@ def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
                 compatible=share.low is not None and share.low <= alpha,
             )
         )
-    return tuple(found)
+    return tuple(families)
 
 
 def _gains(analyses: Sequence[Analysis]) -> tuple[GainRates, ...]:
@@ -123,9 +123,10 @@ def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
     calibration = _calibrated(dose)
     made = cut(dose.dataset, pairs)
     analyses, verdicts = concluded(made)
-    found = _each_comparison(analyses)[0]
+    comparisons = _each_comparison(analyses)[0]
     # What Holm asks of the smallest p of a family, as `ablationlab power` does.
-    alpha = found[0].alpha / max(found[0].family_size, 1) if found[0].correction != "none" else found[0].alpha
+    first = comparisons[0]
+    alpha = first.alpha / max(first.family_size, 1) if first.correction != "none" else first.alpha
     injected = dose.lr != base
     planned, low, high = alpha, alpha, alpha
     if injected:
@@ -135,14 +136,14 @@ def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
         assert asked is not None
         planned = asked
         low, high = _ends(calibration, pairs, alpha)
-    detected = counted(one.outcome in SIGNIFICANT for one in found)
-    expected = "worse" if (calibration.mean > 0) == (found[0].direction == "lower") else "better"
+    detected = counted(comparison.outcome in SIGNIFICANT for comparison in comparisons)
+    expected = "worse" if (calibration.mean > 0) == (comparisons[0].direction == "lower") else "better"
     expects = None
-    if injected and found[0].test == "paired-t":
+    if injected and comparisons[0].test == "paired-t":
         expects = found_in(np.array([a - b for a, b in dose.calibration]), pairs, alpha, dose.dataset.source_hash)
-    wrong = counted(one.outcome in SIGNIFICANT and one.outcome != expected for one in found)
+    wrong = counted(comparison.outcome in SIGNIFICANT and comparison.outcome != expected for comparison in comparisons)
     fits = detected.low is not None and detected.high is not None and detected.low <= high and detected.high >= low
-    deltas = [pair.delta for one in found for pair in one.pairs]
+    deltas = [pair.delta for comparison in comparisons for pair in comparison.pairs]
     return DoseRates(
         variant=dose.variant,
         lr=dose.lr,
@@ -155,7 +156,7 @@ def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
         expected=expects,
         detected=detected,
         wrong_way=wrong,
-        methods=method_rates(found, pairs, null=False),
+        methods=method_rates(comparisons, pairs, null=False),
         decisions=decision_counts(verdicts, dose.variant),
         compatible=fits,
         text=_dose_text(dose, base, calibration, detected, (planned, low, high), expects, fits),

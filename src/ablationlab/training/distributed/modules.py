@@ -130,11 +130,11 @@ class WholeModel(ParameterOwner):
 
     def everything(self) -> dict[str, nn.Parameter]:
         """All parameters by their own names, in the model's order; sharded where they are."""
-        found = self.own()
+        views = self.own()
         for block in self.blocks:
             assert isinstance(block, Block)
-            found |= block.own() | block.matrices.own()
-        return {parameter.name: found[parameter.name] for parameter in parameters(self.model)}
+            views |= block.own() | block.matrices.own()
+        return {parameter.name: views[parameter.name] for parameter in parameters(self.model)}
 
 
 def allocate(model: WholeModel, how: Literal["ddp", "fsdp"], device: torch.device, world: int) -> None:

@@ -78,9 +78,9 @@ class Ranks:
         longest = max(int(size) for size in sizes)
         ours = _bytes(longest)
         ours[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8)
-        found = [_bytes(longest) for _ in range(self.world)]
-        dist.all_gather(found, ours)
-        return [json.loads(data[: int(size)].numpy().tobytes()) for data, size in zip(found, sizes, strict=True)]
+        received = [_bytes(longest) for _ in range(self.world)]
+        dist.all_gather(received, ours)
+        return [json.loads(data[: int(size)].numpy().tobytes()) for data, size in zip(received, sizes, strict=True)]
 
     def agree(self, *flags: bool) -> tuple[bool, ...]:
         """The leader's flags."""

@@ -52,7 +52,7 @@ def save(ranks: Ranks, run: RunFolder, record: Checkpoint | None, state: Mapping
     # Whoever wrote a file has it in the page cache: each rank hashes one of every *world* of them.
     names = sorted(path.name for path in folder.glob("*.safetensors"))
     mine = {name: sha256_file(folder / name) for name in names[ranks.rank :: ranks.world]}
-    files = {name: digest for found in ranks.gather(mine) for name, digest in found.items()}
+    files = {name: digest for digests in ranks.gather(mine) for name, digest in digests.items()}
     if ranks.leads:
         assert record is not None
         sealed = record.model_copy(update={"files": dict(sorted(files.items()))}).sealed()

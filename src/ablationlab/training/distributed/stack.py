@@ -191,8 +191,8 @@ class DistributedStack:
 
     def _windows(self, starts: NDArray[np.int64]) -> Tensor:
         """Inputs and targets from there on, with the axis of runs."""
-        found = windows(self.train_tokens, starts, self.model.context + 1)
-        return torch.from_numpy(found).to(self.device)[None]
+        rows = windows(self.train_tokens, starts, self.model.context + 1)
+        return torch.from_numpy(rows).to(self.device)[None]
 
     @torch.no_grad()
     def _flat(self, whole: Mapping[str, Tensor]) -> Tensor:
@@ -271,12 +271,12 @@ class DistributedStack:
 
     def weights(self, slot: int) -> dict[str, Tensor]:
         """The whole weights on the leader's host, one parameter after another; every rank takes part."""
-        found = {}
+        state = {}
         for name, value in self._parameters.items():
             whole = value.full_tensor().detach() if isinstance(value, DTensor) else value.detach()
             if self.leads:
-                found[name] = whole.cpu().contiguous()
-        return found
+                state[name] = whole.cpu().contiguous()
+        return state
 
     def _state(self) -> dict[str, Tensor]:
         state = {name: value.detach() for name, value in self._parameters.items()}

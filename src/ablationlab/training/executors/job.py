@@ -117,7 +117,7 @@ def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
         for stack, text in failures.items():
             runs.setdefault(text, []).extend(plan.stacks[stack])
         lines = [f"{', '.join(members)}: {text}" for text, members in runs.items()]
-        raise RunFailure("some runs were not trained; run the same command again to go on\n  " + "\n  ".join(lines))
+        raise RunFailure("some runs were not trained; run the same command again to continue\n  " + "\n  ".join(lines))
 
 
 class Interrupts:

@@ -404,17 +404,17 @@ def mismatches(node: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[
 
     if node["plan"] is None:
         return ["does not see the results folder; it must be shared and have the same path on every node"]
-    found = [] if accept_drift else list(drift(plan.environment, validated(Environment, node["environment"])))
+    problems = [] if accept_drift else list(drift(plan.environment, validated(Environment, node["environment"])))
     if node["plan"] != plan.plan_hash:
-        found.append("sees another plan in the results folder")
+        problems.append("sees another plan in the results folder")
     elif not node["locked"]:
-        found.append(
+        problems.append(
             "does not see locks that this machine holds in the results folder; two workers could train one run. Mount it "
             "with locks that reach all nodes (NFS version 4, Lustre with -o flock)"
         )
     if node["device"] != plan.execution.device_name:
-        found.append(f"device {plan.execution.device_name} -> {node['device']}")
-    return found
+        problems.append(f"device {plan.execution.device_name} -> {node['device']}")
+    return problems
 
 
 # What runs in a worker: one stack, trained as anywhere else, and the actor that its progress goes to.

@@ -71,15 +71,15 @@ def attention(snapshot: Snapshot) -> list[Reading]:
     most = torch.arange(1, tokens + 1, device=entropy.device).log()
     heads = [float(head) for head in range(snapshot.model.heads)]
     per_head = entropy.mean(dim=(2, 4))
-    found = [
+    readings = [
         Reading("logit_max", torch.stack([block.logit_max_R for block in kept], dim=1), names),
         Reading("entropy", entropy.mean(dim=(2, 3, 4)), names),
         *(Reading("head_entropy", per_head[:, block], (name,), heads) for block, name in enumerate(names)),
     ]
     if tokens > 1:
         share = (entropy[..., 1:] / most[1:]).mean(dim=(2, 3, 4))
-        found.append(Reading("entropy_share", share, names))
-    return found
+        readings.append(Reading("entropy_share", share, names))
+    return readings
 
 
 def output(snapshot: Snapshot) -> list[Reading]:

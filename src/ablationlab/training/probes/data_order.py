@@ -38,8 +38,8 @@ class Vocabulary:
     @cached_property
     def members(self) -> dict[str, NDArray[np.int64]]:
         """Token ids of every class that has any."""
-        found = {name: np.flatnonzero(self.class_V == number) for number, name in enumerate(TOKEN_CLASSES)}
-        return {name: ids for name, ids in found.items() if len(ids)}
+        ids_of = {name: np.flatnonzero(self.class_V == number) for number, name in enumerate(TOKEN_CLASSES)}
+        return {name: ids for name, ids in ids_of.items() if len(ids)}
 
     @cached_property
     def by_frequency(self) -> NDArray[np.int64]:
@@ -47,7 +47,7 @@ class Vocabulary:
         return np.argsort(-self.counts_V, kind="stable")
 
     def points(self, most: int) -> Sequence[NDArray[np.int64]]:
-        """Tokens by falling frequency, one a point; past *most* tokens, points are bins of about equally many."""
+        """Tokens by falling frequency, one per point; past *most* tokens, points are bins of about equally many."""
         return np.array_split(self.by_frequency, min(most, len(self.texts)))
 
 
@@ -150,11 +150,11 @@ class SeenData:
         count = len(self._starts)
         first = np.searchsorted(self._starts, starts, side="right") - 1
         last = np.searchsorted(self._starts, starts + self._context - 1, side="right") - 1
-        found = np.bincount(first[first == last], minlength=count) * self._context
+        counts = np.bincount(first[first == last], minlength=count) * self._context
         for start in starts[first != last]:
             places = np.searchsorted(self._starts, start + np.arange(self._context), side="right") - 1
-            found += np.bincount(places, minlength=count)
-        return found
+            counts += np.bincount(places, minlength=count)
+        return counts
 
 
 class _Index:

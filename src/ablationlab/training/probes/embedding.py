@@ -31,12 +31,12 @@ def quantiles_RQ(values_RN: Tensor) -> Tensor:
 def embedding_norm(snapshot: Snapshot) -> list[Reading]:
     """‖E_t‖ over all rows t, and over those of each class."""
     norms_RV = torch.linalg.vector_norm(snapshot.weights["tok.weight"], dim=-1)
-    found = []
+    readings = []
     for name, ids in {"all": None, **snapshot.vocabulary.members}.items():
         chosen = norms_RV if ids is None else norms_RV[:, on_device(ids, norms_RV.device)]
-        found.append(Reading("mean", chosen.mean(dim=-1), (name,)))
-        found.append(Reading("quantile", quantiles_RQ(chosen), (name,), LEVELS))
-    return found
+        readings.append(Reading("mean", chosen.mean(dim=-1), (name,)))
+        readings.append(Reading("quantile", quantiles_RQ(chosen), (name,), LEVELS))
+    return readings
 
 
 def token_frequency(snapshot: Snapshot) -> list[Reading]:
@@ -102,27 +102,27 @@ def _of_spectrum(rank: Callable[[NDArray[np.float64]], float]) -> Callable[[NDAr
 
     def then(grams_RN: NDArray[np.float64]) -> NDArray[np.float64]:
         size = math.isqrt(grams_RN.shape[1])
-        found = np.full((len(grams_RN), 1), np.nan)
+        ranks = np.full((len(grams_RN), 1), np.nan)
         for row, gram in enumerate(grams_RN.reshape(-1, size, size)):
             if np.isfinite(gram).all() and gram.any():
-                found[row] = rank(np.sqrt(np.linalg.eigvalsh(gram).clip(min=0)))
-        return found
+                ranks[row] = rank(np.sqrt(np.linalg.eigvalsh(gram).clip(min=0)))
+        return ranks
 
     return then
 
 
 def embedding_gain(snapshot: Snapshot) -> list[Reading]:
     """The learned gain and bias, for the runs that have them."""
-    found = []
+    readings = []
     for part in ("gain", "bias"):
         value = snapshot.weights.get(f"front.{part}")
         has = [f"front.{part}" in owned for owned in snapshot.owned]
         if value is None or not any(has):
             continue
         dimensions = [float(dimension) for dimension in range(value.shape[1])]
-        found += [
+        readings += [
             Reading("mean", value.mean(dim=1), (part,), has_R=has),
             Reading("std", value.std(dim=1, correction=0), (part,), has_R=has),
             Reading("value", value, (part,), dimensions, has_R=has),
         ]
-    return found
+    return readings

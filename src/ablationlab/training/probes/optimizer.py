@@ -70,12 +70,12 @@ def groups_of(parameters: Sequence[Parameter]) -> dict[str, tuple[int, ...]]:
     def where(wanted: Callable[[Parameter], bool]) -> tuple[int, ...]:
         return tuple(i for i, parameter in enumerate(parameters) if wanted(parameter))
 
-    found = {"total": where(lambda _: True)}
+    groups = {"total": where(lambda _: True)}
     for group in dict.fromkeys((*ORDER, *(parameter.group for parameter in parameters))):
-        found[group] = where(lambda parameter, group=group: parameter.group == group)  # type: ignore[misc]
+        groups[group] = where(lambda parameter, group=group: parameter.group == group)  # type: ignore[misc]
     for block in dict.fromkeys(p.block for p in parameters if p.block is not None):
-        found[f"block-{block + 1}"] = where(lambda parameter, block=block: parameter.block == block)  # type: ignore[misc]
-    return {group: members for group, members in found.items() if members}
+        groups[f"block-{block + 1}"] = where(lambda parameter, block=block: parameter.block == block)  # type: ignore[misc]
+    return {group: members for group, members in groups.items() if members}
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ class Groups:
     def maxima(self, chunks_RC: Tensor) -> Tensor:
         """Largest chunk of each group, of numbers that are not negative: (R, G)."""
         if self.member_CG is not None:
-            found: Tensor = (chunks_RC[:, :, None] * self.member_CG).amax(dim=1)
-            return found
+            largest: Tensor = (chunks_RC[:, :, None] * self.member_CG).amax(dim=1)
+            return largest
         pieces = [piece.amax(dim=1) for piece in torch.split(chunks_RC, list(self.slots), dim=1)]
         return (torch.stack(pieces, dim=1)[:, :, None] * self.member_NG).amax(dim=1)
 
@@ -122,21 +122,21 @@ def _groups(
     device: torch.device,
 ) -> Groups:
     names = tuple(parameter.name for parameter in parameters)
-    found = groups_of(parameters)
+    groups = groups_of(parameters)
     slots = tuple(size // CHUNK for size in sizes)
     assert all(size % CHUNK == 0 for size in sizes)
-    member_NG = torch.zeros(len(names), len(found), dtype=torch.float64)
-    for column, members in enumerate(found.values()):
+    member_NG = torch.zeros(len(names), len(groups), dtype=torch.float64)
+    for column, members in enumerate(groups.values()):
         member_NG[list(members), column] = 1.0
     owned_RN = torch.tensor([[name in mine for name in names] for mine in owned])
     repeats = torch.tensor(slots)
     padding = torch.zeros(sum(slots))
     for end, parameter, size in zip(repeats.cumsum(0).tolist(), parameters, sizes, strict=True):
         padding[end - 1] = size - parameter.size  # less than a chunk, by the layout's alignment
-    small = sum(slots) * len(found) <= LARGEST_TABLE
+    small = sum(slots) * len(groups) <= LARGEST_TABLE
     count_RG = (owned_RN * torch.tensor([float(p.size) for p in parameters], dtype=torch.float64)) @ member_NG
     return Groups(
-        names=tuple(found),
+        names=tuple(groups),
         has_RG=tuple(tuple(row) for row in (count_RG > 0).tolist()),
         count_RG=count_RG.to(device),
         owned_RC=owned_RN.repeat_interleave(repeats, dim=1).to(device),

@@ -184,7 +184,7 @@ class StackProbes:
         """Lines of every member since the last time, up to step *last*; waits for those steps alone."""
         ready = [measured for measured in self._pending if last is None or measured.step <= last]
         self._pending = self._pending[len(ready) :]
-        found: list[list[str]] = [[] for _ in self.stack.members]
+        lines_of: list[list[str]] = [[] for _ in self.stack.members]
         for measured in ready:
             alive, failure = measured.alive.get().tolist(), measured.error
             tables: list[list[list[float]]] = []
@@ -195,7 +195,7 @@ class StackProbes:
                 except Exception as error:
                     failure, note = self._switch_off(measured.probe, measured.step, error)
                     self._late.append(note)
-            for slot, lines in enumerate(found):
+            for slot, lines in enumerate(lines_of):
                 if not alive[slot]:
                     continue
                 if failure is not None:
@@ -209,7 +209,7 @@ class StackProbes:
                         numbers += table[slot]
                 if numbers:
                     lines.append(written_line(measured.step, measured.probe, starts, numbers))
-        return found
+        return lines_of
 
     def open_log(self, folder: RunFolder, checkpoint: Checkpoint | None) -> AppendLog | None:
         """A run's probes.jsonl, cut back to its checkpoint; probes that had failed by then stay off."""
