@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import warm
+from ablationlab.records.run import StepLine
 
 # Triton reads this when it is first imported, by whichever test: its kernels then run on the CPU.
 os.environ["TRITON_INTERPRET"] = "1"
@@ -132,6 +133,11 @@ def study_file(tmp_path: Path) -> Callable[..., Path]:
         return write_study(tmp_path, changes, name)
 
     return write
+
+
+def read_metrics(path: Path) -> list[StepLine]:
+    """The steps of a metrics.jsonl."""
+    return [StepLine.model_validate_json(line) for line in path.read_bytes().splitlines()[1:]]
 
 
 # Python ignores SIGXFSZ, so a write past the limit is an OSError, as on a full disk.

@@ -20,12 +20,13 @@ from ablationlab.data.prepared import PrepareSettings
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.data.tokens import Tokens
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import Result, read_metrics
+from ablationlab.records.run import Result
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.training import stack as stack_module
 from ablationlab.training.perplexity import validation_totals
 from ablationlab.training.stack import Member, Stack
+from conftest import read_metrics
 
 CONTEXT = 16
 

@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.metrics import METRICS, checked_metrics
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Result, StepLine, Timing, read_metrics
+from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Result, StepLine, Timing, read_curves
 from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
@@ -188,21 +189,21 @@ def test_every_number_survives_the_metrics_file(tmp_path_factory, numbers):
         for k, (loss, norm, curve) in enumerate(numbers, start=1)
     ]
     path.write_text(METRICS_HEADER + "".join(line.to_line() for line in lines))
-    found = list(read_metrics(path))
-    assert [line.step for line in found] == [line.step for line in lines]
-    assert all(
-        same(a.loss, b.loss) and same(a.gradient_norm, b.gradient_norm) and same(a.curve_loss, b.curve_loss)
-        for a, b in zip(found, lines, strict=True)
-    )
+    curves = read_curves(path)
+    assert [*curves.get("step", ())] == [line.step for line in lines]
+    for name in ("loss", "gradient_norm", "curve_loss"):
+        written = [getattr(line, name) for line in lines]
+        absent = [math.nan if value is None else value for value in written]
+        np.testing.assert_array_equal(curves.get(name, np.full(len(lines), math.nan)), absent)
 
 
 LINE = StepLine(step=1, loss=2.5, lr=1e-3, gradient_norm=1.0, tokens=64).to_line()
 
 
-def metrics(tmp_path, content: bytes) -> list[StepLine]:
+def metrics(tmp_path, content: bytes) -> dict[str, np.ndarray]:
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(content)
-    return list(read_metrics(path))
+    return read_curves(path)
 
 
 def test_an_absent_value_is_left_out_of_the_line():
@@ -212,7 +213,7 @@ def test_an_absent_value_is_left_out_of_the_line():
 @pytest.mark.parametrize("cut", range(1, len(LINE)))
 def test_a_torn_last_line_is_left_out(tmp_path, cut):
     found = metrics(tmp_path, (METRICS_HEADER + LINE + LINE[:cut]).encode())
-    assert [line.step for line in found] == [1]
+    assert found["step"].tolist() == [1]
 
 
 def test_damage_in_the_middle_is_named_with_its_line(tmp_path):

@@ -12,9 +12,10 @@ import warm
 from ablationlab.data.batches import planned_data_order
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
-from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import check_ledger
+from conftest import read_metrics
 
 STUDY = """
 name = "loop"
@@ -57,7 +58,7 @@ def test_every_planned_run_has_its_record_metrics_and_result(results, plan):
         assert record.execution == plan.execution
         assert record.budget == run.budget
         assert record.executor == "local"
-        lines = list(read_metrics(folder.metrics))
+        lines = read_metrics(folder.metrics)
         assert [line.step for line in lines] == list(range(1, result.steps + 1))
         assert [line.tokens for line in lines] == [64 * step for step in range(1, result.steps + 1)]
 
@@ -69,7 +70,7 @@ def test_finished_runs_spent_exactly_their_budget_on_exactly_the_planned_data(re
             assert (result.status, result.steps, result.tokens) == ("finished", 10, 640)
             assert result.matmul_flops == run.budget.matmul_flops
             assert result.data_order_hash == planned_data_order(run.seed, plan.corpus, steps=10, batch=4, context=16)
-            lines = list(read_metrics(results.run(run.id).metrics))
+            lines = read_metrics(results.run(run.id).metrics)
             assert result.metrics["final_gradient_norm"] == lines[-1].gradient_norm
             assert [line.step for line in lines if line.curve_loss is not None] == [4, 8, 10]
             assert result.metrics["perplexity"] == pytest.approx(math.exp(result.metrics["validation_loss"]))
@@ -91,7 +92,7 @@ def test_a_run_whose_loss_is_not_finite_ends_as_diverged_with_its_step_and_the_o
         assert result.divergence.step == result.steps
         assert result.divergence.cause.startswith(("loss is", "gradient norm is"))
         assert set(result.metrics.values()) == {None}
-        last = list(read_metrics(results.run(run.id).metrics))[-1]
+        last = read_metrics(results.run(run.id).metrics)[-1]
         assert not (math.isfinite(last.loss) and math.isfinite(last.gradient_norm))
     text = (results.path.parent / "said").read_text()
     assert "Traceback" not in text

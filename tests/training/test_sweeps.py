@@ -11,12 +11,13 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.training.loop import Progress, StackTrainer
+from conftest import read_metrics
 
 SWEEP = {"lr": [1e-3, 1e-2, 1e30], "selection_seeds": [8]}
 
@@ -50,14 +51,14 @@ def test_a_sweep_trains_analyzes_and_judges_through_the_command(cli, study_file,
     plan, found = Plan.read(tmp_path / "out" / "plan.lock"), Analysis.read(tmp_path / "out" / "analysis.json")
     assert len(plan.runs) == 2 * 3 * 3
     for run in plan.runs:
-        lines = list(read_metrics(ResultsFolder(tmp_path / "out").run(run.id).metrics))
+        lines = read_metrics(ResultsFolder(tmp_path / "out").run(run.id).metrics)
         assert max(line.lr for line in lines) <= run.lr
         assert lines[0].lr == pytest.approx(run.lr / 2)
     gone = {point.lr for point in found.sweep.points if point.state == "diverged"}
     assert gone == {1e30}
     assert {point.unstable for point in found.sweep.points if point.lr == 1e30} == {True}
     for point in found.sweep.points:
-        first = next(read_metrics(ResultsFolder(tmp_path / "out").run(point.run).metrics)).loss
+        first = read_metrics(ResultsFolder(tmp_path / "out").run(point.run).metrics)[0].loss
         assert point.initial_loss == first, "the loss before the first update is the same at every rate"
     assert all(one.sensitivity > 0 for one in found.sweep.sensitivities)
     assert {one.lr for one in found.sweep.best} <= {1e-3, 1e-2}

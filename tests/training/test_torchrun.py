@@ -21,7 +21,7 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import read_runs
-from ablationlab.records.run import Result, RunRecord, read_metrics
+from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import DataConfig, ExecutionConfig
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import check_ledger
@@ -31,7 +31,7 @@ from ablationlab.training.executors.torchrun import killed as killed_ranks
 from ablationlab.training.export import load
 from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_state import layout_drift
-from conftest import run_cli, torch_as_it_was, write_study
+from conftest import read_metrics, run_cli, torch_as_it_was, write_study
 
 STEPS = 48
 CHANGES = {

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, TypeVar
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +19,6 @@ from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Fed
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, content_hash, read_json
 
-T = TypeVar("T")
 FloatArray = NDArray[np.float64]
 
 
@@ -167,34 +165,29 @@ class StepLine(StoredValue):
         return self.model_dump_json(exclude_none=True) + "\n"
 
 
-def read_metrics(path: Path) -> Iterator[StepLine]:
-    """The lines of a metrics.jsonl; a torn last line (a run in progress) is left out, any other damage is named."""
-    return _lines(path, StepLine.model_validate_json)
-
-
 def read_curves(path: Path) -> dict[str, FloatArray]:
-    """The numbers of a metrics.jsonl by column, NaN where a line lacks one; columns that are not known are read too."""
-    rows = list(_lines(path, _row))
+    """The numbers of a metrics.jsonl by column, NaN where a line lacks one; columns that are not known are read too.
+
+    A torn last line (a run in progress) is left out, any other damage is named.
+    """
+    rows: list[dict[str, object]] = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            row = json.loads(line)
+            if number > 1:
+                rows.append(_checked(row))
+            elif not isinstance(row, dict) or (row.get("kind"), row.get("schema_version")) != (
+                "metrics",
+                SCHEMA_VERSION,
+            ):
+                raise ValueError("no metrics header of a version this program reads")
+        except ValueError as error:
+            raise RecordError(f"{path}, line {number}: {error}") from error
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: np.array([as_number(row.get(name)) for row in rows], dtype=np.float64) for name in names}
 
 
-def _lines(path: Path, parse: Callable[[bytes], T]) -> Iterator[T]:
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        try:
-            if number > 1:
-                yield parse(line)
-                continue
-            head = json.loads(line)
-            version = (head.get("kind"), head.get("schema_version")) if isinstance(head, dict) else None
-            if version != ("metrics", SCHEMA_VERSION):
-                raise ValueError("no metrics header of a version this program reads")
-        except ValueError as error:
-            raise RecordError(f"{path}, line {number}: {error}") from error
-
-
-def _row(line: bytes) -> dict[str, Any]:
-    row = json.loads(line)
+def _checked(row: object) -> dict[str, object]:
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         raise ValueError("no step in it")
     if "loss" not in row:

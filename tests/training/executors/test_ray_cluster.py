@@ -17,7 +17,7 @@ from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.training.executors import local, ray_cluster
-from ablationlab.training.executors.job import Event, Job
+from ablationlab.training.executors.job import Event, Job, JobFile
 from conftest import torch_as_it_was, write_study
 
 ray = pytest.importorskip("ray")
@@ -143,8 +143,7 @@ def test_a_worker_of_another_version_is_refused_before_training(nodes, job):
         ray_cluster.execute(Job(plan, job.folder, job.data), None, None, lambda event: None)
     assert not list(job.folder.glob("runs/*"))
     # A worker that joins later is not asked before the first task: the task itself refuses.
-    spec = {"folder": str(job.folder), "plan": plan.plan_hash, "data": {}, "accept_drift": False}
-    ended = ray_cluster._attempt_here(spec, 0, lambda event: None, lambda: False)
+    ended = ray_cluster._attempt_here(JobFile.of(Job(plan, job.folder, job.data)), 0, lambda event: None, lambda: False)
     assert ended.kind == "failed"
     assert "not what the plan was sealed for" in ended.payload
 
@@ -187,38 +186,39 @@ def test_a_lost_node_costs_what_came_after_the_last_checkpoint(nodes, job, undis
     assert bytes_of(job) == undisturbed
 
 
-ANSWER = {"device": "cpu (X)", "plan": "p", "locked": True}
+ANSWER = {"device": "cpu (X)", "plan_hash": "p", "sees_lock": True}
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
         ({}, None),
-        ({"plan": None}, "does not see the results folder"),
-        ({"plan": "q"}, "another plan"),
-        ({"locked": False}, "does not see locks"),
+        ({"plan_hash": None}, "does not see the results folder"),
+        ({"plan_hash": "q"}, "another plan"),
+        ({"sees_lock": False}, "does not see locks"),
         ({"device": "NVIDIA L4"}, "device cpu (X) -> NVIDIA L4"),
     ],
 )
-def test_what_a_node_says_is_held_against_the_plan(job, change, word):
+def test_a_node_is_compared_with_the_plan(job, change, word):
     plan = job.plan
     plan = plan.model_copy(
         update={"plan_hash": "p", "execution": plan.execution.model_copy(update={"device_name": "cpu (X)"})}
     )
-    said = {**ANSWER, "environment": plan.environment.model_dump(mode="json"), **change}
-    found = ray_cluster.mismatches(said, plan, accept_drift=False)
-    assert (not found) if word is None else (len(found) == 1 and word in found[0])
+    node = ray_cluster.NodeReport(**{**ANSWER, "environment": plan.environment, **change})
+    problems = ray_cluster.mismatches(node, plan, accept_drift=False)
+    assert (not problems) if word is None else (len(problems) == 1 and word in problems[0])
 
 
 def test_other_libraries_on_a_node_are_named_unless_accepted(job):
     plan = job.plan
-    environment = plan.environment.model_dump(mode="json")
-    environment["versions"]["torch"] = "1.0"
-    said = {"device": plan.execution.device_name, "plan": plan.plan_hash, "locked": True, "environment": environment}
-    (line,) = ray_cluster.mismatches(said, plan, accept_drift=False)
+    environment = plan.environment.model_copy(update={"versions": {**plan.environment.versions, "torch": "1.0"}})
+    node = ray_cluster.NodeReport(
+        environment=environment, device=plan.execution.device_name, plan_hash=plan.plan_hash, sees_lock=True
+    )
+    (line,) = ray_cluster.mismatches(node, plan, accept_drift=False)
     assert line.startswith("torch ")
     assert line.endswith("-> 1.0")
-    assert not ray_cluster.mismatches(said, plan, accept_drift=True)
+    assert not ray_cluster.mismatches(node, plan, accept_drift=True)
 
 
 @pytest.mark.parametrize(

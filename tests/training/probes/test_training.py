@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from ablationlab.records.probes import failures, read_probes, to_parquet
-from ablationlab.records.run import Result, read_metrics
+from ablationlab.records.run import Result
 from ablationlab.records.storage import ResultsFolder, RunFolder
 from ablationlab.study.probes import PROBES
 from ablationlab.training.probes.stack_probes import MEASUREMENTS
 from ablationlab.training.stack import Stack
-from conftest import run_here, write_study
+from conftest import read_metrics, run_here, write_study
 
 STUDY = {"probes": {"all": 5, "cosine": 3}, "execution.stack_width": 4, "training.clip": 0.5}
 

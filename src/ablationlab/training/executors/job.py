@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
-from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.records.storage import Lock, ResultsFolder, StoredValue
 from ablationlab.study.variants import arm_data
 
 if TYPE_CHECKING:
@@ -73,6 +73,34 @@ class Job:
     def data_of(self, stack: int) -> DataConfig:
         """The text of the runs of a stack, which is one."""
         return arm_data(self.data, self.plan.variants[self.plan.run(self.plan.stacks[stack][0]).variant])
+
+
+class JobFile(StoredValue):
+    """A job as JSON, for a process that is not spawned by this one: it reads the plan from the results folder."""
+
+    folder: str
+    plan_hash: str
+    data: DataConfig
+    drift: tuple[str, ...] = ()
+    accept_drift: bool
+    stacks: tuple[int, ...] = ()  # those to train, where the launcher chooses them
+    debug: bool = False
+
+    @classmethod
+    def of(cls, job: Job, stacks: Sequence[int] = ()) -> JobFile:
+        return cls(
+            folder=str(job.folder.resolve()),
+            plan_hash=job.plan.plan_hash,
+            data=job.data,
+            drift=job.drift,
+            accept_drift=job.accept_drift,
+            stacks=tuple(stacks),
+            debug=bool(os.environ.get(DEBUG_VARIABLE)),
+        )
+
+    def job(self) -> Job:
+        plan = Plan.read(ResultsFolder(Path(self.folder)).plan)
+        return Job(plan, Path(self.folder), self.data, self.drift, self.accept_drift)
 
 
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:

@@ -28,14 +28,16 @@ from typing import Any
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
+from ablationlab.records.environment import Environment, current, drift
 from ablationlab.records.plan import Plan
-from ablationlab.records.settings import DataConfig, validated
-from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.records.settings import DataConfig
+from ablationlab.records.storage import Lock, ResultsFolder, StoredValue
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     Event,
     Interrupts,
     Job,
+    JobFile,
     Listener,
     announcing,
     attempt,
@@ -100,16 +102,7 @@ class _Schedule:
         self.mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=here).remote()
         needs = needs_of(job.plan)
         self.task = ray.remote(train_stack).options(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)
-        self.spec = json.dumps(
-            {
-                "folder": str(job.folder),
-                "plan": job.plan.plan_hash,
-                "data": job.data.model_dump(mode="json"),
-                "accept_drift": job.accept_drift,
-                "report_seconds": REPORT_SECONDS,
-                "debug": bool(os.environ.get(DEBUG_VARIABLE)),
-            }
-        )
+        self.job_file = JobFile.of(job).model_dump_json()
 
     def run(self) -> bool:
         """Until nothing is left, or nothing more can be done."""
@@ -147,7 +140,7 @@ class _Schedule:
         self.later = [(when, stack) for when, stack in self.later if when > now]
         while self.waiting and len(self.running) < self.most:
             stack = self.waiting.popleft()
-            self.running[self.task.remote(self.spec, stack, self.mailbox)] = stack
+            self.running[self.task.remote(self.job_file, stack, self.mailbox)] = stack
 
     def _nothing_free(self) -> bool:
         free = self.ray.available_resources()
@@ -374,46 +367,54 @@ def inspect(ray: Any, job: Job) -> None:
 
 def _found_wrong(ray: Any, answer: Any, job: Job) -> list[str]:
     try:
-        node = json.loads(ray.get(answer))
+        node = NodeReport.model_validate_json(ray.get(answer))
     except ray.exceptions.RayError as error:
         cause = first_line(error)
         return [f"cannot run this version of ablationlab; is it installed there? ({cause})"]
     return mismatches(node, job.plan, accept_drift=job.accept_drift)
 
 
+class NodeReport(StoredValue):
+    """A node of the cluster, and what it sees of the results folder: the plan's hash, and a lock that the command holds."""
+
+    environment: Environment
+    device: str
+    plan_hash: str | None
+    sees_lock: bool
+
+
 def inspect_node(folder: str, device: str) -> str:
-    """Run by Ray on a node: what it is, as JSON."""
+    """Run by Ray on a node: its `NodeReport`, as JSON."""
     from ablationlab.model.device import choose_device
-    from ablationlab.records.environment import current
 
     results = ResultsFolder(Path(folder))
-    node: dict[str, Any] = {"environment": current().model_dump(mode="json"), "device": None, "plan": None}
     try:
-        node["device"] = choose_device("cuda" if device == "cuda" else "cpu")[1]
+        name = choose_device("cuda" if device == "cuda" else "cpu")[1]
     except PlanError as error:
-        node["device"] = str(error)
-    if results.plan.exists():
-        node["plan"] = Plan.read(results.plan).plan_hash
-        node["locked"] = Lock(results.locks / "cluster-check").held_elsewhere()
-    return json.dumps(node)
+        name = str(error)
+    shared = results.plan.exists()
+    return NodeReport(
+        environment=current(),
+        device=name,
+        plan_hash=Plan.read(results.plan).plan_hash if shared else None,
+        sees_lock=shared and Lock(results.locks / "cluster-check").held_elsewhere(),
+    ).model_dump_json()
 
 
-def mismatches(node: dict[str, Any], plan: Plan, *, accept_drift: bool) -> list[str]:
+def mismatches(node: NodeReport, plan: Plan, *, accept_drift: bool) -> list[str]:
     """What of a node's answer does not fit the plan."""
-    from ablationlab.records.environment import Environment, drift
-
-    if node["plan"] is None:
+    if node.plan_hash is None:
         return ["does not see the results folder; it must be shared and have the same path on every node"]
-    problems = [] if accept_drift else list(drift(plan.environment, validated(Environment, node["environment"])))
-    if node["plan"] != plan.plan_hash:
+    problems = [] if accept_drift else list(drift(plan.environment, node.environment))
+    if node.plan_hash != plan.plan_hash:
         problems.append("sees another plan in the results folder")
-    elif not node["locked"]:
+    elif not node.sees_lock:
         problems.append(
             "does not see locks that this machine holds in the results folder; two workers could train one run. Mount it "
             "with locks that reach all nodes (NFS version 4, Lustre with -o flock)"
         )
-    if node["device"] != plan.execution.device_name:
-        problems.append(f"device {plan.execution.device_name} -> {node['device']}")
+    if node.device != plan.execution.device_name:
+        problems.append(f"device {plan.execution.device_name} -> {node.device}")
     return problems
 
 
@@ -439,12 +440,12 @@ class Mailbox:
         return messages
 
 
-def train_stack(spec: str, stack: int, mailbox: Any) -> str:
+def train_stack(job_file: str, stack: int, mailbox: Any) -> str:
     """Run by Ray on some node: train one stack, and say how it ended, as JSON."""
     import ray
 
-    given = json.loads(spec)
-    if given["debug"]:
+    given = JobFile.model_validate_json(job_file)
+    if given.debug:
         os.environ[DEBUG_VARIABLE] = "1"
     reported_at, stop = 0.0, False
     messages = [json.dumps({"stack": stack, "begun": True})]
@@ -459,7 +460,7 @@ def train_stack(spec: str, stack: int, mailbox: Any) -> str:
         messages.clear()
 
     def should_stop() -> bool:
-        if time.monotonic() - reported_at >= given["report_seconds"]:
+        if time.monotonic() - reported_at >= REPORT_SECONDS:
             report()
         return stop
 
@@ -474,18 +475,15 @@ def train_stack(spec: str, stack: int, mailbox: Any) -> str:
     return json.dumps({"kind": ended.kind, "payload": ended.payload, "fatal": ended.fatal})
 
 
-def _attempt_here(given: dict[str, Any], stack: int, send: Listener, should_stop: Callable[[], bool]) -> Event:
-    from ablationlab.records.environment import current, drift
-
+def _attempt_here(given: JobFile, stack: int, send: Listener, should_stop: Callable[[], bool]) -> Event:
     try:
-        results = ResultsFolder(Path(given["folder"]))
-        plan = Plan.read(results.plan)
-        changed = drift(plan.environment, current())
-        if plan.plan_hash != given["plan"]:
+        job = given.job()
+        changed = drift(job.plan.environment, current())
+        if job.plan.plan_hash != given.plan_hash:
             return Event("failed", stack, "its worker sees another plan in the results folder", fatal=True)
-        if changed and not given["accept_drift"]:
+        if changed and not given.accept_drift:
             return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
-        job = Job(plan, results.path, validated(DataConfig, given["data"]), changed, given["accept_drift"])
+        job = replace(job, drift=changed)
         corpus = _corpus(job.data_of(stack).model_dump_json())
     except AblationLabError as error:
         return Event("failed", stack, str(error))
@@ -495,4 +493,4 @@ def _attempt_here(given: dict[str, Any], stack: int, send: Listener, should_stop
 @cache
 def _corpus(data: str) -> TokenizedCorpus:
     """Read once by a worker, whatever it trains."""
-    return load_corpus(validated(DataConfig, json.loads(data)))
+    return load_corpus(DataConfig.model_validate_json(data))

@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
-from ablationlab.records.plan import Plan
-from ablationlab.records.settings import DataConfig, Study, validated
+from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.plan import batch_refusal, probes_refusal
 from ablationlab.training.executors.job import (
@@ -36,6 +35,7 @@ from ablationlab.training.executors.job import (
     Event,
     Interrupts,
     Job,
+    JobFile,
     Listener,
     Others,
     Texts,
@@ -89,17 +89,7 @@ def _launch(job: Job, stacks: list[int], processes: int, listen: Listener, stopp
     """One life of the elastic agent; how every stack that it came to has ended."""
     with tempfile.TemporaryDirectory(prefix="ablationlab-torchrun-") as name:
         place = Path(name)
-        (place / "job.json").write_text(
-            json.dumps(
-                {
-                    "folder": str(job.folder.resolve()),
-                    "data": job.data.model_dump(mode="json"),
-                    "stacks": stacks,
-                    "drift": job.drift,
-                    "accept_drift": job.accept_drift,
-                }
-            )
-        )
+        (place / "job.json").write_text(JobFile.of(job, stacks).model_dump_json())
         lock = Lock(place / "launcher")
         lock.acquire()
         arguments = ["--standalone", "--nproc-per-node", str(processes), "--max-restarts", "0", "--module"]
@@ -311,25 +301,18 @@ def _rank(path: Path) -> None:
             log.write(json.dumps(asdict(event)) + "\n")
 
         with exit_on_failure(send):
-            given = json.loads(path.read_text())
-            plan = Plan.read(ResultsFolder(Path(given["folder"])).plan)
-            job = Job(
-                plan,
-                Path(given["folder"]),
-                validated(DataConfig, given["data"]),
-                tuple(given["drift"]),
-                given["accept_drift"],
-            )
+            given = JobFile.model_validate_json(path.read_text())
+            job = given.job()
             from ablationlab.training.distributed.ranks import Ranks
 
-            ranks = Ranks.join(plan.execution.device)
+            ranks = Ranks.join(job.plan.execution.device)
             launcher = Lock(place / "launcher")
 
             def should_stop() -> bool:
                 # A launcher that was killed no longer holds its lock: stop at this step boundary.
                 return (place / "stop").exists() or not launcher.held_elsewhere()
 
-            chosen = iter([given["stacks"]])  # once: the launcher waits for what another process holds
+            chosen = iter([list(given.stacks)])  # once: the launcher waits for what another process holds
             work(job, lambda: next(chosen, []), ranks, send if ranks.leads else lambda _: None, should_stop)
             ranks.leave()
 
