@@ -17,7 +17,7 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
-from ablationlab.records.settings import TUNED, Study
+from ablationlab.records.settings import REGISTERED, TUNED, Study
 from ablationlab.study.differences import differences, listed
 from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
 
@@ -173,21 +173,6 @@ def _deviations(
     return deviations
 
 
-#: What the registration consists of; anything else in a study file is how the runs are made.
-_REGISTERED = (
-    "baseline",
-    "variants",
-    "tables",
-    "contrasts",
-    "seeds",
-    "sweep",
-    "criteria",
-    "stability",
-    "tie_breakers",
-    "hypotheses",
-)
-
-
 def _of_plan(*, sealed: bool) -> list[Deviation]:
     """A plan whose seal is broken; one that was sealed again is refused by the ledger, for its runs carry the old seal."""
     return [] if sealed else [deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
@@ -229,10 +214,10 @@ def _against_file(sealed: Study, given: Study) -> list[Deviation]:
     before, now = (study.model_dump(mode="json", exclude={"text"}) for study in (sealed, given))
     deviations = [
         deviation(DeviationCode.CHANGED_CRITERIA, name, name=name, change=_change(before[name], now[name]))
-        for name in _REGISTERED
+        for name in REGISTERED
         if before[name] != now[name]
     ]
-    rest = [{k: v for k, v in table.items() if k not in _REGISTERED} for table in (before, now)]
+    rest = [{k: v for k, v in table.items() if k not in REGISTERED} for table in (before, now)]
     changed = differences(*rest)
     if changed:
         keys = ", ".join(difference.key for difference in changed)

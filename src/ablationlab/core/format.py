@@ -95,7 +95,6 @@ def p_clause(p: float | None) -> str:
 
 
 def percent(share: float | None, places: int = 0, *, sign: bool = False) -> str:
-    """A share in percent."""
     return DASH if share is None else f"{fixed(100 * share, places, sign=sign)}{NARROW}%"
 
 

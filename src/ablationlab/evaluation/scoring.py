@@ -185,7 +185,6 @@ class StackScorer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The members' names."""
         return tuple(member.name for member in self.stack.members)
 
     def score(self, items: Sequence[Sequence[Continuation]]) -> Scores:

@@ -337,7 +337,6 @@ class Results:
         return sum(run.steps if run.done else run.step for run in self.runs) / total if total else 1.0
 
     def run(self, run_id: str) -> Run | None:
-        """The run of that id."""
         return self._by_id.get(run_id)
 
     @cached_property
@@ -357,7 +356,6 @@ class Results:
         return cells
 
     def comparison(self, comparison_id: str) -> Comparison | None:
-        """The comparison of that id."""
         return self._comparisons.get(comparison_id)
 
     @cached_property

@@ -469,6 +469,21 @@ class StudyText(Frozen):
     references: str = ""
 
 
+#: What the registration consists of; anything else in a study file is how the runs are made.
+REGISTERED = (
+    "baseline",
+    "variants",
+    "tables",
+    "contrasts",
+    "seeds",
+    "sweep",
+    "criteria",
+    "stability",
+    "tie_breakers",
+    "hypotheses",
+)
+
+
 class Study(Frozen):
     """A whole study, resolved: what is asked, what is trained, how it will be judged."""
 
@@ -552,19 +567,7 @@ class Study(Frozen):
     @property
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
-        fields = {
-            "baseline",
-            "variants",
-            "tables",
-            "contrasts",
-            "seeds",
-            "sweep",
-            "criteria",
-            "stability",
-            "tie_breakers",
-            "hypotheses",
-        }
-        return content_hash(self.model_dump(mode="json", include=fields, exclude_defaults=True))
+        return content_hash(self.model_dump(mode="json", include=set(REGISTERED), exclude_defaults=True))
 
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""

@@ -147,7 +147,6 @@ class RunState:
     order_at_divergence: str | None = None
 
     def close(self) -> None:
-        """Close the logs."""
         for log in (self.log, self.probe_log):
             if log is not None:
                 log.close()

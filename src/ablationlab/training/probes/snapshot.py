@@ -91,7 +91,6 @@ class Snapshot:
 
     @cached_property
     def weights(self) -> dict[str, Tensor]:
-        """The weights by name."""
         return self.layout.views(self.weights_RP.detach())
 
     @cached_property
