@@ -272,3 +272,39 @@ def test_a_run_that_ends_worse_than_it_began_is_unstable_however_smoothly(tmp_pa
     assert "ended worse than it began" in bad[0].why
     arm = found.arm("none", "default")
     assert (arm.failed, arm.spiked, arm.diverged, arm.unstable_runs, arm.unstable) == (1, 0, 0, 1, True)
+
+
+FINE = {"lr": [1e-3, 2e-3, 4e-3, 8e-3, 16e-3], "selection_seeds": [11, 12]}
+
+
+def shifted(variant: str, lr: float, seed: int) -> dict[str, float]:
+    """One curve for both variants, but for its place: layernorm's optimum is a third of a grid step from a grid rate."""
+    best = 2e-3 if variant == "none" else 4e-3 * 2 ** (1 / 3)
+    noise = np.random.default_rng([seed, len(variant)]).normal(0, 1e-4)
+    loss = 2.0 + noise + 0.1 * math.log2(lr / best) ** 2
+    return {"validation_loss": loss, "perplexity": math.exp(loss)}
+
+
+def test_tuned_arms_with_one_curve_differ_at_grid_rates_and_not_at_their_optima(tmp_path):
+    analysis = analysis_of(tmp_path, swept=shifted, sweep=FINE)
+    assert analysis.sweep.tuned_at == "fitted-minima"
+    minima = {tuned.variant: tuned.minimum for tuned in analysis.sweep.minima}
+    assert minima["none"].lr == pytest.approx(2e-3, rel=1e-2)
+    assert minima["layernorm"].lr == pytest.approx(4e-3 * 2 ** (1 / 3), rel=1e-2)
+    at_the_grid = 0.1 / 9  # what the losses at the best grid rates differ by: 110 times their noise
+    comparison = find(analysis, "validation_loss/tuned/layernorm:none")
+    assert abs(comparison.delta) < 0.03 * at_the_grid
+    assert comparison.p > 0.05
+    assert any("fitted best rate" in note for note in analysis.sweep.notes)
+
+
+@pytest.mark.parametrize(
+    ("sweep", "status"),
+    [(SWEEP, "coarse-grid"), ({**FINE, "lr": [4e-3, 8e-3, 16e-3]}, "grid-edge")],
+    ids=["coarse", "edge"],
+)
+def test_without_a_fit_tuned_arms_are_compared_at_the_chosen_grid_rates(tmp_path, sweep, status):
+    analysis = analysis_of(tmp_path, swept=ended if sweep is SWEEP else shifted, sweep=sweep)
+    assert analysis.sweep.tuned_at == "grid-rates"
+    assert status in {tuned.minimum.status for tuned in analysis.sweep.minima}
+    assert any("at the chosen grid rates" in note for note in analysis.sweep.notes)

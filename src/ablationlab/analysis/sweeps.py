@@ -1,6 +1,9 @@
 """A sweep over learning rates: curves, sensitivity, the best rate per variant, and each variant judged at its own.
 
-The rate is chosen on the selection seeds alone and judged on the others, so that no arm is judged on the noise that chose it.
+The rate is chosen on the selection seeds alone and judged on the others, so that no arm is judged on the noise that chose
+it. That does not protect from the grid: two arms with one curve, shifted, lie unequally far from their nearest grid
+rates. So the loss of tuned arms is that at the fitted optimum (`stats.tuned`) where every variant has one; else it is the
+loss at the chosen grid rates, and the notes say so. All other metrics are those of the runs at the chosen grid rates.
 """
 
 from __future__ import annotations
@@ -8,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
-from typing import Final
+from typing import Final, Literal
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
 from ablationlab.analysis.stability import EndedRun, stability_of, value_of
+from ablationlab.core.format import setting
 from ablationlab.records.analysis import (
     Absence,
     ChosenRate,
@@ -22,11 +26,14 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
     SweepCurve,
     SweepPoint,
+    TunedMinimum,
 )
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Study, Sweep
 from ablationlab.stats import paired_t_interval
 from ablationlab.stats.rates import best_rate, counted_loss, lr_sensitivity
+from ablationlab.stats.results import FittedMinimum
+from ablationlab.stats.tuned import fitted_minimum
 from ablationlab.study.ledger import record_mismatches, refuse
 
 #: What a sweep is judged by.
@@ -85,6 +92,12 @@ def swept(
     ]
     best = [_best(grid, by_cell, variant) for variant in study.variants] if study.sweep.selection_seeds else []
     rates = {choice.variant: choice.lr for choice in best if choice.lr is not None}
+    minima = {variant: _minimum(grid, by_cell, variant) for variant in rates}
+    fitted = {variant: minimum for variant, minimum in minima.items() if minimum is not None and minimum.status == "ok"}
+    fitted = fitted if len(fitted) == len(study.variants) else {}
+    tuned_at: Literal["fitted-minima", "grid-rates"] | None = None
+    if rates:
+        tuned_at = "fitted-minima" if fitted else "grid-rates"
     part = SweepAnalysis(
         metric=METRIC,
         rates=grid.rates,
@@ -99,12 +112,16 @@ def swept(
         sensitivities=tuple(sensitivities),
         summaries=tuple(_summary(name, [s for s in sensitivities if s.variant == name]) for name in study.variants),
         best=tuple(best),
+        tuned_at=tuned_at,
+        minima=tuple(TunedMinimum(variant=variant, minimum=minimum) for variant, minimum in minima.items()),
         comparisons=(),
-        notes=tuple(_notes(points, best, study)),
+        notes=(*_notes(points, best, study), *_tuned_notes(tuned_at, minima)),
     )
     return Swept(
         part=part,
-        values=_over_the_sweep(sensitivities, points) | _tuned_values(grid, rates, names),
+        values=_over_the_sweep(sensitivities, points)
+        | _tuned_values(grid, rates, names)
+        | _fitted_values(grid, fitted),
         runs=tuple(_tuned_runs(grid, rates)),
         checked_pairs=_check_tuned(grid, rates, pairs),
     )
@@ -234,6 +251,41 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
         edge=best.edge,
         why=why,
     )
+
+
+def _minimum(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], variant: str) -> FittedMinimum | None:
+    """The fit over the judging seeds, as they count; None where one of them has no loss at some rate."""
+    losses: dict[float, list[float]] = {}
+    for lr in grid.rates:
+        counted = [points[variant, lr, seed].counted for seed in grid.study.judging_seeds()]
+        losses[lr] = [loss for loss in counted if loss is not None]
+        if len(losses[lr]) < len(counted):
+            return None
+    return fitted_minimum(losses)
+
+
+def _fitted_values(grid: _Grid, fitted: Mapping[str, FittedMinimum]) -> Values:
+    seeds = grid.study.judging_seeds()
+    return {
+        Arm(METRIC, None, TUNED, variant): dict(zip(seeds, minimum.values, strict=True))
+        for variant, minimum in fitted.items()
+    }
+
+
+def _tuned_notes(tuned_at: str | None, minima: Mapping[str, FittedMinimum | None]) -> list[str]:
+    if tuned_at is None:
+        return []
+    if tuned_at == "fitted-minima":
+        shown = ", ".join(f"{variant} {setting(minimum.lr)}" for variant, minimum in minima.items() if minimum)
+        return [
+            f"Tuned arms: {METRIC} is that at each variant's fitted best rate ({shown}); "
+            "other metrics are at the chosen grid rates."
+        ]
+    whys = {variant: wording.FITS[minimum.status if minimum else "missing"] for variant, minimum in minima.items()}
+    why = "; ".join(f"{variant}: {text}" for variant, text in whys.items() if text)
+    return [
+        f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."
+    ]
 
 
 def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:

@@ -224,3 +224,13 @@ def overall(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
 def hypothesis_lines(hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
     """A line for each hypothesis of the study."""
     return [f"{name} {one.status}. {one.statement} Because: {one.why}." for name, one in hypotheses.items()]
+
+
+#: Why a variant's best learning rate was not fitted; nothing where it was.
+FITS: Final[Mapping[str, str]] = {
+    "ok": "",
+    "grid-edge": "the best rate is at the edge of the sweep",
+    "coarse-grid": "the neighbouring rates are more than a factor of two away",
+    "not-convex": "the losses about the best rate are not convex",
+    "missing": "a loss is missing",
+}

@@ -20,6 +20,7 @@ from ablationlab.stats.results import (
     CrossedMean,
     EffectSize,
     Equivalence,
+    FittedMinimum,
     Gain,
     GeometricRatio,
     Interval,
@@ -485,6 +486,13 @@ class ChosenRate(StoredValue):
     why: str
 
 
+class TunedMinimum(StoredValue):
+    """A variant's loss at its fitted best rate, over the judging seeds; null where one of them lacks a loss."""
+
+    variant: str
+    minimum: FittedMinimum | None
+
+
 class SweepAnalysis(StoredValue):
     """The sweep over learning rates. *comparisons* are ids of `Analysis.comparisons` in the regimes sweep and tuned."""
 
@@ -497,6 +505,10 @@ class SweepAnalysis(StoredValue):
     sensitivities: tuple[RateSensitivity, ...]
     summaries: tuple[RateSensitivitySummary, ...]
     best: tuple[ChosenRate, ...]
+    tuned_at: (
+        Literal["fitted-minima", "grid-rates"] | None
+    )  # what the loss of tuned arms is; null where no rate is chosen
+    minima: tuple[TunedMinimum, ...]
     comparisons: tuple[str, ...]
     notes: tuple[str, ...]
 

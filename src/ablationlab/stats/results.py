@@ -354,6 +354,16 @@ class Fragility(StatisticalResult):
 
 
 @dataclass(frozen=True)
+class FittedMinimum(StatisticalResult):
+    """The best rate by a parabola through three rates, and each seed's loss there; *status* says why there is none."""
+
+    status: Literal["ok", "grid-edge", "coarse-grid", "not-convex"]
+    lr: float | None
+    window: tuple[float, ...]
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class DifferenceOfMeans(StatisticalResult):
     """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
 
