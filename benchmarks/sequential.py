@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from ablationlab.stats import holm
-from ablationlab.stats.sequential import Looks, Spending, chance_of_showing
+from ablationlab.stats.results import Spending
+from ablationlab.stats.sequential import Looks, chance_of_showing
 
 PAIRS = (5, 8, 12, 20)
 ALPHA, MARGIN, FUTILITY = 0.05, 1.0, 0.05

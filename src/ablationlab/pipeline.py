@@ -7,12 +7,13 @@ one of the events below for everything that happens. No torch is loaded until so
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ablationlab.core.errors import AblationLabError
+from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.processes import usable_cores
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
@@ -25,14 +26,17 @@ if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation import Outcome, ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
+    from ablationlab.records.plan import Calibrated, LookResult, Try
     from ablationlab.records.results import Run
-    from ablationlab.records.settings import DataConfig
+    from ablationlab.records.settings import Calibrate, DataConfig
     from ablationlab.records.verdict import Verdict
     from ablationlab.report.notebook import Frames
     from ablationlab.report.progress import Display
     from ablationlab.training.distributed.ranks import Ranks
     from ablationlab.training.executors.job import Event, Job
 
+#: The folder, beside plan.lock, of the tries of calibrated regimes.
+CALIBRATION = "calibration"
 Device = Literal["auto", "cpu", "cuda"]
 Executor = Literal["local", "ray", "torchrun"]
 
@@ -146,6 +150,24 @@ class ReportFailed:
 
 
 @dataclass(frozen=True)
+class CalibrationTried:
+    """A value of a *setting* was tried in a regime; *found* is what the calibration settled on, if it did."""
+
+    regime: str
+    attempt: Try
+    setting: str
+    found: Calibrated | None
+
+
+@dataclass(frozen=True)
+class LookTaken:
+    """A planned look was taken; *result* says whether the study stops or trains on."""
+
+    results: ResultsFolder
+    result: LookResult
+
+
+@dataclass(frozen=True)
 class Note:
     """A line about what is being done in a phase."""
 
@@ -163,6 +185,8 @@ if TYPE_CHECKING:
         | LedgerChecked
         | EvaluationStarted
         | EvaluationEnded
+        | CalibrationTried
+        | LookTaken
         | Concluded
         | ReportWritten
         | ReportFailed
@@ -221,21 +245,95 @@ def run(
     cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
     run over *nproc* processes. With *report*, page, figures, tables and paper are written too, as the command does.
     """
-    from ablationlab.report.notebook import load_results
-
-    listen = listen or TrainingProgress()
     options = Options(device, workers, executor, address, nproc, accept_drift)
     study, results = open_study(study, out, overrides)
-    tasks = train(study, results, options, listen)
-    if study.evaluation.tasks:
-        asked = study.evaluation.tasks
-        outcome = evaluate(results, listen, tasks=asked, device=device, workers=workers, built=tasks)
-        if outcome.nothing is not None:
-            listen(Note("evaluation", f"{outcome.nothing}; the analysis counts them"))
-    listen(Concluded(results, *conclude(results.path)))
+    return _carry_out(study, results, options, listen or TrainingProgress(), report=report)
+
+
+def extend(
+    folder: str | Path,
+    *,
+    seeds: Sequence[int] = (),
+    variants: Sequence[str] = (),
+    reason: str = "",
+    listen: Listener | None = None,
+    device: Device = "auto",
+    workers: int | None = None,
+    executor: Executor = "local",
+    address: str | None = None,
+    nproc: int | None = None,
+    accept_drift: bool = False,
+    report: bool = False,
+) -> Frames:
+    """Add runs to a study and carry it to its verdict again; what is trained and scored is reused as it is.
+
+    plan.lock stays as it was sealed; amendments/ says what was added, when and why. What a design had planned is a planned
+    look; everything else is exploratory, wherever its verdict is printed.
+    """
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.records.plan import AMENDMENTS
+    from ablationlab.study.plan import extended, extension
+
+    if not seeds and not variants:
+        raise AblationLabError("nothing to add: give --seeds, --variants or both")
+    results = ResultsFolder(Path(folder))
+    if not results.plan.exists():
+        raise RecordError(f"{folder} is not a results folder of a study: it has no {results.plan.name}")
+    options = Options(device, workers, executor, address, nproc, accept_drift)
+    sealed, before = Plan.read_sealed(results.plan), Plan.read(results.plan)
+    corpus = load_corpus(sealed.study.data)
+    corpora = _corpora(extended(before, seeds, variants))
+    amendment = extension(results, corpus, corpora, seeds, variants, reason)
+    _checked_drift(sealed.in_force(before.looks, (*before.amendments, amendment)), corpus, results, options)
+    amendment.create(results.path / AMENDMENTS / f"{len(before.amendments) + 1:04d}.json")
+    return _carry_out(sealed.study, results, options, listen or TrainingProgress(), report=report)
+
+
+def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: Listener, *, report: bool) -> Frames:
+    """From a study to its verdict, look by look; one without a design has a single look at all of its runs."""
+    from ablationlab.report.notebook import load_results
+
+    going_on = True
+    while going_on:
+        tasks = train(study, results, options, listen)
+        if study.evaluation.tasks:
+            outcome = evaluate(
+                results,
+                listen,
+                tasks=study.evaluation.tasks,
+                device=options.device,
+                workers=options.workers,
+                built=tasks,
+            )
+            if outcome.nothing is not None:
+                listen(Note("evaluation", f"{outcome.nothing}; the analysis counts them"))
+        analysis, verdict = conclude(results.path)
+        going_on = analysis.look is not None and not _look_taken(results, analysis.look, listen).stop
+    listen(Concluded(results, analysis, verdict))
     if report:
         write_report(results, listen)
     return load_results(results.path)
+
+
+def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) -> LookResult:
+    """Write down what a planned look found, which asks for the runs of the next one unless it stops the study."""
+    from ablationlab.records.plan import LOOKS, Look
+
+    path = results.path / LOOKS / f"{result.number}.json"
+    plan_hash = Plan.read(results.plan).plan_hash
+    with suppress(FileExistsError):
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        Look(plan_hash=plan_hash, created=created, result=result).create(path)
+    before = Look.read(path).result
+    if before.stop != result.stop or any(
+        (ours.comparison, ours.finding) != (theirs.comparison, theirs.finding)
+        for ours, theirs in zip(result.findings, before.findings, strict=True)
+    ):
+        raise RecordError(
+            f"{path} was taken on other results than those that are there now: a record was changed since"
+        )
+    listen(LookTaken(results, result))
+    return result
 
 
 def open_study(
@@ -255,7 +353,9 @@ def open_study(
                 raise AblationLabError(
                     f"--set belongs to a study file; {place} is a results folder, whose plan is sealed"
                 )
-            return Plan.read(ResultsFolder(place).plan).study, ResultsFolder(Path(out) if out is not None else place)
+            return Plan.read_sealed(ResultsFolder(place).plan).study, ResultsFolder(
+                Path(out) if out is not None else place
+            )
         study = load_study(place, overrides)
     elif overrides:
         raise AblationLabError("overrides belong to a study file; change the tables, or use Study.changed")
@@ -284,7 +384,8 @@ def train(
     corpus = None
     if ranks is None:
         processes = _ranks_wanted(study, options)
-        plan, corpus = seal(study, results, options.device, processes or options.workers, listen)
+        calibrations = {} if results.plan.exists() else calibrate(study, results, options, listen)
+        plan, corpus = seal(study, results, options.device, processes or options.workers, listen, calibrations)
         drift = _checked_drift(plan, corpus, results, options)
     else:
         processes = ranks.world
@@ -334,21 +435,107 @@ def seal(
     device: Device,
     workers: int | None,
     listen: Listener = lambda _: None,
+    calibrations: Mapping[str, Calibrated] | None = None,
 ) -> tuple[Plan, TokenizedCorpus]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
     from ablationlab.study.plan import check_texts, make_plan, open_plan, seal_plan
-    from ablationlab.study.variants import arm_data, variants_of
 
     plan = open_plan(results, study) if results.plan.exists() else None
     compare_texts(study.data, workers, listen)
-    texts = {name: arm_data(study.data, variant) for name, variant in variants_of(study).items()}
     corpus = load_corpus(study.data)
-    corpora = {name: load_corpus(data) for name, data in texts.items() if data != study.data}
+    corpora = _corpora(study)
     if plan is None:
-        return seal_plan(make_plan(study, corpus, device, workers, corpora), results), corpus
+        return seal_plan(make_plan(study, corpus, device, workers, corpora, calibrations), results), corpus
     check_texts(plan, corpora)
     return plan, corpus
+
+
+def _corpora(study: Study) -> dict[str, TokenizedCorpus]:
+    """The texts of variants that change [data]."""
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.study.variants import arm_data, variants_of
+
+    texts = {name: arm_data(study.data, variant) for name, variant in variants_of(study).items()}
+    return {name: load_corpus(data) for name, data in texts.items() if data != study.data}
+
+
+def calibrate(study: Study, results: ResultsFolder, options: Options, listen: Listener) -> dict[str, Calibrated]:
+    """Find the value of every regime that asks for it, before the plan is sealed.
+
+    Every try is a sealed study of its own in calibration/<regime>/<number>/, so it is resumed and kept like any other.
+    """
+    from ablationlab.study.calibration import next_value, settled, try_study
+    from ablationlab.study.plan import calibrated_regimes
+
+    def without_ledger(event: PipelineEvent) -> None:
+        if not isinstance(event, LedgerChecked):  # a try has no pairs
+            listen(event)
+
+    names = calibrated_regimes(study)
+    if names:
+        register(study, results)
+    found = {}
+    for name in names:
+        asked, tries = calibration_tries(study, results, name)
+        while (value := next_value(study, name, tries)) is not None:
+            train(try_study(study, name, value), _try_folder(results, name, len(tries)), options, without_ledger)
+            asked, tries = calibration_tries(study, results, name)
+            done = next_value(study, name, tries) is None
+            listen(CalibrationTried(name, tries[-1], asked.setting, settled(asked, tries) if done else None))
+        found[name] = settled(asked, tries)
+    return found
+
+
+def calibration_tries(study: Study, results: ResultsFolder, regime: str) -> tuple[Calibrate, list[Try]]:
+    """What a regime asks for, and the tries that are trained, in order, from the files alone."""
+    from ablationlab.records.results import read_runs
+    from ablationlab.study.calibration import next_value
+
+    asked = study.regimes[regime].calibrate
+    assert asked is not None
+    tries: list[Try] = []
+    while (value := next_value(study, regime, tries)) is not None:
+        place = _try_folder(results, regime, len(tries))
+        plan = Plan.read(place.plan) if place.plan.exists() else None
+        if plan is None or not all(run.done for run in read_runs(plan, place)):
+            break
+        tries.append(_tried(place, value))
+    return asked, tries
+
+
+def _try_folder(results: ResultsFolder, regime: str, before: int) -> ResultsFolder:
+    return ResultsFolder(results.path / CALIBRATION / regime / f"{before + 1:02d}")
+
+
+def register(study: Study, results: ResultsFolder) -> None:
+    """Seal the study itself before it is calibrated; another one in the folder is refused."""
+    from ablationlab.core.errors import PlanError
+    from ablationlab.records.plan import Registration
+
+    path = results.path / "study.lock"
+    with suppress(FileExistsError):
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        Registration(study=study, study_hash=study.hash, created=created).create(path)
+    registered = Registration.read(path)
+    if registered.study_hash != study.hash:
+        raise PlanError(
+            f"{results.path} holds another study, or this one with other settings: {registered.study.name!r}, sealed "
+            f"{registered.created}. Its calibration has begun; choose another folder with --out"
+        )
+
+
+def _tried(place: ResultsFolder, value: float) -> Try:
+    """How many baselines of one try broke, by the study's own rules for stability."""
+    from ablationlab.analysis.stability import UNSTABLE, ended_run, stability_of
+    from ablationlab.records.plan import Try
+    from ablationlab.records.results import read_runs
+
+    plan = Plan.read(place.plan)
+    rules = plan.study.stability
+    runs = [stability_of(run.planned, ended_run(run, rules), rules) for run in read_runs(plan, place)]
+    broken = sum(run.reason in UNSTABLE for run in runs)
+    return Try(value=value, seeds=plan.study.seeds, broken=broken, plan_hash=plan.plan_hash)
 
 
 def compare_texts(data: DataConfig, workers: int | None, listen: Listener) -> None:
@@ -367,6 +554,11 @@ def _sealed_by_the_leader(
     from ablationlab.training.executors.torchrun import check
 
     check(study, ranks.world)
+    if study.design is not None or any(regime.calibrate is not None for regime in study.regimes.values()):
+        raise AblationLabError(
+            "[design] and calibrated regimes train in stages, which one torchrun of your own cannot: use `ablationlab run "
+            "--executor torchrun`, which starts one per stage"
+        )
 
     def prepare() -> tuple[str, ...]:
         plan, corpus = seal(study, results, options.device, ranks.world, listen)

@@ -5,7 +5,8 @@ import pytest
 from scipy import special, stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats.sequential import Looks, Spending, chance_of_showing
+from ablationlab.stats.results import Spending
+from ablationlab.stats.sequential import Looks, chance_of_showing
 
 
 @pytest.mark.parametrize(

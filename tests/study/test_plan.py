@@ -262,7 +262,7 @@ def test_a_variant_that_equals_the_baseline_is_refused(plan_of):
 def test_a_sealed_plan_is_read_back_as_it_was_made(plan_of, tmp_path):
     plan = plan_of()
     results = ResultsFolder(tmp_path / "out")
-    assert seal_plan(plan, results) is plan
+    assert seal_plan(plan, results) == plan
     assert Plan.read(results.plan) == plan
     assert open_plan(results, plan.study) == plan
 

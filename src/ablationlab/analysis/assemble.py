@@ -5,6 +5,7 @@ from __future__ import annotations
 from ablationlab.analysis.comparisons import RESAMPLES, compare_all
 from ablationlab.analysis.dataset import Dataset
 from ablationlab.analysis.interactions import interactions
+from ablationlab.analysis.looks import look_result
 from ablationlab.analysis.power import power_of
 from ablationlab.analysis.stability import stability
 from ablationlab.records.analysis import Analysis
@@ -41,4 +42,5 @@ def analyze(dataset: Dataset) -> Analysis:
         ledger=dataset.ledger,
         deviations=dataset.deviations,
         evaluation=dataset.evaluation,
+        look=look_result(dataset, comparisons),
     )

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
+from ablationlab.analysis.looks import at_look
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     MACRO,
@@ -94,7 +95,7 @@ def _criterion(
     """The criterion that covers this comparison, the most particular first; else the first one of its metric."""
     same = [criterion for criterion in dataset.criteria if criterion.metric == metric]
     covering = [c for c in same if c.regime == regime and _covers(c, pair, dataset.baseline)]
-    if covering and task not in dataset.exploratory_tasks:
+    if covering and task not in dataset.exploratory_tasks and not dataset.added.intersection(pair):
         best = next((c for c in covering if c.contrast is not None), covering[0])
         return best, "registered" if dataset.registered else "stated"
     return same[0] if same else Criterion(metric=metric), "exploratory"
@@ -109,7 +110,7 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     planned = [
         question for question in planned_comparisons(dataset) if any(arm in dataset.values for arm in question.arms)
     ]
-    return corrected([_comparison(dataset, question) for question in planned])
+    return corrected([at_look(dataset, _comparison(dataset, question)) for question in planned])
 
 
 def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:

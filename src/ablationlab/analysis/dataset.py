@@ -19,7 +19,7 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import SWEEP, Criterion, Hypothesis
+from ablationlab.records.settings import SWEEP, Criterion, Design, Hypothesis
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
@@ -83,8 +83,8 @@ class Dataset:
     *registered*: the criteria were sealed before the runs. *own_seeds*: the seeds behind the comparisons of a sweep.
     *sensitivity*: by metric, task and regime, whether it can tell models apart at this scale. *exploratory_tasks*: tasks that
     the plan does not ask, or not so. *averaged*: by metric and regime, the tasks that a macro average is over.
-    *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a
-    table.
+    *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *added*: variants that joined the
+    study after it was sealed. *look*: the planned look, from 1, that these runs are; None where they are none.
     """
 
     name: str
@@ -117,6 +117,9 @@ class Dataset:
     averaged: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     unpaired: bool = False
     curves: tuple[TableRun, ...] = ()
+    added: frozenset[str] = frozenset()
+    design: Design | None = None
+    look: int | None = None
 
     @property
     def primary(self) -> str | None:

@@ -27,10 +27,12 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
 
     Raises `MismatchError` where arms differ in what no variant declared, or a run is not what the plan says.
     """
-    results = Results.open(folder, strict=True)
+    results = _at_last_look(Results.open(folder, strict=True))
     plan, sealed = results.plan, results.sealed
     if plan is None:
         raise RecordError(f"{folder} is not a results folder: it has no plan.lock")
+    look = _look(plan, results)
+    as_planned = sealed and (plan.study.design is None or look is not None) and not _added_seeds(plan)
     study = plan.study
     done = [ended for run in results.runs if (ended := ended_run(run, study.stability)) is not None]
     if not done:
@@ -66,7 +68,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         seeds=study.seeds,
         contrasts=study.contrasts + extra,
         criteria=study.criteria,
-        registered=sealed,
+        registered=as_planned,
         hypotheses=study.hypotheses,
         metrics=plan.metrics,
         values=values,
@@ -79,8 +81,35 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
         crossing=crossing_of(study),
+        added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
+        design=study.design,
+        look=look,
     )
     return with_evaluation(dataset, plan, results, evaluated) if evaluated else dataset
+
+
+def _at_last_look(results: Results) -> Results:
+    """Without the runs of a look that was asked for, while none of them has ended: they are the last look's results."""
+    plan = results.plan
+    if plan is None or plan.study.design is None or not plan.looks or plan.amendments or plan.looks[-1].result.stop:
+        return results
+    number = plan.looks[-1].result.number
+    if any(run.done for run in results.runs if plan.study.look_of(run.seed) > number):
+        return results
+    before = Plan.read_sealed(results.folder / "plan.lock").in_force(plan.looks[:-1], ())
+    kept = {run.id for run in before.runs}
+    return results.changed(plan=before, runs=tuple(run for run in results.runs if run.id in kept))
+
+
+def _look(plan: Plan, results: Results) -> int | None:
+    """The planned look that these runs are: all of them have ended, and none was added beside the design."""
+    if plan.study.design is None or results.interim or _added_seeds(plan):
+        return None
+    return max(plan.study.look_of(seed) for seed in plan.study.seeds)
+
+
+def _added_seeds(plan: Plan) -> tuple[int, ...]:
+    return tuple(seed for amendment in plan.amendments for seed in amendment.seeds)
 
 
 _LEDGER = (
@@ -153,10 +182,10 @@ def _deviations(
     evaluated: Evaluated | None,
 ) -> list[Deviation]:
     study = plan.study
-    deviations = _of_plan(sealed=results.sealed)
+    deviations = _of_plan(sealed=results.sealed) + _of_design(plan, results)
     deviations += _of_runs(plan, results)
     if study_file is not None:
-        deviations += _against_file(study, study_file)
+        deviations += _against_file(Plan.read_sealed(results.folder / "plan.lock").study, study_file)
     measured = {"spike_score", *measured_names(done)}.union(*(ended.result.metrics for ended in done))
     measured |= {name for name, metric in plan.metrics.items() if metric.level == "sweep"}
     measured |= evaluated.metrics if evaluated else set()
@@ -176,6 +205,28 @@ def _deviations(
 def _of_plan(*, sealed: bool) -> list[Deviation]:
     """A plan whose seal is broken; one that was sealed again is refused by the ledger, for its runs carry the old seal."""
     return [] if sealed else [deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
+
+
+def _of_design(plan: Plan, results: Results) -> list[Deviation]:
+    """Looks that were not planned, and what was added after the plan was sealed."""
+    deviations = []
+    design = plan.study.design
+    if design is not None and not _added_seeds(plan) and _look(plan, results) is None:
+        missing = {run.seed for run in results.runs if not run.done}
+        complete = sum(seed not in missing for seed in plan.study.seeds)
+        looks = ", ".join(map(str, design.looks))
+        deviations.append(deviation(DeviationCode.NOT_A_LOOK, "design", looks=looks, n=complete))
+    for amendment in plan.amendments:
+        details = {"date": amendment.created[:10], "reason": amendment.reason or "no reason given"}
+        if amendment.look is not None:
+            deviations.append(deviation(DeviationCode.CONTINUED, "design", look=amendment.look, **details))
+        if amendment.seeds:
+            seeds = ", ".join(map(str, amendment.seeds))
+            deviations.append(deviation(DeviationCode.EXTENDED, "seeds", seeds=seeds, **details))
+        if amendment.variants:
+            names = ", ".join(amendment.variants)
+            deviations.append(deviation(DeviationCode.ADDED_VARIANTS, "variants", variants=names, **details))
+    return deviations
 
 
 def _of_runs(plan: Plan, results: Results) -> list[Deviation]:

@@ -136,6 +136,16 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     ),
     DeviationCode.NOT_SCORED: "The study names tasks ({tasks}), but no run has been scored on them.",
     DeviationCode.SCORED_OTHERWISE: "Not scored as planned: {what}. No mean over tasks counts such a score.",
+    DeviationCode.NOT_A_LOOK: (
+        "Not a planned look: exploratory. The design looks after {looks} seeds; {n} are complete. The next planned look "
+        "decides."
+    ),
+    DeviationCode.EXTENDED: (
+        "Extended on {date} with seeds {seeds}, which no design had planned ({reason}). Adding seeds after seeing results "
+        "makes false claims more likely, so every verdict here is exploratory."
+    ),
+    DeviationCode.ADDED_VARIANTS: "Added on {date}, after the plan was sealed: {variants} ({reason}). They are exploratory.",
+    DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
     DeviationCode.NO_CRITERIA: "The study registers no criteria: every comparison and verdict is exploratory.",
 }
 

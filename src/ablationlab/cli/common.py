@@ -123,6 +123,7 @@ class RunView:
         """Show one event."""
         from ablationlab import pipeline
         from ablationlab.records.results import read_runs
+        from ablationlab.report.designs import look_line, try_line
         from ablationlab.report.terminal.analysis import verdict_view
         from ablationlab.report.terminal.study import results_table
         from ablationlab.study.ledger import ledger_sentence
@@ -145,6 +146,10 @@ class RunView:
                 out.text(f"Evaluating {results.path}")
             case pipeline.EvaluationEnded():
                 self._evaluated(event)
+            case pipeline.CalibrationTried(regime, attempt, name, found):
+                out.text(try_line(regime, attempt, found, name))
+            case pipeline.LookTaken(_, result):
+                out.text(f"\n{look_line(result)}")
             case pipeline.Concluded(results, analysis, verdict):
                 out.line()
                 out.parts(*verdict_view(analysis, verdict))

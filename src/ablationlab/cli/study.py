@@ -16,6 +16,7 @@ from ablationlab.cli.common import (
     Positive,
     Printer,
     Report,
+    ResultsPath,
     RunView,
     Set,
     StudyFile,
@@ -23,14 +24,16 @@ from ablationlab.cli.common import (
     add,
 )
 from ablationlab.core.errors import AblationLabError, RecordError
+from ablationlab.records.settings import MOST_SEEDS
 
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
+    from ablationlab.records.storage import ResultsFolder
 
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (plan, run, status, variants, presets, metrics, probes):
+    for verb in (plan, run, extend, status, variants, presets, metrics, probes):
         add(app, verb)
 
 
@@ -76,14 +79,25 @@ def plan(
                 f"--{name} belongs to --hardware: ablationlab plan STUDY --hardware 64xh100 --{name} ..."
             )
     from ablationlab.instrument.costing.estimate import estimate
-    from ablationlab.pipeline import seal, worker_count
+    from ablationlab.pipeline import register, seal, worker_count
+    from ablationlab.records.plan import Plan
+    from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal.study import plan_summary, plan_tables
     from ablationlab.study.checks import study_warnings
+    from ablationlab.study.plan import calibrated_regimes
 
     printer = Printer()
     there = results.plan.exists()
+    if not there and calibrated_regimes(resolved):
+        register(resolved, results)
+        _show_calibration(printer, resolved, results)
+        printer.text(
+            f"The study is sealed in {results.path}; its plan follows once it is calibrated: {_again(study, out, set_)}"
+        )
+        return 0
     with RunView(printer) as view:
-        sealed, _ = seal(resolved, results, device, workers, view)
+        seal(resolved, results, device, workers, view)
+    sealed = Plan.read_sealed(results.plan)
     count = worker_count(sealed, workers)
     for part in plan_tables(sealed):
         printer.console.print(part)
@@ -91,10 +105,25 @@ def plan(
     printer.text(plan_summary(sealed, estimate(sealed, count), count))
     for warning in study_warnings(resolved):
         printer.text(f"Warning: {warning}.")
+    for line in design_lines(sealed):
+        printer.text(line)
     printer.text(
         f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: {_again(study, out, set_)}"
     )
     return 0
+
+
+def _show_calibration(printer: Printer, study: Study, results: ResultsFolder) -> None:
+    """The calibrations that come before the plan, and what they have tried so far."""
+    from ablationlab.pipeline import calibration_tries
+    from ablationlab.report.designs import calibration_line, try_line
+    from ablationlab.study.plan import calibrated_regimes
+
+    for name in calibrated_regimes(study):
+        asked, tries = calibration_tries(study, results, name)
+        printer.text(calibration_line(name, asked))
+        for attempt in tries:
+            printer.text(f"  {try_line(name, attempt, None, asked.setting)}")
 
 
 def _show_costs(study: Study, hardware: str, price: float | None, budget: str | None, sd: float | None) -> None:
@@ -179,6 +208,62 @@ def run(
     return 0
 
 
+def extend(
+    results: ResultsPath,
+    *,
+    seeds: Annotated[str, Parameter(help="Seeds to add, for every variant, in every regime: 6-10, or 6,8,11.")] = "",
+    variants: Annotated[str, Parameter(help="Variants to add, on every seed, in every regime: NAME,NAME.")] = "",
+    reason: Annotated[str, Parameter(help="Why; kept with the date in amendments/.")] = "",
+    device: Device = "auto",
+    workers: Workers = None,
+    accept_drift: Annotated[
+        bool,
+        Parameter(negative="", help="Continue although libraries, code or processor changed since sealing; recorded."),
+    ] = False,
+    report: Report = True,
+) -> int:
+    """Add seeds or variants to a study that was sealed, and conclude again; everything trained and scored is reused.
+
+    plan.lock stays as it is; amendments/ keeps what was added, when and why. The next look of a [design] is a planned look.
+    Anything else is exploratory wherever its verdict is printed, because adding runs after seeing results makes false claims
+    more likely.
+    """
+    from ablationlab import pipeline
+
+    printer = Printer()
+    try:
+        with RunView(printer) as view:
+            pipeline.extend(
+                results,
+                seeds=seed_numbers(seeds),
+                variants=[name.strip() for name in variants.split(",") if name.strip()],
+                reason=reason,
+                listen=view,
+                device=device,
+                workers=workers,
+                accept_drift=accept_drift,
+                report=report,
+            )
+    except pipeline.Interrupted:
+        printer.text(
+            "Stopped at a step boundary; what was in training has its checkpoint. `ablationlab run` continues it."
+        )
+        return INTERRUPTED
+    return 0
+
+
+def seed_numbers(text: str) -> list[int]:
+    """Seeds as a command line gives them: 6-10, or 6,8,11, or both."""
+    seeds: list[int] = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        first, last = (0, -1) if ends is None else (int(ends[1]), int(ends[2] or ends[1]))
+        if last < first or last - first >= MOST_SEEDS:
+            raise AblationLabError(f"--seeds {text!r}: {part!r} is neither a seed nor a range that rises, such as 6-10")
+        seeds += range(first, last + 1)
+    return list(dict.fromkeys(seeds))
+
+
 def _again(study: Path, out: Path | None, overrides: list[str] | None) -> str:
     """The command that continues this very study in this very place."""
     words = ["ablationlab", "run", str(study)]
@@ -197,6 +282,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.pipeline import open_study
     from ablationlab.records.plan import Plan
     from ablationlab.records.results import read_runs
+    from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal.study import results_table, status_table
     from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.plan import open_plan
@@ -204,6 +290,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     printer = Printer()
     resolved, results = open_study(study, out, set_ or ())
     if not results.plan.exists():
+        _show_calibration(printer, resolved, results)
         printer.text(f"{results.path}: not planned yet. Start with: {_again(study, out, set_)}")
         return 0
     sealed = Plan.read(results.plan)
@@ -214,6 +301,8 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
         printer.text(f"{results.plan} was sealed with other settings than {study}: {listed(changed)}\n")
     rows = read_runs(sealed, results)
     printer.console.print(status_table(rows))
+    for line in design_lines(sealed):
+        printer.text(line)
     if any(row.result is not None for row in rows):
         printer.line()
         printer.console.print(results_table(sealed, rows))

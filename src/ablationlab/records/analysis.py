@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ablationlab.records.metrics import Metric
+from ablationlab.records.plan import LookResult
 from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.records.storage import Record, StoredValue
 from ablationlab.stats.results import (
@@ -92,6 +93,10 @@ class DeviationCode(StrEnum):
     NOT_SCORED = "tasks-not-scored"
     SCORED_OTHERWISE = "scored-otherwise"
     NO_CRITERIA = "no-criteria"
+    NOT_A_LOOK = "not-a-look"
+    EXTENDED = "extended"
+    ADDED_VARIANTS = "added-variants"
+    CONTINUED = "continued"
 
 
 class Pair(StoredValue):
@@ -609,6 +614,7 @@ class Analysis(Record):
     ledger: LedgerCheck | None
     deviations: tuple[Deviation, ...]
     evaluation: EvaluationAnalysis | None = None
+    look: LookResult | None = None  # None without a design, and where the runs are no planned look
 
     def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""

@@ -16,6 +16,9 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
 from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
 
+#: Folders of a results folder beside plan.lock.
+LOOKS, AMENDMENTS = "looks", "amendments"
+
 
 class Shared(StoredValue):
     """What a component has in common with its mixture; documents and tokens are of its training text.
@@ -165,6 +168,23 @@ class PlannedTask(StoredValue):
 RunRole = Literal["compared", "sweep", "gate"]
 
 
+class Try(StoredValue):
+    """One value that a calibration tried, on its own baselines: how many broke, and the seal of their plan."""
+
+    value: float
+    seeds: tuple[int, ...]
+    broken: int
+    plan_hash: str
+
+
+class Calibrated(StoredValue):
+    """What was found before the plan was sealed, and every value that was tried, in order (docs/designs.md)."""
+
+    setting: str
+    value: float
+    tries: tuple[Try, ...]
+
+
 class PlannedRun(StoredValue):
     """One cell of the study."""
 
@@ -185,6 +205,71 @@ class PlannedRun(StoredValue):
         return self.training.lr
 
 
+#: What a look finds of a variant on a primary criterion.
+Finding = Literal["difference", "equivalent", "futile", "undecided"]
+
+
+class LookFinding(StoredValue):
+    """One primary comparison at a look.
+
+    ``p`` is that of the paired t-test, ``level`` what it had to reach were the variant alone, ``p_sequential`` that of the
+    whole procedure so far, and ``chance`` the predictive probability of being decided by the last look (None at the last).
+    """
+
+    comparison: str
+    finding: Finding
+    p: float | None
+    level: float
+    p_sequential: float | None
+    chance: float | None = None
+
+
+class LookResult(StoredValue):
+    """What a planned look saw. ``stop``: every variant is decided, or it was the last look."""
+
+    number: int
+    of: int
+    seeds: int
+    stop: bool
+    findings: tuple[LookFinding, ...]
+
+
+class Look(Record):
+    """looks/<number>.json, written once: the study stopped there, or its next runs were asked for."""
+
+    KIND: ClassVar[str] = "look"
+    plan_hash: str
+    created: str
+    result: LookResult
+
+
+class Registration(Record):
+    """study.lock: the whole study, sealed before its regimes are calibrated; plan.lock follows with what was found."""
+
+    KIND: ClassVar[str] = "registration"
+    study: Study
+    study_hash: str
+    created: str
+
+
+class Amendment(Record):
+    """amendments/<number>.json: runs that were added after the plan was sealed.
+
+    ``look``: the planned look that they complete although the study had stopped before it; None for runs that no design has.
+    """
+
+    KIND: ClassVar[str] = "amendment"
+    plan_hash: str
+    created: str
+    reason: str
+    look: int | None
+    seeds: tuple[int, ...]
+    variants: dict[str, Declaration]
+    corpora: dict[str, Corpus] = Field(default_factory=dict)
+    runs: tuple[PlannedRun, ...]
+    stacks: tuple[tuple[str, ...], ...]
+
+
 class Plan(Record):
     """plan.lock. ``variants``, ``metrics`` and ``tasks`` are declared as they were when it was sealed.
 
@@ -203,9 +288,13 @@ class Plan(Record):
     execution: Execution
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
+    calibrations: dict[str, Calibrated] = Field(default_factory=dict)
     environment: Environment
     created: str
     plan_hash: str
+    # Beside plan.lock, not in it: what came after the seal.
+    looks: tuple[Look, ...] = Field(default=(), exclude=True)
+    amendments: tuple[Amendment, ...] = Field(default=(), exclude=True)
 
     @staticmethod
     def seal(content: dict[str, Any]) -> str:
@@ -221,7 +310,7 @@ class Plan(Record):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Load a plan; one whose seal is broken is refused."""
+        """Load the plan in force; one whose seal is broken is refused."""
         plan, holds = cls.read_with_seal(path)
         if not holds:
             raise RecordError(f"{path} was changed after it was sealed: its content does not match plan_hash")
@@ -229,9 +318,55 @@ class Plan(Record):
 
     @classmethod
     def read_with_seal(cls, path: Path) -> tuple[Self, bool]:
-        """Load a plan, and say whether its seal holds."""
-        plan = super().read(path)
-        return plan, cls.seal(read_json(path)) == plan.plan_hash
+        """Load the plan in force, and say whether the seal of plan.lock holds."""
+        plan = cls.read_sealed(path)
+        looks = tuple(Look.read(file) for file in sorted((path.parent / LOOKS).glob("[0-9]*.json")))
+        amendments = tuple(Amendment.read(file) for file in sorted((path.parent / AMENDMENTS).glob("[0-9]*.json")))
+        seals = [*(look.plan_hash for look in looks), *(amendment.plan_hash for amendment in amendments)]
+        if any(seal != plan.plan_hash for seal in seals):
+            raise RecordError(f"{path.parent}: a look or an amendment belongs to another plan than {path.name}")
+        return plan.in_force(looks, amendments), cls.seal(read_json(path)) == plan.plan_hash
+
+    @classmethod
+    def read_sealed(cls, path: Path) -> Self:
+        """Load plan.lock itself, with the runs of all looks and of no amendment."""
+        return super().read(path)
+
+    def in_force(self, looks: tuple[Look, ...], amendments: tuple[Amendment, ...]) -> Self:
+        """A sealed plan without the runs of looks that are not asked for (yet), and with those of its amendments.
+
+        A stack that is not asked for is empty, so that the others keep their numbers.
+        """
+        study = self.study
+        asked = max(
+            [
+                1,
+                *(look.result.number + 1 for look in looks if not look.result.stop),
+                *(amendment.look for amendment in amendments if amendment.look is not None),
+            ]
+        )
+        runs = [run for run in self.runs if study.look_of(run.seed) <= asked]
+        ids = {run.id for run in runs}
+        stacks = [stack if ids.issuperset(stack) else () for stack in self.stacks]
+        seeds = [seed for seed in study.seeds if study.look_of(seed) <= asked]
+        variants, corpora = dict(self.variants), dict(self.corpora)
+        for amendment in amendments:
+            runs += [run.model_copy(update={"stack": run.stack + len(stacks)}) for run in amendment.runs]
+            stacks += amendment.stacks
+            seeds += [seed for seed in amendment.seeds if seed not in seeds]
+            variants |= amendment.variants
+            corpora |= amendment.corpora
+        return self.model_copy(
+            update={
+                "study": study.changed(seeds=tuple(seeds), variants=tuple(variants)),
+                "runs": tuple(runs),
+                "stacks": tuple(stacks),
+                "variants": variants,
+                "corpora": corpora,
+                "looks": looks,
+                "amendments": amendments,
+            }
+        )
 
     def run(self, run_id: str) -> PlannedRun:
         """The planned run of that id."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -28,6 +29,7 @@ from ablationlab.core.errors import StudyError
 from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
 from ablationlab.records.storage import content_hash, slug
+from ablationlab.stats.results import Spending
 
 if TYPE_CHECKING:
     from ablationlab.records.plan import PlannedRun
@@ -362,12 +364,79 @@ def steps_of(model: ModelConfig, training: TrainingConfig) -> int:
     return training.tokens // (training.batch * model.context)
 
 
+class Calibrate(Frozen):
+    """A setting that is bisected between ``low`` and ``high`` until about the share ``target`` of baselines breaks.
+
+    Only baselines are trained for it, on ``seeds`` of its own, at ``tries`` values at most (both ends first). ``value`` is
+    what was found: it is sealed with the plan, before the first compared run, and never given in a study file.
+    """
+
+    setting: Annotated[str, Field(pattern=r"^(model|training)\.[a-z_]+(\[\d\])?$")]
+    low: float
+    high: float
+    seeds: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    target: Fraction = 0.5
+    scale: Literal["log", "linear"] = "log"
+    tries: Annotated[int, Field(ge=3)] = 8
+    value: float | None = None
+
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
+
+    @field_validator("seeds")
+    @classmethod
+    def _no_duplicates(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        return _unique(seeds)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
+        if self.scale == "log" and self.low <= 0:
+            raise ValueError(f"low = {self.low:g} has no logarithm; say scale = 'linear'")
+        return self
+
+    def written(self, model: ModelConfig, training: TrainingConfig, value: float) -> tuple[ModelConfig, TrainingConfig]:
+        """Model and training with the setting at a value; a whole number stays one."""
+        tables = {"model": model.model_dump(mode="json"), "training": training.model_dump(mode="json")}
+        part, _, name = self.setting.partition(".")
+        key, _, index = name.rstrip("]").partition("[")
+        before = tables[part][key]
+        if index:
+            tables[part][key] = [value if str(i) == index else item for i, item in enumerate(before)]
+        else:
+            tables[part][key] = round(value) if isinstance(before, int) else value
+        return validated(ModelConfig, tables["model"]), validated(TrainingConfig, tables["training"])
+
+
 class Regime(Frozen):
     """Named overrides of the model or the training; everything else is the study's."""
 
     meaning: str = ""
     model: dict[str, Any] = Field(default_factory=dict)
     training: dict[str, Any] = Field(default_factory=dict)
+    calibrate: Calibrate | None = None
+
+
+class Design(Frozen):
+    """Looks at the primary criteria while the seeds come in: after so many of them, in the study's order.
+
+    At each look alpha is spent by ``spending``; the study stops when every variant is decided. ``futility``: a variant whose
+    chance of being decided by the last look is below it counts as decided too (0: never).
+    """
+
+    looks: Annotated[tuple[Annotated[int, Field(ge=3)], ...], Field(min_length=2)]
+    spending: Spending = "obrien-fleming"
+    futility: Annotated[float, Field(ge=0, lt=1)] = 0.05
+
+    @field_validator("looks")
+    @classmethod
+    def _rising(cls, looks: tuple[int, ...]) -> tuple[int, ...]:
+        if any(first >= second for first, second in pairwise(looks)):
+            raise ValueError(f"looks are numbers of seeds that rise, not {', '.join(map(str, looks))}")
+        return looks
 
 
 class VariantTable(Frozen):
@@ -477,6 +546,7 @@ REGISTERED = (
     "contrasts",
     "seeds",
     "sweep",
+    "design",
     "criteria",
     "stability",
     "tie_breakers",
@@ -501,6 +571,7 @@ class Study(Frozen):
     execution: ExecutionConfig = ExecutionConfig()
     regimes: dict[str, Regime] = Field(default_factory=dict)
     sweep: Sweep | None = None
+    design: Design | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
     # Probe -> its interval in steps; "all" stands for every probe that the study's models have something to show to.
     probes: dict[str, Count] = Field(default_factory=dict)
@@ -541,7 +612,7 @@ class Study(Frozen):
         for name, regime in regimes.items():
             if slug(name) != name:
                 raise ValueError(f"regime name {name!r}: use lower-case letters, digits and dashes")
-            if name == DEFAULT_REGIME and (regime.model or regime.training):
+            if name == DEFAULT_REGIME and (regime.model or regime.training or regime.calibrate):
                 raise ValueError("the regime 'default' is the study without overrides; give this one another name")
             if name in (SWEEP, TUNED):
                 raise ValueError(f"the name {name!r} is taken by what a [sweep] gives; give this regime another name")
@@ -552,9 +623,12 @@ class Study(Frozen):
         """Hash of the whole resolved study.
 
         Defaults are left out, so that a version with more settings still knows it; so is the folder of a corpus
-        given by path, which may move: the plan pins the text itself. The paper's text changes no run, so it is left out.
+        given by path, which may move: the plan pins the text itself. The paper's text changes no run, so it is left out, and
+        so is what a calibration found, which the plan pins, too.
         """
         body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text"})
+        for regime in body.get("regimes", {}).values():
+            (regime.get("calibrate") or {}).pop("value", None)
         if looks_like_path(self.data.corpus):
             body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
         if self.data.mixture is not None:
@@ -598,10 +672,25 @@ class Study(Frozen):
         if name == DEFAULT_REGIME:
             return self.model, self.training
         regime = self.regimes[name]
-        return (
-            validated(ModelConfig, merged_model(self.model.model_dump(mode="json"), regime.model)),
-            validated(TrainingConfig, merged_training(self.training.model_dump(mode="json"), regime.training)),
-        )
+        model = validated(ModelConfig, merged_model(self.model.model_dump(mode="json"), regime.model))
+        training = validated(TrainingConfig, merged_training(self.training.model_dump(mode="json"), regime.training))
+        if regime.calibrate is None or regime.calibrate.value is None:
+            return model, training
+        return regime.calibrate.written(model, training, regime.calibrate.value)
+
+    def calibrated(self, name: str, value: float) -> Self:
+        """The study with the value that the calibration of a regime found, or tries."""
+        regime = self.regimes[name]
+        assert regime.calibrate is not None
+        found = regime.changed(calibrate=regime.calibrate.changed(value=value))
+        return self.changed(regimes={**self.regimes, name: found})
+
+    def look_of(self, seed: int) -> int:
+        """The look, from 1, that first counts a seed; 1 without a design, and for seeds that no look compares."""
+        if self.design is None or seed not in self.seeds:
+            return 1
+        place = self.seeds.index(seed)
+        return next((number for number, seeds in enumerate(self.design.looks, start=1) if place < seeds), 1)
 
 
 def _seeds(given: Any) -> Any:

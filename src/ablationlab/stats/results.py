@@ -12,6 +12,8 @@ from typing import Any, ClassVar, Literal
 #: "ok", or why there is no number: not enough pairs, no variation, or no finite bound.
 Status = Literal["ok", "too-few-pairs", "degenerate", "unbounded"]
 Transform = Literal["identity", "log"]
+#: How a sequential design spends alpha over its looks.
+Spending = Literal["obrien-fleming", "pocock"]
 
 
 class StatisticalResult:

@@ -30,15 +30,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from scipy import special
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, fraction
+from ablationlab.stats.results import Spending
 
-Spending = Literal["obrien-fleming", "pocock"]
 #: Edges of the cells of |z|, the normal score of t: fine enough that levels are right to 1 part in 1,000.
 _EDGES: Final[FloatArray] = np.arange(0.0, 8.5001, 0.05)
 #: Nodes of the integral over b.

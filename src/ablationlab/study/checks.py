@@ -25,6 +25,7 @@ from ablationlab.records.settings import (
     PRESETS,
     SWEEP,
     TUNED,
+    Calibrate,
     DataConfig,
     FrontEnd,
     ModelConfig,
@@ -68,6 +69,8 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         *_hypothesis_problems(data),
         *_sweep_problems(data),
         *_gate_problems(data),
+        *_design_problems(data),
+        *_calibration_problems(data),
     ]
     return [*found, *_probe_problems(data)]
 
@@ -402,6 +405,72 @@ def _gate_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     if shared:
         text = "tasks must be chosen on other seeds than those that are compared"
         yield Problem("evaluation.gate_seeds", text, ", ".join(map(str, shared)))
+
+
+def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """What looks need: as many seeds as the last one counts, a primary criterion, and tests that they are made for."""
+    table = _table(data, "design")
+    if not table:
+        return
+    looks, seeds = _list(table, "looks"), _seeds(data, "seeds")
+    if looks and seeds and looks[-1] != len(seeds):
+        text = f"the last look must count all {len(seeds)} seeds"
+        yield Problem("design.looks", text, str(looks[-1]), f"{len(seeds)}, or other seeds")
+    if "sweep" in data:
+        yield Problem("design", "a [sweep] has no looks; ask for one or the other")
+    criteria = [(i, asked) for i, asked in enumerate(_list(data, "criteria")) if isinstance(asked, Mapping)]
+    if not any(asked.get("role") == "primary" for _, asked in criteria):
+        yield Problem("design", "a look decides on a primary criterion, and there is none (role = 'primary')")
+    for i, asked in criteria:
+        for key, allowed in (("test", "paired-t"), ("interval", "paired-t")):
+            if asked.get(key, allowed) != allowed:
+                text = "looks are made for Student's t alone"
+                yield Problem(f"criteria[{i}].{key}", text, repr(asked[key]), allowed)
+        if asked.get("correction") not in (None, "holm", "bonferroni", "none"):
+            text = "does not hold its level over several looks"
+            yield Problem(f"criteria[{i}].correction", text, repr(asked["correction"]), "holm, bonferroni, none")
+
+
+def _calibration_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Settings that cannot be calibrated, ends that are no settings, and seeds that are compared as well."""
+    sweep = _table(data, "sweep")
+    compared = [*_seeds(data, "seeds"), *_seeds(sweep, "seeds"), *_seeds(sweep, "selection_seeds")]
+    for name, regime in _table(data, "regimes").items():
+        key = f"regimes.{name}.calibrate"
+        table = _table(regime, "calibrate")
+        if "value" in table:
+            text = "is found by the calibration and sealed with the plan; leave it out"
+            yield Problem(f"{key}.value", text, str(table["value"]))
+        shared = [seed for seed in _seeds(table, "seeds") if isinstance(seed, int) and seed in compared]
+        if shared:
+            text = "a regime must be calibrated on other seeds than those it is compared on"
+            yield Problem(f"{key}.seeds", text, ", ".join(map(str, shared)))
+        try:
+            calibrate = validated(Calibrate, table)
+            model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
+            training = validated(TrainingConfig, merged_training(_table(data, "training"), _table(regime, "training")))
+        except ValidationError:
+            continue  # reported where it stands
+        allowed = list(_numbers({"model": model.model_dump(), "training": training.model_dump()}))
+        if calibrate.setting not in allowed:
+            yield Problem.unknown(f"{key}.setting", "number of the model or the training", calibrate.setting, allowed)
+            continue
+        for end in ("low", "high"):
+            try:
+                calibrate.written(model, training, getattr(calibrate, end))
+            except ValidationError as error:
+                text = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+                yield Problem(f"{key}.{end}", f"is no {calibrate.setting}: {text}", str(table[end]))
+
+
+def _numbers(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Every setting that is a number, or a list of them."""
+    for part, table in tables.items():
+        for key, value in table.items():
+            if isinstance(value, tuple):
+                yield from (f"{part}.{key}[{i}]" for i in range(len(value)))
+            elif isinstance(value, int | float) and not isinstance(value, bool):
+                yield f"{part}.{key}"
 
 
 def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import ceil, gcd, lcm
@@ -18,7 +19,18 @@ from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.environment import current, drift
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, PlannedTask, RunRole
+from ablationlab.records.plan import (
+    Amendment,
+    Budget,
+    Calibrated,
+    Corpus,
+    Declaration,
+    Execution,
+    Plan,
+    PlannedRun,
+    PlannedTask,
+    RunRole,
+)
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
 from ablationlab.study.differences import listed, study_differences
@@ -105,9 +117,20 @@ def make_plan(
     device: Literal["auto", "cpu", "cuda"] = "auto",
     workers: int | None = None,
     corpora: Mapping[str, TokenizedCorpus] | None = None,
+    calibrations: Mapping[str, Calibrated] | None = None,
 ) -> Plan:
-    """Resolve a study completely; *corpora* are the texts of variants that change [data]. Nothing is written."""
+    """Resolve a study completely. Nothing is written.
+
+    *corpora* are the texts of variants that change [data]; *calibrations* what was found for regimes that ask for it.
+    """
     from ablationlab.model.device import choose_device, choose_precision
+
+    uncalibrated = [name for name in calibrated_regimes(study) if name not in (calibrations or {})]
+    if uncalibrated:
+        text = f"regime {uncalibrated[0]!r} is not calibrated yet"
+        raise PlanError(f"{text}; `ablationlab run` does it, then seals the plan")
+    for name, found in (calibrations or {}).items():
+        study = study.calibrated(name, found.value)
 
     device_kind, device_name = choose_device(device)
 
@@ -152,11 +175,101 @@ def make_plan(
         ),
         runs=runs,
         stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
+        calibrations=dict(calibrations or {}),
         environment=current(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         plan_hash="",
     )
     return plan.sealed()
+
+
+def calibrated_regimes(study: Study) -> list[str]:
+    """The regimes that ask for a calibration."""
+    return [name for name, regime in study.regimes.items() if regime.calibrate is not None]
+
+
+def extended(plan: Plan, seeds: Sequence[int], variants: Sequence[str]) -> Study:
+    """The study of a plan in force with more seeds and variants."""
+    study = plan.study
+    return study.changed(
+        seeds=tuple(dict.fromkeys([*study.seeds, *seeds])), variants=tuple(dict.fromkeys([*study.variants, *variants]))
+    )
+
+
+def extension(
+    results: ResultsFolder,
+    corpus: Recorded,
+    corpora: Mapping[str, Recorded],
+    seeds: Sequence[int],
+    variants: Sequence[str],
+    reason: str,
+) -> Amendment:
+    """Runs to add to a sealed plan: every variant on new *seeds*, new *variants* on every seed. Nothing is written.
+
+    They are resolved as the sealed ones were, and stacked at the sealed width. The seeds of a design's next look are that
+    look, which may be trained although the study has stopped.
+    """
+    from ablationlab.model.device import choose_precision
+
+    plan, sealed = Plan.read(results.plan), Plan.read_sealed(results.plan).study
+    study = plan.study
+    _check_seeds(study, seeds)
+    look = _planned_look(plan, sealed, seeds, variants)
+    wanted = extended(plan, seeds, variants)
+    every = study_cells(wanted, corpus, lambda asked: choose_precision(asked, plan.execution.device), corpora)
+    there = {run.id for run in plan.runs}
+    if not there.issubset(cell.id for cell in (*every.own, *every.swept)):
+        raise PlanError("this version resolves the sealed runs differently, so what it would add could not be compared")
+    own, swept = (
+        [cell for cell in group if look is None and cell.id not in there] for group in (every.own, every.swept)
+    )
+    if look is None and not own and not swept:
+        raise PlanError(f"nothing to add: {results.path} has every one of these runs")
+    cells = Cells(own, swept, every.declared)
+    width = plan.execution.stack_width
+    stacks = _stacks(wanted, cells, width) + _sweep_stacks(cells, width)
+    return Amendment(
+        plan_hash=plan.plan_hash,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        reason=reason,
+        look=look,
+        seeds=() if look is not None else tuple(seed for seed in seeds if seed not in study.seeds),
+        variants={name: every.declared[name] for name in variants if name not in study.variants},
+        corpora={name: corpora[name].record for name in variants if name in corpora},
+        runs=tuple(
+            cell.model_copy(update={"stack": number, "slot": slot})
+            for number, stack in enumerate(stacks)
+            for slot, cell in enumerate(stack)
+        ),
+        stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
+    )
+
+
+def _check_seeds(study: Study, seeds: Sequence[int]) -> None:
+    """Seeds that chose something must not be compared as well."""
+    choosing = {f"regimes.{name}.calibrate.seeds": regime.calibrate for name, regime in study.regimes.items()}
+    used = {key: set(calibrate.seeds) for key, calibrate in choosing.items() if calibrate is not None}
+    used["evaluation.gate_seeds"] = set(study.evaluation.gate_seeds)
+    used["sweep.selection_seeds"] = set(study.sweep.selection_seeds if study.sweep is not None else ())
+    for key, taken in used.items():
+        if taken.intersection(seeds):
+            shared = ", ".join(map(str, sorted(taken.intersection(seeds))))
+            raise PlanError(f"seeds {shared} are in {key}: what was chosen on them cannot be compared on them")
+
+
+def _planned_look(plan: Plan, sealed: Study, seeds: Sequence[int], variants: Sequence[str]) -> int | None:
+    """The look of the design that these seeds complete; None where they are none of its seeds."""
+    later = [seed for seed in sealed.seeds if seed not in plan.study.seeds]
+    if sealed.design is not None and not any(look.result.stop for look in plan.looks):
+        raise PlanError("the design of this study is still going on: `ablationlab run` trains its next look")
+    if not set(later).intersection(seeds):
+        return None
+    look = sealed.look_of(later[0])
+    due = [seed for seed in later if sealed.look_of(seed) == look]
+    if set(seeds) != set(due) or variants:
+        text = f"look {look} of the design takes seeds {_listed(due)}, all of them and nothing else"
+        raise PlanError(f"{text}; give these, or seeds that the design does not have")
+    return look
 
 
 def _sweep_cells(study: Study, maker: _CellMaker, planned: Collection[str]) -> list[PlannedRun]:
@@ -276,6 +389,14 @@ def _grouped(cells: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -
     return list(groups.values())
 
 
+def _own_groups(study: Study, cells: Cells) -> list[list[PlannedRun]]:
+    """Runs that may share stacks. A stack is trained whole, so it never spans two looks of a design."""
+    looks: dict[int, list[PlannedRun]] = {}
+    for cell in cells.own:
+        looks.setdefault(study.look_of(cell.seed), []).append(cell)
+    return [group for look in sorted(looks) for group in _grouped(looks[look], cells.declared)]
+
+
 def _stack_width(study: Study, cells: Cells, device: str) -> int:
     """One run a stack on the CPU, where stacking gains little; on a GPU as many as there are, up to the cap."""
     wanted = study.execution.stack_width
@@ -286,7 +407,7 @@ def _stack_width(study: Study, cells: Cells, device: str) -> int:
     if device == "cpu":
         return 1
     # Short stacks are padded, so runs are spread evenly over as few stacks as there can be.
-    groups = [*_grouped(cells.own, cells.declared), *_grouped(cells.swept, cells.declared)]
+    groups = [*_own_groups(study, cells), *_grouped(cells.swept, cells.declared)]
     most = max(map(len, groups))
     return ceil(most / ceil(most / WIDEST_STACK))
 
@@ -296,7 +417,7 @@ def _stacks(study: Study, cells: Cells, width: int) -> list[list[PlannedRun]]:
     order = {name: position for position, name in enumerate(study.variants)}
     return [
         sorted(group[start : start + width], key=lambda cell: order[cell.variant])
-        for group in _grouped(cells.own, cells.declared)
+        for group in _own_groups(study, cells)
         for start in range(0, len(group), width)
     ]
 
@@ -332,18 +453,16 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str,
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
     """Write plan.lock, or return the one that is there if it is of this very study; another study's is refused."""
-    try:
+    with suppress(FileExistsError):
         plan.create(results.plan)
-    except FileExistsError:
-        return open_plan(results, plan.study)
-    return plan
+    return open_plan(results, plan.study)
 
 
 def open_plan(results: ResultsFolder, study: Study) -> Plan:
     """The sealed plan of a folder, which must be of the study asked for."""
     sealed = Plan.read(results.plan)
     if sealed.study_hash != study.hash:
-        changed = listed(study_differences(sealed.study, study))
+        changed = listed(study_differences(Plan.read_sealed(results.plan).study, study))
         raise PlanError(
             f"{results.path} holds another study, or this one with other settings: {sealed.study.name!r}, "
             f"sealed {sealed.created}. Sealed and asked for: {changed}. "

@@ -1,0 +1,127 @@
+"""A study that is looked at while its seeds come in: what its registered comparisons show at a planned look.
+
+Everything here follows from the records and the sealed design, so a study that was killed between two looks, or analyzed
+again later, comes to the same decision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablationlab.analysis.dataset import Dataset
+from ablationlab.records.analysis import Comparison
+from ablationlab.records.plan import Finding, LookFinding, LookResult
+from ablationlab.records.settings import Design
+from ablationlab.stats import Interval, PValue, as_ratio, paired_t_interval, paired_t_test, paired_tost
+from ablationlab.stats.sequential import Looks, chance_of_showing
+
+#: The names of the test and the interval of a planned look.
+TEST, INTERVAL = "sequential-t", "repeated-t"
+
+
+def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
+    """A registered comparison with the p-value, interval and equivalence test that hold at a planned look.
+
+    Others, and those of a study without looks, stay as they are.
+    """
+    if dataset.design is None or dataset.look is None or comparison.role is None or comparison.label != "registered":
+        return comparison
+    looks, here, alpha = _looks(dataset.design), dataset.look - 1, comparison.alpha
+    deltas = [pair.delta for pair in comparison.pairs]
+    if not deltas:
+        return comparison
+    last = paired_t_test(deltas)
+    test = PValue(
+        TEST,
+        looks.p_value(_p_values(dataset, looks, comparison)),
+        last.statistic,
+        last.n,
+        exact=True,
+        status=last.status,
+        note=last.note,
+    )
+    ordinary = paired_t_interval(deltas, level=1 - float(looks.levels(alpha)[here]))
+    interval = Interval(
+        INTERVAL,
+        round(1 - alpha, 12),
+        ordinary.estimate,
+        ordinary.low,
+        ordinary.high,
+        ordinary.n,
+        exact=True,
+        status=ordinary.status,
+        note=ordinary.note,
+    )
+    equivalence = comparison.equivalence
+    if equivalence is not None:
+        # Two one-sided tests at alpha each: the levels of a two-sided design at 2 alpha, halved.
+        level = float(looks.levels(2 * alpha)[here]) / 2
+        equivalence = paired_tost(deltas, smallest_effect=equivalence.bounds, alpha=level)
+    ratios = comparison.ratios | (
+        {INTERVAL: as_ratio(interval.estimate, interval.low, interval.high)} if comparison.transform == "log" else {}
+    )
+    return comparison.model_copy(
+        update={
+            "test": TEST,
+            "interval": INTERVAL,
+            "p": test.p,
+            "tests": comparison.tests | {TEST: test},
+            "intervals": comparison.intervals | {INTERVAL: interval},
+            "equivalence": equivalence,
+            "ratios": ratios,
+        }
+    )
+
+
+def look_result(dataset: Dataset, comparisons: Sequence[Comparison]) -> LookResult | None:
+    """What a planned look finds, from the corrected comparisons; None where this is no planned look."""
+    if dataset.design is None or dataset.look is None:
+        return None
+    findings = [_finding(dataset, dataset.design, one) for one in comparisons if one.role == "primary"]
+    last = dataset.look == len(dataset.design.looks)
+    return LookResult(
+        number=dataset.look,
+        of=len(dataset.design.looks),
+        seeds=dataset.design.looks[dataset.look - 1],
+        stop=last or (bool(findings) and all(finding.finding != "undecided" for finding in findings)),
+        findings=tuple(findings),
+    )
+
+
+def _finding(dataset: Dataset, design: Design, comparison: Comparison) -> LookFinding:
+    looks, number = _looks(design), dataset.look or 1
+    chance = None
+    if number < len(design.looks) and comparison.delta is not None and comparison.delta_sd:
+        effect = comparison.smallest_effect
+        chance = chance_of_showing(
+            looks, number - 1, comparison.delta, comparison.delta_sd, alpha=comparison.alpha, smallest_effect=effect
+        )
+    finding: Finding = "undecided"
+    if comparison.outcome in ("better", "worse", "different"):
+        finding = "difference"
+    elif comparison.equivalence is not None and comparison.equivalence.equivalent:
+        finding = "equivalent"
+    elif chance is not None and chance < design.futility:
+        finding = "futile"
+    return LookFinding(
+        comparison=comparison.id,
+        finding=finding,
+        p=paired_t_test([pair.delta for pair in comparison.pairs]).p if comparison.pairs else None,
+        level=float(looks.levels(comparison.alpha)[number - 1]),
+        p_sequential=comparison.p,
+        chance=chance,
+    )
+
+
+def _looks(design: Design) -> Looks:
+    return Looks(design.looks, design.spending)
+
+
+def _p_values(dataset: Dataset, looks: Looks, comparison: Comparison) -> tuple[float | None, ...]:
+    """The paired t-test at each look so far, on the pairs that it had."""
+    found = []
+    for seeds in looks.pairs[: dataset.look]:
+        counted = set(dataset.seeds[:seeds])
+        deltas = [pair.delta for pair in comparison.pairs if pair.seed in counted]
+        found.append(paired_t_test(deltas).p if deltas else None)
+    return tuple(found)

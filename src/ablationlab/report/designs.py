@@ -1,0 +1,93 @@
+"""Looks, calibrations and amendments in sentences, for the terminal, the page and the paper alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablationlab.core.format import count, number, p_clause, percent, setting
+from ablationlab.records.plan import Amendment, Calibrated, LookResult, Plan, Try
+from ablationlab.records.settings import Calibrate, Study
+
+_FOUND = {
+    "difference": "a difference is shown",
+    "equivalent": "equivalence is shown",
+    "futile": "unlikely to be decided by the last look",
+    "undecided": "undecided",
+}
+
+
+def look_line(result: LookResult) -> str:
+    """One planned look: what it found, and whether the study went on."""
+    findings = "; ".join(
+        f"{finding.comparison}: {_FOUND[finding.finding]}"
+        + (f" ({p_clause(finding.p_sequential)})" if finding.p_sequential is not None else "")
+        for finding in result.findings
+    )
+    end = "stop" if result.stop else "continue"
+    return f"Look {result.number} of {result.of} ({count(result.seeds)} seeds): {end}. {findings}."
+
+
+def try_line(regime: str, attempt: Try, found: Calibrated | None, name: str) -> str:
+    """One value that a calibration tried, and what it settled on, if it did."""
+    text = (
+        f"Regime {regime}, {name} = {setting(attempt.value)}: {attempt.broken} of {len(attempt.seeds)} baselines break."
+    )
+    return text if found is None else f"{text} Calibrated: {name} = {setting(found.value)}."
+
+
+def calibration_line(regime: str, asked: Calibrate) -> str:
+    """What a calibration will do."""
+    return (
+        f"Regime {regime} is calibrated first: {asked.setting} between {setting(asked.low)} and {setting(asked.high)}, until "
+        f"about {percent(asked.target)} of the baselines break; {len(asked.seeds)} seeds of their own, at most {asked.tries} "
+        "values."
+    )
+
+
+def calibrated_line(regime: str, found: Calibrated) -> str:
+    """What a calibration found, from all its tries."""
+    tries = ", ".join(f"{setting(one.value)}: {one.broken} of {len(one.seeds)}" for one in found.tries)
+    return (
+        f"Regime {regime} was calibrated before the plan was sealed: {found.setting} = {setting(found.value)} "
+        f"(baselines that break, on seeds of their own: {tries})."
+    )
+
+
+def amendment_line(amendment: Amendment) -> str:
+    """What was added after the plan was sealed."""
+    added = [f"seeds {_listed(amendment.seeds)}"] if amendment.seeds else []
+    added += [f"variants {', '.join(amendment.variants)}"] if amendment.variants else []
+    added += [f"look {amendment.look} of the design"] if amendment.look is not None else []
+    label = "planned" if amendment.look is not None else "exploratory"
+    reason = f" Reason: {amendment.reason}." if amendment.reason else ""
+    return f"Extended on {amendment.created[:10]} with {' and '.join(added)} ({label}).{reason}"
+
+
+def levels_line(study: Study) -> str:
+    """The design of a study: where it looks, and what a p-value of the paired t-test must reach at each look."""
+    from ablationlab.stats.sequential import Looks
+
+    design = study.design
+    assert design is not None
+    alpha = min((one.alpha for one in study.criteria if one.role == "primary"), default=0.05)
+    levels = Looks(design.looks, design.spending).levels(alpha)
+    looks = ", ".join(
+        f"{count(n)} (p {number(float(level), 2)})" for n, level in zip(design.looks, levels, strict=True)
+    )
+    futility = f" Futile below a {percent(design.futility)} chance of a decision." if design.futility else ""
+    return (
+        f"Looks after so many seeds, with the p-value that shows a difference: {looks}; {design.spending} spending of "
+        f"{number(alpha)}.{futility}"
+    )
+
+
+def design_lines(plan: Plan) -> list[str]:
+    """Everything about a plan that is not one look at the runs it was sealed with."""
+    lines = [levels_line(plan.study)] if plan.study.design is not None else []
+    lines += [look_line(look.result) for look in plan.looks]
+    lines += [calibrated_line(regime, found) for regime, found in plan.calibrations.items()]
+    return lines + [amendment_line(amendment) for amendment in plan.amendments]
+
+
+def _listed(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))

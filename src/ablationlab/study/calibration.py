@@ -1,0 +1,92 @@
+"""Which value a calibration tries next, and which it settles on. Every try is a small study of baselines alone.
+
+Bisection between two ends of which one breaks fewer baselines than wanted and the other more. It depends on nothing but the
+counts of broken runs, so a calibration that was killed continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ablationlab.core.errors import PlanError
+from ablationlab.records.plan import Calibrated, Try
+from ablationlab.records.settings import Calibrate, EvaluationConfig, Study
+
+
+def share(attempt: Try) -> float:
+    """The share of baselines that broke."""
+    return attempt.broken / len(attempt.seeds)
+
+
+def _near(calibrate: Calibrate, attempt: Try) -> bool:
+    """No other number of broken runs on its side is nearer to the target."""
+    return abs(share(attempt) - calibrate.target) < 1 / len(attempt.seeds)
+
+
+def next_value(study: Study, regime: str, tries: Sequence[Try]) -> float | None:
+    """The next value to try in a regime; None when its calibration is done.
+
+    Raises `PlanError` where the ends do not lie on two sides of the target.
+    """
+    calibrate = study.regimes[regime].calibrate
+    assert calibrate is not None
+    if any(_near(calibrate, attempt) for attempt in tries):
+        return None
+    if len(tries) < 2:
+        return (calibrate.low, calibrate.high)[len(tries)]
+    ends = tries[:2]
+    if (share(ends[0]) < calibrate.target) == (share(ends[1]) < calibrate.target):
+        counts = " and ".join(f"{end.broken} of {len(end.seeds)} at {end.value:g}" for end in ends)
+        raise PlanError(
+            f"{calibrate.setting} cannot be calibrated between {calibrate.low:g} and {calibrate.high:g}: baselines that "
+            f"break are {counts}, and about {calibrate.target:.0%} should. Choose ends on two sides of that"
+        )
+    if len(tries) >= calibrate.tries:
+        return None
+    breaks_above = share(ends[1]) > share(ends[0])
+    low, high = calibrate.low, calibrate.high
+    for attempt in tries[2:]:
+        if (share(attempt) < calibrate.target) == breaks_above:
+            low = attempt.value
+        else:
+            high = attempt.value
+    middle = math.sqrt(low * high) if calibrate.scale == "log" else (low + high) / 2
+    middle = round(middle) if _is_whole(study, regime, calibrate) else middle
+    return None if middle in (low, high) else middle
+
+
+def settled(calibrate: Calibrate, tries: Sequence[Try]) -> Calibrated:
+    """The value whose share of broken baselines is nearest to the target; the first of several."""
+    nearest = min(tries, key=lambda attempt: abs(share(attempt) - calibrate.target))
+    return Calibrated(setting=calibrate.setting, value=nearest.value, tries=tuple(tries))
+
+
+def _is_whole(study: Study, regime: str, calibrate: Calibrate) -> bool:
+    """Whether the setting is a whole number, as layers are."""
+    part, _, name = calibrate.setting.partition(".")
+    model, training = study.in_regime(regime)
+    return isinstance((model if part == "model" else training).model_dump().get(name), int)
+
+
+def try_study(study: Study, regime: str, value: float) -> Study:
+    """The baseline alone, in one regime at one value, on the calibration's own seeds."""
+    calibrate = study.regimes[regime].calibrate
+    assert calibrate is not None
+    model, training = study.calibrated(regime, value).in_regime(regime)
+    return Study(
+        name=f"{study.name[:40]} calibration {regime[:20]} {value:.6g}",
+        question=f"How many baselines break at {calibrate.setting} = {value:g}?",
+        baseline=study.baseline,
+        variants=(study.baseline,),
+        tables=study.tables,
+        seeds=calibrate.seeds,
+        model=model,
+        training=training,
+        data=study.data,
+        execution=study.execution,
+        evaluation=EvaluationConfig(
+            curve_every=study.evaluation.curve_every, curve_windows=study.evaluation.curve_windows
+        ),
+        stability=study.stability,
+    )

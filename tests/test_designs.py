@@ -1,0 +1,318 @@
+"""Studies that are trained in stages: looks, extensions, calibrated regimes. Tiny models, trained for real."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ablationlab import pipeline
+from ablationlab.core.errors import AblationLabError, PlanError, StudyError
+from ablationlab.records.plan import Look, Plan, Try
+from ablationlab.records.results import Results
+from ablationlab.records.settings import Study
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.calibration import next_value, settled
+from ablationlab.study.load import parse_study
+
+PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 1e-6}
+LOOKS = {
+    "variants": ["none", "layernorm"],
+    "seeds": [1, 2, 3, 4, 5],
+    "training.steps": 2,
+    "training.warmup": 1,
+    "criteria": [PRIMARY],
+    "design": {"looks": [3, 4, 5], "futility": 0.0},
+    "execution": {"stack_width": 2, "threads": 1},
+}
+
+
+def run(study: Study, out: Path, **options) -> list[pipeline.PipelineEvent]:
+    """The events of a run to its verdict."""
+    events: list[pipeline.PipelineEvent] = []
+    pipeline.run(study, out, listen=events.append, device="cpu", workers=1, **options)
+    return events
+
+
+def losses(folder: Path) -> dict[tuple[str, int], bytes]:
+    """metrics.jsonl of every run that has ended, by variant and seed."""
+    return {(run.variant, run.seed): run.folder.metrics.read_bytes() for run in Results.open(folder).runs if run.done}
+
+
+FIXED = {key: value for key, value in LOOKS.items() if key != "design"} | {"seeds": [1, 2, 3]}
+#: At this alpha no look of a few seeds shows anything.
+UNDECIDED = {**LOOKS, "criteria": [{**PRIMARY, "alpha": 1e-9}]}
+
+
+# --- looks ----------------------------------------------------------------------------------------------------
+
+
+def test_a_look_takes_the_first_seeds_and_the_plan_seals_those_of_all(study_table, tmp_path):
+    study = parse_study(study_table(LOOKS))
+    pipeline.seal(study, ResultsFolder(tmp_path), "cpu", 1)
+    sealed, plan = Plan.read_sealed(tmp_path / "plan.lock"), Plan.read(tmp_path / "plan.lock")
+    assert {run.seed for run in sealed.runs} == {1, 2, 3, 4, 5}
+    assert plan.study.seeds == (1, 2, 3)
+    assert {run.seed for run in plan.runs} == {1, 2, 3}
+    assert len(plan.stacks) == len(sealed.stacks) == 5  # 6 runs by two; then 2 and 2: no stack spans two looks
+    assert [bool(stack) for stack in plan.stacks] == [True, True, True, False, False]
+
+
+def test_a_study_stops_at_the_look_that_decides_and_killed_between_looks_decides_alike(
+    study_table, tmp_path, monkeypatch
+):
+    study = parse_study(study_table(LOOKS))
+    # A difference at look 2: the true p-values are replaced, the rest is real.
+    p_values = {1: 0.5, 2: 0.001, 3: 0.0001}
+    monkeypatch.setattr(
+        "ablationlab.stats.sequential.Looks.p_value", lambda self, p: min(p_values[n + 1] for n in range(len(p)))
+    )
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    looks = [event.result for event in run(study, whole) if isinstance(event, pipeline.LookTaken)]
+    assert [(look.number, look.seeds, look.stop) for look in looks] == [(1, 3, False), (2, 4, True)]
+    assert [look.findings[0].finding for look in looks] == ["undecided", "difference"]
+    assert Results.open(whole).seeds == (1, 2, 3, 4)
+    assert not Results.open(whole).interim
+
+    options = pipeline.Options(device="cpu", workers=1)
+    pipeline.train(study, ResultsFolder(killed), options, lambda _: None)  # killed after training, before the look
+    run(study, killed)
+    assert Results.open(killed).verdict.verdicts == Results.open(whole).verdict.verdicts
+    assert [look.result for look in Plan.read(killed / "plan.lock").looks] == looks
+    assert losses(killed) == losses(whole)
+    again = run(study, whole)  # nothing is trained again, and nothing goes on
+    assert not any(isinstance(event, pipeline.TrainingStarted) for event in again)
+    assert Results.open(whole).seeds == (1, 2, 3, 4)
+
+
+def test_runs_of_a_look_have_the_bits_of_a_fixed_design_of_the_same_width(study_table, tmp_path):
+    run(parse_study(study_table(UNDECIDED)), tmp_path / "looks")
+    run(parse_study(study_table({**FIXED, "seeds": [1, 2, 3, 4, 5]})), tmp_path / "fixed")
+    assert len(Results.open(tmp_path / "looks").runs) == 10
+    assert losses(tmp_path / "looks") == losses(tmp_path / "fixed")
+
+
+def test_peeking_between_looks_is_labelled_and_changes_nothing(study_table, tmp_path):
+    study = parse_study(study_table(UNDECIDED))
+    results = ResultsFolder(tmp_path)
+    options = pipeline.Options(device="cpu", workers=1)
+    pipeline.train(study, results, options, lambda _: None)
+    analysis, verdict = pipeline.conclude(tmp_path)
+    assert analysis.look.number == 1
+    assert {one.label for one in verdict.verdicts} == {"registered"}
+    pipeline._look_taken(results, analysis.look, lambda _: None)
+    analysis, _ = pipeline.conclude(tmp_path)  # look 2 is asked for, and none of its runs has ended
+    assert analysis.look.number == 1
+    pipeline.train(study, results, options, lambda _: None)
+    plan = Plan.read(results.plan)
+    late = next(run for run in plan.runs if run.seed == 4)
+    shutil.move(results.run(late.id).result, tmp_path / "kept.json")  # as if killed in the middle of look 2
+    analysis, verdict = pipeline.conclude(tmp_path)
+    assert analysis.look is None
+    assert str(analysis.deviations[0].code) == "not-a-look"
+    assert analysis.deviations[0].text.startswith("Not a planned look: exploratory.")
+    assert {one.label for one in verdict.verdicts} == {"exploratory"}
+    shutil.move(tmp_path / "kept.json", results.run(late.id).result)
+    assert pipeline.conclude(tmp_path)[0].look.number == 2
+    assert [look.result.number for look in Plan.read(results.plan).looks] == [1]  # analyzing writes no look
+
+
+def test_a_look_that_was_taken_on_other_records_is_refused(study_table, tmp_path):
+    study = parse_study(study_table({**UNDECIDED, "seeds": [1, 2, 3, 4], "design": {"looks": [3, 4], "futility": 0.0}}))
+    run(study, tmp_path)
+    path = tmp_path / "looks" / "2.json"
+    look = Look.read(path)
+    finding = look.result.findings[0].model_copy(update={"finding": "difference"})
+    changed = look.model_copy(update={"result": look.result.model_copy(update={"findings": (finding,)})})
+    path.unlink()
+    changed.create(path)
+    with pytest.raises(AblationLabError, match="a record was changed since"):
+        run(study, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "text"),
+    [
+        ({"design": {"looks": [3, 4]}}, "design.looks", "the last look must count all 5 seeds"),
+        ({"design": {"looks": [4, 3, 5]}}, "design.looks", "numbers of seeds that rise"),
+        ({"design": {"looks": [2, 5]}}, "design.looks[0]", "out of range"),
+        ({"criteria": [{**PRIMARY, "role": "secondary"}]}, "design", "a look decides on a primary criterion"),
+        ({"criteria": [{**PRIMARY, "test": "sign-flip"}]}, "criteria[0].test", "made for Student's t alone"),
+        ({"sweep": {"lr": [1e-3, 2e-3]}}, "design", "a [sweep] has no looks"),
+    ],
+)
+def test_a_design_that_cannot_decide_is_refused_before_anything_runs(study_table, changes, key, text):
+    with pytest.raises(StudyError) as refused:
+        parse_study(study_table({**LOOKS, **changes}))
+    assert any(problem.key == key and text in problem.message for problem in refused.value.problems)
+
+
+# --- extend ---------------------------------------------------------------------------------------------------
+
+
+def test_extending_reuses_every_run_keeps_the_seal_and_labels_all_exploratory(study_table, tmp_path):
+    study = parse_study(study_table(FIXED))
+    run(study, tmp_path)
+    sealed, before = (tmp_path / "plan.lock").read_bytes(), losses(tmp_path)
+    assert {one.label for one in Results.open(tmp_path).verdict.verdicts} == {"registered"}
+    events: list[pipeline.PipelineEvent] = []
+    pipeline.extend(tmp_path, seeds=[4, 5], reason="too wide", listen=events.append, device="cpu", workers=1)
+    after = losses(tmp_path)
+    assert (tmp_path / "plan.lock").read_bytes() == sealed
+    assert len(after) == 10
+    assert {cell: after[cell] for cell in before} == before
+    results = Results.open(tmp_path, strict=True)
+    assert results.sealed
+    assert results.seeds == (1, 2, 3, 4, 5)
+    assert not results.problems
+    assert results.plan.amendments[0].seeds == (4, 5)
+    assert results.plan.amendments[0].reason == "too wide"
+    assert {one.label for one in results.verdict.verdicts} == {"exploratory"}
+    assert "extended" in [str(one.code) for one in results.analysis.deviations]
+    run(study, tmp_path)  # the study file still opens the folder, and finds nothing to train
+    assert losses(tmp_path) == after
+    # Bits: as if the seeds had been in the study from the start.
+    run(parse_study(study_table({**FIXED, "seeds": [1, 2, 3, 4, 5]})), tmp_path / "at-once")
+    assert losses(tmp_path / "at-once") == after
+
+
+def test_an_added_variant_is_exploratory_and_the_registered_one_stays_as_it_was(study_table, tmp_path):
+    run(parse_study(study_table(FIXED)), tmp_path)
+    before = Results.open(tmp_path).analysis.comparison("validation_loss", "default", "layernorm", "none")
+    pipeline.extend(tmp_path, variants=["rmsnorm"], listen=lambda _: None, device="cpu", workers=1)
+    results = Results.open(tmp_path)
+    assert results.analysis.comparison("validation_loss", "default", "layernorm", "none") == before
+    labels = {one.variant: one.label for one in results.verdict.verdicts}
+    assert labels == {"layernorm": "registered", "rmsnorm": "exploratory"}
+
+
+def test_a_stopped_study_may_be_taken_to_its_next_planned_look(study_table, tmp_path):
+    study = parse_study(
+        study_table(
+            {
+                **LOOKS,
+                "design": {"looks": [3, 5], "futility": 0.999},
+                "criteria": [{**PRIMARY, "smallest_effect": 1e-9}],
+            }
+        )
+    )
+    taken = [event.result for event in run(study, tmp_path) if isinstance(event, pipeline.LookTaken)]
+    assert taken[-1].number == 1
+    assert taken[-1].findings[0].finding in ("futile", "difference")
+    with pytest.raises(PlanError, match="look 2 of the design takes seeds 4, 5"):
+        pipeline.extend(tmp_path, seeds=[4], listen=lambda _: None, device="cpu", workers=1)
+    pipeline.extend(tmp_path, seeds=[4, 5], listen=lambda _: None, device="cpu", workers=1)
+    results = Results.open(tmp_path)
+    assert results.analysis.look.number == 2
+    assert {one.label for one in results.verdict.verdicts} == {"registered"}
+    pipeline.extend(tmp_path, seeds=[6], listen=lambda _: None, device="cpu", workers=1)
+    assert {one.label for one in Results.open(tmp_path).verdict.verdicts} == {"exploratory"}
+
+
+def test_nothing_to_add_and_no_study_are_refused(study_table, tmp_path):
+    with pytest.raises(AblationLabError, match="not a results folder"):
+        pipeline.extend(tmp_path, seeds=[4])
+    pipeline.seal(parse_study(study_table(FIXED)), ResultsFolder(tmp_path), "cpu", 1)
+    with pytest.raises(AblationLabError, match="give --seeds, --variants or both"):
+        pipeline.extend(tmp_path)
+    with pytest.raises(PlanError, match="nothing to add"):
+        pipeline.extend(tmp_path, seeds=[1, 2])
+    with pytest.raises(AblationLabError, match="layernrm"):
+        pipeline.extend(tmp_path, variants=["layernrm"])
+
+
+# --- calibrated regimes ---------------------------------------------------------------------------------------
+
+HOT = {"setting": "training.lr", "low": 1e-3, "high": 30.0, "seeds": [101, 102], "tries": 4}
+
+
+def tries(*counts: tuple[float, int]) -> list[Try]:
+    return [Try(value=value, seeds=(101, 102, 103, 104), broken=broken, plan_hash="") for value, broken in counts]
+
+
+def calibrating(study_table, **changes) -> Study:
+    asked = {**HOT, "seeds": [101, 102, 103, 104], **changes}
+    return parse_study(study_table({**FIXED, "regimes": {"hot": {"calibrate": asked}}}))
+
+
+def test_a_calibration_bisects_between_the_ends(study_table):
+    study = calibrating(study_table, low=0.01, high=1.0)
+    assert next_value(study, "hot", []) == 0.01
+    assert next_value(study, "hot", tries((0.01, 0))) == 1.0
+    assert next_value(study, "hot", tries((0.01, 0), (1.0, 4))) == pytest.approx(0.1)
+    assert next_value(study, "hot", tries((0.01, 0), (1.0, 4), (0.1, 0))) == pytest.approx(10**-0.5)
+    assert next_value(study, "hot", tries((0.01, 0), (1.0, 4), (0.1, 2))) is None
+    found = settled(study.regimes["hot"].calibrate, tries((0.01, 0), (1.0, 4), (0.1, 1), (0.3, 3)))
+    assert found.value == 0.1
+
+
+def test_a_setting_that_breaks_when_it_is_small_and_whole_numbers_are_bisected_too(study_table):
+    study = calibrating(study_table, setting="model.layers", low=1, high=9, scale="linear", tries=8)
+    assert next_value(study, "hot", tries((1, 4), (9, 0))) == 5
+    assert next_value(study, "hot", tries((1, 4), (9, 0), (5, 0))) == 3
+    assert next_value(study, "hot", tries((1, 4), (9, 0), (5, 0), (3, 0), (2, 0))) is None
+    model, _ = study.calibrated("hot", 5).in_regime("hot")
+    assert model.layers == 5
+    _, training = (
+        calibrating(study_table, setting="training.betas[1]", low=0.5, high=0.99, scale="linear")
+        .calibrated("hot", 0.7)
+        .in_regime("hot")
+    )
+    assert training.betas == (0.9, 0.7)
+
+
+def test_ends_that_do_not_hold_the_target_between_them_are_refused(study_table):
+    with pytest.raises(PlanError, match=r"0 of 4 at 0\.001 and 0 of 4 at 30"):
+        next_value(calibrating(study_table), "hot", tries((0.001, 0), (30.0, 0)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "text"),
+    [
+        ({"seeds": [3, 101]}, "seeds", "on other seeds"),
+        ({"setting": "training.lrr"}, "setting", "unknown number"),
+        ({"setting": "training.betas[1]", "high": 1.5}, "high", "less than 1"),
+        ({"low": 0.0}, "", "has no logarithm"),
+        ({"value": 0.1}, "value", "leave it out"),
+    ],
+)
+def test_a_calibration_that_makes_no_sense_is_refused_before_anything_runs(study_table, changes, key, text):
+    with pytest.raises(StudyError) as refused:
+        parse_study(study_table({**FIXED, "regimes": {"hot": {"calibrate": {**HOT, **changes}}}}))
+    wanted = "regimes.hot.calibrate" + (f".{key}" if key else "")
+    assert any(problem.key == wanted and text in str(problem) for problem in refused.value.problems)
+
+
+def test_a_model_that_breaks_is_calibrated_before_the_plan_is_sealed_and_killed_goes_on(study_table, tmp_path):
+    table = study_table({**FIXED, "regimes": {"hot": {"calibrate": HOT}}, "training.steps": 12, "training.clip": "off"})
+    study = parse_study(table)
+    results, options = ResultsFolder(tmp_path), pipeline.Options(device="cpu", workers=1)
+    events: list[pipeline.PipelineEvent] = []
+
+    def killed(event: pipeline.PipelineEvent) -> None:
+        events.append(event)
+        if isinstance(event, pipeline.CalibrationTried) and len(tried(events)) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipeline.train(study, results, options, killed)
+    assert not results.plan.exists()
+    with pytest.raises(PlanError, match="Its calibration has begun"):
+        pipeline.train(study.changed(seeds=(1, 2)), results, options, lambda _: None)
+    pipeline.train(study, results, options, events.append)
+    plan = Plan.read(results.plan)
+    found = plan.calibrations["hot"]
+    assert [one.attempt for one in tried(events)] == list(found.tries)  # none was trained twice
+    assert [one.broken for one in found.tries[:2]] == [0, 2]
+    nearest = min(abs(one.broken / 2 - 0.5) for one in found.tries)
+    assert any(one.value == found.value and abs(one.broken / 2 - 0.5) == nearest for one in found.tries)
+    assert {run.lr for run in plan.runs if run.regime == "hot"} == {found.value}
+    assert plan.study_hash == study.hash
+    kept = sorted((tmp_path / "calibration" / "hot").glob("*/runs/*/result.json"))
+    assert len(kept) == 2 * len(found.tries)
+    assert not {101, 102} & {run.seed for run in plan.runs}
+
+
+def tried(events: list[pipeline.PipelineEvent]) -> list[pipeline.CalibrationTried]:
+    return [event for event in events if isinstance(event, pipeline.CalibrationTried)]
