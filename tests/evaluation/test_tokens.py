@@ -11,7 +11,7 @@ from ablationlab.evaluation.calibration import TEMPERATURES
 from ablationlab.evaluation.length import DOCUMENTS, length_scores
 from ablationlab.evaluation.scoring import ScoringTokens
 from ablationlab.evaluation.throughput import measure
-from ablationlab.evaluation.tokens import token_scores
+from ablationlab.evaluation.tokens import text_units, token_scores
 from ablationlab.training.perplexity import run_metrics, validation_totals
 
 from .models import MODEL, member, stack
@@ -61,6 +61,38 @@ def test_loss_by_position_and_brier_against_a_plain_loop():
     first = [value for place in range(size) for value in by_place[place]]
     assert part.loss_by_position[0] == pytest.approx(np.mean(first), rel=1e-5)
     assert part.calibration.brier == pytest.approx(np.mean(brier), rel=1e-5)
+
+
+def test_losses_of_documents_against_a_plain_loop():
+    """Token 3 ends a document; windows of 24 tokens reach over the ends."""
+    mine = stack(MEMBERS[0])
+    losses: dict[int, list[float]] = {}
+    document = np.concatenate([[0], np.cumsum(TEXT == 3)[:-1]])
+    for start in range(0, len(TEXT) - 1, 24):
+        span = TEXT[start : start + 25]
+        logits = mine.forward.logits(torch.from_numpy(span[None, None, :-1]))[0, 0].double()
+        for place, target in enumerate(span[1:], start=1):
+            losses.setdefault(int(document[start + place]), []).append(
+                -float(logits[place - 1].log_softmax(-1)[target])
+            )
+    part = token_scores(mine, TEXT, token_classes(TOKENIZER), len(TEXT) - 1, end_of_document=3)[0]
+    assert part.documents.kind == "documents"
+    assert part.documents.tokens == tuple(len(losses[name]) for name in sorted(losses))
+    assert part.documents.losses == pytest.approx([np.mean(losses[name]) for name in sorted(losses)], rel=1e-5)
+
+
+def test_a_text_without_documents_is_cut_into_blocks_that_add_up_to_the_loss():
+    for part in parts():
+        assert part.documents.kind == "blocks"
+        assert len(part.documents.losses) == len(TEXT) // (4 * 24)
+        assert sum(part.documents.tokens) == part.tokens
+        assert np.average(part.documents.losses, weights=part.documents.tokens) == pytest.approx(part.loss)
+
+
+def test_very_many_documents_are_pooled_with_their_neighbours():
+    units = text_units(np.tile([1, 0], 2500), 0, 24)
+    assert (units.kind, units.count) == ("documents", 834)
+    assert set(np.bincount(units.unit_N)[:-1]) == {6}
 
 
 def test_characters_have_their_classes():

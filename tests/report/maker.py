@@ -141,6 +141,7 @@ def evaluation(plan: Plan, run: PlannedRun) -> dict[str, Any]:
             "loss_by_class": {"alphabetic": 2.2},
             "tokens_by_class": {"alphabetic": 1000},
             "logit_scale": 1.5,
+            "documents": {"kind": "blocks", "tokens": [500, 500], "losses": [2.0, 2.2]},
             "position_edges": [0, 4, 8, 12, 16],
             "loss_by_position": [3.0, 2.4, 2.2, 2.1 + 0.02 * rng.random()],
             "calibration": {

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, mean_or_absent, value_or_absent
 from ablationlab.analysis.items import item_contrasts
 from ablationlab.core.errors import RecordError
-from ablationlab.records.analysis import Absence, EvaluationAnalysis, TaskSensitivity
+from ablationlab.records.analysis import Absence, EvaluationAnalysis, TaskSensitivity, TextContrast
 from ablationlab.records.evaluation import (
     Evaluation,
     Provenance,
@@ -21,8 +21,9 @@ from ablationlab.records.evaluation import (
 )
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
+from ablationlab.records.settings import ALPHA
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.stats import sensitivity
+from ablationlab.stats import crossed_mean, sensitivity
 from ablationlab.stats.results import Sensitivity
 from ablationlab.tasks import STOCK, TASK_MEANS, PlannedTasks, TaskName, planned_tasks
 from ablationlab.tasks.scores import OF_CALIBRATED
@@ -329,6 +330,32 @@ def values_of(plan: Plan, evaluated: Evaluated, endings: Mapping[str, Absent]) -
     return values
 
 
+def text_contrasts(dataset: Dataset, plan: Plan, evaluated: Evaluated) -> Iterator[TextContrast]:
+    """Loss differences over seeds and documents, of every contrast that has seeds whose runs read the same documents."""
+    losses = {
+        (run.regime, run.variant, run.seed): scores.documents
+        for run in plan.runs
+        if run.role == "compared" and evaluated.why_not(run.id) is None
+        if (scores := evaluated.runs[run.id].tokens) is not None
+    }
+    asked = [criterion.alpha for criterion in dataset.criteria if criterion.metric == "validation_loss"]
+    level = round(1 - (asked[0] if asked else ALPHA), 12)
+    for regime in dataset.regimes:
+        for variant, reference in dataset.pairs():
+            pairs = [
+                (losses[regime, variant, seed], losses[regime, reference, seed])
+                for seed in plan.study.seeds
+                if {(regime, variant, seed), (regime, reference, seed)} <= losses.keys()
+            ]
+            texts = {(ours.kind, ours.tokens) for pair in pairs for ours in pair}
+            if len(texts) != 1 or len(pairs[0][0].tokens) < 2:
+                continue
+            (kind, tokens) = texts.pop()
+            deltas = [[a - b for a, b in zip(ours.losses, theirs.losses, strict=True)] for ours, theirs in pairs]
+            crossed = crossed_mean(deltas, weights=tokens, level=level)
+            yield TextContrast(variant=variant, reference=reference, regime=regime, kind=kind, crossed=crossed)
+
+
 def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated) -> Dataset:
     """Add sensitivity, the macro accuracies over sensitive tasks, and the item-level comparisons."""
     gate: Gate = {}
@@ -361,6 +388,7 @@ def with_evaluation(dataset: Dataset, plan: Plan, results: Results, evaluated: E
         precision=evaluated.how.precision,
         tasks=tuple(parts),
         contrasts=tuple(contrasts),
+        texts=tuple(text_contrasts(dataset, plan, evaluated)),
         notes=(*evaluated.notes, *left_out),
     )
     besides = frozenset(task.label for task in evaluated.tasks if not task.planned)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Literal
 
@@ -23,7 +24,7 @@ from ablationlab.evaluation.calibration import TEMPERATURES, calibration, temper
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
 from ablationlab.evaluation.runs import ScoredStack
 from ablationlab.model.device import Mark, to_host
-from ablationlab.records.evaluation import Evaluation, TokenScores, Weights
+from ablationlab.records.evaluation import DocumentLosses, Evaluation, TokenScores, Weights
 from ablationlab.records.plan import PlannedRun
 from ablationlab.training.perplexity import tokens_per_pass
 
@@ -31,6 +32,12 @@ from ablationlab.training.perplexity import tokens_per_pass
 POSITION_BINS = 16
 #: Tokens whose loss is taken at every temperature, about: of a longer split every n-th batch of windows.
 HEATED = 131_072
+
+
+#: Documents whose losses are kept, at most; of more, neighbours are pooled.
+MOST_DOCUMENTS = 1000
+#: Blocks that a text without documents is cut into, at most, and the contexts that one has at least.
+MOST_BLOCKS, BLOCK_CONTEXTS = 64, 4
 
 
 class NextTokens:
@@ -53,7 +60,10 @@ class NextTokens:
     def run(self, members: Sequence[ScoredMember]) -> Iterator[Measurement]:
         corpus = self._context.corpus
         size = corpus.record.validation_bytes
-        scores_of = begin_token_scores(self._context.stack(members), corpus.validation, self._classes, size)
+        end = getattr(corpus.tokenizer, "end_of_document", None)
+        stack = self._context.stack(members)
+        units = text_units(corpus.validation, end, stack.model.context)
+        scores_of = begin_token_scores(stack, corpus.validation, self._classes, size, units)
         for number, (run, _) in enumerate(members):
             yield Measurement(run, "tokens", partial(scores_of, number))
 
@@ -70,15 +80,43 @@ class NextTokens:
         }
 
 
+@dataclass(frozen=True)
+class TextUnits:
+    """Which document, or block, each token of the validation split belongs to."""
+
+    kind: Literal["documents", "blocks"]
+    unit_N: NDArray[np.int64]
+
+    @property
+    def count(self) -> int:
+        return int(self.unit_N[-1]) + 1
+
+
+def text_units(tokens: NDArray[np.int64], end_of_document: int | None, context: int) -> TextUnits:
+    """Documents, if the split has two or more; else contiguous blocks of equal length. An end belongs to its document."""
+    if end_of_document is not None:
+        ends = tokens == end_of_document
+        document = np.concatenate([[0], np.cumsum(ends)[:-1]])
+        if document[-1] > 0:
+            pooled = math.ceil((document[-1] + 1) / MOST_DOCUMENTS)
+            return TextUnits("documents", document // pooled)
+    blocks = int(np.clip(len(tokens) // (BLOCK_CONTEXTS * context), 1, MOST_BLOCKS))
+    return TextUnits("blocks", np.arange(len(tokens)) * blocks // len(tokens))
+
+
 class _Sums:
     """Running sums per run, on the device: adding waits for nothing. T temperatures, C classes, P positions."""
 
-    def __init__(self, runs: int, context: int, classes_V: NDArray[np.int64], device: torch.device) -> None:
+    def __init__(
+        self, runs: int, context: int, classes_V: NDArray[np.int64], units: TextUnits, device: torch.device
+    ) -> None:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, dtype=torch.float64, device=device)
 
         self.position, self.positions = zeros(runs, context), zeros(context)
         self.by_class, self.classes = zeros(runs, len(TOKEN_CLASSES)), zeros(len(TOKEN_CLASSES))
+        self.units = units
+        self.by_unit, self.unit_tokens = zeros(runs, units.count), np.zeros(units.count, dtype=np.int64)
         self.heat = zeros(2, runs, len(TEMPERATURES))
         self.halves = [0, 0]
         self.heated = [0, 0]
@@ -88,8 +126,8 @@ class _Sums:
         self.class_V = torch.from_numpy(classes_V).to(device)
         self._kinds = torch.arange(len(TOKEN_CLASSES), device=device)
 
-    def add(self, logits: Tensor, targets_BT: Tensor, half: int, *, heat: bool) -> None:
-        """logits_RBTV of windows of one half; at other temperatures where *heat*."""
+    def add(self, logits: Tensor, targets_BT: Tensor, starts: Sequence[int], half: int, *, heat: bool) -> None:
+        """logits_RBTV of windows of one half that begin at *starts*; at other temperatures where *heat*."""
         runs, batch, length, _ = logits.shape
         targets = targets_BT.expand(runs, -1, -1)
         logp = logits.log_softmax(dim=-1)
@@ -100,6 +138,12 @@ class _Sums:
         of_class_NC = (self.class_V[targets_BT].flatten()[:, None] == self._kinds).double()
         self.by_class += exact.flatten(1) @ of_class_NC
         self.classes += of_class_NC.sum(dim=0)
+        places = np.asarray(starts)[:, None] + np.arange(1, length + 1)
+        there, of_unit_N = np.unique(self.units.unit_N[places], return_inverse=True)
+        # A matrix product, whose sums have one order on every device.
+        of_unit_NU = torch.from_numpy(of_unit_N.reshape(-1, 1) == np.arange(len(there))).to(exact.device).double()
+        self.by_unit[:, torch.from_numpy(there).to(exact.device)] += exact.flatten(1) @ of_unit_NU
+        self.unit_tokens += np.bincount(self.units.unit_N[places].ravel(), minlength=self.units.count)
         probability = logp.exp()
         top, label = probability.max(dim=-1)
         self.confidence.append(top.flatten(1))
@@ -118,7 +162,7 @@ class _Sums:
 
     def fetch(self) -> Mark:
         """Everything to the host; it is there when the mark is reached."""
-        for name in ("position", "positions", "by_class", "classes", "heat", "brier", "scale"):
+        for name in ("position", "positions", "by_class", "classes", "by_unit", "heat", "brier", "scale"):
             setattr(self, name, to_host(getattr(self, name)))
         self.confidence = [to_host(torch.cat(self.confidence, dim=1))]
         self.right = [to_host(torch.cat(self.right, dim=1))]
@@ -126,21 +170,30 @@ class _Sums:
 
 
 def token_scores(
-    stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
+    stack: ScoredStack,
+    tokens: NDArray[np.int64],
+    classes_V: NDArray[np.int64],
+    validation_bytes: int,
+    end_of_document: int | None = None,
 ) -> list[TokenScores]:
     """One part per member, from one pass over the split."""
-    scores_of = begin_token_scores(stack, tokens, classes_V, validation_bytes)
+    units = text_units(tokens, end_of_document, stack.model.context)
+    scores_of = begin_token_scores(stack, tokens, classes_V, validation_bytes, units)
     return [scores_of(run) for run in range(len(stack.members))]
 
 
 @torch.no_grad()
 def begin_token_scores(
-    stack: ScoredStack, tokens: NDArray[np.int64], classes_V: NDArray[np.int64], validation_bytes: int
+    stack: ScoredStack,
+    tokens: NDArray[np.int64],
+    classes_V: NDArray[np.int64],
+    validation_bytes: int,
+    units: TextUnits,
 ) -> Callable[[int], TokenScores]:
     """Queue the pass on the device; what is returned waits for it and gives a member's part."""
     model, runs = stack.model, len(stack.fronts)
     text = torch.from_numpy(tokens).to(stack.device)
-    sums = _Sums(runs, model.context, classes_V, stack.device)
+    sums = _Sums(runs, model.context, classes_V, units, stack.device)
     windows = validation_windows(len(tokens), model.context)
     for half in (0, 1):  # even and odd windows
         mine = windows[half::2]
@@ -152,7 +205,8 @@ def begin_token_scores(
         for number, batch in enumerate(batches):
             span = torch.stack([text[start : start + length + 1] for start, length in batch])
             vectors = stack.forward.embed(span[:, :-1].expand(runs, -1, -1))
-            sums.add(stack.forward.decode(vectors), span[:, 1:], half, heat=number % every == 0)
+            starts = [start for start, _ in batch]
+            sums.add(stack.forward.decode(vectors), span[:, 1:], starts, half, heat=number % every == 0)
     mark = sums.fetch()
 
     def scores_of(run: int) -> TokenScores:
@@ -194,4 +248,15 @@ def _scores(sums: _Sums, run: int, context: int, validation_bytes: int) -> Token
         calibration=calibration(confidence, right, float(sums.brier[run]) / count),
         temperature=temperature_curve(list(halves[0]), list(halves[1]), sums.heated[0] / sum(sums.heated)),
         logit_scale=float(sums.scale[run]) / count,
+        documents=_documents(sums, run),
+    )
+
+
+def _documents(sums: _Sums, run: int) -> DocumentLosses:
+    there = np.flatnonzero(sums.unit_tokens)  # a first document of one token predicts nothing
+    totals = sums.by_unit[run].numpy()
+    return DocumentLosses(
+        kind=sums.units.kind,
+        tokens=tuple(int(sums.unit_tokens[unit]) for unit in there),
+        losses=tuple(float(totals[unit] / sums.unit_tokens[unit]) for unit in there),
     )

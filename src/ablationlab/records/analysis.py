@@ -325,6 +325,20 @@ class ItemContrast(StoredValue):
     comparison: ItemComparison
 
 
+class TextContrast(StoredValue):
+    """The difference in validation loss over random seeds and random text: seeds x documents, weighted by their tokens.
+
+    ``kind``: documents of the corpus, or contiguous blocks of a text that has none; blocks of one text are not an unlimited
+    supply of others, so their interval speaks of text like this one.
+    """
+
+    variant: str
+    reference: str
+    regime: str
+    kind: Literal["documents", "blocks"]
+    crossed: CrossedMean
+
+
 class EvaluationAnalysis(StoredValue):
     """What the evaluation of the runs adds: which tasks can tell models apart, and the comparisons item by item."""
 
@@ -332,6 +346,7 @@ class EvaluationAnalysis(StoredValue):
     precision: str
     tasks: tuple[TaskSensitivity, ...]
     contrasts: tuple[ItemContrast, ...]
+    texts: tuple[TextContrast, ...] = ()
     notes: tuple[str, ...]
 
 

@@ -70,6 +70,18 @@ class TemperatureCurve(StoredValue):
     sensitivity: float  # second derivative of the loss by ln(temperature), at temperature 1
 
 
+class DocumentLosses(StoredValue):
+    """Mean loss per document of the validation split, and how many of its tokens were predicted.
+
+    ``kind``: documents as the corpus has them, neighbours pooled where there are very many; or, for a text without
+    documents, contiguous blocks of it of about equal length.
+    """
+
+    kind: Literal["documents", "blocks"]
+    tokens: tuple[int, ...]
+    losses: tuple[float, ...]
+
+
 class TokenScores(StoredValue):
     """One pass over the validation split, windows of one context, stride one context."""
 
@@ -86,6 +98,7 @@ class TokenScores(StoredValue):
     calibration: CalibrationScores
     temperature: TemperatureCurve
     logit_scale: float
+    documents: DocumentLosses
 
 
 class LengthScores(StoredValue):

@@ -25,6 +25,7 @@ from ablationlab.report.page.verdicts import (
     overview_of,
     verdict_views,
 )
+from ablationlab.report.tables.comparisons import text_table
 from ablationlab.report.tables.study import gain_table, rate_table, stability_table
 
 if TYPE_CHECKING:
@@ -103,6 +104,7 @@ def page_html(material: Results, folder: Path, *, figures: Figures | None = None
         "sweep": analysis.sweep if analysis is not None else None,
         "probe_failures": drawn.probe_failures,
         "tasks": task_table(material),
+        "text": text.html() if analysis is not None and (text := text_table(analysis)) is not None else "",
         "task_notes": analysis.evaluation.notes if analysis is not None and analysis.evaluation is not None else (),
         "power": findings.power_rows(material, comparisons),
         "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ablationlab.core.format import DASH, Difference, count, difference, mean_sd, number, p_value, setting
+from ablationlab.core.format import DASH, Difference, count, difference, mean_sd, number, p_value, percent, setting
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.report.naming import metric_of, printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
@@ -268,6 +268,46 @@ def item_table(found: ItemComparison) -> Table:
     heads += ["McNemar p", "p", "adjusted p"]
     title = f"{found.variant} − {found.reference}, {count(len(found.seeds))} seed{'s' if len(found.seeds) != 1 else ''}"
     return Table.simple(title, ["task", *heads, "caveats"], rows, heads)
+
+
+def text_table(analysis: Analysis) -> Table | None:
+    """Validation loss over seeds and text: the interval, and the share of its variance that seeds and documents make."""
+    if analysis.evaluation is None or not analysis.evaluation.texts:
+        return None
+    rows: list[Row] = []
+    for contrast in analysis.evaluation.texts:
+        crossed = contrast.crossed
+        parts = (crossed.seed_variance, crossed.item_variance, crossed.rest_variance)
+        total = sum(part for part in parts if part is not None)
+        shares = [part / total if part is not None and total > 0 else None for part in parts]
+        rows.append(
+            (
+                Cell(contrast.variant, f"{contrast.variant} − {contrast.reference}", code=True),
+                Cell.of(contrast.reference),
+                Cell.name(contrast.regime),
+                Cell.of(crossed.seeds, count(crossed.seeds)),
+                Cell.of(crossed.items, count(crossed.items), note=contrast.kind),
+                Cell.of(crossed.interval.estimate, number(crossed.interval.estimate, sign=True)),
+                Cell.of(None, _bounds(crossed.interval)),
+                Cell.of(crossed.p, p_value(crossed.p)),
+                *(Cell.of(share, percent(share)) for share in shares),
+            )
+        )
+    columns = (
+        Column("variant", "Contrast"),
+        Column("reference", printed=False),
+        Column("regime", "Regime"),
+        Column("seeds", "Seeds", "right"),
+        Column("documents", "Text", "right"),
+        Column("difference", "Difference", "right"),
+        Column("interval", "Interval", "right"),
+        Column("p", "p", "right"),
+        Column("from_seeds", "From seeds", "right"),
+        Column("from_text", "From text", "right"),
+        Column("from_both", "From both", "right"),
+    )
+    title = "Validation loss on other seeds and other text like this (seeds × documents), and what makes its variance."
+    return Table("text", title, columns, tuple(rows))
 
 
 def _bounds(interval: Interval | None) -> str:

@@ -14,7 +14,14 @@ from ablationlab.records.storage import replace
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import metric_of
 from ablationlab.report.table import Table, markdown
-from ablationlab.report.tables.comparisons import comparison_table, difference_of, method_table, pair_table, split
+from ablationlab.report.tables.comparisons import (
+    comparison_table,
+    difference_of,
+    method_table,
+    pair_table,
+    split,
+    text_table,
+)
 from ablationlab.report.tables.study import (
     DECISIONS,
     arm_table,
@@ -75,6 +82,7 @@ def tables_of(material: Results) -> list[Table]:
         comparison_table("registered", "Comparisons that the criteria ask for.", asked, regimes),
         comparison_table("exploratory", "Exploratory comparisons: not registered.", others, regimes),
         stability_table(analysis),
+        text_table(analysis),
         criteria_table(analysis),
         power_table(analysis),
         pair_table(analysis),

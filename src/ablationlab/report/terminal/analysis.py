@@ -28,6 +28,7 @@ from ablationlab.report.tables.comparisons import (
     important,
     item_table,
     split,
+    text_table,
 )
 from ablationlab.report.tables.study import (
     direction_table,
@@ -73,6 +74,10 @@ def analysis_view(
     if stability is not None:
         yield ""
         yield stability.terminal()
+    text = text_table(analysis)
+    if text is not None:
+        yield ""
+        yield text.terminal()
     yield from _sweep(analysis)
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
