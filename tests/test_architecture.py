@@ -25,11 +25,12 @@ LAYERS = (
     "instrument",
     "report",
     "pipeline",
+    "api",
     "cli",
     "__init__",
     "__main__",
 )
-NO_TORCH = ("core", "stats", "records", "data", "tasks", "study", "analysis", "report", "pipeline", "cli")
+NO_TORCH = ("core", "stats", "records", "data", "tasks", "study", "analysis", "report", "pipeline", "api", "cli")
 
 
 def module_name(path: Path) -> str:

@@ -12,6 +12,7 @@ from ablationlab.core.lazy import lazy_exports
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from ablationlab.api import analyze, compare, plan, power
     from ablationlab.pipeline import run
     from ablationlab.records.results import Results
     from ablationlab.records.settings import Study
@@ -19,11 +20,26 @@ if TYPE_CHECKING:
     from ablationlab.study.load import load_study
     from ablationlab.training.export import GPT, load
 
-__all__ = ["GPT", "Frames", "Results", "Study", "__version__", "load", "load_results", "load_study", "run"]
+__all__ = [
+    "GPT",
+    "Frames",
+    "Results",
+    "Study",
+    "__version__",
+    "analyze",
+    "compare",
+    "load",
+    "load_results",
+    "load_study",
+    "plan",
+    "power",
+    "run",
+]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "api": "analyze compare plan power",
         "pipeline": "run",
         "records.results": "Results",
         "records.settings": "Study",

@@ -31,6 +31,17 @@ VERBS = {
     ("show",): ["RUN", "results/<study>/runs/<id>"],
     ("diff",): ["A", "B", "plan.lock"],
     ("open",): ["RESULTS", "--part", "page, paper"],
+    ("compare",): [
+        "A",
+        "B",
+        "--baseline",
+        "--metric",
+        "--filter",
+        "--allow-unpaired",
+        "--out",
+        "inspect_ai",
+        "one family",
+    ],
     ("analyze",): [
         *("RESULTS", "--baseline", "--variant", "--seed", "--regime", "--metric", "--where", "--run-names", "--at"),
         *("--unpaired", "--primary", "--lower", "--higher", "--log", "--out", "--study", "--all", "Welch"),

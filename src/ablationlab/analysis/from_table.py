@@ -645,7 +645,11 @@ def _setting_column(
 ) -> str | None:
     """The column with the variant, seed or regime of a run; None where the run's name is to say it."""
     if given is not None:
-        return _column(f"--{key}", given, names, problems) if names else _no_settings(key, given, problems)
+        if names:
+            return _column(f"--{key}", given, names, problems)
+        text = "these runs have names and curves, no settings; use --run-names '{variant}-s{seed}'"
+        problems.append(f"--{key} {given!r}: {text}")
+        return None
     if options.run_names is not None and f"{{{key}}}" in options.run_names:
         return None
     found = _find(key, names)
@@ -655,12 +659,6 @@ def _setting_column(
         more = ", or --unpaired where runs have none" if key == "seed" else ""
         problems.append(f"which column holds the {key}? Say --{key} COLUMN{more}; it holds: {', '.join(names)}")
     return found[0] if found else None
-
-
-def _no_settings(key: str, given: str, problems: list[str]) -> None:
-    problems.append(
-        f"--{key} {given!r}: these runs have names and curves, no settings; use --run-names '{{variant}}-s{{seed}}'"
-    )
 
 
 def _labels(

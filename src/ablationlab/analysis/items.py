@@ -122,6 +122,21 @@ def compare_items(
     )
 
 
+def corrected_together(comparisons: Sequence[ItemComparison], correction: str) -> list[ItemComparison]:
+    """Several comparisons as one family: the p-values of all their tasks adjusted together."""
+    every = [task.p for comparison in comparisons for task in comparison.tasks]
+    adjusted = iter(adjust(every, method=correction).adjusted)
+    return [
+        comparison.model_copy(
+            update={
+                "correction": correction,
+                "tasks": tuple(task.model_copy(update={"p_adjusted": next(adjusted)}) for task in comparison.tasks),
+            }
+        )
+        for comparison in comparisons
+    ]
+
+
 def _task(
     scores: ItemScores,
     task: TaskScores,

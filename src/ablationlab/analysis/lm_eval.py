@@ -1,7 +1,7 @@
 """lm-eval's ``--log_samples`` output as item scores: two folders, paired on the document, its prompt and its target.
 
-A run is a folder that holds ``samples_<task>_<time>.jsonl`` files, at any depth. One such folder in an arm is one run;
-several are seeds, named by the first part of their path, and pair by that name.
+A run is a folder that holds ``samples_<task>_<time>.jsonl`` files, or logs of inspect_ai (analysis/inspect_logs.py), at any
+depth. One such folder in an arm is one run; several are seeds, named by the first part of their path, and pair by that name.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from ablationlab.analysis.items import ItemScores, TaskScores
+from ablationlab.analysis.inspect_logs import SUFFIXES, is_log, read_log, task_of
+from ablationlab.analysis.items import ItemScores, TaskScores, compare_items, corrected_together
 from ablationlab.core.errors import TableError, nearest
+from ablationlab.records.analysis import ItemComparison
 from ablationlab.records.storage import content_hash, sha256_file
 
 _NAME = re.compile(r"samples_(?P<task>.+)_\d{4}-\d{2}-\d{2}T[\d.:-]+\.jsonl")
@@ -74,13 +76,60 @@ def read_pair(
     )
 
 
+def compare_samples(
+    paths: Sequence[Path],
+    *,
+    baseline: Path | None = None,
+    metric: str | None = None,
+    filter_name: str | None = None,
+    allow_unpaired: bool = False,
+    alpha: float = 0.05,
+    correction: str = "holm",
+    smallest_effect: float | None = None,
+) -> list[ItemComparison]:
+    """Every one of *paths* against *baseline*, the last unless given; all tasks of all comparisons are one family."""
+    names = _names(paths)
+    reference = baseline if baseline is not None else paths[-1]
+    if reference not in paths:
+        guess = nearest(str(reference), map(str, paths))
+        hint = f"; did you mean {guess!r}?" if guess else ""
+        raise TableError(str(reference), [f"--baseline is not one of {', '.join(map(str, paths))}{hint}"])
+    if len(set(paths)) < len(paths):
+        raise TableError(str(paths[0]), ["the same folder is given twice"])
+    comparisons = [
+        compare_items(
+            read_pair(path, reference, metric=metric, filter_name=filter_name, allow_unpaired=allow_unpaired),
+            names[path],
+            names[reference],
+            alpha=alpha,
+            correction=correction,
+            smallest_effect=smallest_effect,
+        )
+        for path in paths
+        if path != reference
+    ]
+    return corrected_together(comparisons, correction)
+
+
+def _names(paths: Sequence[Path]) -> dict[Path, str]:
+    """The last part of each path, with a letter before it where two are alike."""
+    names = [path.stem if path.is_file() else path.name for path in paths]
+    twice = len(set(names)) < len(names) or not all(names)
+    return {
+        path: f"{chr(65 + number)} ({name})" if twice and name else name or chr(65 + number)
+        for number, (path, name) in enumerate(zip(paths, names, strict=True))
+    }
+
+
 def _runs(folder: Path) -> dict[str, Path]:
     """Folders with sample files, by the first part of their path below *folder*; one alone has the empty name."""
+    if folder.is_file() and is_log(folder):
+        return {_ONE: folder}
     if not folder.is_dir():
-        raise TableError(str(folder), ["is not a folder"])
-    folders = sorted({path.parent for path in folder.rglob("samples_*.jsonl")})
+        raise TableError(str(folder), ["is not a folder, nor a log of inspect_ai"])
+    folders = sorted({path.parent for path in _sample_files(folder, "rglob")})
     if not folders:
-        text = "holds no samples_*.jsonl; run lm-eval with --log_samples --output_path"
+        text = "holds no samples_*.jsonl (run lm-eval with --log_samples --output_path) and no logs of inspect_ai"
         raise TableError(str(folder), [text])
     if len(folders) == 1:
         return {_ONE: folders[0]}
@@ -109,11 +158,19 @@ def _shared_seeds(variant: Path, reference: Path, arms: Sequence[Mapping[str, Pa
     raise TableError(f"{variant} and {reference}", lone)
 
 
+def _sample_files(folder: Path, search: Literal["glob", "rglob"]) -> list[Path]:
+    found = getattr(folder, search)
+    return sorted(
+        [*found("samples_*.jsonl"), *(path for path in found("*") if path.suffix in SUFFIXES and is_log(path))]
+    )
+
+
 def _files(run: Path) -> dict[str, Path]:
     files: dict[str, Path] = {}
-    for path in sorted(run.glob("samples_*.jsonl")):
+    for path in [run] if run.is_file() else _sample_files(run, "glob"):
         match = _NAME.fullmatch(path.name)
         task = match["task"] if match else path.stem.removeprefix("samples_")
+        task = task_of(path) if path.suffix in SUFFIXES else task
         if task in files:
             text = (
                 f"task {task} was evaluated twice ({files[task].name}, {path.name}); remove the one that does not count"
@@ -137,6 +194,9 @@ def _shared_tasks(
 
 
 def _load(path: Path, metric: str | None, filter_name: str | None) -> tuple[str, dict[str, Sample]]:
+    if path.suffix in SUFFIXES:
+        scorer, scored = read_log(path, metric)
+        return scorer, {key: Sample(*sample) for key, sample in scored.items()}
     lines = list(_lines(path))
     if not lines:
         raise TableError(str(path), ["holds no samples"])

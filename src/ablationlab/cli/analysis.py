@@ -277,12 +277,18 @@ def power(
 
 def compare(
     a: Annotated[
-        Path, Parameter(help="Samples of the variant: a folder with samples_*.jsonl, or one subfolder per seed.")
+        Path,
+        Parameter(
+            help="Samples of the variant: a folder with samples_*.jsonl of lm-eval or logs of inspect_ai, or one subfolder "
+            "per seed; or one log."
+        ),
     ],
     b: Annotated[Path, Parameter(help="Samples of the reference, alike.")],
-    *,
+    *more: Annotated[Path, Parameter(help="Further ones: then the last is the reference of all others.")],
+    baseline: Annotated[Path | None, Parameter(help="Another reference than the last one.")] = None,
     metric: Annotated[
-        str | None, Parameter(help="Which of the samples' metrics. Default: acc, then exact_match.")
+        str | None,
+        Parameter(help="Which of the samples' metrics. Default: acc, then exact_match; of a log, its scorer."),
     ] = None,
     filter_: Annotated[str | None, Parameter(name="--filter", help="Which filter, where samples have several.")] = None,
     allow_unpaired: Annotated[
@@ -291,27 +297,43 @@ def compare(
     smallest_effect: Effect = None,
     alpha: Annotated[float, Share, Parameter(help="1 - level of the intervals.")] = 0.05,
     correction: Annotated[
-        Literal["holm", "bonferroni", "benjamini-hochberg"], Parameter(help="Over the tasks.")
+        Literal["holm", "bonferroni", "benjamini-hochberg"], Parameter(help="Over the tasks, and over all comparisons.")
     ] = "holm",
     out: Annotated[Path | None, Parameter(help="Folder for comparison.json.")] = None,
 ) -> int:
-    """Compare two folders of lm-eval --log_samples output, item by item; delta = A - B.
+    """Compare folders of lm-eval --log_samples output, or logs of inspect_ai, item by item; delta = A - B.
 
-    Items pair on doc_id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
-    for each seed (a paired t over items for real-valued scores); with three or more seeds (subfolders of the same names in
-    A and B) a paired t over seeds and an interval over seeds and items; and the macro average over tasks.
+    Items pair on their id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
+    for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and a crossed
+    bootstrap over seeds and items; and the macro average over tasks. Three or more folders: each is compared with the last,
+    and all p-values are corrected as one family.
     """
-    from ablationlab.analysis.items import compare_items
-    from ablationlab.analysis.lm_eval import read_pair
+    from ablationlab.analysis.lm_eval import compare_samples
     from ablationlab.report.terminal.analysis import items_view
 
-    scores = read_pair(a, b, metric=metric, filter_name=filter_, allow_unpaired=allow_unpaired)
-    names = (a.name or "A", b.name or "B")
-    names = names if names[0] != names[1] else (f"A ({a.name})", f"B ({b.name})")
-    comparison = compare_items(scores, *names, alpha=alpha, correction=correction, smallest_effect=smallest_effect)
+    comparisons = compare_samples(
+        (a, b, *more),
+        baseline=baseline,
+        metric=metric,
+        filter_name=filter_,
+        allow_unpaired=allow_unpaired,
+        alpha=alpha,
+        correction=correction,
+        smallest_effect=smallest_effect,
+    )
     printer = Printer()
-    printer.parts(*items_view(comparison))
+    for number, comparison in enumerate(comparisons):
+        if number:
+            printer.line()
+        printer.parts(*items_view(comparison))
+    if len(comparisons) > 1:
+        printer.text(f"\nAdjusted p: over the tasks of all {len(comparisons)} comparisons together.")
     if out is not None:
-        comparison.replace(out / "comparison.json")
-        printer.text(f"\nWritten to {out / 'comparison.json'}")
+        from ablationlab.records.storage import slug
+
+        single = len(comparisons) == 1
+        paths = [out / ("comparison.json" if single else f"comparison-{slug(c.variant)}.json") for c in comparisons]
+        for path, comparison in zip(paths, comparisons, strict=True):
+            comparison.replace(path)
+        printer.text(f"\nWritten to {', '.join(map(str, paths))}")
     return 0

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.wording import hypothesis_lines
-from ablationlab.core.format import count, fixed, level, number, percent, plain, setting
+from ablationlab.core.format import DASH, count, fixed, level, number, percent, plain, setting
 from ablationlab.instrument.replication import PublishedTable, Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
@@ -179,7 +179,14 @@ def _lines(title: str, lines: Sequence[str]) -> Text:
 
 def items_view(found: ItemComparison) -> Iterator[RenderableType]:
     """Per task and on average: the difference, intervals over items, seeds and both, p-values."""
-    yield item_table(found).terminal()
+    table = item_table(found)
+    empty = [
+        column.key
+        for place, column in enumerate(table.columns)
+        if all(row[place].text in ("", DASH) for row in table.rows)
+    ]
+    # With one run per arm, McNemar's p is the p.
+    yield table.without(*empty, *(["McNemar p"] if len(found.seeds) == 1 else [])).terminal()
     tests = ", ".join(dict.fromkeys([*(task.p_test for task in found.tasks), found.macro_p_test]))
     yield Text(
         f"Difference = {found.variant} − {found.reference}, paired item by item. p: {tests}; adjusted by "
@@ -202,18 +209,24 @@ def items_view(found: ItemComparison) -> Iterator[RenderableType]:
 _WIDTH = 40
 
 
-def power_view(found: StudyPower) -> Iterator[RenderableType]:
-    """Seeds for 80 and 90 % power, power of the planned seeds, curves, notes."""
+def power_table(found: StudyPower) -> Table:
+    """Seeds for 80 and 90 % power of every registered comparison, and the power of the planned seeds."""
     planned = len(found.study.seeds)
     numbers = ["effect", "alpha", "SD of deltas", "seeds 80 %", "seeds 90 %", "conservative", "equivalence"]
     numbers += [f"power at {planned}", f"seen at {planned}"]
     heads = ["comparison", *numbers[:3], "from", *numbers[3:]]
     items = any(row.items is not None for row in found.rows)
+    heads += ["items 80 %"] if items else []
+    rows = [_power(row, items) for row in found.rows]
+    title = f"Seeds needed ({found.study.name}: {planned} planned)"
+    return Table.simple(title, heads, rows, [*numbers, "items 80 %"])
+
+
+def power_view(found: StudyPower) -> Iterator[RenderableType]:
+    """Seeds for 80 and 90 % power, power of the planned seeds, curves, notes."""
+    planned = len(found.study.seeds)
     if found.rows:
-        heads += ["items 80 %"] if items else []
-        rows = [_power(row, items) for row in found.rows]
-        title = f"Seeds needed ({found.study.name}: {planned} planned)"
-        yield Table.simple(title, heads, rows, [*numbers, "items 80 %"]).terminal()
+        yield power_table(found).terminal()
         yield Text(
             "Seeds for a two-sided paired t-test to see the smallest effect with 80 or 90 % power; alpha is the registered "
             "one divided by the family's size, which Holm asks of its smallest p. Conservative: for 80 %, at the upper "

@@ -24,6 +24,13 @@ from ablationlab.study.variants import VARIANTS
 
 def plan_tables(plan: Plan) -> list[RenderableType]:
     """The arms of a plan, and its runs."""
+    each = [(run.id, run.seed, run.stack, run.slot) for run in plan.runs]
+    runs = Table.simple("Runs", ["id", "seed", "stack", "slot"], each, ["seed", "stack", "slot"])
+    return [arm_table(plan).terminal(), runs.terminal()]
+
+
+def arm_table(plan: Plan) -> Table:
+    """The arms of a plan: how many runs, and what one costs."""
     arms: dict[tuple[str, str, bool], list[PlannedRun]] = {}
     for run in plan.runs:
         arms.setdefault((run.regime, run.variant, run.role == "gate"), []).append(run)
@@ -41,11 +48,7 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
         for (regime, variant, gate), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
     ]
     heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "lr"]
-    each = [(run.id, run.seed, run.stack, run.slot) for run in plan.runs]
-    return [
-        Table.simple("Arms", heads, rows, heads[2:]).terminal(),
-        Table.simple("Runs", ["id", "seed", "stack", "slot"], each, ["seed", "stack", "slot"]).terminal(),
-    ]
+    return Table.simple("Arms", heads, rows, heads[2:])
 
 
 def _rates(runs: Sequence[PlannedRun]) -> str:

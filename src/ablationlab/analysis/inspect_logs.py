@@ -1,0 +1,156 @@
+"""inspect_ai's logs as item scores: `.eval` (a zip of JSON files) and `.json`. Needs no inspect_ai.
+
+A log is one task of one run. A sample pairs by its id, and by the hash of its input, target and choices. Samples that were
+asked several times (epochs) count with their mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final
+from zipfile import BadZipFile, ZipFile, ZipInfo
+
+from ablationlab.core.errors import TableError, nearest
+from ablationlab.records.storage import content_hash
+
+SUFFIXES: Final = (".eval", ".json")
+_ZSTD = 93
+#: What inspect_ai's scorers write for correct, partly correct, incorrect and no answer.
+_GRADES: Final[Mapping[str, float]] = {
+    "c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0
+}  # fmt: skip
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file is a log: any `.eval`, and a `.json` that says of what it is the evaluation."""
+    if path.suffix == ".eval":
+        return True
+    if path.suffix != ".json" or path.name in ("results.json", "comparison.json"):
+        return False
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError:
+        return False
+    return b'"eval"' in start and b'"status"' in start
+
+
+def task_of(path: Path) -> str:
+    """The task that a log is about, as `inspect` names it."""
+    return str(_header(path)["eval"].get("task", path.stem)).rpartition("/")[2]
+
+
+def read_log(path: Path, metric: str | None) -> tuple[str, dict[str, tuple[tuple[str, ...], float, int | None]]]:
+    """(scorer, {sample id: (identity, score, number of choices)}); raises `TableError` for a log that did not finish."""
+    header = _header(path)
+    if header.get("status") != "success":
+        raise TableError(
+            str(path), [f"its status is {header.get('status')!r}: only evaluations that finished are compared"]
+        )
+    scores: dict[str, list[float]] = {}
+    about: dict[str, tuple[tuple[str, ...], int | None]] = {}
+    chosen = metric
+    for sample in _samples(path):
+        values = dict(_values(sample.get("scores") or {}))
+        chosen = chosen or _only(path, values)
+        key = str(sample.get("id"))
+        if chosen not in values:
+            guess = nearest(chosen, values)
+            hint = f"; did you mean {guess!r}?" if guess else ""
+            raise TableError(
+                str(path), [f"sample {key} has no score {chosen!r}; it has: {', '.join(values) or 'none'}{hint}"]
+            )
+        number = _number(values[chosen])
+        if number is None:
+            raise TableError(str(path), [f"sample {key}: {chosen} is {values[chosen]!r}, not a number or a grade"])
+        choices = sample.get("choices")
+        identity = (content_hash([sample.get("input"), sample.get("target"), choices]),)
+        about[key] = identity, len(choices) if choices else None
+        scores.setdefault(key, []).append(number)
+    if not scores or chosen is None:
+        raise TableError(str(path), ["holds no samples"])
+    return chosen, {key: (about[key][0], fmean(found), about[key][1]) for key, found in scores.items()}
+
+
+def _only(path: Path, values: Mapping[str, Any]) -> str:
+    if len(values) == 1:
+        return next(iter(values))
+    raise TableError(str(path), [f"choose one of its scores with --metric: {', '.join(values) or 'none'}"])
+
+
+def _values(scores: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(name, value) of every score; a score of several values gives `scorer/key`."""
+    for scorer, score in scores.items():
+        value = score.get("value") if isinstance(score, Mapping) else score
+        if isinstance(value, Mapping):
+            yield from ((f"{scorer}/{key}", inner) for key, inner in value.items())
+        else:
+            yield scorer, value
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool | int | float):
+        return float(value) if math.isfinite(value) else None
+    if not isinstance(value, str):
+        return None
+    text = value.strip().lower()
+    if text in _GRADES:
+        return _GRADES[text]
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _header(path: Path) -> dict[str, Any]:
+    content = next(_files(path, "header.json"), None) if path.suffix == ".eval" else _whole(path)
+    if not isinstance(content, dict) or not isinstance(content.get("eval"), dict):
+        text = "is not a log of inspect_ai, or of an evaluation that has not ended: it has no header"
+        raise TableError(str(path), [text])
+    return content
+
+
+def _samples(path: Path) -> Iterator[dict[str, Any]]:
+    return _files(path, "samples/") if path.suffix == ".eval" else iter(_whole(path).get("samples") or ())
+
+
+def _whole(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise TableError(str(path), [f"cannot be read: {error}"]) from error
+    return content if isinstance(content, dict) else {}
+
+
+def _files(path: Path, start: str) -> Iterator[dict[str, Any]]:
+    """The JSON files of a zip whose names begin so."""
+    try:
+        with ZipFile(path) as archive:
+            for info in archive.infolist():
+                if info.filename.startswith(start) and info.filename.endswith(".json"):
+                    yield json.loads(_content(archive, info))
+    except (OSError, ValueError, BadZipFile, struct.error) as error:
+        raise TableError(str(path), [f"cannot be read as a log of inspect_ai: {error}"]) from error
+
+
+def _content(archive: ZipFile, info: ZipInfo) -> bytes:
+    """A file of the archive; Python before 3.14 cannot unpack Zstandard by itself."""
+    if info.compress_type != _ZSTD:
+        return archive.read(info)
+    import pyarrow as pa
+
+    file = archive.fp
+    assert file is not None
+    file.seek(info.header_offset + 26)
+    names = sum(struct.unpack("<HH", file.read(4)))
+    file.seek(info.header_offset + 30 + names)
+    unpacked: bytes = pa.Codec("zstd").decompress(
+        file.read(info.compress_size), decompressed_size=info.file_size, asbytes=True
+    )
+    return unpacked

@@ -1,0 +1,298 @@
+"""The verbs of the command line for notebooks and scripts: `analyze`, `plan`, `power`, `compare`. Loads no torch by itself.
+
+Each takes what is at hand (a path, a bare study name, nested tables, a pandas frame) and returns an object with typed fields
+that shows itself as a table in Jupyter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ablationlab.core.errors import AblationLabError, TableError
+from ablationlab.records.analysis import Analysis, ItemComparison
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import Study
+from ablationlab.records.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ablationlab.analysis.power import StudyPower
+    from ablationlab.records.results import Results
+    from ablationlab.report.notebook import Frames
+    from ablationlab.report.table import Table
+
+Source = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a call found, as tables and sentences; shows itself in Jupyter."""
+
+    def tables(self) -> tuple[Table, ...]:
+        """What it shows, as tables with six forms each."""
+        raise NotImplementedError
+
+    def sentences(self) -> tuple[str, ...]:
+        """What stands above the tables."""
+        return ()
+
+    def _repr_html_(self) -> str:
+        above = "".join(f"<p>{escape(sentence)}</p>" for sentence in self.sentences())
+        tables = (f"<p><b>{escape(table.title)}</b></p>{table.html_standalone()}" for table in self.tables())
+        return above + "".join(tables)
+
+
+@dataclass(frozen=True)
+class Analyzed(Answer):
+    """The comparisons and the verdict. `frames` has them as pandas frames, `write` keeps them for `ablationlab report`."""
+
+    results: Results
+    analysis: Analysis
+    verdict: Verdict
+
+    @cached_property
+    def frames(self) -> Frames:
+        from ablationlab.report.notebook import Frames
+
+        return Frames(self.results)
+
+    @property
+    def comparisons(self) -> pd.DataFrame:
+        """One row per comparison."""
+        return self.frames.comparisons
+
+    @property
+    def decisions(self) -> dict[str, str]:
+        """The decision on each variant; with several regimes, `variant (regime)`."""
+        several = len(self.analysis.regimes) > 1
+        return {
+            f"{verdict.variant} ({verdict.regime})" if several else verdict.variant: verdict.decision.value
+            for verdict in self.verdict.verdicts
+        }
+
+    def write(self, folder: str | Path) -> Path:
+        """Write analysis.json, verdict.json and the curves into a folder, and give its path."""
+        from ablationlab.records.table_curves import write_table_curves
+
+        target = Path(folder)
+        self.analysis.replace(target / "analysis.json")
+        self.verdict.replace(target / "verdict.json")
+        if self.analysis.source == "table":
+            write_table_curves(self.results.table_runs, target)
+        return target
+
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(self.verdict.recommendation.split("\n"))
+
+    def tables(self) -> tuple[Table, ...]:
+        from ablationlab.report.tables.comparisons import comparison_table, split
+
+        asked, others = split(self.analysis)
+        shown = asked or others
+        registered = bool(shown) and shown[0].label == "registered"
+        title = "Registered comparisons" if registered else "Comparisons (exploratory)"
+        return (comparison_table("comparisons", title, shown, len(self.analysis.regimes)),)
+
+
+def analyze(
+    source: Source | pd.DataFrame,
+    *,
+    baseline: str | None = None,
+    metric: str | Sequence[str] | Mapping[str, str] = (),
+    variant: str | None = None,
+    seed: str | None = None,
+    regime: str | None = None,
+    at: str = "last",
+    where: Mapping[str, Any] | None = None,
+    run_names: str | None = None,
+    unpaired: bool = False,
+    **criterion: Any,
+) -> Analyzed:
+    """Compare every variant with the baseline and apply the rules; nothing is written.
+
+    *source* is a results folder, a study file or its bare name; or runs of your own, which need a *baseline*: a pandas frame,
+    a dictionary of columns, a list of rows, or the path of a table or of a tracker's folder. *metric* is ``"val/loss:lower"``,
+    several of them, or ``{"val/loss": "lower"}``; the first decides. *criterion*: ``smallest_effect``, ``margin``, ``alpha``,
+    ``test``, ``correction``, ``log``, ``tie_breakers``. The other arguments are the options of ``ablationlab analyze``.
+    """
+    from ablationlab.analysis import TableOptions, read_results, read_table
+    from ablationlab.analysis import analyze as compute
+    from ablationlab.analysis.from_table import holds_runs
+    from ablationlab.analysis.verdict import decide
+    from ablationlab.records.results import Reader, Results
+    from ablationlab.records.storage import ResultsFolder
+    from ablationlab.study.places import find_results
+
+    given = find_results(Path(source)) if isinstance(source, str | Path) else _frame(source)
+    brings_runs = not isinstance(given, Path) or not given.is_dir()
+    if isinstance(given, Path) and given.is_dir() and not ResultsFolder(given).plan.exists():
+        brings_runs = holds_runs(given)
+    if not brings_runs:
+        assert isinstance(given, Path)
+        if baseline is not None or metric or criterion:
+            raise AblationLabError(f"{given}: a results folder is judged by what its plan registered; give it alone")
+        dataset = read_results(given, None)
+        analysis = compute(dataset)
+        verdict = decide(analysis)
+        return Analyzed(Results.open(given).changed(analysis=analysis, verdict=verdict), analysis, verdict)
+    if baseline is None:
+        label = str(given) if isinstance(given, Path) else "the table"
+        raise TableError(label, ["baseline says which variant the others are compared with"])
+    if isinstance(given, Path) and not given.exists():
+        raise TableError(str(given), ["no such file or results folder"])
+    dataset = read_table(
+        given,
+        TableOptions.checked(
+            baseline=baseline,
+            metrics=_metrics(metric),
+            variant=variant,
+            seed=seed,
+            regime=regime,
+            at=at,
+            where=tuple(f"{key}={value}" for key, value in (where or {}).items()),
+            run_names=run_names,
+            unpaired=unpaired,
+            **{name: tuple(value) if isinstance(value, list) else value for name, value in criterion.items()},
+        ),
+    )
+    analysis = compute(dataset)
+    verdict = decide(analysis)
+    folder = Path()
+    results = Results(folder, None, False, (), Reader(folder))
+    found = {"analysis": analysis, "verdict": verdict, "table_runs": dataset.curves, "suite": None, "replication": None}
+    return Analyzed(results.changed(**found, problems=()), analysis, verdict)
+
+
+def _frame(source: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    return source if isinstance(source, pd.DataFrame) else pd.DataFrame(source)
+
+
+def _metrics(metric: str | Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:
+    if isinstance(metric, str):
+        return (metric,)
+    return tuple(f"{name}:{way}" for name, way in metric.items()) if isinstance(metric, Mapping) else tuple(metric)
+
+
+@dataclass(frozen=True)
+class StudyPlan(Answer):
+    """A study resolved: its runs and what each costs. *plan* is what `plan.lock` holds."""
+
+    plan: Plan
+
+    def sentences(self) -> tuple[str, ...]:
+        from ablationlab.core.format import amount, count, plain
+
+        tokens = sum(run.budget.tokens for run in self.plan.runs)
+        flops = sum(run.budget.matmul_flops for run in self.plan.runs)
+        how = self.plan.execution
+        text = (
+            f"{self.plan.study.name}: {count(len(self.plan.runs))} runs, {amount(tokens)} tokens, "
+            f"{amount(flops, 'FLOP')} of matrix products in all; {how.device_name}, {how.precision}."
+        )
+        return tuple(filter(None, (self.plan.study.question, plain(text))))
+
+    def tables(self) -> tuple[Table, ...]:
+        from ablationlab.report.terminal.study import arm_table
+
+        return (arm_table(self.plan),)
+
+
+def plan(
+    study: Study | Mapping[str, Any] | str | Path,
+    out: str | Path | None = None,
+    *,
+    overrides: Sequence[str] = (),
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    workers: int | None = None,
+) -> StudyPlan:
+    """Resolve and check a study, arm by arm. Nothing is written, unless *out* names the folder to seal the plan in."""
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.pipeline import open_study, seal
+    from ablationlab.study.plan import make_plan
+
+    resolved, results = open_study(study, out, overrides)
+    if out is not None:
+        return StudyPlan(seal(resolved, results, device, workers)[0])
+    return StudyPlan(make_plan(resolved, load_corpus(resolved.data), device, workers))
+
+
+@dataclass(frozen=True)
+class SeedsNeeded(Answer):
+    """Seeds, and items, that the registered smallest effects need. *power* has a row per registered comparison."""
+
+    power: StudyPower
+
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(self.power.notes)
+
+    def tables(self) -> tuple[Table, ...]:
+        from ablationlab.report.terminal.analysis import power_table
+
+        return (power_table(self.power),) if self.power.rows else ()
+
+
+def power(
+    study: Study | Mapping[str, Any] | str | Path,
+    *,
+    pilot: str | Path | None = None,
+    sd: float | None = None,
+    discordance: float | None = None,
+    overrides: Sequence[str] = (),
+) -> SeedsNeeded:
+    """How many seeds the registered smallest effects need, from a pilot's results or from an assumed SD of the deltas."""
+    from ablationlab.analysis import analyze as compute
+    from ablationlab.analysis import power_plans, read_results
+    from ablationlab.pipeline import open_study
+    from ablationlab.study.places import find_results
+
+    resolved, _ = open_study(study, overrides=overrides)
+    spread = compute(read_results(find_results(Path(pilot)))) if pilot is not None else None
+    return SeedsNeeded(power_plans(resolved, spread, sd, discordance))
+
+
+@dataclass(frozen=True)
+class ItemsCompared(Answer):
+    """Each folder against the reference, item by item; all tasks of all comparisons are one family."""
+
+    comparisons: tuple[ItemComparison, ...]
+
+    def tables(self) -> tuple[Table, ...]:
+        from ablationlab.report.tables.comparisons import item_table
+
+        return tuple(item_table(comparison) for comparison in self.comparisons)
+
+
+def compare(
+    *paths: str | Path,
+    baseline: str | Path | None = None,
+    metric: str | None = None,
+    filter_name: str | None = None,
+    allow_unpaired: bool = False,
+    alpha: float = 0.05,
+    correction: Literal["holm", "bonferroni", "benjamini-hochberg"] = "holm",
+    smallest_effect: float | None = None,
+) -> ItemsCompared:
+    """Compare two or more folders of lm-eval samples or inspect_ai logs; the last is the reference, unless *baseline* is."""
+    from ablationlab.analysis.lm_eval import compare_samples
+
+    if len(paths) < 2:
+        raise AblationLabError(f"compare needs two or more folders, got {len(paths)}")
+    found = compare_samples(
+        [Path(path) for path in paths],
+        baseline=None if baseline is None else Path(baseline),
+        metric=metric,
+        filter_name=filter_name,
+        allow_unpaired=allow_unpaired,
+        alpha=alpha,
+        correction=correction,
+        smallest_effect=smallest_effect,
+    )
+    return ItemsCompared(tuple(found))
