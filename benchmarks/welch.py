@@ -1,0 +1,63 @@
+"""Error rates of Welch's test and interval for unpaired arms: python benchmarks/welch.py [--studies 20000].
+
+Coverage of the 95 % interval, false positives at 0.05, and false equivalence at 0.05 with the true difference on the bound, by
+runs per arm, ratio of the spreads and distribution. Fixed seeds; the table is in docs/validation.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from ablationlab.core.seeding import stream
+
+FloatArray = NDArray[np.float64]
+SIZES = ((3, 3), (5, 5), (10, 10), (3, 10))
+RATIOS = (1.0, 3.0)
+
+
+def samples(kind: str, rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:
+    """Independent draws of mean 0 and standard deviation 1."""
+    if kind == "normal":
+        return rng.standard_normal(shape)
+    return rng.exponential(size=shape) - 1.0
+
+
+def welch(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(difference, standard error, degrees of freedom) of every study, as `stats.unpaired` has them."""
+    n, m = a.shape[1], b.shape[1]
+    x, y = a.var(axis=1, ddof=1) / n, b.var(axis=1, ddof=1) / m
+    return a.mean(axis=1) - b.mean(axis=1), np.sqrt(x + y), (x + y) ** 2 / (x**2 / (n - 1) + y**2 / (m - 1))
+
+
+def rates(kind: str, n: int, m: int, ratio: float, studies: int) -> tuple[float, float]:
+    """(share of true nulls rejected at 0.05, share called equivalent when the difference is on the bound)"""
+    rng = stream(0, "welch", kind, n, m, str(ratio))
+    a, b = samples(kind, rng, (studies, n)) * ratio, samples(kind, rng, (studies, m))
+    d, error, freedom = welch(a, b)
+    p = 2 * special.stdtr(freedom, -np.abs(d) / error)
+    # A bound of 4 standard errors of the true difference: wide enough that equivalence can be shown at all.
+    bound = 4 * np.sqrt(ratio**2 / n + 1 / m)
+    low, high = special.stdtr(freedom, -(d + 2 * bound) / error), special.stdtr(freedom, d / error)
+    return float((p <= 0.05).mean()), float((np.maximum(low, high) < 0.05).mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--studies", type=int, default=20_000)
+    studies = parser.parse_args().studies
+    print(
+        "| distribution | runs | spread | false positives | coverage | false equivalence |\n|---|---|---|---|---|---|"
+    )
+    for kind in ("normal", "skewed"):
+        for n, m in SIZES:
+            for ratio in RATIOS:
+                false, equivalent = rates(kind, n, m, ratio, studies)
+                print(f"| {kind} | {n} and {m} | {ratio:g} : 1 | {false:.3f} | {1 - false:.3f} | {equivalent:.3f} |")
+
+
+if __name__ == "__main__":
+    main()
