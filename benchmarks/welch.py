@@ -1,7 +1,7 @@
 """Error rates of Welch's test and interval for unpaired arms: python benchmarks/welch.py [--studies 20000].
 
-Coverage of the 95 % interval, false positives at 0.05, and false equivalence at 0.05 with the true difference on the bound, by
-runs per arm, ratio of the spreads and distribution. Fixed seeds; the table is in docs/validation.md.
+Coverage of the 95 % interval, false positives at 0.05, and false equivalence at 0.05 with the true difference on the bound,
+by runs per arm, ratio of the spreads and distribution. Fixed seeds; the table is in docs/validation.md.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def analyze(
     *source* is a results folder, a study file or its bare name; or runs of your own, which need a *baseline*: a pandas frame,
     a dictionary of columns, a list of rows, or the path of a table or of a tracker's folder. *metric* is
     ``"val/loss:lower"``, several of them, or ``{"val/loss": "lower"}``; the first decides. *criterion*:
-    ``smallest_effect``, ``margin``, ``alpha``, ``test``, ``correction``, ``log``, ``tie_breakers``. The other arguments are the options of ``ablationlab analyze``.
+    ``smallest_effect``, ``margin``, ``alpha``, ``test``, ``correction``, ``log``, ``tie_breakers``. The other arguments are
+    the options of ``ablationlab analyze``.
     """
     from ablationlab.analysis import TableOptions, read_results, read_table
     from ablationlab.analysis import analyze as compute

@@ -7,6 +7,7 @@ import pytest
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
+from ablationlab.stats import compare_unpaired, welch_test
 from ablationlab.stats.intervals import difference_of_means
 
 
@@ -101,3 +102,49 @@ def test_impossible_arguments_are_named(options, says):
         difference_of_means([1.0, 2.0, 3.0], 1.0, **options)
     with pytest.raises(StatisticsError, match="ours"):
         difference_of_means([1.0, float("nan")], 1.0, n=3)
+
+
+# --- whole comparisons ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transform", ["identity", "log"])
+def test_an_unpaired_comparison_is_scipys_and_changes_sign_with_its_arms(transform):
+    rng = np.random.default_rng(5)
+    a, b = np.exp(rng.normal(1.0, 0.1, 6)), np.exp(rng.normal(1.2, 0.3, 4))
+    x, y = (a, b) if transform == "identity" else (np.log(a), np.log(b))
+    made = compare_unpaired(a, b, smallest_effect=2.0, transform=transform)
+    wanted = stats.ttest_ind(x, y, equal_var=False)
+    assert made.test.p == pytest.approx(wanted.pvalue, rel=1e-9)
+    assert made.test.statistic == pytest.approx(wanted.statistic, rel=1e-9)
+    assert made.difference_sd == pytest.approx(np.hypot(x.std(ddof=1), y.std(ddof=1)))
+    assert (made.variant_mean, made.reference_mean) == pytest.approx((a.mean(), b.mean()))
+    other = compare_unpaired(b, a, smallest_effect=2.0, transform=transform)
+    assert (other.delta, other.test.p) == pytest.approx((-made.delta, made.test.p), rel=1e-12)
+    if transform == "log":
+        assert made.ratio.ratio == pytest.approx(np.exp(x.mean() - y.mean()))
+
+
+def test_equivalence_agrees_with_two_one_sided_tests_of_scipy():
+    rng = np.random.default_rng(8)
+    a, b = rng.normal(0.0, 0.1, 8), rng.normal(0.02, 0.1, 9)
+    made = compare_unpaired(a, b, smallest_effect=0.2).equivalence
+    low = stats.ttest_ind(a + 0.2, b, equal_var=False, alternative="greater").pvalue
+    high = stats.ttest_ind(a - 0.2, b, equal_var=False, alternative="less").pvalue
+    assert (made.p_low, made.p_high) == pytest.approx((low, high), rel=1e-9)
+    assert made.equivalent == (max(low, high) < 0.05)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "status"), [([1.0, 2.0], [1.0, 2.0, 3.0], "too-few-pairs"), ([1.0] * 3, [2.0] * 4, "degenerate")]
+)
+def test_too_few_or_constant_runs_give_a_difference_and_no_inference(a, b, status):
+    made = compare_unpaired(a, b, smallest_effect=0.1)
+    assert (made.test.status, made.interval.status, made.equivalence.status) == (status,) * 3
+    assert (made.test.p, made.interval.low, made.equivalence.equivalent) == (None, None, None)
+    assert made.delta == pytest.approx(np.mean(a) - np.mean(b))
+
+
+def test_welchs_false_positives_are_those_of_the_published_table():
+    rng = np.random.default_rng(3)
+    false = [welch_test(rng.normal(0, 1, 5), rng.normal(0, 1, 5)).p <= 0.05 for _ in range(3000)]
+    assert np.mean(false) == pytest.approx(0.044, abs=4 * np.sqrt(0.044 * 0.956 / 3000))
