@@ -15,6 +15,7 @@ from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecor
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import parse_study
+from ablationlab.study.probes import PROBES
 from ablationlab.study.variants import Variant, variants_of
 from ablationlab.tasks import plan_tasks
 
@@ -105,6 +106,7 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
         criteria_hash=made.criteria_hash,
         variants={name: _declared(made, variant) for name, variant in variants_of(made).items()},
         metrics=dict(METRICS.items()),
+        probes={name: probe.definition for name, probe in PROBES.items()},
         tasks=plan_tasks(made.evaluation),
         corpus=CORPUS,
         execution=EXECUTION,

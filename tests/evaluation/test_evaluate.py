@@ -25,9 +25,10 @@ from ablationlab.evaluation.context import task_folder
 from ablationlab.evaluation.loop import task_request
 from ablationlab.pipeline import run
 from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, suite_path
+from ablationlab.records.results import Results
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.terminal.analysis import evaluation_view
+from ablationlab.report.terminal import evaluation_view
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
 from conftest import run_here, to_toml
@@ -386,7 +387,7 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
 
 
 def test_the_table_counts_items_that_were_cut(evaluated, copy):
-    whole = evaluation_view(ResultsFolder(evaluated))[0]
+    whole = evaluation_view(Results.open(evaluated))[0]
     assert isinstance(whole, Table)
     assert "cut" not in [str(column.header) for column in whole.columns]
     for label in evaluations(copy):
@@ -395,7 +396,7 @@ def test_the_table_counts_items_that_were_cut(evaluated, copy):
         for task in record["tasks"]:
             task["truncated"] = 7 if task["task"] == "spelling" else 0
         path.write_text(json.dumps(record))
-    table = evaluation_view(ResultsFolder(copy))[0]
+    table = evaluation_view(Results.open(copy))[0]
     assert isinstance(table, Table)
     cut = next(column for column in table.columns if str(column.header) == "cut")
     assert sorted(map(str, cut._cells)) == ["0", "7"]

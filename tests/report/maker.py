@@ -55,9 +55,9 @@ def full(folder: Path) -> Results:
     (folder / "evaluation").mkdir()
     suite = {"schema_version": SCHEMA_VERSION, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
     (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
-    material = Results.open(folder)
-    assert material.analysis is not None
-    return material.changed(analysis=material.analysis.model_copy(update={"sweep": sweep()}), stale=material.stale)
+    results = Results.open(folder)
+    assert results.analysis is not None
+    return results.changed(analysis=results.analysis.model_copy(update={"sweep": sweep()}), stale=results.stale)
 
 
 def _curve(variant: str, regime: str, seed: int) -> list[float]:

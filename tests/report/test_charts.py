@@ -14,8 +14,8 @@ from ablationlab.records.results import Results
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
-from ablationlab.report.figures import Figures, draw_figures, save_figures
-from ablationlab.report.page.build import task_table
+from ablationlab.report.figures import Figures, draw_figures, saving
+from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
 from analysis.builder import build, study
@@ -23,7 +23,7 @@ from report.maker import full, made
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return made(tmp_path_factory.mktemp("made"))
 
 
@@ -42,29 +42,29 @@ def table(figure: Any, *columns: str) -> list[dict[str, Any]]:
     return next(rows for rows in figure.data.values() if rows and set(columns) <= set(rows[0]))
 
 
-def test_paired_differences_are_those_of_the_records(material: Results):
-    figure = paired.differences(material)[0]
+def test_paired_differences_are_those_of_the_records(results: Results):
+    figure = paired.differences(results)[0]
     points = {(row["variant"], row["seed"]): row["delta"] for row in table(figure, "seed", "delta")}
-    for run in material.runs:
+    for run in results.runs:
         if run.variant != "none":
-            base = material.run_of("none", run.regime, run.seed)
+            base = results.run_of("none", run.regime, run.seed)
             expected = run.metric("validation_loss") - base.metric("validation_loss")
             assert points[run.variant, str(run.seed)] == pytest.approx(expected)
     band = table(figure, "low", "high")
     assert (band[0]["low"], band[0]["high"]) == (-0.05, 0.05)
 
 
-def test_curves_hold_every_step_of_every_run(material: Results):
-    figure = next(f for f in curves.curves(material) if f.key == "curve-loss")
+def test_curves_hold_every_step_of_every_run(results: Results):
+    figure = next(f for f in curves.curves(results) if f.key == "curve-loss")
     drawn = table(figure, "run", "step", "y")
     assert len(drawn) == 12 * 60
-    run = material.runs[0]
+    run = results.runs[0]
     mine = [row["y"] for row in drawn if row["run"] == run.id]
     np.testing.assert_allclose(mine, run.curves["loss"], rtol=1e-4)
 
 
-def test_the_gap_is_paired_by_seed_and_step(material: Results):
-    figure = next(f for f in curves.curves(material) if f.key == "curve-gap")
+def test_the_gap_is_paired_by_seed_and_step(results: Results):
+    figure = next(f for f in curves.curves(results) if f.key == "curve-gap")
     drawn = table(figure, "run", "step", "y")
     assert {row["variant"] for row in drawn} == {"layernorm", "rmsnorm"}
     # The made-up curves depend on the seed alone, so a true pair differs by nothing.
@@ -81,10 +81,10 @@ def test_thinning_keeps_ends_spikes_and_the_budget():
     assert thinned([1, 2, 3], 500) == [1, 2, 3]
 
 
-def test_power_is_the_statistics_own(material: Results):
-    figure = power.power(material)[0]
-    part = material.analysis.power[0]
-    one = material.comparison(part.comparison)
+def test_power_is_the_statistics_own(results: Results):
+    figure = power.power(results)[0]
+    part = results.analysis.power[0]
+    one = results.comparison(part.comparison)
     lines = [row for row in table(figure, "seeds", "effect", "contrast") if row["variant"] == one.variant]
     at = next(row for row in lines if row["seeds"] == part.n)
     assert at["effect"] == pytest.approx(part.detectable_80)
@@ -104,12 +104,30 @@ def test_the_plane_shows_gain_and_cost_with_their_intervals(rich: Results):
     assert hot["cost"] == verdict.trade_off.costs[0].estimate
 
 
-def test_labels_of_points_that_nearly_coincide_stand_above_each_other():
-    def row(gain: float, cost: float) -> dict[str, float]:
-        return {"gain": gain, "cost": cost, "cost_low": cost - 0.01, "cost_high": cost + 0.01}
-
-    assert tradeoff.labels_below([row(0, -0.019), row(0, -0.0209)]) == [1, 0], "the higher point's label goes up"
-    assert tradeoff.labels_below([row(0, 0.12), row(0, 0.12), row(60, 0.12), row(0, -0.5)]) == [0, 1, 0, 0]
+def test_labels_of_the_trade_off_never_overlap():
+    rng = np.random.default_rng(3)
+    rows = [
+        {
+            "gain": gain,
+            "cost": cost,
+            "cost_low": cost - 0.01,
+            "cost_high": cost + 0.01,
+            "label": f"variant-{place}, hot",
+        }
+        for place, (gain, cost) in enumerate(
+            zip(rng.choice([0, 20, 60], 8), rng.choice([-0.02, 0.12, 0.13], 8), strict=True)
+        )
+    ]
+    bottom, top = min(row["cost_low"] for row in rows), max(row["cost_high"] for row in rows)
+    boxes = []
+    for row, (align, dx, dy) in zip(rows, tradeoff.label_places(rows), strict=True):
+        width = tradeoff.LETTER * len(row["label"])
+        left = (row["gain"] + 100) / 200 * tradeoff.VIEW[0] + dx - (width if align == "right" else 0)
+        boxes.append((left, left + width, (top - row["cost"]) / (top - bottom) * tradeoff.VIEW[1] + dy))
+    for number, (left, right, middle) in enumerate(boxes):
+        for other_left, other_right, other_middle in boxes[:number]:
+            apart = left > other_right or right < other_left or abs(middle - other_middle) >= tradeoff.LINE
+            assert apart
 
 
 def test_the_map_tells_how_runs_ended(rich: Results):
@@ -168,7 +186,8 @@ def test_the_gate_reaches_tasks_with_and_without_examples(rich: Results):
     )
     found = EvaluationAnalysis(harness="lm_eval 0", precision="fp32", tasks=listed, contrasts=(), notes=())
     shown = task_table(rich.changed(analysis=rich.analysis.model_copy(update={"evaluation": found}), suite=None))
-    assert {row["name"]: row["sensitive"] for row in shown} == {"last-word": True, "last-word, 2-shot": False}
+    notes = {row[0].value: row[1].text for row in shown.rows}
+    assert notes == {"last-word": "", "last-word, 2-shot": "not sensitive at this scale"}
 
 
 def test_what_is_not_there_is_not_drawn(tmp_path: Path):
@@ -193,8 +212,8 @@ def _scales(spec: Any) -> list[dict[str, Any]]:
     return [scale for value in spec for scale in _scales(value)] if isinstance(spec, list) else []
 
 
-def test_dark_colours_are_exchanged_one_for_one(material: Results):
-    figure = paired.differences(material)[0]
+def test_dark_colours_are_exchanged_one_for_one(results: Results):
+    figure = paired.differences(results)[0]
     text = str(recoloured(figure.bare()))
     assert HUES[1][1] in text
     assert HUES[1][0] not in text
@@ -222,10 +241,11 @@ def test_axes_are_titled(drawn: Figures):
         assert figure.alt
 
 
-def test_figures_become_files(material: Results, tmp_path: Path):
-    figures = draw_figures(material)
+def test_figures_become_files(results: Results, tmp_path: Path):
+    figures = draw_figures(results)
     few = dataclasses.replace(figures, by_section={"power": figures.by_section["power"]})
-    save_figures(material, tmp_path, figures=few)
+    with saving(few, tmp_path):
+        pass
     assert (tmp_path / "power.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "power.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "power.svg").read_text()

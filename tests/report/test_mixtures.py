@@ -26,22 +26,22 @@ NOTHING = Shared(
 
 
 @pytest.fixture(scope="module")
-def material(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     folder = tmp_path_factory.mktemp("mixture")
     build(folder)
     conclude(folder)
     return Results.open(folder)
 
 
-def paper_of(material: Results) -> Words:
+def paper_of(results: Results) -> Words:
     """The paper's text."""
-    folder = material.folder / "paper"
+    folder = results.folder / "paper"
     write_template(folder)
-    write_facts(material, folder)
+    write_facts(results, folder)
     return text_of(compiled(folder / "paper.typ"))
 
 
-def mixed(material: Results, shared: Shared | None, overlap: str | None) -> Results:
+def mixed(results: Results, shared: Shared | None, overlap: str | None) -> Results:
     parts = tuple(
         Component(
             name=name,
@@ -59,36 +59,36 @@ def mixed(material: Results, shared: Shared | None, overlap: str | None) -> Resu
         )
         for name, weight in (("news", 0.7), ("speeches_#1", 0.3))
     )
-    assert material.plan is not None
+    assert results.plan is not None
     changes = {"name": "mixture", "source": "0.7 news + 0.3 speeches_#1", "components": parts, "overlap": overlap}
-    corpus = material.plan.corpus.model_copy(update=changes)
-    return material.changed(plan=material.plan.model_copy(update={"corpus": corpus}))
+    corpus = results.plan.corpus.model_copy(update=changes)
+    return results.changed(plan=results.plan.model_copy(update={"corpus": corpus}))
 
 
-def test_what_is_mixed_is_named(material):
-    text = paper_of(mixed(material, NOTHING, "remove-from-training"))
+def test_what_is_mixed_is_named(results):
+    text = paper_of(mixed(results, NOTHING, "remove-from-training"))
     assert "tokens of a mixture (70 % news, 30 % speeches_#1) per run" in text
     assert "The validation split is the last part of each corpus" in text
     assert "one text" not in text
-    facts = strip(mixed(material, NOTHING, "remove-from-training"))
+    facts = strip(mixed(results, NOTHING, "remove-from-training"))
     (corpus,) = (fact for fact in facts if fact[0] == "corpus")
     assert corpus[1] == "mixture"
     assert corpus[2].startswith("0.7 news + 0.3 speeches_#1; ")
 
 
-def test_one_text_reads_as_before(material):
-    text = paper_of(material)
+def test_one_text_reads_as_before(results):
+    text = paper_of(results)
     assert "of one text, " in text
     assert "The validation split is the last part of the text." in text
     assert "mixture" not in text.split("Introduction")[0]
 
 
-def test_what_corpora_share_is_told(material):
-    clean = paper_of(mixed(material, NOTHING, "remove-from-training"))
+def test_what_corpora_share_is_told(results):
+    clean = paper_of(mixed(results, NOTHING, "remove-from-training"))
     assert "no training document is in the validation split or in two of the corpora" in clean
     assert "0.88 % (news) and 0.88 % (speeches_#1) are in a sequence of 13 words" in clean
     found = NOTHING.model_copy(update={"leaked_near": 2, "repeated_exact": 1, "tokens": 500, "seen_without": 0.001})
-    removed, kept = (paper_of(mixed(material, found, how)) for how in ("remove-from-training", "keep"))
+    removed, kept = (paper_of(mixed(results, found, how)) for how in ("remove-from-training", "keep"))
     assert (
         "six training documents, 4 of them in the validation split, occurred twice in the mixture and were removed"
         in removed
@@ -96,4 +96,4 @@ def test_what_corpora_share_is_told(material):
     assert "0.1 % (news)" in removed
     assert "twice in the mixture and were kept" in kept
     assert "0.88 % (news)" in kept
-    assert "in a sequence of 13" not in paper_of(mixed(material, None, None)), "records from before it was looked for"
+    assert "in a sequence of 13" not in paper_of(mixed(results, None, None)), "records from before it was looked for"

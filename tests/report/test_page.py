@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError, StorageError
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results, Run
 from ablationlab.report.make import make_report, with_analysis
 from ablationlab.report.page import page_html, write_page
 from ablationlab.report.page.build import SECTIONS
 from ablationlab.report.page.design import strip
 from ablationlab.report.page.embed import by_column, json_for_script, policy
-from ablationlab.report.page.verdicts import in_words
 from analysis.builder import HYPOTHESES, build, outcome, study
 from report.maker import full, made, sweep
 
@@ -113,9 +111,9 @@ def test_filters_leave_what_they_name(visit: Callable[..., Any], whole: Path):
     assert page.locator("#comparison-count").text_content() == f"2 of {total} comparisons"
     page.select_option("#comparison-filters select[name=regime]", "")
     page.select_option("#comparison-filters select[name=metric]", "")
-    page.select_option("#comparison-filters select[name=standing]", "exploratory")
+    page.select_option("#comparison-filters select[name=label]", "exploratory")
     assert 0 < shown.count() < total
-    assert set(shown.evaluate_all("all => all.map(one => one.className)")) == {"exploratory"}
+    assert set(shown.evaluate_all("all => all.map(one => one.dataset.label)")) == {"exploratory"}
 
 
 def _marks(page: Any, key: str, kind: str) -> int:
@@ -124,7 +122,7 @@ def _marks(page: Any, key: str, kind: str) -> int:
 
 def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(visit: Callable[..., Any], small: Path):
     page = visit(small.as_uri()).page
-    statistics = page.locator("#comparisons-table .c-diff").all_text_contents()
+    statistics = page.locator("#comparisons-table .c-delta").all_text_contents()
     points = _marks(page, "slopes", "symbol")
     assert points == 3 * 4
     page.locator("[data-pick=variants][value=rmsnorm]").click()
@@ -139,7 +137,7 @@ def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(visit: Callabl
     assert page.locator(".verdict:not([hidden])").count() == 1
     page.locator("[data-pick=seeds][value='2']").click()
     page.wait_for_selector("""body[data-selected*='"seeds":["1","3","4"]']""", state="attached")
-    assert page.locator("#comparisons-table .c-diff").all_text_contents() == statistics
+    assert page.locator("#comparisons-table .c-delta").all_text_contents() == statistics
     assert _marks(page, "slopes", "symbol") == 2 * 3
     assert _marks(page, "spikes", "symbol") == 2 * 3
     assert page.locator("#runs-table > tbody:not([hidden])").count() == 2 * 3
@@ -215,16 +213,16 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study whose every free text is markup."""
     folder = tmp_path_factory.mktemp("hostile")
     build(folder, study(name=EVIL, question=f"Is {EVIL} shown?", seeds=[1, 2, 3]))
-    material = with_analysis(Results.open(folder), say=lambda text: None)
-    runs = tuple(_renamed(run) for run in material.runs)
-    hostile_study = material.plan.study.model_copy(update={"variants": (EVIL, "none", "layernorm" + EVIL)})
-    plan = material.plan.model_copy(update={"study": hostile_study})
+    results = with_analysis(Results.open(folder), say=lambda text: None)
+    runs = tuple(_renamed(run) for run in results.runs)
+    hostile_study = results.plan.study.model_copy(update={"variants": (EVIL, "none", "layernorm" + EVIL)})
+    plan = results.plan.model_copy(update={"study": hostile_study})
     swept = sweep()
     curves = (swept.curves[0].model_copy(update={"variant": EVIL}),)
     nothing = {"points": (), "sensitivities": (), "summaries": (), "best": ()}
     swept = swept.model_copy(update={**nothing, "notes": (EVIL,), "curves": curves})
-    analysis = material.analysis.model_copy(update={"sweep": swept})
-    return write_page(material.changed(runs=runs, plan=plan, analysis=analysis, stale=()), folder)
+    analysis = results.analysis.model_copy(update={"sweep": swept})
+    return write_page(results.changed(runs=runs, plan=plan, analysis=analysis, stale=()), folder)
 
 
 def test_markup_in_names_shows_as_text(visit: Callable[..., Any], hostile: Path):
@@ -286,18 +284,19 @@ def test_a_changed_record_changes_the_page(tmp_path: Path):
 
 
 def test_the_page_names_the_learning_rate(tmp_path: Path):
-    material = made(tmp_path / "one")
-    assert material.plan is not None
-    assert f"learning rate {material.plan.runs[0].lr:g}" in " ".join(note for *_, note in strip(material))
-    material = made(tmp_path / "two", regimes={"hot": {"training": {"lr": 0.03}}})
-    assert "to 0.03" in " ".join(note for *_, note in strip(material))
+    results = made(tmp_path / "one")
+    assert results.plan is not None
+    assert f"learning rate {results.plan.runs[0].lr:g}" in " ".join(note for *_, note in strip(results))
+    results = made(tmp_path / "two", regimes={"hot": {"training": {"lr": 0.03}}})
+    assert "to 0.03" in " ".join(note for *_, note in strip(results))
 
 
 def test_the_page_shows_the_hypotheses_of_the_study_and_no_others(tmp_path: Path):
     assert 'aria-label="Hypotheses"' not in page_html(made(tmp_path / "plain"), tmp_path)
     text = page_html(made(tmp_path / "asked", hypotheses=HYPOTHESES[2:]), tmp_path)
-    assert '<th scope="row">H1b<small>Stability is restored.' in text
-    assert '<th scope="row">H0<small>' not in text
+    assert "<b>H1b</b>" in text
+    assert "Stability is restored." in text
+    assert "<b>H0</b>" not in text
 
 
 def test_a_half_finished_study_is_marked_interim(visit: Callable[..., Any], tmp_path: Path):
@@ -376,8 +375,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path):
 
 
 def test_links_hold_when_the_report_lies_elsewhere(tmp_path: Path):
-    material = made(tmp_path / "results")
-    path = write_page(material, tmp_path / "elsewhere")
+    results = made(tmp_path / "results")
+    path = write_page(results, tmp_path / "elsewhere")
     assert "../results/runs/" in path.read_text()
 
 
@@ -436,8 +435,3 @@ def test_report_says_what_it_wrote_and_what_is_wrong(tmp_path: Path, cli: Callab
     assert code == 2
     assert "neither plan.lock nor analysis.json" in errors
     assert "Traceback" not in errors
-
-
-def test_metrics_in_a_sentence_are_named_once_and_plain_words_are_left():
-    said = in_words("validation_loss +0.04 (95% interval), a loss of accuracy in final_gradient_norm", METRICS)
-    assert said == "validation loss +0.04 (95 % interval), a loss of accuracy in final gradient norm"

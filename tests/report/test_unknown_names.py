@@ -1,10 +1,11 @@
-"""Results of a variant and a metric that the installed package does not know are analyzed, reported and exported."""
+"""Results of a variant, a metric and a probe that the installed package does not know are analyzed, reported and exported."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.probes import Measure, ProbeChart, ProbeDefinition, ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.records.settings import VariantTable
 from ablationlab.report.live import Live
@@ -12,13 +13,18 @@ from ablationlab.report.make import with_analysis
 from ablationlab.report.page import write_page
 from ablationlab.report.paper import write_paper
 from ablationlab.report.tables import write_tables
+from ablationlab.study.probes import PROBES, Probe
 from ablationlab.study.variants import VARIANTS, Variant
 from analysis.builder import build, outcome, study
 
 
-def test_results_of_an_unknown_variant_and_metric_are_analyzed_reported_and_exported(tmp_path: Path):
+def test_results_of_an_unknown_variant_metric_and_probe_are_analyzed_reported_and_exported(tmp_path: Path):
     table = VariantTable(formula="x / 2", about="halves the input", model={"front": {"scale": 0.5}})
     VARIANTS.add("halved", Variant("halved", table))
+    chart = ProbeChart("charm", "level", "Level of charm", "level", "Charm, step by step.")
+    PROBES.add(
+        "charm", Probe(ProbeDefinition("charm inside", (Measure("level", "its level"),), (chart,)), lambda _: None)
+    )
     METRICS.add("charm", Metric("charm", "how charming it is", "quarks", "higher", "charm"))
     try:
         criteria = [{"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05}, {"metric": "charm"}]
@@ -32,7 +38,13 @@ def test_results_of_an_unknown_variant_and_metric_are_analyzed_reported_and_expo
 
         build(tmp_path, asked, ended)
     finally:
-        del VARIANTS._things["halved"], METRICS._things["charm"]
+        del VARIANTS._things["halved"], METRICS._things["charm"], PROBES._things["charm"]
+    for run in Results.open(tmp_path).runs:
+        lines = [
+            ProbeLine(step=step, probe="charm", rows=(ProbeReading("level", None, None, 0.5 * step),))
+            for step in (1, 4)
+        ]
+        run.folder.probe_table.write_bytes(to_parquet(run.id, lines))
     results = with_analysis(Results.open(tmp_path), say=lambda text: None)
     assert not results.problems
     metric = results.metric("charm")
@@ -43,8 +55,12 @@ def test_results_of_an_unknown_variant_and_metric_are_analyzed_reported_and_expo
     write_tables(results, tmp_path)
     assert any("charm" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
     assert any("halves the input" in path.read_text() for path in (tmp_path / "tables").glob("*.csv"))
-    assert "charm" in write_page(results, tmp_path).read_text()
+    page = write_page(results, tmp_path).read_text()
+    assert 'data-metric="charm"' in page
+    assert "Level of charm" in page
     assert write_paper(results, tmp_path).is_file()
-    assert "how charming it is" in (tmp_path / "paper" / "facts.json").read_text()
+    facts = (tmp_path / "paper" / "facts.json").read_text()
+    assert "how charming it is" in facts
+    assert "Level of charm" in facts
     state = Live(tmp_path).state()
     assert {row["variant"] for row in state["runs"]} == {"none", "halved"}

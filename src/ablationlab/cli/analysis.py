@@ -159,7 +159,7 @@ def analyze(
     from ablationlab.analysis import read_results
     from ablationlab.analysis.verdict import decide
     from ablationlab.records.table_curves import write_table_curves
-    from ablationlab.report.terminal.analysis import analysis_view
+    from ablationlab.report.terminal import analysis_view
     from ablationlab.study.load import load_study
     from ablationlab.study.places import find_results, find_study
 
@@ -266,7 +266,7 @@ def power(
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans, read_results
     from ablationlab.pipeline import open_study
-    from ablationlab.report.terminal.analysis import power_view
+    from ablationlab.report.terminal import power_view
     from ablationlab.study.places import find_results
 
     resolved, _ = open_study(study, overrides=set_ or ())
@@ -309,7 +309,7 @@ def compare(
     and all p-values are corrected as one family.
     """
     from ablationlab.analysis.lm_eval import compare_samples
-    from ablationlab.report.terminal.analysis import items_view
+    from ablationlab.report.terminal import items_view
 
     comparisons = compare_samples(
         (a, b, *more),

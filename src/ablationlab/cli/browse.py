@@ -109,7 +109,7 @@ def schema(*, out: Annotated[Path | None, Parameter(help="Write it there. Defaul
 
 def ls(folder: Annotated[Path, Parameter(help="Where to look.")] = Path()) -> int:
     """List the studies and results under a folder: how far each is, and what it decided."""
-    from ablationlab.report.terminal.browse import listing
+    from ablationlab.report.terminal import listing
 
     if not folder.is_dir():
         raise AblationLabError(f"{folder}: no such folder")
@@ -122,7 +122,7 @@ def show(
     run: Annotated[Path, Parameter(help="A run's folder, results/<study>/runs/<id>, or its id, or how its id begins.")],
 ) -> int:
     """Show one run: its settings, its curve, its result and its evaluation; safe while it trains."""
-    from ablationlab.report.terminal.browse import find_run, run_view
+    from ablationlab.report.terminal import find_run, run_view
 
     printer = Printer()
     printer.parts(*run_view(*find_run(run), printer.console.width))
@@ -131,7 +131,7 @@ def show(
 
 def diff(a: Place, b: Place) -> int:
     """Say what two studies, plans or results differ in: settings, versions, results and verdicts."""
-    from ablationlab.report.terminal.browse import diff_view, open_place
+    from ablationlab.report.terminal import diff_view, open_place
 
     Printer().parts(*diff_view(open_place(a), open_place(b)))
     return 0

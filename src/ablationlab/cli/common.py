@@ -124,8 +124,7 @@ class RunView:
         from ablationlab import pipeline
         from ablationlab.records.results import read_runs
         from ablationlab.report.designs import look_line, try_line
-        from ablationlab.report.terminal.analysis import verdict_view
-        from ablationlab.report.terminal.study import results_table
+        from ablationlab.report.terminal import results_table, verdict_view
         from ablationlab.study.ledger import ledger_sentence
 
         out = self.printer
@@ -174,7 +173,7 @@ class RunView:
         self._compared(PrepareProgress(share))
 
     def _planned(self, event: Planned) -> None:
-        from ablationlab.report.terminal.study import precisions
+        from ablationlab.report.terminal import precisions
 
         how, count = event.plan.execution, len(event.runs)
         self.printer.text(
@@ -185,12 +184,13 @@ class RunView:
             self.printer.text(event.notice)
 
     def _evaluated(self, event: EvaluationEnded) -> None:
-        from ablationlab.report.terminal.analysis import evaluation_view
+        from ablationlab.records.results import Results
+        from ablationlab.report.terminal import evaluation_view
 
         outcome = event.outcome
         if outcome.nothing is not None:
             return
-        self.printer.parts(*evaluation_view(event.results))
+        self.printer.parts(*evaluation_view(Results.open(event.results.path, strict=True)))
         for name, why in outcome.not_evaluable.items():
             self.printer.text(f"  {name}: not evaluable, {why}")
         self.printer.text(

@@ -29,7 +29,7 @@ def register(app: App) -> None:
 
 def list_() -> int:
     """List the named corpora and which of them are in the cache."""
-    from ablationlab.report.terminal.study import corpora_table
+    from ablationlab.report.terminal import corpora_table
 
     Printer().console.print(corpora_table())
     return 0
@@ -120,7 +120,7 @@ def overlap(
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.pipeline import compare_texts
-    from ablationlab.report.terminal.study import overlap_table, shared_text
+    from ablationlab.report.terminal import overlap_table, shared_text
     from ablationlab.study.load import load_study
 
     printer = Printer()
@@ -138,17 +138,20 @@ def overlap(
 
 
 def _summary(made: Manifest, folder: Path) -> str:
-    per_token = made.text_bytes / max(1, made.tokens)
+    from ablationlab.core.format import count, fixed, percent, plain
+
+    per_token = fixed(made.text_bytes / max(1, made.tokens), 2)
     text = (
-        f"{made.name}: {made.documents:,} documents, {made.tokens:,} tokens ({made.tokenizer.name}, {made.dtype}), "
-        f"{made.text_bytes:,} bytes of text ({per_token:.2f} per token), {len(made.shards)} shard(s)"
+        f"{made.name}: {count(made.documents)} documents, {count(made.tokens)} tokens ({made.tokenizer.name}, {made.dtype}), "
+        f"{count(made.text_bytes)} bytes of text ({per_token} per token), {len(made.shards)} shard(s)"
     )
     dropped = made.duplicates
     if dropped.exact or dropped.near is not None:
         text += (
-            f"; left out {dropped.exact_removed:,} exact, {dropped.near_removed:,} near duplicates ({dropped.rate:.2%})"
+            f"; left out {count(dropped.exact_removed)} exact, {count(dropped.near_removed)} near duplicates "
+            f"({percent(dropped.rate, 2)})"
         )
-    return f"{text}\n  in {folder}"
+    return plain(f"{text}\n  in {folder}")
 
 
 @contextmanager

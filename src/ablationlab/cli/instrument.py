@@ -49,8 +49,9 @@ def replicate(
     from ablationlab.instrument.replication import check_study, load_table, names, study_path, table_path
     from ablationlab.instrument.replication import replicate as compare
     from ablationlab.pipeline import write_report
+    from ablationlab.records.results import Results
     from ablationlab.records.storage import ResultsFolder
-    from ablationlab.report.terminal.analysis import library_view, replication_view
+    from ablationlab.report.terminal import library_view, replication_view
     from ablationlab.study.load import load_study
 
     printer = Printer()
@@ -59,7 +60,7 @@ def replicate(
         printer.console.print(library_view([(name, load_table(table_path(name))) for name in names()]))
         return 0
     path = table_path(table)
-    published = load_table(path)
+    published = load_table(path, None if results is None else Results.open(results, strict=True).plan)
     if results is not None and (out is not None or set_ or quick):
         raise AblationLabError("--results takes runs as they are: --out, --set and --quick are for runs to be made")
     file = study or study_path(published, path)
@@ -122,7 +123,7 @@ def validate(
     """
     from ablationlab.instrument.validation import validate as measure
     from ablationlab.records.storage import replace
-    from ablationlab.report.charts.validation import power_figure
+    from ablationlab.report.charts import power_figure
     from ablationlab.report.convert import convert
     from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
 

@@ -82,7 +82,7 @@ def plan(
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Plan
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal.study import plan_summary, plan_tables
+    from ablationlab.report.terminal import plan_summary, plan_tables
     from ablationlab.study.checks import study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
@@ -130,7 +130,7 @@ def _show_costs(study: Study, hardware: str, price: float | None, budget: str | 
     """What a study would take on hardware that is not here."""
     from ablationlab.instrument.costing.hardware import parse_hardware
     from ablationlab.instrument.costing.outlook import outlook
-    from ablationlab.report.terminal.costing import Money, costing_view
+    from ablationlab.report.terminal import Money, costing_view
 
     wanted = parse_hardware(hardware)
     each = wanted.kind.price if price is None else price
@@ -283,7 +283,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.records.plan import Plan
     from ablationlab.records.results import read_runs
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal.study import results_table, status_table
+    from ablationlab.report.terminal import results_table, status_table
     from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.plan import open_plan
 
@@ -300,7 +300,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     if sealed.study_hash != resolved.hash and changed:
         printer.text(f"{results.plan} was sealed with other settings than {study}: {listed(changed)}\n")
     rows = read_runs(sealed, results)
-    printer.console.print(status_table(rows))
+    printer.console.print(status_table(sealed, rows))
     for line in design_lines(sealed):
         printer.text(line)
     if any(row.result is not None for row in rows):
@@ -311,7 +311,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
 
 def variants() -> int:
     """Explain every variant: its name, its formula, what it is for."""
-    from ablationlab.report.terminal.study import variants_table
+    from ablationlab.report.terminal import variants_table
 
     Printer().console.print(variants_table())
     return 0
@@ -319,7 +319,7 @@ def variants() -> int:
 
 def presets() -> int:
     """List the model presets with their true parameter counts."""
-    from ablationlab.report.terminal.study import presets_table
+    from ablationlab.report.terminal import presets_table
 
     Printer().console.print(presets_table())
     return 0
@@ -327,7 +327,7 @@ def presets() -> int:
 
 def metrics() -> int:
     """List every metric that records and criteria can name, with its unit and meaning."""
-    from ablationlab.report.terminal.study import metrics_table
+    from ablationlab.report.terminal import metrics_table
 
     Printer().console.print(metrics_table())
     return 0
@@ -343,7 +343,7 @@ def probes(
     """
     from ablationlab.records.probes import read_probes
     from ablationlab.records.storage import RunFolder
-    from ablationlab.report.terminal.analysis import probes_table, run_probes_view
+    from ablationlab.report.terminal import probes_table, run_probes_view
 
     printer = Printer()
     if run is None:

@@ -13,6 +13,7 @@ from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
 from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
+from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
 from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
 
@@ -271,7 +272,7 @@ class Amendment(Record):
 
 
 class Plan(Record):
-    """plan.lock. ``variants``, ``metrics`` and ``tasks`` are declared as they were when it was sealed.
+    """plan.lock. ``variants``, ``metrics``, ``probes`` and ``tasks`` are declared as they were when it was sealed.
 
     Whoever reads results takes them from here, not from what is installed.
     """
@@ -282,6 +283,7 @@ class Plan(Record):
     criteria_hash: str
     variants: dict[str, Declaration]
     metrics: dict[str, Metric]
+    probes: dict[str, ProbeDefinition]
     tasks: tuple[PlannedTask, ...]
     corpus: Corpus  # the study's own
     corpora: dict[str, Corpus] = Field(default_factory=dict)  # of variants that change [data]

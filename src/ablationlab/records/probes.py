@@ -10,8 +10,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError, model_validator
 
@@ -22,6 +23,39 @@ COLUMNS = ("measure", "group", "at", "value")
 HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "columns": COLUMNS}) + "\n"
 # float32 carries seven digits: more would be noise, and would make the files half as large again.
 DIGITS = 7
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One series of a probe: its name in the records, its meaning, and what ``group`` and ``at`` stand for."""
+
+    name: str
+    meaning: str
+    group: str = ""
+    at: str = ""
+
+
+@dataclass(frozen=True)
+class ProbeChart:
+    """A chart of one measure: one ``group`` over the steps, or at the last step over blocks, groups or single values."""
+
+    key: str
+    measure: str
+    title: str
+    axis: str
+    caption: str
+    over: Literal["steps", "depth", "groups", "values"] = "steps"
+    group: str | None = None
+    log: bool = False
+
+
+@dataclass(frozen=True)
+class ProbeDefinition:
+    """What a probe means, what it writes and how reports show it. The plan seals it."""
+
+    meaning: str
+    measures: tuple[Measure, ...]
+    charts: tuple[ProbeChart, ...] = ()
 
 
 class ProbeReading(NamedTuple):

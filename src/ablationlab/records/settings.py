@@ -314,10 +314,10 @@ def divisors_of(number: int) -> list[int]:
     return [*low, *(number // n for n in reversed(low) if n * n != number)]
 
 
-def validated(kind: type[M], data: Any) -> M:
+def validated(kind: type[M], data: Any, *, context: Mapping[str, Any] | None = None) -> M:
     """Read a settings table from plain values, by the rules of a study file."""
     # Through JSON, so that a TOML file and a plan.lock are read by the same strict rules (a list may be a tuple).
-    return kind.model_validate_json(json.dumps(data, default=_no_json))
+    return kind.model_validate_json(json.dumps(data, default=_no_json), context=context)
 
 
 def _no_json(value: Any) -> Any:

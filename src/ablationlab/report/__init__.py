@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from ablationlab.core.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from ablationlab.report.figures import draw_figures, save_figures
+    from ablationlab.report.figures import draw_figures
     from ablationlab.report.make import make_report
     from ablationlab.report.page import write_page
     from ablationlab.report.paper import write_paper
     from ablationlab.report.table import Table
     from ablationlab.report.tables import write_tables
 
-__all__ = ["Table", "draw_figures", "make_report", "save_figures", "write_page", "write_paper", "write_tables"]
+__all__ = ["Table", "draw_figures", "make_report", "write_page", "write_paper", "write_tables"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
-        "figures": "draw_figures save_figures",
+        "figures": "draw_figures",
         "make": "make_report",
         "page": "write_page",
         "paper": "write_paper",

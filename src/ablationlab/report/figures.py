@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablationlab.report.charts import curves, diagnostics, evaluation, paired, power, stability, sweeps, tradeoff
-from ablationlab.report.charts.theme import Figure
-from ablationlab.report.convert import convert, converting
+from ablationlab.report.charts import (
+    Figure,
+    curves,
+    diagnostics,
+    evaluation,
+    paired,
+    power,
+    stability,
+    sweeps,
+    tradeoff,
+)
+from ablationlab.report.convert import converting
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
@@ -50,28 +59,14 @@ class Figures:
 
 def draw_figures(results: Results) -> Figures:
     """Draw whatever the results allow."""
-    found = {name: tuple(figure for draw in draws for figure in draw(results)) for name, draws in SECTIONS.items()}
-    found["diagnostics"], failures = diagnostics.diagnostics(results)
-    return Figures(found, failures)
-
-
-def save_figures(
-    results: Results,
-    folder: Path,
-    *,
-    figures: Figures | None = None,
-    formats: Iterable[str] = FORMATS,
-    width: int = WIDTH,
-) -> dict[str, Figure]:
-    """Write every figure as ``folder/<key>.<format>`` (light ground) and give them back by key.
-
-    A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes.
-    """
-    drawn = figures or draw_figures(results)
-    convert({figure.key: figure.spec(width=width) for figure in drawn.every()}, folder, formats)
-    return {figure.key: figure for figure in drawn.every()}
+    drawn = {name: tuple(figure for draw in draws for figure in draw(results)) for name, draws in SECTIONS.items()}
+    drawn["diagnostics"], failures = diagnostics.diagnostics(results)
+    return Figures(drawn, failures)
 
 
 def saving(figures: Figures, folder: Path) -> AbstractContextManager[None]:
-    """The same in a worker while the block runs."""
+    """Write every figure as ``folder/<key>.<format>`` (light ground) in a worker, while the block runs.
+
+    A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes.
+    """
     return converting({figure.key: figure.spec(width=WIDTH) for figure in figures.every()}, folder, FORMATS)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from ablationlab.core.errors import AblationLabError
-from ablationlab.core.format import number
+from ablationlab.core.format import count, duration, number, percent, setting
 from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
+from ablationlab.report.charts import DARK_OF, colours, config
 from ablationlab.report.charts.curves import curves
-from ablationlab.report.charts.theme import DARK_OF, colours, config
-from ablationlab.report.page.embed import by_column
+from ablationlab.report.page import by_column
 from ablationlab.stats.stability import spike_score
 
 #: Over how many seconds the speed is averaged.
@@ -45,6 +45,7 @@ class Live:
             "ended": results.ended,
             "total": len(results.runs),
             "share": results.share_done,
+            "percent": percent(results.share_done),
             "left": self._left(results),
             "finished": bool(results.runs) and not results.interim,
             "report": (self.folder / "report.html").is_file(),
@@ -62,40 +63,43 @@ class Live:
                     "alt": figure.alt,
                     "height": figure.height,
                     "spec": figure.bare(),
-                    "data": {name: by_column(kept) for name, kept in figure.data.items()},
+                    "data": {name: by_column(rows) for name, rows in figure.data.items()},
                 }
                 for figure in curves(results)
             ],
         }
 
-    def _left(self, results: Results) -> float | None:
-        """Seconds to go at the speed of the last minutes; None where nothing moved."""
+    def _left(self, results: Results) -> str:
+        """Time to go at the speed of the last minutes; empty where nothing moved."""
         now, done = time.monotonic(), results.share_done
         if not self.seen or self.seen[-1][1] != done:
             self.seen.append((now, done))
         while len(self.seen) > 2 and now - self.seen[0][0] > SPEED_SECONDS:
             self.seen.popleft()
         (then, before), (_, after) = self.seen[0], self.seen[-1]
-        return None if after <= before else (1 - after) * (now - then) / (after - before)
+        return "" if after <= before else duration((1 - after) * (now - then) / (after - before))
 
     def _warnings(self, results: Results) -> list[dict[str, str]]:
-        found = [{"level": "bad", "text": f"{damage.file}: {damage.text}"} for damage in results.problems]
+        warnings = [{"level": "bad", "text": f"{damage.file}: {damage.text}"} for damage in results.problems]
         threshold = SPIKE_SCORE if results.plan is None else results.plan.study.stability.spike_score
         for run in results.runs:
             if run.result is not None and run.result.divergence is not None:
                 at = run.result.divergence
-                found.append({"level": "bad", "text": f"{run.id} diverged at step {at.step}: {at.cause}"})
+                warnings.append({"level": "bad", "text": f"{run.id} diverged at step {count(at.step)}: {at.cause}"})
             elif run.state == "started":
-                text = f"{run.id} stopped at step {run.step} of {run.steps}; run the study again to go on"
-                found.append({"level": "warn", "text": text})
+                text = (
+                    f"{run.id} stopped at step {count(run.step)} of {count(run.steps)}; run the study again to continue"
+                )
+                warnings.append({"level": "warn", "text": text})
             losses = run.curves.get("loss", np.empty(0))
             if run.state != "diverged" and losses.size and not np.isfinite(losses).all():
-                found.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
+                warnings.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
             score, step = self._spike(run, losses)
             if score is not None and score > threshold:
-                text = f"{run.id}: loss spike at step {step}, score {score:.1f}, above the registered {threshold:g}"
-                found.append({"level": "warn", "text": text})
-        return found
+                score_text = f"score {number(score)}, above the registered {setting(threshold)}"
+                text = f"{run.id}: loss spike at step {step}, {score_text}"
+                warnings.append({"level": "warn", "text": text})
+        return warnings
 
     def _spike(self, run: Run, losses: Any) -> tuple[float | None, int | None]:
         kept = self.spikes.get(run.id)
@@ -118,8 +122,7 @@ def _row(run: Run, hues: dict[str, str]) -> dict[str, Any]:
         "regime": run.regime,
         "colour": hues.get(run.variant, "#626b75"),
         "state": run.state,
-        "step": run.step,
-        "steps": run.steps,
+        "step": f"{count(run.step)} / {count(run.steps)}",
         "loss": _last(run, "loss"),
         "gradient": _last(run, "gradient_norm"),
     }

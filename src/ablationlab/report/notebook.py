@@ -16,7 +16,7 @@ from ablationlab.records.verdict import Verdict
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ablationlab.report.charts.theme import Figure
+    from ablationlab.report.charts import Figure
     from ablationlab.report.figures import Figures
 
 
@@ -58,10 +58,10 @@ class Frames:
     @property
     def problems(self) -> tuple[str, ...]:
         """Files that are damaged, and why the analysis is not of these records, if so."""
-        return (*(f"{found.file}: {found.text}" for found in self.results.problems), *self.results.stale)
+        return (*(f"{damage.file}: {damage.text}" for damage in self.results.problems), *self.results.stale)
 
     def _without(self, name: str) -> str:
-        damaged = [f"{found.file}: {found.text}" for found in self.results.problems if found.file == name]
+        damaged = [f"{damage.file}: {damage.text}" for damage in self.results.problems if damage.file == name]
         why = damaged[0] if damaged else f"no {name}"
         return f"{self.folder}: {why}; make it with: ablationlab analyze {self.folder}"
 
@@ -97,18 +97,10 @@ class Frames:
     @cached_property
     def comparisons(self) -> pd.DataFrame:
         """One row per comparison, registered ones first; *low* and *high* are of the interval that decides."""
-        rows = []
-        for comparison in sorted(self.analysis.comparisons, key=lambda comparison: comparison.label != "registered"):
-            interval = comparison.main_interval
-            rows.append(
-                {
-                    **{name: getattr(comparison, name) for name in _COMPARISON},
-                    "low": None if interval is None else interval.low,
-                    "high": None if interval is None else interval.high,
-                    "equivalent": None if comparison.equivalence is None else comparison.equivalence.equivalent,
-                }
-            )
-        return _frame(rows, [*_COMPARISON, "low", "high", "equivalent"])
+        from ablationlab.report.tables.comparisons import comparison_table
+
+        order = sorted(self.analysis.comparisons, key=lambda comparison: comparison.label != "registered")
+        return comparison_table("comparisons", "", order, len(self.analysis.regimes)).frame()
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
@@ -198,7 +190,8 @@ class Frames:
         return self.results.verdict.verdicts if self.results.verdict is not None else ()
 
     def _html(self) -> Iterator[str]:
-        from ablationlab.report.tables import DECISIONS, comparisons
+        from ablationlab.report.tables.comparisons import comparison_table, split
+        from ablationlab.report.tables.study import DECISIONS
 
         results = self.results
         yield f"<h3>{escape(results.name)}</h3>"
@@ -215,38 +208,13 @@ class Frames:
         if results.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
             return
-        asked, others = comparisons.split(results.analysis)
-        found = asked or others
-        if found:
-            title = "Registered comparisons" if found[0].label == "registered" else "Comparisons (exploratory)"
-            table = comparisons.comparison_table("comparisons", title, found, len(results.analysis.regimes))
+        asked, others = split(results.analysis)
+        shown = asked or others
+        if shown:
+            title = "Registered comparisons" if shown[0].label == "registered" else "Comparisons (exploratory)"
+            table = comparison_table("comparisons", title, shown, len(results.analysis.regimes))
             yield f"<p>{title}; difference = variant − reference.</p>"
             yield table.html_standalone()
-
-
-_COMPARISON = [
-    "id",
-    "metric",
-    "task",
-    "regime",
-    "variant",
-    "reference",
-    "label",
-    "role",
-    "n",
-    "reference_mean",
-    "reference_sd",
-    "variant_mean",
-    "variant_sd",
-    "delta",
-    "delta_sd",
-    "p",
-    "p_adjusted",
-    "outcome",
-    "unit",
-    "transform",
-    "smallest_effect",
-]
 
 
 def _cell(run: Run) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from ablationlab.core.format import amount, count, duration, number, percent, plain
 from ablationlab.records.plan import Plan
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def _numbers(event: Event) -> str:
     now = event.payload
     if math.isnan(now.loss):
         return str(now.note)
-    text = f"loss {now.loss:.4f}  |g| {now.gradient_norm:.3f}  {now.tokens_per_second:,.0f} tok/s"
-    text += f"  {now.diverged} diverged" if now.diverged else ""
+    text = f"loss {number(now.loss, 5)}  |g| {number(now.gradient_norm)}  {amount(now.tokens_per_second)} tok/s"
+    text = plain(text + (f"  {now.diverged} diverged" if now.diverged else ""))
     return text if not now.note or now.note_kind == "warning" else f"{text}  {now.note}"  # a warning has its own line
 
 
@@ -163,14 +164,14 @@ class PlainDisplay:
             self.console.print(note, markup=False, highlight=False, soft_wrap=True)
         if event.kind == "progress" and now - self.spoken >= PLAIN_SECONDS and not math.isnan(event.payload.loss):
             self.spoken = now
-            at = f"step {event.payload.step}/{event.payload.steps}"
+            at = f"step {count(event.payload.step)} of {count(event.payload.steps)}"
             line = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _overall(self, now: float) -> str:
         total, done, fresh = _total_steps(self.plan), self.counter.done, self.counter.fresh
-        left = f"{(now - self.began) * (total - done) / fresh:.0f} s left" if fresh else "time left unknown"
-        return f"[{done / total:4.0%}, {left}]"
+        left = f"{duration((now - self.began) * (total - done) / fresh)} left" if fresh else "time left unknown"
+        return plain(f"[{percent(done / total)}, {left}]")
 
 
 def _sentence(plan: Plan, event: Event) -> str:

@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ablationlab.core.format import DASH, MINUS, NARROW, plain
 
 if TYPE_CHECKING:
+    import pandas as pd
     import rich.table
 
 Value = str | float | int | bool | None
@@ -34,20 +35,26 @@ class Cell:
     code: bool = False  # a name, in the typewriter face
     strong: bool = False
     note: str = ""
-    tone: Tone = ""  # HTML only
-    link: str = ""  # HTML only
+    # In HTML only:
+    tone: Tone = ""
+    link: str = ""
+    colour: str = ""  # of a dot before the text
 
     @classmethod
     def of(cls, value: Value, text: str | None = None, *, note: str = "", tone: Tone = "", link: str = "") -> Cell:
         """A cell; without a text, the value's own."""
-        return cls(
-            value, text if text is not None else DASH if value is None else str(value), note=note, tone=tone, link=link
-        )
+        shown = text if text is not None else DASH if value is None else str(value)
+        return cls(value, shown, note=note, tone=tone, link=link)
 
     @classmethod
-    def name(cls, value: str) -> Cell:
+    def name(cls, value: str, *, colour: str = "") -> Cell:
         """The name of a variant, a run, a regime."""
-        return cls(value, value, code=True)
+        return cls(value, value, code=True, colour=colour)
+
+    @classmethod
+    def contrast(cls, variant: str, reference: str, *, anchor: str | None = None) -> Cell:
+        """Variant − reference, with a link to where the page has the comparison."""
+        return cls(variant, f"{variant} − {reference}", code=True, link=f"#{anchor}" if anchor else "")
 
     @property
     def whole(self) -> str:
@@ -59,8 +66,8 @@ class Cell:
 class Column:
     """A column: *key* heads it in CSV, *title* elsewhere. One that is not *printed* is in CSV alone.
 
-    In HTML, a column *below* another is the second line of the cell before it. The title of a column may be a *name*, which
-    no form changes.
+    In HTML, a column *below* another is the second line of the cell before it; there its *prefix* may stand for its title.
+    The title of a column may be a *name*, which no form changes.
     """
 
     key: str
@@ -68,6 +75,7 @@ class Column:
     align: Align = "left"
     printed: bool = True
     below: bool = False
+    prefix: str = ""
     name: bool = False
 
     @property
@@ -79,6 +87,15 @@ class Column:
 
 
 Row = tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """What unfolds below a row of the page: the row's *anchor*, what it is about, and HTML that is safe already."""
+
+    anchor: str
+    about: str
+    html: str
 
 
 @dataclass(frozen=True)
@@ -115,6 +132,13 @@ class Table:
         return dataclasses.replace(
             self, columns=tuple(dataclasses.replace(c, printed=c.key in keys) for c in self.columns)
         )
+
+    def frame(self) -> pd.DataFrame:
+        """The recorded values, printed or not; without rows it still has its columns."""
+        import pandas as pd
+
+        rows = [[cell.value for cell in row] for row in self.rows]
+        return pd.DataFrame(rows, columns=[column.key for column in self.columns])
 
     def _printed(self) -> list[tuple[Column, list[Cell]]]:
         """(column, its cells) of everything that is printed."""
@@ -187,16 +211,48 @@ class Table:
             ],
         }
 
-    def html(self, *, sortable: bool = False, tall: bool = False, caption: bool = True) -> str:
-        """A table in a region that scrolls, for the page and its style sheet; rows follow the page's selection."""
-        body = "".join(f"<tr{self._about(row)}>{self.html_cells(row)}</tr>\n" for row in self.rows)
+    def html(
+        self,
+        *,
+        id: str = "",
+        sortable: bool = False,
+        tall: bool = False,
+        caption: bool = True,
+        folds: Sequence[Fold] = (),
+    ) -> str:
+        """A table in a region that scrolls, for the page and its style sheet; nothing where it has no rows.
+
+        Rows follow the page's selection.
+        With *folds*, one for each row, every row is a body of its own with a button that unfolds it.
+        """
+        if not self.rows:
+            return ""
+        if folds:
+            width = sum(column.printed and not column.below for column in self.columns) + 1
+            rows = zip(self.rows, folds, strict=True)
+            body = "".join(self._folding(row, fold, width) for row, fold in rows)
+        else:
+            body = "".join(f"<tr{self._about(row)}>{self._html_cells(row)}</tr>\n" for row in self.rows)
+            body = f"<tbody>\n{body}</tbody>"
         above = f"<caption><span>{escape(self.title)}</span></caption>" if caption and self.title else ""
         below = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
         label = escape(self.title.partition(".")[0] or self.key)
+        mark = f' id="{escape(id)}"' if id else ""
         return (
             f'<div class="scroll{" tall" if tall else ""}" tabindex="0" role="region" aria-label="{label}">'
-            f"<table{_class('sortable' if sortable else '')}>{above}{self.html_head(sortable=sortable)}\n"
-            f"<tbody>\n{body}</tbody></table></div>{below}"
+            f"<table{mark}{_class('sortable' if sortable else '')}>{above}{self._html_head(sortable, bool(folds))}\n"
+            f"{body}</table></div>{below}"
+        )
+
+    def _folding(self, row: Row, fold: Fold, width: int) -> str:
+        anchor = escape(fold.anchor)
+        more = (
+            f'<button class="more" type="button" aria-expanded="false" aria-controls="{anchor}-more">more'
+            f'<span class="visually-hidden"> on {escape(fold.about)}</span></button>'
+        )
+        return (
+            f'<tbody id="{anchor}"{self._about(row)}><tr>{self._html_cells(row)}<td class="c-more">{more}</td></tr>'
+            f'<tr class="detail" id="{anchor}-more" hidden><td colspan="{width}">{fold.html}</td></tr></tbody>\n'
         )
 
     def html_standalone(self) -> str:
@@ -219,34 +275,24 @@ class Table:
         style = "border-collapse:collapse;font-variant-numeric:tabular-nums"
         return f'<table style="{style}"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
 
-    def html_head(self, *, sortable: bool = False, more: bool = False) -> str:
-        """The head; *more* adds a column for what unfolds below a row."""
-        heads: list[tuple[Column, list[str]]] = []
-        for column in self.columns:
-            if column.printed and column.below and heads:
-                heads[-1][1].append(column.small_title)
-            elif column.printed:
-                heads.append((column, [column.small_title]))
+    def _html_head(self, sortable: bool, folding: bool) -> str:
+        if not any(column.title for column in self.columns if column.printed):
+            return ""
         cells = []
-        for column, titles in heads:
+        for columns in _stacked([(column, column) for column in self.columns]):
+            titles = (column.small_title for column in columns if not column.prefix)
             title = escape(", ".join(filter(None, titles)))
-            right = _class("n" if column.align == "right" else "")
-            cells.append(
-                f'<th{right} aria-sort="none"><button>{title}</button></th>' if sortable else f"<th{right}>{title}</th>"
-            )
-        if more:
+            title = f"<button>{title}</button>" if sortable else title
+            order = ' aria-sort="none"' if sortable else ""
+            cells.append(f"<th{_class('n' if columns[0].align == 'right' else '')}{order}>{title}</th>")
+        if folding:
             cells.append('<th><span class="visually-hidden">details</span></th>')
         return f"<thead><tr>{''.join(cells)}</tr></thead>"
 
-    def html_cells(self, row: Row) -> str:
+    def _html_cells(self, row: Row) -> str:
         """The cells of a row, the first one as its head."""
-        parts: list[tuple[Column, list[Cell]]] = []
-        for column, cell in zip(self.columns, row, strict=True):
-            if column.printed and column.below and parts:
-                parts[-1][1].append(cell)
-            elif column.printed:
-                parts.append((column, [cell]))
-        return "".join(_html_cell(column, cells, first=number == 0) for number, (column, cells) in enumerate(parts))
+        stacks = _stacked([(column, (column, cell)) for column, cell in zip(self.columns, row, strict=True)])
+        return "".join(_html_cell(*cells, first=number == 0) for number, cells in enumerate(stacks))
 
     def _about(self, row: Row) -> str:
         """What the row is about, for the page's selection."""
@@ -254,8 +300,23 @@ class Table:
         return "".join(f' data-{key}="{escape(str(value))}"' for key, value in values.items() if value is not None)
 
 
-_SELECTED = ("variant", "reference", "regime", "seed")
+#: Columns that the page's selection and filters go by.
+_SELECTED = ("variant", "reference", "regime", "seed", "metric", "task", "label")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
+
+
+T = TypeVar("T")
+
+
+def _stacked(items: Iterable[tuple[Column, T]]) -> list[list[T]]:
+    """What is printed, with the columns *below* another in one list with it."""
+    stacks: list[list[T]] = []
+    for column, item in items:
+        if column.printed and column.below and stacks:
+            stacks[-1].append(item)
+        elif column.printed:
+            stacks.append([item])
+    return stacks
 
 
 def _rows(shown: list[tuple[Column, list[Cell]]]) -> Iterable[tuple[Cell, ...]]:
@@ -330,15 +391,16 @@ def _markdown_cell(cell: Cell) -> str:
     return text + (f" ({markdown(cell.note)})" if cell.note else "")
 
 
-def _html_cell(column: Column, cells: Sequence[Cell], *, first: bool) -> str:
-    cell, *below = cells
+def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: bool) -> str:
+    column, cell = top
     text = escape(cell.text)
     text = f'<a href="{escape(cell.link)}">{text}</a>' if cell.link else text
     text = f"<b>{text}</b>" if cell.strong else text
-    asides = [(cell.note, ""), *((one.whole, one.tone) for one in below)]
-    text += "".join(
-        f"<small{_class(tone)}>{escape(aside)}</small>" for aside, tone in asides if aside not in ("", DASH)
-    )
+    if cell.colour:
+        text = f'<span class="swatch" data-colour="{cell.colour}" style="--c: {cell.colour}"></span> {text}'
+    asides = [(cell.note, "")]
+    asides += [(f"{under.prefix} {it.whole}".strip(), it.tone) for under, it in below if it.text not in ("", DASH)]
+    text += "".join(f"<small{_class(tone)}>{escape(aside)}</small>" for aside, tone in asides if aside)
     classes = [f"c-{column.key}", *(["n"] if column.align == "right" else []), *([cell.tone] if cell.tone else [])]
     number = cell.value if isinstance(cell.value, int | float) and not isinstance(cell.value, bool) else None
     sort = f' data-value="{number}"' if number is not None else ""

@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from ablationlab.study.ledger import check_ledger
     from ablationlab.study.load import load_study, parse_study
     from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
-    from ablationlab.study.probes import PROBES, Measure, Probe
+    from ablationlab.study.probes import PROBES, Probe
     from ablationlab.study.variants import VARIANTS, Variant, variants_of
 
 __all__ = [
     "PROBES",
     "VARIANTS",
-    "Measure",
     "Probe",
     "Variant",
     "check_ledger",
@@ -41,7 +40,7 @@ __getattr__ = lazy_exports(
         "ledger": "check_ledger",
         "load": "load_study parse_study",
         "plan": "default_folder make_plan open_plan plan_drift seal_plan",
-        "probes": "PROBES Measure Probe",
+        "probes": "PROBES Probe",
         "variants": "VARIANTS Variant variants_of",
     },
 )

@@ -35,7 +35,7 @@ from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, Tra
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
-from ablationlab.study.probes import probe_intervals
+from ablationlab.study.probes import PROBES, probe_intervals
 from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -163,6 +163,7 @@ def make_plan(
         criteria_hash=study.criteria_hash,
         variants=cells.declared,
         metrics=dict(METRICS.items()),
+        probes={name: PROBES[name].definition for name in probe_intervals(study)},
         tasks=tasks,
         corpus=corpus.record,
         corpora={name: other.record for name, other in corpora.items()},

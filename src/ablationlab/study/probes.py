@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from ablationlab.core.registry import Registry
 from ablationlab.model.parts import parts_of
+from ablationlab.records.probes import Measure, ProbeChart, ProbeDefinition
 from ablationlab.records.settings import ModelConfig, Study
 from ablationlab.study.variants import variants_of
 
@@ -24,40 +24,13 @@ Need = Callable[[ModelConfig], str | None]
 
 
 @dataclass(frozen=True)
-class Measure:
-    """One series of a probe: its name in the records, its meaning, and what ``group`` and ``at`` stand for."""
-
-    name: str
-    meaning: str
-    group: str = ""
-    at: str = ""
-
-
-@dataclass(frozen=True)
-class ProbeChart:
-    """A chart of one measure: one ``group`` over the steps, or at the last step over blocks, groups or single values."""
-
-    key: str
-    measure: str
-    title: str
-    axis: str
-    caption: str
-    over: Literal["steps", "depth", "groups", "values"] = "steps"
-    group: str | None = None
-    log: bool = False
-
-
-@dataclass(frozen=True)
 class Probe:
     """One diagnostic. ``need`` says what a model lacks for it, if anything; ``forward``: it reads the tapped pass."""
 
-    name: str
-    meaning: str
-    measures: tuple[Measure, ...]
+    definition: ProbeDefinition
     need: Need
     forward: bool = False
     backward: bool = False  # the tapped pass is differentiated with respect to the residual stream
-    charts: tuple[ProbeChart, ...] = ()  # how reports show it
 
 
 def _nothing(model: ModelConfig) -> str | None:
@@ -95,7 +68,7 @@ def _declare(
     backward: bool = False,
     charts: tuple[ProbeChart, ...] = (),
 ) -> None:
-    PROBES.add(name, Probe(name, meaning, measures, need, forward or backward, backward, charts))
+    PROBES.add(name, Probe(ProbeDefinition(meaning, measures, charts), need, forward or backward, backward))
 
 
 _PARAMETERS = "total, embedding, position, front, attention, mlp, norms, head; block-n"

@@ -24,7 +24,7 @@ def test_every_declared_probe_is_measured_and_every_measured_one_declared():
 @pytest.mark.parametrize("name", list(PROBES))
 def test_a_probe_writes_exactly_the_measures_that_it_declares(snapshot, name):
     readings = MEASUREMENTS[name](snapshot)
-    assert {reading.measure for reading in readings} == {measure.name for measure in PROBES[name].measures}
+    assert {reading.measure for reading in readings} == {measure.name for measure in PROBES[name].definition.measures}
     runs = len(snapshot.fronts)
     for reading in readings:
         assert reading.values.shape[0] == runs

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from ablationlab.core.errors import Problem, PublishedError, UnknownNameError
 from ablationlab.core.problems import problems_of
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED, Count, Frozen, NonNegative, Study, validated
 from ablationlab.records.storage import slug
 from ablationlab.study.variants import VARIANTS
@@ -32,6 +33,14 @@ def _printable(text: str) -> str:
     if any(not (char.isprintable() or char in "\n\t") for char in text):
         raise ValueError("contains characters that cannot be printed")
     return " ".join(text.split())
+
+
+def _metric(name: str, info: ValidationInfo) -> Metric:
+    """The metric as the results that are compared define it, or as the registry does."""
+    metrics: Mapping[str, Metric] = (info.context or {}).get("metrics") or dict(METRICS.items())
+    if name not in metrics:
+        raise UnknownNameError("metric", name, metrics)
+    return metrics[name]
 
 
 Text = Annotated[str, Field(min_length=1, max_length=2000), AfterValidator(_printable)]
@@ -88,14 +97,14 @@ class PublishedFigure(Frozen):
 
     @field_validator("metric")
     @classmethod
-    def _metric_exists(cls, name: str) -> str:
-        if METRICS[name].level not in ("run", "step"):
+    def _metric_exists(cls, name: str, info: ValidationInfo) -> str:
+        if _metric(name, info).level not in ("run", "step"):
             raise ValueError(f"{name!r} is not a number of a run; a figure needs one per run or per step")
         return name
 
     @model_validator(mode="after")
-    def _take_fits(self) -> Self:
-        per_step = self.metric in METRICS and METRICS[self.metric].level == "step"
+    def _take_fits(self, info: ValidationInfo) -> Self:
+        per_step = _metric(self.metric, info).level == "step"
         if per_step and self.take is None:
             raise ValueError(
                 f"{self.metric!r} is a number per step: take = 'minimum', 'maximum' or 'last' says which one"
@@ -135,14 +144,14 @@ class Direction(Frozen):
 
     @field_validator("metric")
     @classmethod
-    def _metric_exists(cls, name: str) -> str:
-        if METRICS[name].level == "step":
+    def _metric_exists(cls, name: str, info: ValidationInfo) -> str:
+        if _metric(name, info).level == "step":
             raise ValueError(f"{name!r} is a number per step; a direction needs one per run or per sweep")
         return name
 
     @model_validator(mode="after")
-    def _sweep_metrics(self) -> Self:
-        over_sweep = self.metric in METRICS and METRICS[self.metric].level == "sweep"
+    def _sweep_metrics(self, info: ValidationInfo) -> Self:
+        over_sweep = _metric(self.metric, info).level == "sweep"
         if over_sweep != (self.regime == SWEEP):
             wanted = f"regime = {SWEEP!r}" if over_sweep else f"another regime than {SWEEP!r}"
             raise ValueError(f"{self.metric!r} needs {wanted}")
@@ -208,8 +217,11 @@ def table_path(name: str) -> Path:
     raise UnknownNameError("published table", name, [*names(), "path/to/table.toml"])
 
 
-def load_table(path: Path) -> PublishedTable:
-    """Read and validate a table; raises `PublishedError` with every problem."""
+def load_table(path: Path, plan: Plan | None = None) -> PublishedTable:
+    """Read and validate a table; raises `PublishedError` with every problem.
+
+    Metrics and variants are those of the *plan* whose runs are compared; without one, those that are installed.
+    """
     try:
         data: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
     except FileNotFoundError:
@@ -225,10 +237,10 @@ def load_table(path: Path) -> PublishedTable:
     problems = []
     table = None
     try:
-        table = validated(PublishedTable, data)
+        table = validated(PublishedTable, data, context={"metrics": None if plan is None else plan.metrics})
     except ValidationError as error:
         problems += problems_of(error, PublishedTable, data)
-    problems += _variant_problems(data)
+    problems += _variant_problems(data, VARIANTS if plan is None else plan.variants)
     if problems:
         raise PublishedError(str(path), list(dict.fromkeys(problems)))
     assert table is not None
@@ -256,18 +268,19 @@ def study_path(table: PublishedTable, path: Path) -> Path:
     return study
 
 
-def _variant_problems(data: Any) -> Iterator[Problem]:
-    """Variants that no registry knows, by the plain tables, so that one mistake does not hide another."""
+def _variant_problems(data: Any, known: Iterable[str]) -> Iterator[Problem]:
+    """Variants that are not known, by the plain tables, so that one mistake does not hide another."""
+    variants = list(known)
     for i, figure in enumerate(_tables(data, "figures")):
         values = figure.get("values")
         for name in values if isinstance(values, dict) else ():
-            if name not in VARIANTS:
-                yield Problem.unknown(f"figures[{i}].values.{name}", "variant", name, VARIANTS)
+            if name not in variants:
+                yield Problem.unknown(f"figures[{i}].values.{name}", "variant", name, variants)
     for i, direction in enumerate(_tables(data, "directions")):
         names = [direction.get(key) for key in ("variant", "reference")]
         for key, name in zip(("variant", "reference"), names, strict=True):
-            if isinstance(name, str) and name not in VARIANTS:
-                yield Problem.unknown(f"directions[{i}].{key}", "variant", name, VARIANTS)
+            if isinstance(name, str) and name not in variants:
+                yield Problem.unknown(f"directions[{i}].{key}", "variant", name, variants)
         if isinstance(names[0], str) and names[0] == (names[1] or "none"):
             yield Problem(f"directions[{i}]", "compares a variant with itself", repr(names[0]))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ablationlab.core.format import DASH, Difference, fixed, mean_sd, setting
+from ablationlab.core.format import difference as format_difference
 from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
 
 WITHIN = {"within": "yes", "outside": "no", "no-interval": "no interval", "not-measured": "not measured"}
@@ -19,37 +21,24 @@ _FEW = 6
 
 def published(figure: ReplicatedFigure) -> str:
     """The published value as it was printed, and of how many runs."""
-    mean = f"{figure.published:g}" if figure.digits is None else f"{figure.published:.{figure.digits}f}"
-    sd = (
-        ""
-        if figure.published_sd is None
-        else f" ± {figure.published_sd:.{2 if figure.digits is None else figure.digits}f}"
-    )
-    return f"{mean}{sd} ({figure.published_n})"
+    if figure.digits is None:
+        mean, sd = setting(figure.published), None if figure.published_sd is None else setting(figure.published_sd)
+    else:
+        mean = fixed(figure.published, figure.digits)
+        sd = None if figure.published_sd is None else fixed(figure.published_sd, figure.digits)
+    return f"{mean}{'' if sd is None else f' ± {sd}'} ({figure.published_n})"
 
 
 def ours(figure: ReplicatedFigure) -> str:
-    """Mean and spread of our runs, to one digit more, and how many they are."""
-    if figure.mean is None:
-        return "-"
-    digits = 3 if figure.digits is None else figure.digits + 1
-    spread = "" if figure.sd is None else f" ± {figure.sd:.{digits}f}"
-    return f"{figure.mean:.{digits}f}{spread} ({len(figure.values)})"
+    """Mean and spread of our runs, and how many they are."""
+    return DASH if figure.mean is None else f"{mean_sd(figure.mean, figure.sd)} ({len(figure.values)})"
 
 
-def difference(row: ReplicatedFigure | ReplicatedDirection) -> str:
-    """Ours − published, or variant − reference, with its sign."""
-    value = row.difference if isinstance(row, ReplicatedFigure) else row.delta
-    return "-" if value is None else _signed(value, 4)
-
-
-def interval(row: ReplicatedFigure | ReplicatedDirection) -> str:
-    """The interval of that difference."""
-    return "" if row.low is None or row.high is None else f"{_signed(row.low, 3)} to {_signed(row.high, 3)}"
-
-
-def _signed(value: float, digits: int) -> str:
-    return f"{value:+.{digits}g}".replace("-", "\N{MINUS SIGN}")
+def difference(part: ReplicatedFigure | ReplicatedDirection) -> Difference:
+    """Ours − published, or variant − reference, with its interval."""
+    if isinstance(part, ReplicatedFigure):
+        return format_difference(part.difference, part.low, part.high)
+    return format_difference(part.delta, part.low, part.high)
 
 
 def figure_name(figure: ReplicatedFigure) -> str:
@@ -70,17 +59,17 @@ def transfers(direction: ReplicatedDirection) -> str:
     return TRANSFERS[direction.outcome] + (f" ({direction.why})" if direction.why else "")
 
 
-def figures_title(parts: Sequence[ReplicatedFigure], regime: str) -> str:
+def figures_title(figures: Sequence[ReplicatedFigure], regime: str) -> str:
     """What a table of figures shows."""
-    beside = "; beside, the publication does not speak of it" if any(figure.beside for figure in parts) else ""
-    other = "; * another definition, or none" if any(not figure.same_definition for figure in parts) else ""
+    beside = "; for contrast: the publication does not cover it" if any(figure.beside for figure in figures) else ""
+    other = "; * another definition, or none" if any(not figure.same_definition for figure in figures) else ""
     return f"Regime {regime}{beside}: mean ± SD (runs); difference = ours − published{other}"
 
 
 def warnings(replication: Replication) -> Iterator[str]:
     """Where the runs are not those that the table asks for, or not all there."""
     if replication.runs_ended < replication.runs_planned:
-        yield f"Interim: {replication.runs_ended} of {replication.runs_planned} runs have ended. This is no inference yet."
+        yield f"Interim: {replication.runs_ended} of {replication.runs_planned} runs have ended. This is not inference."
     if replication.changed:
         changed = _few(replication.changed)
         yield f"NOT A REPLICATION: these runs were made with other settings than the table's study: {changed}."

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ablationlab.core.format import count
 from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -14,10 +15,10 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
-    selectable,
+    figure,
+    mean_and_range,
     thinned,
     variant_colour,
-    variant_dash,
 )
 from ablationlab.report.naming import axis, metric_name
 
@@ -29,45 +30,45 @@ if TYPE_CHECKING:
 MOST_POINTS, MOST_STEPS = 24_000, 600
 
 
-def curves(material: Results) -> tuple[Figure, ...]:
+def curves(results: Results) -> tuple[Figure, ...]:
     """Per regime: training loss, the difference to the baseline, the validation curve, the gradient norm."""
     made: list[Figure | None] = []
-    if material.plan is None:
-        return _table_curves(material)
-    for regime in material.regimes:
-        runs = [run for run in main_runs(material) if run.regime == regime and run.curves]
+    if results.plan is None:
+        return _table_curves(results)
+    for regime in results.regimes:
+        runs = [run for run in main_runs(results) if run.regime == regime and run.curves]
         made += [
-            _curve(material, runs, regime, "loss"),
-            _gap(material, runs, regime),
-            _curve(material, runs, regime, "gradient_norm", log=True),
-            _curve(material, runs, regime, "curve_loss"),
+            _curve(results, runs, regime, "loss"),
+            _gap(results, runs, regime),
+            _curve(results, runs, regime, "gradient_norm", log=True),
+            _curve(results, runs, regime, "curve_loss"),
         ]
     return tuple(figure for figure in made if figure is not None)
 
 
-def _table_curves(material: Results) -> tuple[Figure, ...]:
+def _table_curves(results: Results) -> tuple[Figure, ...]:
     """Per regime: every metric of a user's table that has curves."""
     made = []
-    for regime in material.regimes:
-        runs = [run for run in material.table_runs if run.regime == regime]
+    for regime in results.regimes:
+        runs = [run for run in results.table_runs if run.regime == regime]
         names = dict.fromkeys(name for run in runs for name in run.curves if name != "step")
-        made += [_curve(material, runs, regime, name) for name in names]
+        made += [_curve(results, runs, regime, name) for name in names]
     return tuple(figure for figure in made if figure is not None)
 
 
-def main_runs(material: Results) -> list[Run]:
+def main_runs(results: Results) -> list[Run]:
     """The runs that are compared: a sweep's other rates have a section of their own, and the gate's runs have none."""
-    return [run for run in material.runs if run.planned.role == "compared"]
+    return [run for run in results.runs if run.planned.role == "compared"]
 
 
-def _grid(material: Results, runs: Iterable[Run | TableRun], column: str) -> list[int]:
+def _grid(results: Results, runs: Iterable[Run | TableRun], column: str) -> list[int]:
     """The steps to draw, the same for every run; those around a run's largest spike always."""
     there = [run for run in runs if column in run.curves]
     steps: set[int] = set()
     for run in there:
         steps.update(run.curves["step"][np.isfinite(run.curves[column])].astype(int).tolist())
     keep: set[int] = set()
-    stability = material.analysis.stability if material.analysis is not None else None
+    stability = results.analysis.stability if results.analysis is not None else None
     for seen in stability.runs if stability is not None else ():
         if seen.unstable and seen.spike_step is not None and len(keep) < 300:
             keep.update(range(seen.spike_step - 1, seen.spike_step + 3))
@@ -96,26 +97,26 @@ def round_to(value: float, significant: int = 5) -> float:
 
 
 def _curve(
-    material: Results, runs: Sequence[Run | TableRun], regime: str, column: str, *, log: bool = False
+    results: Results, runs: Sequence[Run | TableRun], regime: str, column: str, *, log: bool = False
 ) -> Figure | None:
-    grid = _grid(material, runs, column)
+    grid = _grid(results, runs, column)
     data = _points(runs, column, grid, log)
     if not data:
         return None
     scale = {"type": "log"} if log else {"zero": False}
     kept = Tables()
     # A table's own `loss` may be any loss.
-    name = "training_loss" if column == "loss" and material.plan is not None else column
-    chart = _lines(material, kept, data, axis(name, material.unit(column)) + (", log scale" if log else ""), scale)
-    several = len(material.regimes) > 1
+    name = "training_loss" if column == "loss" and results.plan is not None else column
+    chart = _lines(results, kept, data, axis(name, results.unit(column)) + (", log scale" if log else ""), scale)
     steps = max((run.steps for run in runs), default=0)
-    return Figure(
-        key=f"curve-{slug(column)}" + (f"-{slug(regime)}" if several else ""),
-        title=metric_name(name).capitalize() + (f", regime {regime}" if several else ""),
+    return figure(
+        results,
+        kept,
+        chart,
+        regime=regime,
+        key=f"curve-{slug(column)}",
+        title=metric_name(name).capitalize(),
         caption=f"{_BAND}{_thinning(column, grid, steps)}",
-        chart=selectable(chart, material),
-        data=kept.kept,
-        regime=regime if len(material.regimes) > 1 else "",
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
     )
@@ -130,17 +131,17 @@ _BAND = (
 def _thinning(column: str, grid: list[int], steps: int) -> str:
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
-    return f" {len(grid):,} of {steps:,} steps are drawn, among them those around every spike."
+    return f" {count(len(grid))} of {count(steps)} steps are drawn, among them those around every spike."
 
 
-def _gap(material: Results, runs: list[Run], regime: str) -> Figure | None:
+def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
     """loss(variant) - loss(baseline) on the same batch of the same seed."""
-    base = {run.seed: run for run in runs if run.variant == material.baseline}
-    grid = _grid(material, runs, "loss")
+    base = {run.seed: run for run in runs if run.variant == results.baseline}
+    grid = _grid(results, runs, "loss")
     data: list[dict[str, Any]] = []
     for run in runs:
         other = base.get(run.seed)
-        if run.variant == material.baseline or other is None or "loss" not in run.curves or "loss" not in other.curves:
+        if run.variant == results.baseline or other is None or "loss" not in run.curves or "loss" not in other.curves:
             continue
         shared = min(run.curves["loss"].size, other.curves["loss"].size)
         gap = run.curves["loss"][:shared] - other.curves["loss"][:shared]
@@ -154,27 +155,27 @@ def _gap(material: Results, runs: list[Run], regime: str) -> Figure | None:
         ]
     if not data:
         return None
-    several = len(material.regimes) > 1
     longest = max(run.steps for run in runs)
     kept = Tables()
-    chart = _lines(material, kept, data, "loss − baseline's loss (nats/token)", {"zero": True}, zero=True)
-    return Figure(
-        key="curve-gap" + (f"-{slug(regime)}" if several else ""),
-        title="Training loss minus the baseline's, on the same batch" + (f", regime {regime}" if several else ""),
+    chart = _lines(results, kept, data, "loss − baseline's loss (nats/token)", {"zero": True}, zero=True)
+    return figure(
+        results,
+        kept,
+        chart,
+        regime=regime,
+        key="curve-gap",
+        title="Training loss minus the baseline's, on the same batch",
         caption=(
             "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is left "
             f"is the change itself; above zero the variant is behind. {_BAND}{_thinning('loss', grid, longest)}"
         ),
-        chart=selectable(chart, material),
-        data=kept.kept,
-        regime=regime if len(material.regimes) > 1 else "",
         alt="Difference of training losses against step.",
         height=280,
     )
 
 
 def _lines(
-    material: Results,
+    results: Results,
     kept: Tables,
     data: list[dict[str, Any]],
     title: str,
@@ -186,24 +187,17 @@ def _lines(
 
     x = alt.X("step:Q", title="training step").scale(nice=False)
     y_scale = alt.Scale(**scale)
-    colour, dash = variant_colour(material), variant_dash(material)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
-    grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "step"])
-    band = grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
-        x=x, y=alt.Y("low:Q", title=title, scale=y_scale), y2="high:Q", color=colour
-    )
+    band, mean = mean_and_range(results, base, x, title, y_scale)
     y = alt.Y("y:Q", title=title, scale=y_scale)
     single = base.mark_line().encode(
         x=x,
         y=y,
-        color=colour,
+        color=variant_colour(results),
         detail="run:N",
         strokeOpacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
         strokeWidth=alt.condition(under, alt.value(2.4), alt.value(1.0)),
-    )
-    mean = grouped.mark_line(strokeWidth=2.2).encode(
-        x=x, y=alt.Y("mean:Q", title=title, scale=y_scale), color=colour, strokeDash=dash
     )
     # Wide and invisible, on top: what the pointer meets.
     meet = base.mark_line(strokeWidth=8, stroke="transparent").encode(

@@ -1,24 +1,24 @@
-"""Diagnostics: the charts that the probes of the study declare."""
+"""Diagnostics: the charts that the sealed plan declares for its probes."""
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.records.probes import ProbeChart
 from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
     Figure,
     Tables,
-    selectable,
+    figure,
+    mean_and_range,
     thinned,
     variant_colour,
     variant_dash,
     variant_shape,
 )
-from ablationlab.report.probes import ProbeValue, read_probes
-from ablationlab.study.probes import PROBES, ProbeChart
+from ablationlab.report.probes import ProbeValue, depth_of, read_probes
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
@@ -26,36 +26,37 @@ if TYPE_CHECKING:
 MOST_POINTS = 12_000
 
 
-def diagnostics(material: Results) -> tuple[tuple[Figure, ...], dict[str, list[str]]]:
+def diagnostics(results: Results) -> tuple[tuple[Figure, ...], dict[str, list[str]]]:
     """The charts that the probes declare and the records allow, and what failed while probing."""
-    declared = [(probe.name, chart) for _, probe in PROBES.items() for chart in probe.charts]
-    readings, failures = read_probes(material, {(probe, chart.measure) for probe, chart in declared})
+    probes = {} if results.plan is None else results.plan.probes
+    declared = [(name, chart) for name, probe in probes.items() for chart in probe.charts]
+    readings, failures = read_probes(results, {(probe, chart.measure) for probe, chart in declared})
     made = [
         figure
         for probe, chart in declared
-        for figure in _figures(material, chart, readings.get((probe, chart.measure), []))
+        for figure in _figures(results, chart, readings.get((probe, chart.measure), []))
     ]
     return tuple(made), failures
 
 
-def _figures(material: Results, view: ProbeChart, readings: list[ProbeValue]) -> list[Figure]:
+def _figures(results: Results, view: ProbeChart, readings: list[ProbeValue]) -> list[Figure]:
     found = []
-    for regime in material.regimes:
+    for regime in results.regimes:
         data = _rows(view, readings, regime)
         if not data:
             continue
-        several = len(material.regimes) > 1
         kept = Tables()
         draw = _steps if view.over == "steps" else _snapshot
-        chart = draw(material, kept, view, data)
+        chart = draw(results, kept, view, data)
         found.append(
-            Figure(
-                key=f"probe-{view.key}" + (f"-{regime}" if several else ""),
-                title=view.title + (f", regime {regime}" if several else ""),
+            figure(
+                results,
+                kept,
+                chart,
+                regime=regime,
+                key=f"probe-{view.key}",
+                title=view.title,
                 caption=f"{view.caption} {_HOW[view.over]}",
-                chart=selectable(chart, material),
-                data=kept.kept,
-                regime=regime if len(material.regimes) > 1 else "",
                 alt=f"{view.title}, by variant.",
                 height=260,
             )
@@ -96,48 +97,32 @@ def _rows(view: ProbeChart, readings: list[ProbeValue], regime: str) -> list[dic
             "seed": str(reading.run.seed),
             "step": reading.step,
             "group": reading.group or "",
-            "place": _depth(reading.group),
+            "place": depth_of(reading.group),
             "at": reading.at,
             "y": round_to(reading.value),
         }
         for reading in there
-        if view.over != "depth" or _depth(reading.group) is not None
+        if view.over != "depth" or depth_of(reading.group) is not None
     ]
 
 
-def _depth(group: str | None) -> int | None:
-    if group == "input":
-        return 0
-    found = re.fullmatch(r"block-(\d+)", group or "")
-    return int(found[1]) if found else None
-
-
-def _steps(material: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
+def _steps(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
     x = alt.X("step:Q", title="training step").scale(nice=False)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-    grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "step"])
-    colour = variant_colour(material)
-    return alt.layer(
-        grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
-            x=x, y=alt.Y("low:Q", title=view.axis, scale=scale), y2="high:Q", color=colour
-        ),
-        grouped.mark_line(strokeWidth=2.2).encode(
-            x=x, y=alt.Y("mean:Q", title=view.axis, scale=scale), color=colour, strokeDash=variant_dash(material)
-        ),
-    )
+    return alt.layer(*mean_and_range(results, base, x, view.axis, scale))
 
 
-def _snapshot(material: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
+def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
     y = alt.Y("y:Q", title=view.axis, scale=scale)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-    colour, shape = variant_colour(material), variant_shape(material, legend=True)
-    names = list(material.variants)
+    colour, shape = variant_colour(results), variant_shape(results, legend=True)
+    names = list(results.variants)
     if view.over == "depth":
         whole = any(row["place"] == 0 for row in data)
         title = "after block (0: what enters block 1)" if whole else "block"
@@ -147,7 +132,7 @@ def _snapshot(material: Results, kept: Tables, view: ProbeChart, data: list[dict
         grouped = base.transform_aggregate(mean="mean(y)", groupby=["variant", "place"])
         return alt.layer(
             grouped.mark_line(strokeWidth=2).encode(
-                x=x, y=alt.Y("mean:Q", title=view.axis, scale=scale), color=colour, strokeDash=variant_dash(material)
+                x=x, y=alt.Y("mean:Q", title=view.axis, scale=scale), color=colour, strokeDash=variant_dash(results)
             ),
             base.mark_point(size=30, filled=False, opacity=0.8).encode(
                 x=x, y=y, color=colour, shape=shape, tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")]
@@ -167,6 +152,6 @@ def _snapshot(material: Results, kept: Tables, view: ProbeChart, data: list[dict
         x=alt.X("variant:N", title=None, sort=names).axis(labelAngle=0),
         xOffset=alt.XOffset("seed:N"),
         y=y,
-        color=variant_colour(material, legend=False),
+        color=variant_colour(results, legend=False),
         tooltip=["run:N", alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
     )

@@ -7,6 +7,7 @@ from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import count
 from ablationlab.report.charts.curves import main_runs, round_to
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -16,33 +17,30 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
-    selectable,
+    figure,
+    mean_and_range,
     variant_colour,
     variant_dash,
     variant_shape,
 )
+from ablationlab.report.tables.tasks import task_label
 
 if TYPE_CHECKING:
-    from ablationlab.records.evaluation import Evaluation, SuiteTask, TaskResult
+    from ablationlab.records.evaluation import Evaluation
     from ablationlab.records.results import Results, Run
 
 
-def evaluated(material: Results, regime: str) -> Iterator[tuple[Run, Evaluation]]:
+def evaluated(results: Results, regime: str) -> Iterator[tuple[Run, Evaluation]]:
     """The runs of a regime that were evaluated, with their evaluation."""
-    for run in main_runs(material):
+    for run in main_runs(results):
         if run.regime == regime and run.evaluation is not None and run.evaluation.status != "not-evaluable":
             yield run, run.evaluation
 
 
-def task_label(task: TaskResult | SuiteTask) -> str:
-    """A task as analysis.json names it: with its shots where there are any."""
-    return f"{task.task}, {task.fewshot}-shot" if task.fewshot else task.task
-
-
-def task_rows(material: Results, regime: str) -> list[dict[str, Any]]:
+def task_rows(results: Results, regime: str) -> list[dict[str, Any]]:
     """One row per run and task: the accuracy, averaged over prompt templates."""
     found = []
-    for run, evaluation in evaluated(material, regime):
+    for run, evaluation in evaluated(results, regime):
         cells: dict[str, list[float]] = {}
         for task in evaluation.tasks:
             if task.weights == "final" and task.accuracy is not None:
@@ -61,17 +59,17 @@ def task_rows(material: Results, regime: str) -> list[dict[str, Any]]:
     return found
 
 
-def reference_rows(material: Results, regime: str) -> list[dict[str, Any]]:
+def reference_rows(results: Results, regime: str) -> list[dict[str, Any]]:
     """Chance and n-gram accuracies of the tasks that were run."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
-    for asked in material.suite.tasks if material.suite is not None else ():
+    for asked in results.suite.tasks if results.suite is not None else ():
         name = task_label(asked)
         levels = {"chance": asked.chance, **asked.ngrams}
         for level, value in levels.items():
             if value is not None:
                 found[name, level] = {"task": name, "level": level, "accuracy": value * 100}
     if not found:
-        for _, evaluation in evaluated(material, regime):
+        for _, evaluation in evaluated(results, regime):
             for task in evaluation.tasks:
                 if task.chance is not None:
                     name = task_label(task)
@@ -79,18 +77,18 @@ def reference_rows(material: Results, regime: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def tasks(material: Results) -> tuple[Figure, ...]:
+def tasks(results: Results) -> tuple[Figure, ...]:
     """Accuracy of every run by task."""
     import altair as alt
 
     made = []
-    for regime in material.regimes:
-        data = task_rows(material, regime)
+    for regime in results.regimes:
+        data = task_rows(results, regime)
         if not data:
             continue
         kept = Tables()
         names = list(dict.fromkeys(row["task"] for row in data))
-        levels = [row for row in reference_rows(material, regime) if row["task"] in names]
+        levels = [row for row in reference_rows(results, regime) if row["task"] in names]
         y = alt.Y("task:N", title=None, sort=names).axis(ticks=False, domain=False, labelPadding=10, labelLimit=190)
         x = alt.X("accuracy:Q", title="accuracy (%)").scale(zero=False, padding=12)
         runs = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
@@ -109,9 +107,9 @@ def tasks(material: Results) -> tuple[Figure, ...]:
             runs.mark_point(size=40, filled=False, strokeWidth=1.5, opacity=0.85).encode(
                 x=x,
                 y=y,
-                yOffset=alt.YOffset("variant:N", sort=list(material.variants)),
-                color=variant_colour(material),
-                shape=variant_shape(material, legend=True),
+                yOffset=alt.YOffset("variant:N", sort=list(results.variants)),
+                color=variant_colour(results),
+                shape=variant_shape(results, legend=True),
                 tooltip=[
                     "run:N",
                     "task:N",
@@ -121,30 +119,31 @@ def tasks(material: Results) -> tuple[Figure, ...]:
             )
         )
         made.append(
-            Figure(
-                key="tasks" + _suffix(material, regime),
-                title="Accuracy by task" + _words(material, regime),
+            figure(
+                results,
+                kept,
+                alt.layer(*layers),
+                regime=regime,
+                key="tasks",
+                title="Accuracy by task",
                 caption=(
                     "One mark is one run, averaged over prompt templates. Dark tick: chance. Grey ticks: unigram, bigram and "
                     "trigram models. A task that no arm lifts off its chance level says nothing about a variant."
                 ),
-                chart=selectable(alt.layer(*layers), material),
-                data=kept.kept,
-                regime=regime if len(material.regimes) > 1 else "",
                 alt="Accuracy by task and variant.",
-                height=max(180, (14 * len(material.variants) + 16) * len(names) + 50),
+                height=max(180, (14 * len(results.variants) + 16) * len(names) + 50),
             )
         )
     return tuple(made)
 
 
-def positions(material: Results) -> tuple[Figure, ...]:
+def positions(results: Results) -> tuple[Figure, ...]:
     """Loss by position in the context, and by distance from the document's start past the context."""
     made = []
-    for regime in material.regimes:
+    for regime in results.regimes:
         inside, beyond = [], []
         context = 0
-        for run, evaluation in evaluated(material, regime):
+        for run, evaluation in evaluated(results, regime):
             tokens, length = evaluation.tokens, evaluation.length
             if tokens is not None:
                 inside += _bins(run, tokens.position_edges, tokens.loss_by_position)
@@ -154,13 +153,13 @@ def positions(material: Results) -> tuple[Figure, ...]:
         if inside:
             made.append(
                 _binned(
-                    material, regime, "position", "Loss by position in the context", "position (token)", inside, None
+                    results, regime, "position", "Loss by position in the context", "position (token)", inside, None
                 )
             )
         if beyond:
             made.append(
                 _binned(
-                    material,
+                    results,
                     regime,
                     "length",
                     "Loss near and past the trained length",
@@ -187,7 +186,7 @@ def _bins(run: Run, edges: Sequence[int], values: Sequence[float]) -> list[dict[
 
 
 def _binned(
-    material: Results,
+    results: Results,
     regime: str,
     key: str,
     title: str,
@@ -199,49 +198,37 @@ def _binned(
 
     kept = Tables()
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-    grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", "x"])
     x = alt.X("x:Q", title=x_title).scale(nice=False)
-    scale = alt.Scale(zero=False)
-    colour = variant_colour(material)
-    layers: list[Any] = [
-        grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
-            x=x, y=alt.Y("low:Q", title="loss (nats/token)", scale=scale), y2="high:Q", color=colour
-        ),
-        grouped.mark_line(strokeWidth=2.2).encode(
-            x=x,
-            y=alt.Y("mean:Q", title="loss (nats/token)", scale=scale),
-            color=colour,
-            strokeDash=variant_dash(material),
-        ),
-    ]
+    layers = mean_and_range(results, base, x, "loss (nats/token)", alt.Scale(zero=False))
     if limit is not None:
-        mark = alt.Chart(kept([{"x": limit, "text": f"trained context: {limit}"}]))
+        mark = alt.Chart(kept([{"x": limit, "text": f"trained context: {count(limit)}"}]))
         layers += [
             mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x="x:Q"),
             mark.mark_text(align="right", dx=-6, baseline="top", color=QUIET[0], fontSize=11).encode(
                 x="x:Q", y=alt.value(2), text="text:N"
             ),
         ]
-    return Figure(
-        key=f"loss-{key}{_suffix(material, regime)}",
-        title=title + _words(material, regime),
+    return figure(
+        results,
+        kept,
+        alt.layer(*layers),
+        regime=regime,
+        key=f"loss-{key}",
+        title=title,
         caption="Line: mean over the selected seeds; band: their range.",
-        chart=selectable(alt.layer(*layers), material),
-        data=kept.kept,
-        regime=regime if len(material.regimes) > 1 else "",
         alt=f"{title}, by variant.",
         height=260,
     )
 
 
-def reliability(material: Results) -> tuple[Figure, ...]:
+def reliability(results: Results) -> tuple[Figure, ...]:
     """Reliability diagram of the next-token predictions: accuracy against confidence."""
     import altair as alt
 
     made = []
-    for regime in material.regimes:
+    for regime in results.regimes:
         data: list[dict[str, Any]] = []
-        for run, evaluation in evaluated(material, regime):
+        for run, evaluation in evaluated(results, regime):
             if evaluation.tokens is None:
                 continue
             found = evaluation.tokens.calibration
@@ -252,9 +239,9 @@ def reliability(material: Results) -> tuple[Figure, ...]:
                     "seed": str(run.seed),
                     "confidence": round_to(confidence),
                     "accuracy": round_to(accuracy),
-                    "count": count,
+                    "count": tokens,
                 }
-                for confidence, accuracy, count in zip(
+                for confidence, accuracy, tokens in zip(
                     found.curve_confidence, found.curve_accuracy, found.curve_count, strict=False
                 )
                 if not (isnan(confidence) or isnan(accuracy))
@@ -267,17 +254,17 @@ def reliability(material: Results) -> tuple[Figure, ...]:
         base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
         x = alt.X("confidence:Q", title="confidence of the top prediction")
         y = alt.Y("accuracy:Q", title="accuracy")
-        colour = variant_colour(material)
+        colour = variant_colour(results)
         chart = alt.layer(
             line.mark_line(color=RULE[0], strokeDash=[4, 4]).encode(x="x:Q", y="y:Q"),
             base.mark_line(strokeWidth=1.3, opacity=0.7).encode(
-                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(material)
+                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(results)
             ),
             base.mark_point(size=34, filled=False, strokeWidth=1.4).encode(
                 x=x,
                 y=y,
                 color=colour,
-                shape=variant_shape(material, legend=True),
+                shape=variant_shape(results, legend=True),
                 tooltip=[
                     "run:N",
                     alt.Tooltip("confidence:Q", format=".3f"),
@@ -287,16 +274,17 @@ def reliability(material: Results) -> tuple[Figure, ...]:
             ),
         )
         made.append(
-            Figure(
-                key="reliability" + _suffix(material, regime),
-                title="Reliability of the next-token predictions" + _words(material, regime),
+            figure(
+                results,
+                kept,
+                chart,
+                regime=regime,
+                key="reliability",
+                title="Reliability of the next-token predictions",
                 caption=(
                     "Bins of equal numbers of tokens, one line per run. On the dashed diagonal, a prediction of 30 % "
                     "confidence is right 30 % of the time; below it the model is overconfident."
                 ),
-                chart=selectable(chart, material),
-                data=kept.kept,
-                regime=regime if len(material.regimes) > 1 else "",
                 alt="Accuracy against confidence, by variant.",
                 height=320,
             )
@@ -304,14 +292,14 @@ def reliability(material: Results) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def temperature(material: Results) -> tuple[Figure, ...]:
+def temperature(results: Results) -> tuple[Figure, ...]:
     """Loss against softmax temperature."""
     import altair as alt
 
     made = []
-    for regime in material.regimes:
+    for regime in results.regimes:
         data, best = [], []
-        for run, evaluation in evaluated(material, regime):
+        for run, evaluation in evaluated(results, regime):
             if evaluation.tokens is None:
                 continue
             found = evaluation.tokens.temperature
@@ -327,13 +315,13 @@ def temperature(material: Results) -> tuple[Figure, ...]:
             continue
         kept = Tables()
         base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-        colour = variant_colour(material)
+        colour = variant_colour(results)
         x = alt.X("t:Q", title="softmax temperature, log scale").scale(type="log", nice=False)
         y = alt.Y("y:Q", title="validation loss (nats/token)").scale(zero=False)
         layers: list[Any] = [
             alt.Chart(kept([{"t": 1}])).mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x="t:Q"),
             base.mark_line(strokeWidth=1.4, opacity=0.8).encode(
-                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(material)
+                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(results)
             ),
         ]
         if best:
@@ -349,26 +337,17 @@ def temperature(material: Results) -> tuple[Figure, ...]:
                 )
             )
         made.append(
-            Figure(
-                key="temperature" + _suffix(material, regime),
-                title="Loss against temperature" + _words(material, regime),
+            figure(
+                results,
+                kept,
+                alt.layer(*layers),
+                regime=regime,
+                key="temperature",
+                title="Loss against temperature",
                 caption="One line per run. Ticks below: each run's best temperature, if the curve holds it. At 1 (dashed) "
                 "the model is as trained.",
-                chart=selectable(alt.layer(*layers), material),
-                data=kept.kept,
-                regime=regime if len(material.regimes) > 1 else "",
                 alt="Validation loss against softmax temperature, by variant.",
                 height=280,
             )
         )
     return tuple(made)
-
-
-def _suffix(material: Results, regime: str) -> str:
-    from ablationlab.records.storage import slug
-
-    return f"-{slug(regime)}" if len(material.regimes) > 1 else ""
-
-
-def _words(material: Results, regime: str) -> str:
-    return f", regime {regime}" if len(material.regimes) > 1 else ""

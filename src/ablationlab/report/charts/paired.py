@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import level, setting
+from ablationlab.records.analysis import MACRO
+from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BAND,
     BY_CONTRAST,
@@ -13,7 +16,7 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
-    selectable,
+    figure,
     variant_colour,
     variant_shape,
 )
@@ -27,28 +30,26 @@ if TYPE_CHECKING:
 MOST_FIGURES = 8
 
 
-def decisive(material: Results) -> list[list[Comparison]]:
+def decisive(results: Results) -> list[list[Comparison]]:
     """The comparisons that were registered, or without any those of the primary metric, by metric, task and regime."""
-    if material.analysis is None:
-        return []
-    found = [c for c in material.analysis.comparisons if c.label == "registered"]
-    found = found or [c for c in material.analysis.comparisons if c.metric == material.primary]
-    shown = {(c.metric, c.task, c.regime) for c in found}
+    comparisons = () if results.analysis is None else results.analysis.comparisons
+    decide = [comparison for comparison in comparisons if comparison.label == "registered"]
+    decide = decide or [comparison for comparison in comparisons if comparison.metric == results.primary]
+    shown = {(comparison.metric, comparison.task, comparison.regime) for comparison in decide}
     groups: dict[tuple[str, str | None, str], list[Comparison]] = {}
-    for comparison in material.analysis.comparisons:
+    for comparison in comparisons:
         key = (comparison.metric, comparison.task, comparison.regime)
         if key in shown and comparison.n:
             groups.setdefault(key, []).append(comparison)
-    ordered = sorted(groups.values(), key=lambda group: group[0].metric != material.primary)
-    return ordered[:MOST_FIGURES]
+    return sorted(groups.values(), key=lambda group: group[0].metric != results.primary)[:MOST_FIGURES]
 
 
-def differences(material: Results) -> tuple[Figure, ...]:
+def differences(results: Results) -> tuple[Figure, ...]:
     """Per metric and regime: the deltas of every contrast, seed by seed, with interval and smallest effect."""
-    return tuple(_difference(material, group) for group in decisive(material))
+    return tuple(_difference(results, group) for group in decisive(results))
 
 
-def _difference(material: Results, group: list[Comparison]) -> Figure:
+def _difference(results: Results, group: list[Comparison]) -> Figure:
     import altair as alt
 
     kept = Tables()
@@ -60,7 +61,7 @@ def _difference(material: Results, group: list[Comparison]) -> Figure:
     y = alt.Y("contrast:N", title=None, sort=order).axis(
         labelFontWeight=600, ticks=False, domain=False, labelPadding=10
     )
-    colour = variant_colour(material, legend=False)
+    colour = variant_colour(results, legend=False)
     means, points = [], []
     for comparison in group:
         where = {
@@ -108,7 +109,7 @@ def _difference(material: Results, group: list[Comparison]) -> Figure:
             x=alt.X("delta:Q"),
             y=y,
             color=colour,
-            shape=variant_shape(material),
+            shape=variant_shape(results),
             tooltip=[
                 alt.Tooltip("contrast:N"),
                 alt.Tooltip("seed:N"),
@@ -130,63 +131,62 @@ def _difference(material: Results, group: list[Comparison]) -> Figure:
             ],
         ),
     ]
-    level = next((c.main_interval.level for c in group if c.main_interval is not None), 0.95)
+    at = next((level(c.main_interval.level) for c in group if c.main_interval is not None), "no")
     better = {"lower": "left is better", "higher": "right is better", None: "neither way is better"}[first.direction]
-    sentences = []
-    for comparison in group:
-        interval = comparison.main_interval
-        shown = difference_of(comparison)
-        sentences.append(f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})")
-    regime = f", regime {first.regime}" if len(material.regimes) > 1 else ""
-    alike_in = "" if material.plan is None else ", same data order, same initial weights"
-    return Figure(
-        key=_key("paired", material, first),
-        title=f"Paired differences in {name}{regime}",
+    sentences = [
+        f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})"
+        for comparison, shown in zip(group, map(difference_of, group), strict=True)
+    ]
+    alike_in = "" if results.plan is None else ", same data order, same initial weights"
+    return figure(
+        results,
+        kept,
+        alt.layer(*layers),
+        regime=first.regime,
+        key="-".join(slug(part) for part in ("paired", first.metric, first.task or "") if part),
+        title=f"Paired differences in {name}",
         caption=(
-            f"Small marks: one pair of runs each, same seed{alike_in}. Diamond and bar: mean and {level * 100:g} % "
+            f"Small marks: one pair of runs each, same seed{alike_in}. Diamond and bar: mean and {at} "
             f"interval ({first.interval}) over all seeds; {better}."
-            + (f" Shaded: smaller than the smallest effect that matters, ±{effect:g}." if effect else "")
+            + (f" Shaded: smaller than the smallest effect that matters, ±{setting(effect)}." if effect else "")
         ),
-        chart=selectable(alt.layer(*layers), material),
-        data=kept.kept,
-        regime=first.regime if len(material.regimes) > 1 else "",
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )
 
 
-def slopes(material: Results) -> tuple[Figure, ...]:
-    """The values behind the primary differences: one line a seed, from arm to arm."""
+def slopes(results: Results) -> tuple[Figure, ...]:
+    """The values behind the primary differences: one line per seed, from arm to arm."""
     import altair as alt
 
     made = []
-    for regime in material.regimes:
+    for regime in results.regimes:
         kept = Tables()
-        values = _values(material, regime)
+        values = _values(results, regime)
         if not values:
             continue
-        metric = str(material.primary)
+        metric = str(results.primary)
         base = alt.Chart(kept(values)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-        order = [name for name in material.variants if any(row["variant"] == name for row in values)]
+        order = [name for name in results.variants if any(row["variant"] == name for row in values)]
         x = alt.X("variant:N", title=None, sort=order).axis(labelAngle=0, labelFontWeight=600, labelOverlap=True)
         y = alt.Y("value:Q", title=axis(metric, values[0]["unit"])).scale(zero=False, nice=True)
         lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(x=x, y=y, detail="seed:N")
         points = base.mark_point(filled=True, size=64, opacity=0.95).encode(
             x=x,
             y=y,
-            color=variant_colour(material, legend=False),
-            shape=variant_shape(material),
+            color=variant_colour(results, legend=False),
+            shape=variant_shape(results),
             tooltip=["variant:N", "seed:N", alt.Tooltip("value:Q", format=".5g")],
         )
-        several = len(material.regimes) > 1
         made.append(
-            Figure(
-                key="slopes" + (f"-{_slug(regime)}" if several else ""),
-                title=f"{metric_name(metric).capitalize()} of every run" + (f", regime {regime}" if several else ""),
+            figure(
+                results,
+                kept,
+                alt.layer(lines, points),
+                regime=regime,
+                key="slopes",
+                title=f"{metric_name(metric).capitalize()} of every run",
                 caption="A line joins the runs of one seed. Pairing removes the variation that these runs share.",
-                chart=selectable(alt.layer(lines, points), material),
-                data=kept.kept,
-                regime=regime if len(material.regimes) > 1 else "",
                 alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,
             )
@@ -194,26 +194,16 @@ def slopes(material: Results) -> tuple[Figure, ...]:
     return tuple(made)
 
 
-def _values(material: Results, regime: str) -> list[dict[str, Any]]:
-    if material.analysis is None or material.primary is None:
+def _values(results: Results, regime: str) -> list[dict[str, Any]]:
+    if results.analysis is None or results.primary is None:
         return []
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in material.analysis.comparisons:
-        if one.metric != material.primary or one.regime != regime or one.task not in (None, "macro average"):
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for comparison in results.analysis.comparisons:
+        here = (comparison.metric, comparison.regime) == (results.primary, regime)
+        if not here or comparison.task not in (None, MACRO):
             continue
-        for pair in one.pairs:
-            for variant, value in ((one.variant, pair.variant), (one.reference, pair.reference)):
-                row = {"variant": variant, "seed": str(pair.seed), "value": value, "unit": one.unit, "regime": regime}
-                found[variant, str(pair.seed)] = row
-    return list(found.values())
-
-
-def _key(stem: str, material: Results, one: Comparison) -> str:
-    parts = [stem, one.metric, one.task or "", one.regime if len(material.regimes) > 1 else ""]
-    return "-".join(_slug(part) for part in parts if part)
-
-
-def _slug(text: str) -> str:
-    from ablationlab.records.storage import slug
-
-    return slug(text)
+        for pair in comparison.pairs:
+            where = {"seed": str(pair.seed), "unit": comparison.unit, "regime": regime}
+            for arm, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):
+                rows[arm, str(pair.seed)] = {"variant": arm, "value": value, **where}
+    return list(rows.values())

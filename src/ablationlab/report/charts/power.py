@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.records.storage import slug
+from ablationlab.core.format import setting
 from ablationlab.report.charts.theme import (
     BY_CONTRAST,
     GROUND,
@@ -12,7 +12,8 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
-    selectable,
+    figure,
+    readable_text,
     variant_colour,
     variant_shape,
 )
@@ -23,29 +24,29 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
 
-def power(material: Results) -> tuple[Figure, ...]:
+def power(results: Results) -> tuple[Figure, ...]:
     """Detectable effect at 80 % power against seeds, from the observed SD of the deltas, beside what was observed."""
     import altair as alt
 
-    analysis = material.analysis
+    analysis = results.analysis
     if analysis is None or not analysis.power:
         return ()
     made = []
-    for regime in material.regimes:
+    for regime in results.regimes:
         kept = Tables()
         lines: list[dict[str, Any]] = []
         observed: list[dict[str, Any]] = []
         effects, metric, unit = set(), "", ""
         for part in analysis.power:
-            one = material.comparison(part.comparison)
-            if one is None or one.regime != regime:
+            comparison = results.comparison(part.comparison)
+            if comparison is None or comparison.regime != regime:
                 continue
-            metric = one.metric
-            unit = "difference of logarithms" if one.transform == "log" else printed_unit(one.unit)
+            metric = comparison.metric
+            unit = "difference of logarithms" if comparison.transform == "log" else printed_unit(comparison.unit)
             where = {
-                "contrast": f"{one.variant} − {one.reference}",
-                "variant": one.variant,
-                "reference": one.reference,
+                "contrast": f"{comparison.variant} − {comparison.reference}",
+                "variant": comparison.variant,
+                "reference": comparison.reference,
             }
             reach = sorted({3, 4, 5, 6, 7, 8, 10, 12, 15, 20, 25, 30, part.n, 2 * part.n})
             lines += [
@@ -57,8 +58,8 @@ def power(material: Results) -> tuple[Figure, ...]:
                 for n in reach
                 if n <= max(30, 2 * part.n)
             ]
-            if one.delta:
-                observed.append({**where, "seeds": part.n, "effect": abs(one.delta), "n": part.n})
+            if comparison.delta:
+                observed.append({**where, "seeds": part.n, "effect": abs(comparison.delta), "n": part.n})
             if part.smallest_effect:
                 effects.add(part.smallest_effect)
         if not lines:
@@ -68,17 +69,24 @@ def power(material: Results) -> tuple[Figure, ...]:
             .scale(type="log")
             .axis(tickCount=5)
         )
-        x = alt.X("seeds:Q", title="seeds (pairs of runs), log scale").scale(type="log", nice=False)
-        colour = variant_colour(material)
+        x = alt.X("seeds:Q", title="seeds (pairs of runs), log scale").scale(
+            type="log",
+            nice=False,
+            domain=[0.95 * min(row["seeds"] for row in lines), 1.05 * max(row["seeds"] for row in lines)],
+        )
+        colour = variant_colour(results)
         detail = alt.Detail("contrast:N")
         layers: list[Any] = []
+        notes: list[Any] = []
         for effect in sorted(effects):
-            mark = alt.Chart(kept([{"effect": effect, "text": f"smallest effect that matters: {effect:g}"}]))
+            mark = alt.Chart(kept([{"effect": effect, "text": f"smallest effect that matters: {setting(effect)}"}]))
             layers.append(mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(y="effect:Q"))
-            layers.append(
-                mark.mark_text(align="right", dx=-6, dy=-7, color=QUIET[0], fontSize=11).encode(
-                    x=alt.value(alt.ExprRef("width")), y="effect:Q", text="text:N"
-                )
+            notes += readable_text(
+                mark,
+                mark={"align": "right", "dx": -6, "dy": -7, "color": QUIET[0], "fontSize": 11},
+                x=alt.value(alt.ExprRef("width")),
+                y="effect:Q",
+                text="text:N",
             )
         layers += [
             alt.Chart(kept(lines))
@@ -99,16 +107,18 @@ def power(material: Results) -> tuple[Figure, ...]:
                 x=x,
                 y=y,
                 color=colour,
-                shape=variant_shape(material, legend=True),
+                shape=variant_shape(results, legend=True),
                 tooltip=["contrast:N", "n:Q", alt.Tooltip("effect:Q", title="observed difference", format=".4g")],
             ),
         ]
-        several = len(material.regimes) > 1
         made.append(
-            Figure(
-                key="power" + (f"-{slug(regime)}" if several else ""),
-                title=f"Power at this number of seeds: {metric_name(metric)}"
-                + (f", regime {regime}" if several else ""),
+            figure(
+                results,
+                kept,
+                alt.layer(*layers, *notes),
+                regime=regime,
+                key="power",
+                title=f"Power at this number of seeds: {metric_name(metric)}",
                 caption=(
                     "Lines: the difference that a paired t-test finds with 80 % power, at the corrected level, if the "
                     "spread of the differences stays as observed (dotted: contrasts between variants). Marks: the "
@@ -116,9 +126,6 @@ def power(material: Results) -> tuple[Figure, ...]:
                     "below could have been missed. "
                     "With fewer than ten pairs, the spread itself is a rough estimate."
                 ),
-                chart=selectable(alt.layer(*layers), material),
-                data=kept.kept,
-                regime=regime if len(material.regimes) > 1 else "",
                 alt="Detectable difference against number of seeds.",
                 height=320,
             )

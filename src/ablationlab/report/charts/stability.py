@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import setting
+from ablationlab.records.settings import TUNED
 from ablationlab.report.charts.curves import main_runs
 from ablationlab.report.charts.theme import (
     BAD,
@@ -17,25 +19,24 @@ from ablationlab.report.charts.theme import (
     WARN,
     Figure,
     Tables,
-    selectable,
+    figure,
     variant_colour,
+    variant_rows,
     variant_shape,
 )
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
-#: The regime under which an analysis lists every variant at its own best learning rate.
-TUNED = "tuned"
 ENDS = {"steady": CALM[0], "spiked": WARN[0], "diverged": BAD[0], "not finished": GRID[0]}
 
 
-def spikes(material: Results) -> tuple[Figure, ...]:
+def spikes(results: Results) -> tuple[Figure, ...]:
     """The spike score of every run, by variant, beside the threshold."""
     import altair as alt
 
     kept = Tables()
-    stability = material.analysis.stability if material.analysis is not None else None
+    stability = results.analysis.stability if results.analysis is not None else None
     data = [
         {
             "run": seen.run,
@@ -52,10 +53,8 @@ def spikes(material: Results) -> tuple[Figure, ...]:
     if stability is None or not data:
         return ()
     x = alt.X("score:Q", title="spike score (robust standard deviations of the loss's own noise)").scale(zero=True)
-    y = alt.Y("variant:N", title=None, sort=list(material.variants)).axis(
-        ticks=False, domain=False, labelFontWeight=600, labelPadding=10
-    )
-    limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {stability.threshold:g}"}]))
+    y = variant_rows(results)
+    limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {setting(stability.threshold)}"}]))
     chart = alt.layer(
         limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x="limit:Q"),
         limit.mark_text(align="right", dx=-6, baseline="top", color=BAD[0], fontSize=11).encode(
@@ -67,8 +66,8 @@ def spikes(material: Results) -> tuple[Figure, ...]:
         .encode(
             x=x,
             y=y,
-            color=variant_colour(material, legend=False),
-            shape=variant_shape(material),
+            color=variant_colour(results, legend=False),
+            shape=variant_shape(results),
             tooltip=[
                 "run:N",
                 "regime:N",
@@ -80,38 +79,39 @@ def spikes(material: Results) -> tuple[Figure, ...]:
         ),
     )
     return (
-        Figure(
+        figure(
+            results,
+            kept,
+            chart,
             key="spikes",
             title="Largest loss spike of every run",
             caption=(
                 "How far the training loss rose above its recent past for at least two steps. The descent itself gives "
                 "negative values. One mark is one run; a run beyond the registered threshold counts as unstable."
             ),
-            chart=selectable(chart, material),
-            data=kept.kept,
-            alt=f"Spike scores by variant, threshold {stability.threshold:g}.",
-            height=max(150, 52 * len(material.variants) + 40),
+            alt=f"Spike scores by variant, threshold {setting(stability.threshold)}.",
+            height=max(150, 52 * len(results.variants) + 40),
         ),
     )
 
 
-def ends(material: Results) -> tuple[Figure, ...]:
-    """The divergence map: one cell a run."""
+def ends(results: Results) -> tuple[Figure, ...]:
+    """How every run ended: one cell per run."""
     import altair as alt
 
     kept = Tables()
-    data = _ended(material)
+    data = _ended(results)
     if not data:
         return ()
-    several = len(material.regimes) > 1
-    many = len(material.seeds) > 24
+    several = len(results.regimes) > 1
+    many = len(results.seeds) > 24
     for row in data:
         row["row"] = f"{row['variant']}, {row['regime']}" if several else row["variant"]
-    order = [f"{v}, {r}" if several else v for r in material.regimes for v in material.variants]
-    x = alt.X("seed:N", title="seed", sort=[str(seed) for seed in material.seeds]).axis(
+    order = [f"{v}, {r}" if several else v for r in results.regimes for v in results.variants]
+    x = alt.X("seed:N", title="seed", sort=[str(seed) for seed in results.seeds]).axis(
         labelAngle=0, ticks=False, domain=False, labels=not many
     )
-    y = alt.Y("row:N", title=None, sort=order).axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10)
+    y = variant_rows(results, field="row", order=order)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
     cells = base.mark_rect(stroke=GROUND[0], strokeWidth=0 if many else 3, cornerRadius=0 if many else 4).encode(
         x=x,
@@ -134,12 +134,13 @@ def ends(material: Results) -> tuple[Figure, ...]:
             )
         )
     return (
-        Figure(
+        figure(
+            results,
+            kept,
+            alt.layer(*layers),
             key="divergence-map",
             title="How every run ended",
             caption="One cell is one run. D: diverged; S: spiked beyond the threshold; blank: steady; a dot: not finished.",
-            chart=selectable(alt.layer(*layers), material),
-            data=kept.kept,
             alt="Map of variants by seeds: "
             + ", ".join(f"{sum(row['end'] == end for row in data)} {end}" for end in ENDS)
             + ".",
@@ -148,32 +149,24 @@ def ends(material: Results) -> tuple[Figure, ...]:
     )
 
 
-def _ended(material: Results) -> list[dict[str, Any]]:
-    stability = material.analysis.stability if material.analysis is not None else None
-    found = []
-    own = {run.id for run in main_runs(material)}
-    for seen in stability.runs if stability is not None else ():
-        if seen.run not in own and seen.regime != TUNED and own:
+def _ended(results: Results) -> list[dict[str, Any]]:
+    stability = results.analysis.stability if results.analysis is not None else None
+    own = {run.id for run in main_runs(results)}
+    rows = []
+    for run in stability.runs if stability is not None else ():
+        if run.run not in own and run.regime != TUNED and own:
             continue  # a sweep's other rates have a map of their own
-        diverged = seen.state == "diverged"
-        end = (
-            "diverged"
-            if diverged
-            else "not finished"
-            if seen.unstable is None
-            else "spiked"
-            if seen.unstable
-            else "steady"
-        )
-        found.append(
+        end = {None: "not finished", True: "spiked", False: "steady"}[run.unstable]
+        end = "diverged" if run.state == "diverged" else end
+        rows.append(
             {
-                "run": seen.run,
-                "variant": seen.variant,
-                "regime": seen.regime,
-                "seed": str(seen.seed),
+                "run": run.run,
+                "variant": run.variant,
+                "regime": run.regime,
+                "seed": str(run.seed),
                 "end": end,
                 "mark": {"diverged": "D", "spiked": "S", "not finished": "·"}.get(end, ""),
-                "why": seen.why,
+                "why": run.why,
             }
         )
-    return found
+    return rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import setting
 from ablationlab.report.charts.theme import (
     BAD,
     BY_SEED,
@@ -14,9 +15,10 @@ from ablationlab.report.charts.theme import (
     WARN,
     Figure,
     Tables,
-    selectable,
+    figure,
     variant_colour,
     variant_dash,
+    variant_rows,
     variant_shape,
 )
 from ablationlab.report.naming import axis, metric_name
@@ -27,20 +29,20 @@ if TYPE_CHECKING:
     from ablationlab.records.storage import StoredValue
 
 
-def _sweep(material: Results) -> SweepAnalysis | None:
-    return None if material.analysis is None else material.analysis.sweep
+def _sweep(results: Results) -> SweepAnalysis | None:
+    return None if results.analysis is None else results.analysis.sweep
 
 
 def _row(part: StoredValue) -> dict[str, Any]:
     return part.model_dump(mode="json")
 
 
-def sweep_curves(material: Results) -> tuple[Figure, ...]:
+def sweep_curves(results: Results) -> tuple[Figure, ...]:
     """Final loss against learning rate, with the interval over seeds and the seeds themselves."""
     import altair as alt
 
     kept = Tables()
-    sweep = _sweep(material)
+    sweep = _sweep(results)
     data = [] if sweep is None else [_row(curve) for curve in sweep.curves if curve.mean is not None]
     if sweep is None or not data:
         return ()
@@ -50,9 +52,9 @@ def sweep_curves(material: Results) -> tuple[Figure, ...]:
         if point.counted is not None
     ]
     metric = sweep.metric
-    colour = variant_colour(material)
+    colour = variant_colour(results)
     x = alt.X("lr:Q", title="peak learning rate, log scale").scale(type="log", nice=False, padding=14)
-    title = axis(metric, material.unit(metric))
+    title = axis(metric, results.unit(metric))
     scale = alt.Scale(zero=False)
     base = alt.Chart(kept(data)).transform_filter(BY_VARIANT)
     single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
@@ -77,42 +79,41 @@ def sweep_curves(material: Results) -> tuple[Figure, ...]:
             ],
         ),
         base.mark_line(strokeWidth=2.2, point=False).encode(
-            x=x, y=alt.Y("mean:Q", title=title, scale=scale), color=colour, strokeDash=variant_dash(material)
+            x=x, y=alt.Y("mean:Q", title=title, scale=scale), color=colour, strokeDash=variant_dash(results)
         ),
     )
     return (
-        Figure(
+        figure(
+            results,
+            kept,
+            chart,
             key="sweep-curves",
             title=f"Final {metric_name(metric)} against learning rate",
             caption=(
                 "Line: mean over seeds; band: its 95 % t interval; marks: single runs, crosses where they diverged. A run "
                 "that diverged, or ended above where it started, counts with its initial loss."
             ),
-            chart=selectable(chart, material),
-            data=kept.kept,
             alt=f"{metric_name(metric)} against learning rate, by variant.",
             height=340,
         ),
     )
 
 
-def sensitivity(material: Results) -> tuple[Figure, ...]:
+def sensitivity(results: Results) -> tuple[Figure, ...]:
     """Learning-rate sensitivity (Wortsman et al. 2023): expected excess of the final loss over the best one."""
     import altair as alt
 
     kept = Tables()
-    sweep = _sweep(material)
+    sweep = _sweep(results)
     if sweep is None:
         return ()
-    seeds = [{**_row(found), "seed": str(found.seed)} for found in sweep.sensitivities if found.sensitivity is not None]
+    seeds = [{**_row(part), "seed": str(part.seed)} for part in sweep.sensitivities if part.sensitivity is not None]
     means = [_row(summary) for summary in sweep.summaries if summary.mean is not None]
     if not seeds and not means:
         return ()
     x = alt.X("mean:Q", title="learning-rate sensitivity (nats/token), lower is more forgiving").scale(zero=True)
-    y = alt.Y("variant:N", title=None, sort=list(material.variants)).axis(
-        ticks=False, domain=False, labelFontWeight=600, labelPadding=10
-    )
-    colour = variant_colour(material, legend=False)
+    y = variant_rows(results)
+    colour = variant_colour(results, legend=False)
     summary = alt.Chart(kept(means)).transform_filter(BY_VARIANT)
     single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     chart = alt.layer(
@@ -121,7 +122,7 @@ def sensitivity(material: Results) -> tuple[Figure, ...]:
             x=alt.X("sensitivity:Q"),
             y=y,
             color=colour,
-            shape=variant_shape(material),
+            shape=variant_shape(results),
             tooltip=[
                 "variant:N",
                 "seed:N",
@@ -137,28 +138,29 @@ def sensitivity(material: Results) -> tuple[Figure, ...]:
         ),
     )
     return (
-        Figure(
+        figure(
+            results,
+            kept,
+            chart,
             key="sweep-sensitivity",
             title="Learning-rate sensitivity",
             caption=(
                 "The mean excess of the final loss over the seed's best one as the rate varies over the sweep (Wortsman et "
                 "al. 2023). Diamond and bar: mean and interval over seeds; small marks: seeds."
             ),
-            chart=selectable(chart, material),
-            data=kept.kept,
             alt="Sensitivity to the learning rate, by variant.",
-            height=max(150, 56 * len(material.variants) + 40),
+            height=max(150, 56 * len(results.variants) + 40),
         ),
     )
 
 
-def divergence_map(material: Results) -> tuple[Figure, ...]:
+def divergence_map(results: Results) -> tuple[Figure, ...]:
     """Variant by learning rate: how many of the seeds' runs were unstable."""
     import altair as alt
 
     kept = Tables()
     cells: dict[tuple[str, float], dict[str, Any]] = {}
-    sweep = _sweep(material)
+    sweep = _sweep(results)
     for point in () if sweep is None else sweep.points:
         if point.state == "missing":
             continue
@@ -172,13 +174,11 @@ def divergence_map(material: Results) -> tuple[Figure, ...]:
     for cell in cells.values():
         cell["share"] = cell["unstable"] / cell["n"]
         cell["text"] = f"{cell['unstable']}/{cell['n']}"
-        cell["rate"] = f"{cell['lr']:.3g}"
-    rates = [f"{lr:.3g}" for lr in sorted({lr for _, lr in cells})]
+        cell["rate"] = setting(cell["lr"])
+    rates = [setting(lr) for lr in sorted({lr for _, lr in cells})]
     base = alt.Chart(kept(cells.values())).transform_filter(BY_VARIANT)
     x = alt.X("rate:N", title="peak learning rate", sort=rates).axis(labelAngle=0, ticks=False, domain=False)
-    y = alt.Y("variant:N", title=None, sort=list(material.variants)).axis(
-        ticks=False, domain=False, labelFontWeight=600, labelPadding=10
-    )
+    y = variant_rows(results)
     chart = alt.layer(
         base.mark_rect(stroke=GROUND[0], strokeWidth=3, cornerRadius=4).encode(
             x=x,
@@ -204,12 +204,13 @@ def divergence_map(material: Results) -> tuple[Figure, ...]:
         ),
     )
     return (
-        Figure(
+        figure(
+            results,
+            kept,
+            chart,
             key="sweep-divergence-map",
             title="Where runs were unstable",
             caption="Unstable runs of all runs at each learning rate: diverged, or spiked beyond the registered threshold.",
-            chart=selectable(chart, material),
-            data=kept.kept,
             alt="Share of unstable runs by variant and learning rate.",
             height=max(140, 44 * len({variant for variant, _ in cells}) + 80),
         ),

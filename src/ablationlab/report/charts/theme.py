@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.records.storage import slug
+
 if TYPE_CHECKING:
     import altair as alt
 
@@ -67,9 +69,9 @@ class Figure:
 
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
         """The whole specification, for light ground unless *dark*."""
-        found = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
-        found["datasets"] = {name: list(kept) for name, kept in self.data.items()}
-        return recoloured(found) if dark else found
+        spec = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
+        spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}
+        return recoloured(spec) if dark else spec
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """What Jupyter shows."""
@@ -87,16 +89,16 @@ def recoloured(spec: Any) -> Any:
     return DARK_OF.get(spec, spec) if isinstance(spec, str) else spec
 
 
-def colours(material: Results) -> dict[str, str]:
+def colours(results: Results) -> dict[str, str]:
     """Variant -> light colour, by the study's order."""
-    return {name: HUES[place % len(HUES)][0] for place, name in enumerate(material.variants)}
+    return {name: HUES[place % len(HUES)][0] for place, name in enumerate(results.variants)}
 
 
-def variant_colour(material: Results, *, field: str = "variant", legend: bool = True) -> alt.Color:
+def variant_colour(results: Results, *, field: str = "variant", legend: bool = True) -> alt.Color:
     """The colour channel that every chart uses for variants."""
     import altair as alt
 
-    given = colours(material)
+    given = colours(results)
     return alt.Color(
         f"{field}:N",
         scale=alt.Scale(domain=list(given), range=list(given.values())),
@@ -111,22 +113,57 @@ def _legend() -> alt.Legend:
     return alt.Legend(title=None, orient="top", symbolOpacity=1)
 
 
-def variant_dash(material: Results) -> alt.StrokeDash:
+def variant_dash(results: Results) -> alt.StrokeDash:
     """The dash pattern that goes with the colour."""
     import altair as alt
 
-    names = list(material.variants)
+    names = list(results.variants)
     patterns = [DASHES[place % len(DASHES)] for place in range(len(names))]
     return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend())
 
 
-def variant_shape(material: Results, *, legend: bool = False) -> alt.Shape:
+def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
     """The shape that goes with the colour."""
     import altair as alt
 
-    names = list(material.variants)
+    names = list(results.variants)
     shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
     return alt.Shape("variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend() if legend else None)
+
+
+def variant_rows(results: Results, *, field: str = "variant", order: Sequence[str] | None = None) -> alt.Y:
+    """The vertical axis of a chart with one row per variant."""
+    import altair as alt
+
+    y = alt.Y(f"{field}:N", title=None, sort=list(results.variants if order is None else order))
+    return y.axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10)
+
+
+def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt.Scale) -> list[Any]:
+    """Per variant: the mean of ``y`` over the selected seeds as a line, and their range as a band."""
+    import altair as alt
+
+    field = x.shorthand.partition(":")[0]
+    grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", field])
+    colour = variant_colour(results)
+    return [
+        grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
+            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour
+        ),
+        grouped.mark_line(strokeWidth=2.2).encode(
+            x=x, y=alt.Y("mean:Q", title=title, scale=scale), color=colour, strokeDash=variant_dash(results)
+        ),
+    ]
+
+
+def readable_text(base: Any, *, mark: Mapping[str, Any], **channels: Any) -> list[Any]:
+    """Text that stays readable where it crosses lines: once as a halo in the ground's colour, once as itself."""
+    halo = {key: value for key, value in channels.items() if key != "color"}
+    plain = {key: value for key, value in mark.items() if key != "color"}
+    return [
+        base.mark_text(**plain, color=GROUND[0], stroke=GROUND[0], strokeWidth=4, strokeJoin="round").encode(**halo),
+        base.mark_text(**mark).encode(**channels),
+    ]
 
 
 #: The filters of the page's selection, for rows that carry the fields they speak of.
@@ -137,30 +174,35 @@ BY_REGIME = "indexof(shown_regimes, datum.regime) >= 0"
 BY_CONTRAST = f"{BY_VARIANT} && (datum.reference == shown_baseline || indexof(shown_variants, datum.reference) >= 0)"
 
 
-def selectable(chart: Any, material: Results) -> Any:
-    """The chart with the signals that the page's selection sets; everything is selected to begin with."""
+def figure(results: Results, tables: Tables, chart: Any, *, regime: str = "", **words: Any) -> Figure:
+    """A figure that follows the page's selection; where a study has several regimes, it names the *regime* it shows."""
     import altair as alt
 
-    return chart.add_params(
-        alt.param(name="shown_variants", value=list(material.variants)),
-        alt.param(name="shown_seeds", value=[str(seed) for seed in material.seeds]),
-        alt.param(name="shown_regimes", value=list(material.regimes)),
-        alt.param(name="shown_baseline", value=material.baseline),
+    if regime and len(results.regimes) > 1:
+        words["key"] += f"-{slug(regime)}"
+        words["title"] += f", regime {regime}"
+        words["regime"] = regime
+    selectable = chart.add_params(
+        alt.param(name="shown_variants", value=list(results.variants)),
+        alt.param(name="shown_seeds", value=[str(seed) for seed in results.seeds]),
+        alt.param(name="shown_regimes", value=list(results.regimes)),
+        alt.param(name="shown_baseline", value=results.baseline),
     )
+    return Figure(chart=selectable, data=tables.rows, **words)
 
 
 class Tables:
     """The rows behind one figure, kept beside the chart, which names them: Altair would copy and check every one."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, list[dict[str, Any]]] = {}
+        self.rows: dict[str, list[dict[str, Any]]] = {}
 
     def __call__(self, records: Iterable[Mapping[str, object]]) -> alt.NamedData:
         """Keep rows, and give what a chart takes for data."""
         import altair as alt
 
-        name = f"table{len(self.kept)}"
-        self.kept[name] = [dict(record) for record in records]
+        name = f"table{len(self.rows)}"
+        self.rows[name] = [dict(record) for record in records]
         return alt.NamedData(name=name)
 
 

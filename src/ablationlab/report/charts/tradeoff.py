@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import fixed, number, setting
 from ablationlab.report.charts.theme import (
     BAND,
     BY_REGIME,
@@ -12,7 +13,8 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
-    selectable,
+    figure,
+    readable_text,
     variant_colour,
 )
 from ablationlab.report.naming import metric_name, printed_unit
@@ -20,23 +22,28 @@ from ablationlab.report.naming import metric_name, printed_unit
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
+#: Beyond so many rings, a legend names the variants.
+MOST_LABELS = 8
+#: The smallest view that the chart is drawn in, the width of a letter and the height of a line, in pixels.
+VIEW, LETTER, LINE = (230.0, 120.0), 6.8, 15
 
-def plane_rows(material: Results) -> list[dict[str, Any]]:
+
+def plane_rows(results: Results) -> list[dict[str, Any]]:
     """One row per variant and regime whose gain and cost are both known."""
-    found: list[dict[str, Any]] = []
-    for verdict in material.verdict.verdicts if material.verdict is not None else ():
+    rows: list[dict[str, Any]] = []
+    for verdict in results.verdict.verdicts if results.verdict is not None else ():
         trade = verdict.trade_off
         if trade is None or trade.gain is None or not trade.costs:
             continue
         cost = trade.costs[0]
         if cost.estimate is None:
             continue
-        found.append(
+        rows.append(
             {
                 "variant": verdict.variant,
                 "reference": verdict.reference,
                 "regime": verdict.regime,
-                "place": len(found),
+                "place": len(rows),
                 "gain": trade.gain * 100,
                 "gain_low": None if trade.gain_low is None else trade.gain_low * 100,
                 "gain_high": None if trade.gain_high is None else trade.gain_high * 100,
@@ -47,29 +54,29 @@ def plane_rows(material: Results) -> list[dict[str, Any]]:
                 "metric": cost.metric,
                 "comparison": cost.comparison,
                 "decision": verdict.decision,
-                "label": verdict.variant if len(material.regimes) == 1 else f"{verdict.variant}, {verdict.regime}",
+                "label": verdict.variant if len(results.regimes) == 1 else f"{verdict.variant}, {verdict.regime}",
             }
         )
-    return found
+    return rows
 
 
-def tradeoff(material: Results) -> tuple[Figure, ...]:
+def tradeoff(results: Results) -> tuple[Figure, ...]:
     """Gain in stability (x) against cost in the primary metric (y, positive is worse)."""
     import altair as alt
 
     kept = Tables()
-    data = plane_rows(material)
+    data = plane_rows(results)
     if not data:
         return ()
     metric = str(data[0]["metric"])
-    found = material.comparison(str(data[0]["comparison"]))
-    logged = found is not None and found.transform == "log"
+    comparison = results.comparison(str(data[0]["comparison"]))
+    logged = comparison is not None and comparison.transform == "log"
     unit = (
         "difference of logarithms"
         if logged
-        else printed_unit(found.unit if found is not None else material.unit(metric))
+        else printed_unit(comparison.unit if comparison is not None else results.unit(metric))
     )
-    colour = variant_colour(material, legend=False)
+    colour = variant_colour(results, legend=len(data) > MOST_LABELS)
     x = (
         alt.X("gain:Q", title="stability gain over the baseline (percentage points of runs)")
         .scale(domain=[-100, 100])
@@ -117,46 +124,64 @@ def tradeoff(material: Results) -> tuple[Figure, ...]:
             ],
         ),
     ]
-    for row, below in zip(data, labels_below(data), strict=True):
-        one = alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
-        right = row["gain"] > 40
-        layers.append(
-            one.mark_text(
-                align="right" if right else "left", dx=-16 if right else 16, dy=-14 - 15 * below, fontWeight=600
-            ).encode(x="gain:Q", y="cost:Q", text="label:N", color=colour)
-        )
-    margin_words = f" Shaded: the registered margin of {margins[0]:g} that a gain may cost." if margins else ""
-    words = "; ".join(f"{row['label']}: gain {row['gain']:+.0f} points, cost {row['cost']:+.4g}" for row in data)
+    crowded = len(data) > MOST_LABELS
+    for row, (align, dx, dy) in zip(data, label_places(data), strict=True):
+        if not crowded:
+            layers += readable_text(
+                alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}"),
+                mark={"align": align, "dx": dx, "dy": dy, "fontWeight": 600},
+                x="gain:Q",
+                y="cost:Q",
+                text="label:N",
+                color=variant_colour(results, legend=False),
+            )
+    margin_words = f" Shaded: the registered margin of {setting(margins[0])} that a gain may cost." if margins else ""
+    words = "; ".join(
+        f"{row['label']}: gain {fixed(row['gain'], 0, sign=True)} points, cost {number(row['cost'], sign=True)}"
+        for row in data
+    )
     return (
-        Figure(
+        figure(
+            results,
+            kept,
+            alt.layer(*layers),
             key="tradeoff",
             title="Stability gain against cost",
             caption=(
                 "Each ring is one variant in one regime; bars are 95 % intervals (Tango's for the paired shares of unstable "
                 f"runs, the registered one for {metric_name(metric)}).{margin_words} Rings that coincide are drawn inside "
-                "one another."
+                "one another." + (" Point at a ring for its regime." if crowded else "")
             ),
-            chart=selectable(alt.layer(*layers), material),
-            data=kept.kept,
             alt=f"Plane of stability gain against cost. {words}.",
             height=380,
         ),
     )
 
 
-def labels_below(data: list[dict[str, Any]]) -> list[int]:
-    """Of every point, how many labels near it stand below its own, which is moved up by as many lines."""
-    ends = [value for row in data for value in (row["cost_low"], row["cost_high"], row["cost"]) if value is not None]
-    room = max([*ends, 0.0]) - min([*ends, 0.0])
-    order = sorted(range(len(data)), key=lambda place: (data[place]["cost"], place))
-    found = [0] * len(data)
-    for rank, place in enumerate(order):
-        found[place] = sum(_near(data[other], data[place], room) for other in order[:rank])
-    return found
+def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
+    """(align, dx, dy) of every label: beside its ring, on the first free line above or below it.
 
-
-def _near(a: dict[str, Any], b: dict[str, Any], room: float) -> bool:
-    return bool(abs(a["gain"] - b["gain"]) < 20 and abs(a["cost"] - b["cost"]) <= 0.08 * room)
+    Boxes are estimated in a view as small as the paper's, so that labels stay apart wherever the chart is drawn.
+    """
+    ends = [value for row in rows for value in (row["cost_low"], row["cost_high"], row["cost"]) if value is not None]
+    bottom, top = min([*ends, 0.0]), max([*ends, 0.0])
+    places: list[tuple[str, int, int]] = []
+    boxes: list[tuple[float, float, float]] = []  # left, right, middle
+    for row in rows:
+        x = (row["gain"] + 100) / 200 * VIEW[0]
+        y = (top - row["cost"]) / ((top - bottom) or 1.0) * VIEW[1]
+        width = LETTER * len(row["label"])
+        left_of_ring = row["gain"] > 40
+        start = x - 16 - width if left_of_ring else x + 16
+        for line in range(len(rows) + 1):
+            dy = -14 - LINE * (line // 2) if line % 2 == 0 else 18 + LINE * (line // 2)
+            if all(
+                start > right or start + width < left or abs(y + dy - middle) >= LINE for left, right, middle in boxes
+            ):
+                break
+        boxes.append((start, start + width, y + dy))
+        places.append(("right", -16, dy) if left_of_ring else ("left", 16, dy))
+    return places
 
 
 def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
@@ -168,4 +193,4 @@ def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     mark = alt.Chart(kept([{"text": text}])).mark_text(
         align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
     )
-    return mark.encode(x=at_x, y=at_y, text="text:N").properties(name=f"corner{len(kept.kept)}")
+    return mark.encode(x=at_x, y=at_y, text="text:N").properties(name=f"corner{len(kept.rows)}")

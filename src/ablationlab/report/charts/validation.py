@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+from ablationlab.core.format import setting
 from ablationlab.instrument.validation.records import Validation
 from ablationlab.report.charts.theme import HUES, INK, QUIET, RULE, Figure, Tables
 from ablationlab.stats import paired_t_power
 
 
-def power_figure(found: Validation) -> Figure | None:
-    """Planned power of paired t against the size of the effect; on it, the rates that were found. None without doses."""
+def power_figure(validation: Validation) -> Figure | None:
+    """Planned power of paired t against the size of the effect; on it, the rates that were detected. None without doses."""
     import altair as alt
 
-    if not found.doses:
+    if not validation.doses:
         return None
     kept = Tables()
-    alpha = found.comparisons[0].alpha
-    reach = max(3.0, *(abs(end) for one in found.doses for end in (one.calibration.d_low, one.calibration.d_high)))
+    alpha = validation.comparisons[0].alpha
+    reach = max(
+        3.0, *(abs(end) for dose in validation.doses for end in (dose.calibration.d_low, dose.calibration.d_high))
+    )
     grid = [reach * step / 120 for step in range(1, 121)]
     curve = [{"d": 0.0, "power": alpha}]
-    curve += [{"d": d, "power": paired_t_power(d, found.pairs, alpha=alpha)} for d in grid]
+    curve += [{"d": d, "power": paired_t_power(d, validation.pairs, alpha=alpha)} for d in grid]
     points = []
-    for one in found.doses:
-        injected = one.lr != one.base_lr
-        ends = (one.calibration.d_low, one.calibration.d_high) if injected else (0.0, 0.0)
+    for dose in validation.doses:
+        injected = dose.lr != dose.base_lr
+        ends = (dose.calibration.d_low, dose.calibration.d_high) if injected else (0.0, 0.0)
         points.append(
             {
-                "arm": f"{one.lr:g}",
-                "d": abs(one.calibration.d) if injected else 0.0,
+                "arm": setting(dose.lr),
+                "d": abs(dose.calibration.d) if injected else 0.0,
                 "d_low": min(map(abs, ends)) if ends[0] * ends[1] > 0 else 0.0,
                 "d_high": max(map(abs, ends)),
-                "rate": one.detected.rate,
-                "low": one.detected.low,
-                "high": one.detected.high,
+                "rate": dose.detected.rate,
+                "low": dose.detected.low,
+                "high": dose.detected.high,
             }
         )
     x = alt.X("d:Q", title="size of the effect: mean / SD of the paired difference").scale(
@@ -41,7 +44,7 @@ def power_figure(found: Validation) -> Figure | None:
     rows, ink = kept(points), HUES[1][0]
     shape = alt.Chart(rows)
     layers = [
-        alt.Chart(kept([{"power": alpha, "text": f"alpha {alpha:g}"}]))
+        alt.Chart(kept([{"power": alpha, "text": f"alpha {setting(alpha)}"}]))
         .mark_rule(color=RULE[0], strokeDash=[4, 4])
         .encode(y=y),
         alt.Chart(kept(curve)).mark_line(color=QUIET[0], strokeWidth=2.2).encode(x=x, y=y),
@@ -55,7 +58,7 @@ def power_figure(found: Validation) -> Figure | None:
         title="Planned power, and what was detected",
         caption="",
         chart=alt.layer(*layers),
-        data=kept.kept,
+        data=kept.rows,
         alt="Detection rate of injected effects against the power curve of the paired t-test.",
         height=300,
     )

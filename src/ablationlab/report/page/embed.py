@@ -1,4 +1,4 @@
-"""What is put inside the page: JSON that cannot end its own script, tables by column, scripts with their hashes."""
+"""Templates, and what is put inside them: JSON that cannot end its own script, rows by column, scripts with their hashes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,41 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jinja2
+
+
+def asset(name: str) -> str:
+    """One of the files beside this one."""
+    return resources.files("ablationlab.report.page").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    return jinja2.Environment(
+        autoescape=True,
+        loader=jinja2.FunctionLoader(asset),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+    )
+
+
+def render(template: str, context: Mapping[str, Any], **trusted: str) -> str:
+    """A template with everything escaped but *trusted*, which is our own or has been made safe."""
+    import markupsafe
+
+    safe = {name: markupsafe.Markup(text) for name, text in trusted.items()}  # noqa: S704
+    return _environment().get_template(template).render(**context, **safe)
+
+
+def macros(template: str) -> Any:
+    """The macros of a template; what they are given is escaped."""
+    return _environment().get_template(template).module
 
 
 def json_for_script(value: Any) -> str:

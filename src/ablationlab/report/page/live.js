@@ -17,13 +17,6 @@
     made.append(...inside);
     return made;
   }
-  function time(seconds) {
-    if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return "";
-    if (seconds < 90) return `, about ${Math.max(1, Math.round(seconds))} s left`;
-    if (seconds < 5400) return `, about ${Math.round(seconds / 60)} min left`;
-    return `, about ${(seconds / 3600).toFixed(1)} h left`;
-  }
-
   async function chart(figure) {
     let holder = document.querySelector(`[data-chart="${CSS.escape(figure.key)}"]`);
     const tables = Object.fromEntries(Object.entries(figure.data).map(([name, table]) => [name, expand(table)]));
@@ -48,7 +41,7 @@
   async function show(state) {
     at("name").textContent = state.name;
     at("question").textContent = state.question;
-    document.title = `${Math.round(state.share * 100)} % · ${state.name}`;
+    document.title = `${state.percent} · ${state.name}`;
     at("bar").value = state.share;
     at("done").hidden = !state.finished;
     at("interim").hidden = state.finished;
@@ -56,21 +49,21 @@
     at("no-report").hidden = state.report;
     const warnings = at("warnings");
     warnings.replaceChildren(...(state.warnings.length
-      ? state.warnings.map((one) => element("div", { class: one.level === "bad" ? "banner bad" : "banner", role: "alert" }, one.text))
+      ? state.warnings.map((warning) => element("div", { class: warning.level === "bad" ? "banner bad" : "banner", role: "alert" }, warning.text))
       : [element("p", { class: "none" }, "None so far: no divergence, no spike beyond the registered threshold, no damaged file.")]));
     at("runs").replaceChildren(...state.runs.map((run) => {
       const mark = element("span", { class: "swatch" });
       mark.style.setProperty("--c", dark() ? state.dark[run.colour] || run.colour : run.colour);
       const tone = { finished: "good", diverged: "bad", damaged: "bad", running: "warn" }[run.state] || "";
       return element("tr", {}, element("th", { scope: "row", class: "nowrap" }, mark, ` ${run.id}`), element("td", { class: tone }, run.state),
-        element("td", { class: "n" }, `${run.step} / ${run.steps}`), element("td", { class: "n" }, run.loss), element("td", { class: "n" }, run.gradient));
+        element("td", { class: "n" }, run.step), element("td", { class: "n" }, run.loss), element("td", { class: "n" }, run.gradient));
     }));
     for (const figure of state.charts) await chart(figure);
     document.body.dataset.ready = String(views.size);
     document.body.dataset.version = state.version;
   }
   function words(state) {
-    at("words").textContent = `${Math.round(state.share * 100)} % of all steps, ${state.ended} of ${state.total} runs ended${state.finished ? "" : time(state.left)}`;
+    at("words").textContent = `${state.percent} of all steps, ${state.ended} of ${state.total} runs ended${state.finished || !state.left ? "" : `, about ${state.left} left`}`;
   }
 
   async function ask() {

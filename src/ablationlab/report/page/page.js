@@ -184,7 +184,7 @@
     if (!table) return;
     let seen = 0;
     for (const body of table.tBodies) {
-      const chosenAway = filters.some((one) => one.value && body.dataset[one.name] !== one.value);
+      const chosenAway = filters.some((one) => one.value && (body.dataset[one.name] ?? "none") !== one.value);
       const data = body.dataset;
       const away = !contrastShown(data.variant, data.reference) ||
         (page.regimes.includes(data.regime) && !shown.regimes.includes(data.regime));

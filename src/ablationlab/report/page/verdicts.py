@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ablationlab.core.format import number, p_value, plain, with_unit
-from ablationlab.report.charts.theme import colours
+from ablationlab.core.format import counted, level, mean_sd, number, p_value, setting, with_unit
+from ablationlab.report.charts import colours
 from ablationlab.report.naming import in_sentence, metric_of, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
 
@@ -110,152 +108,126 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
     )
 
 
-def in_words(text: str, metrics: Iterable[str]) -> str:
-    """A sentence of the verdict with metrics named as one says them."""
-    text = in_sentence(text, metrics)
-    return text.replace("holm-adjusted", "Holm-adjusted").replace("95%", "95 %")
-
-
-def verdict_views(material: Results, anchors: dict[str, str]) -> list[VerdictView]:
+def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView]:
     """One view per verdict, in the order of verdict.json."""
     return [
-        _view(material, one, anchors) for one in (material.verdict.verdicts if material.verdict is not None else ())
+        _view(results, verdict, anchors)
+        for verdict in (results.verdict.verdicts if results.verdict is not None else ())
     ]
 
 
-def _view(material: Results, one: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
-    comparison, readable = _main(material, one), partial(in_words, metrics=material.metrics)
-    badge, tone = BADGES[one.decision]
-    analysis = material.analysis
+def _view(results: Results, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
+    comparison, readable = _main(results, verdict), partial(in_sentence, metrics=results.metrics)
+    badge, tone = BADGES[verdict.decision]
+    analysis = results.analysis
     one_rate = analysis is not None and analysis.source == "records" and analysis.sweep is None
-    lead, rest = _sentence(one, comparison, one_rate)
+    lead, rest = _sentence(verdict, comparison, one_rate)
     return VerdictView(
-        variant=one.variant,
-        reference=one.reference,
-        regime=one.regime,
-        colour=colours(material).get(one.variant, "#626b75"),
+        variant=verdict.variant,
+        reference=verdict.reference,
+        regime=verdict.regime,
+        colour=colours(results).get(verdict.variant, "#626b75"),
         badge=badge,
         tone=tone,
-        label=one.label,
+        label=verdict.label,
         lead=lead,
         rest=rest,
-        why=readable(one.why[:1].upper() + one.why[1:]) + ("" if one.why.endswith(".") else "."),
-        facts=tuple(_facts(material, one, comparison, anchors)),
+        why=readable(verdict.why[:1].upper() + verdict.why[1:]) + ("" if verdict.why.endswith(".") else "."),
+        facts=tuple(_facts(results, verdict, comparison, anchors)),
         mini=None if comparison is None else mini(comparison),
-        checks=tuple((check.rule, check.applies, readable(check.why)) for check in one.checks),
-        needs="" if one.needs is None else readable(one.needs.text),
-        tie_break="" if one.tie_break is None else readable(one.tie_break.text),
-        trade_off="" if one.trade_off is None else readable(one.trade_off.text),
-        evidence=tuple((name, anchors.get(name, "")) for name in one.evidence),
+        checks=tuple((check.rule, check.applies, readable(check.why)) for check in verdict.checks),
+        needs="" if verdict.needs is None else readable(verdict.needs.text),
+        tie_break="" if verdict.tie_break is None else readable(verdict.tie_break.text),
+        trade_off="" if verdict.trade_off is None else readable(verdict.trade_off.text),
+        evidence=tuple((name, anchors.get(name, "")) for name in verdict.evidence),
     )
 
 
-def _main(material: Results, one: VariantVerdict) -> Comparison | None:
+def _main(results: Results, verdict: VariantVerdict) -> Comparison | None:
     """The comparison that the verdict speaks of: that of the primary metric, else the first of its evidence."""
-    if material.analysis is not None and material.primary is not None:
-        found = material.analysis.comparison(material.primary, one.regime, one.variant, one.reference)
-        if found is not None and found.n:
-            return found
-    there = (material.comparison(name) for name in one.evidence)
-    return next((found for found in there if found is not None and found.n), None)
+    if results.analysis is not None and results.primary is not None:
+        main = results.analysis.comparison(results.primary, verdict.regime, verdict.variant, verdict.reference)
+        if main is not None and main.n:
+            return main
+    evidence = (results.comparison(name) for name in verdict.evidence)
+    return next((comparison for comparison in evidence if comparison is not None and comparison.n), None)
 
 
-def _sentence(one: VariantVerdict, comparison: Comparison | None, one_rate: bool) -> tuple[str, str]:
+def _sentence(verdict: VariantVerdict, comparison: Comparison | None, one_rate: bool) -> tuple[str, str]:
     """The verdict's sentence: what to do, and why in a few words, from its decision and the size of the main difference."""
     size = "" if comparison is None else _size(comparison)
     rate = ", at this learning rate" if one_rate else ""
-    where = f" in regime {one.regime}" if one.regime != "default" else ""
-    base = f"the baseline ({one.reference})"
+    where = f" in regime {verdict.regime}" if verdict.regime != "default" else ""
+    base = f"the baseline ({verdict.reference})"
     sentences = {
-        "adopt": (f"Use {one.variant}{where}{rate}.", f"It is better than {base}{size}, and no less stable."),
+        "adopt": (f"Use {verdict.variant}{where}{rate}.", f"It is better than {base}{size}, and no less stable."),
         "adopt-in-regime": (
-            f"Use {one.variant}{where}.",
+            f"Use {verdict.variant}{where}.",
             f"It trains stably where {base} does not, and costs no more than the registered margins allow.",
         ),
         "trade-off": (
-            f"{one.variant} buys stability{where} at a price.",
+            f"{verdict.variant} buys stability{where} at a price.",
             f"It trains stably where {base} does not, but may cost more than the registered margins allow.",
         ),
-        "keep-baseline": (f"Keep {base}{where}.", f"{one.variant} is worse{size}."),
+        "keep-baseline": (f"Keep {base}{where}.", f"{verdict.variant} is worse{size}."),
         "tie": (
-            f"{one.variant} and {base} tie{where}.",
+            f"{verdict.variant} and {base} tie{where}.",
             "They are equivalent within the smallest effect that matters.",
         ),
-        "inconclusive": (f"Undecided{where}.", f"This study does not tell {one.variant} from {base}."),
+        "inconclusive": (f"Undecided{where}.", f"This study does not tell {verdict.variant} from {base}."),
     }
-    return sentences[one.decision]
+    return sentences[verdict.decision]
 
 
 def _size(comparison: Comparison) -> str:
     if comparison.delta is None:
         return ""
-    unit = printed_unit(comparison.unit)
-    if comparison.transform == "log":
-        change = (math.exp(comparison.delta) - 1) * 100
-        return f" by {number(abs(change), 2)} % in {metric_of(comparison)}"
-    amount = number(abs(comparison.delta))
-    return f" by {amount}{f' {unit}' if unit else ''} in {metric_of(comparison)}"
+    shown = difference_of(comparison)
+    return f" by {with_unit(shown.size, shown.unit)} in {metric_of(comparison)}"
 
 
 def _facts(
-    material: Results, one: VariantVerdict, comparison: Comparison | None, anchors: dict[str, str]
+    results: Results, verdict: VariantVerdict, comparison: Comparison | None, anchors: dict[str, str]
 ) -> list[Fact]:
-    found: list[Fact] = []
+    arms = f"{verdict.reference} → {verdict.variant}"
+    facts: list[Fact] = []
     if comparison is not None:
         link = anchors.get(comparison.id, "")
         unit = printed_unit(comparison.unit)
-        interval = comparison.main_interval
-        shown = difference_of(comparison)
-        level = f"no interval from {comparison.n} pair{'s' if comparison.n != 1 else ''}"
+        interval, shown, pairs = comparison.main_interval, difference_of(comparison), comparison.n
+        note = f"no interval from {counted(pairs, 'pair')}"
         if interval is not None and interval.low is not None:
-            level = f"{interval.level * 100:g} % interval {shown.range}, for one test"
-        found.append(
-            Fact(
-                f"difference in {metric_of(comparison)}",
-                plain(with_unit(shown.delta, shown.unit)),
-                level,
-                link,
-            )
+            note = f"{level(interval.level)} interval {shown.range}, for one test"
+        name = metric_of(comparison)
+        facts.append(Fact(f"difference in {name}", with_unit(shown.delta, shown.unit), note, link))
+        arm_values = (
+            mean_sd(comparison.reference_mean, comparison.reference_sd),
+            mean_sd(comparison.variant_mean, comparison.variant_sd),
         )
-        found.append(
-            Fact(
-                f"{one.reference} → {one.variant}",
-                f"{number(comparison.reference_mean, 4)} → {number(comparison.variant_mean, 4)}",
-                f"means over {comparison.n} seed{'s' if comparison.n != 1 else ''}" + (f", {unit}" if unit else ""),
-                link,
-            )
+        means = (text.partition(" ±")[0] for text in arm_values)  # the digits that the tables print
+        facts.append(
+            Fact(arms, " → ".join(means), f"means over {counted(pairs, 'seed')}" + (f", {unit}" if unit else ""), link)
         )
         if comparison.smallest_effect and comparison.delta is not None:
             times = abs(comparison.delta) / comparison.smallest_effect
-            found.append(
-                Fact(
-                    "times the smallest effect",
-                    f"{number(times, 2)} ×",
-                    f"that matters, {comparison.smallest_effect:g}{f' {unit}' if unit else ''}",
-                    link,
-                )
-            )
+            effect = with_unit(setting(comparison.smallest_effect), unit)
+            facts.append(Fact("times the smallest effect", f"{number(times, 2)} ×", f"that matters, {effect}", link))
+        adjusted = comparison.p_adjusted
         corrected = f"{comparison.correction}-adjusted over {comparison.family_size}".capitalize()
-        found.append(
+        facts.append(
             Fact(
                 f"p, {comparison.test}",
-                p_value(comparison.p_adjusted if comparison.p_adjusted is not None else comparison.p),
-                corrected if comparison.p_adjusted is not None else "",
+                p_value(comparison.p if adjusted is None else adjusted),
+                "" if adjusted is None else corrected,
                 link,
             )
         )
-    stability = material.analysis.stability if material.analysis is not None else None
-    gain = None if stability is None else stability.gain(one.variant, one.reference, one.regime)
+    stability = results.analysis.stability if results.analysis is not None else None
+    gain = None if stability is None else stability.gain(verdict.variant, verdict.reference, verdict.regime)
     if gain is not None:
-        found.append(
-            Fact(
-                "unstable runs",
-                f"{gain.reference_unstable} of {gain.n} → {gain.variant_unstable} of {gain.n}",
-                f"{one.reference} → {one.variant}",
-                "stability",
-            )
-        )
-    return found
+        counts = f"{gain.reference_unstable} of {gain.n} → {gain.variant_unstable} of {gain.n}"
+        facts.append(Fact("unstable runs", counts, arms, "stability"))
+    return facts
 
 
 def mini(comparison: Comparison) -> Mini | None:
@@ -283,7 +255,7 @@ def mini(comparison: Comparison) -> Mini | None:
         band=(place(-effect), place(effect)) if effect else None,
         seeds=tuple(place(pair.delta) for pair in comparison.pairs[:60]),
         label=f"Difference {value}, interval {shown.range}, zero and the smallest effect that matters in view",
-        zero_label=f"0 ± {effect:g}" if effect else "0",
+        zero_label=f"0 ± {setting(effect)}" if effect else "0",
         zero_words=", the smallest effect that matters" if effect else "",
         value=value,
         apart=_apart(place(0.0), 340.0 if effect else 30.0, place(comparison.delta), 200.0),
@@ -304,8 +276,9 @@ def _apart(first: float, its_width: float, second: float, second_width: float) -
 STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
-def hypothesis_views(material: Results) -> list[tuple[str, HypothesisVerdict, str]]:
+def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, str]]:
     """(name, verdict, tone) of every hypothesis of the study."""
-    if material.verdict is None:
+    if results.verdict is None:
         return []
-    return [(name, found, STATUS[found.status]) for name, found in material.verdict.hypotheses.items()]
+    hypotheses = results.verdict.hypotheses.items()
+    return [(name, hypothesis, STATUS[hypothesis.status]) for name, hypothesis in hypotheses]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
-from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
+from ablationlab.records.analysis import MACRO, Absence, Analysis, Comparison, StabilityAnalysis, StabilityGain
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, StudyText, looks_like_path
@@ -59,17 +59,10 @@ from ablationlab.report.paper.facts import (
     TrainingFacts,
 )
 from ablationlab.report.paper.figures import Picture
-from ablationlab.report.probes import ProbeValue, read_probes
+from ablationlab.report.probes import ProbeValue, depth_of, read_probes
 from ablationlab.report.table import Table
-from ablationlab.report.tables import (
-    comparison_table,
-    criteria_table,
-    difference_of,
-    direction_table,
-    figure_table,
-    stability_table,
-)
-from ablationlab.report.tables.comparisons import split
+from ablationlab.report.tables.comparisons import comparison_table, difference_of, split
+from ablationlab.report.tables.study import criteria_table, direction_table, figure_table, stability_table
 from ablationlab.study.text import paragraphs
 
 #: What the paper gives one by one; the tables of the results folder hold the rest.
@@ -114,7 +107,7 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         results=_results(analysis, asked, others),
         stability=None if analysis.stability is None else _stability(analysis, analysis.stability, study),
         evaluation=_evaluation(results, analysis),
-        diagnostics=None if plan is None else _diagnostics(results, analysis),
+        diagnostics=None if plan is None else _diagnostics(results, analysis, plan),
         replication=_replication(results),
         verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
         hypotheses=tuple(_hypotheses(verdict.hypotheses, readable)),
@@ -490,45 +483,22 @@ def _replication(results: Results) -> ReplicationFacts | None:
 # What the probes read
 
 
-@dataclass(frozen=True)
-class _Probe:
-    """A measure of a probe under the key the template knows. *group* None takes the largest of all groups."""
-
-    key: str
-    probe: str
-    measure: str
-    group: str | None
-    first: bool = False
-
-
-_PROBES = (
-    _Probe("input-first", "residual", "norm", "input", first=True),
-    _Probe("input", "residual", "norm", "input"),
-    _Probe("block-1", "residual", "norm", "block-1"),
-    _Probe("last-block", "residual", "norm", "last"),
-    _Probe("token-cosine", "cosine", "mean", "tokens"),
-    _Probe("effective-rank", "effective-rank", "entropy", None),
-    _Probe("attention-logit", "attention", "logit_max", None),
-    _Probe("output-logit", "output", "logit_max", None),
-    _Probe("update-ratio", "update-ratio", "ratio", "total"),
-    _Probe("second-moment", "second-moment", "mean", "embedding"),
-)
-
-
-def _diagnostics(results: Results, analysis: Analysis) -> DiagnosticsFacts | None:
-    """The probes of the first regime: mean and standard deviation over seeds, and the means far from the baseline's."""
+def _diagnostics(results: Results, analysis: Analysis, plan: Plan) -> DiagnosticsFacts | None:
+    """The last readings of the first regime, per chart that the plan declares over steps or depth: mean and SD over seeds."""
     regime = analysis.regimes[0]
-    readings, _ = read_probes(results, {(probe.probe, probe.measure) for probe in _PROBES})
+    charts = [(name, chart) for name, probe in plan.probes.items() for chart in probe.charts]
+    shown = [(name, chart) for name, chart in charts if chart.over in ("steps", "depth")]
+    readings, _ = read_probes(results, {(name, chart.measure) for name, chart in shown})
     values: dict[str, dict[str, list[float]]] = {}
-    for probe in _PROBES:
+    for name, chart in shown:
         by_run: dict[str, list[ProbeValue]] = {}
-        for reading in readings.get((probe.probe, probe.measure), ()):
-            if reading.run.regime == regime:
+        for reading in readings.get((name, chart.measure), ()):
+            if reading.run.regime == regime and (chart.over == "depth" or reading.group == chart.group):
                 by_run.setdefault(reading.run.id, []).append(reading)
+        label = chart.title if chart.over == "steps" else f"{chart.title.partition(',')[0]}: last block"
         for of_run in by_run.values():
-            value = _reading(probe, of_run)
-            if value is not None:
-                values.setdefault(probe.key, {}).setdefault(of_run[0].run.variant, []).append(value)
+            last = max(of_run, key=lambda reading: (reading.step, depth_of(reading.group) or 0))
+            values.setdefault(label, {}).setdefault(last.run.variant, []).append(last.value)
     if not values:
         return None
     probed = [name for name in results.variants if any(name in by_arm for by_arm in values.values())]
@@ -538,25 +508,10 @@ def _diagnostics(results: Results, analysis: Analysis) -> DiagnosticsFacts | Non
         regime=regime,
         arms=arms,
         left=len(probed) - len(arms),
-        rows=tuple(ProbeRow(key, tuple(_mean(by_arm.get(arm)) for arm in arms)) for key, by_arm in values.items()),
+        rows=tuple(ProbeRow(label, tuple(_mean(by_arm.get(arm)) for arm in arms)) for label, by_arm in values.items()),
         factor=format.setting(APART),
-        apart=tuple(found for found in apart if found.measures),
+        apart=tuple(arm for arm in apart if arm.measures),
     )
-
-
-def _reading(probe: _Probe, readings: Sequence[ProbeValue]) -> float | None:
-    step = (min if probe.first else max)(reading.step for reading in readings)
-    group = probe.group
-    if group == "last":
-        depth = max((_block(reading.group) for reading in readings if reading.step == step), default=0)
-        group = f"block-{depth}"
-    values = [reading.value for reading in readings if reading.step == step and group in (None, reading.group)]
-    return max(values, default=None)
-
-
-def _block(group: str | None) -> int:
-    found = re.fullmatch(r"block-(\d+)", group or "")
-    return int(found[1]) if found else 0
 
 
 def _apart(arm: str, baseline: str, values: Mapping[str, Mapping[str, list[float]]]) -> Apart:
@@ -631,13 +586,18 @@ def _open(analysis: Analysis, found: VariantVerdict, comparison: Comparison | No
 
 def _cost(analysis: Analysis, cost: Cost) -> CostFacts:
     comparison = next((found for found in analysis.comparisons if found.id == cost.comparison), None)
-    counting = re.search(r"counting the .* as no cost", cost.why)
-    bracket = re.search(r"\((.+)\)", cost.why)
+    missing = () if comparison is None else comparison.missing
+    diverged: dict[object, set[str]] = {}
+    for lost in missing:
+        if lost.reason == Absence.DIVERGED:
+            diverged.setdefault(lost.seed, set()).add(lost.arm)
+    survived_bound = comparison is not None and comparison.loss()[2] is not None
     return CostFacts(
         metric=metric_name(cost.metric),
         bound=None if cost.high is None else _on_tested_scale(cost.high, comparison),
-        why=bracket[1] if bracket else None,
-        counting=counting[0] if counting else None,
+        survivors=0 if comparison is None else comparison.n,
+        variant_diverged=0 if comparison is None else sum(arms == {comparison.variant} for arms in diverged.values()),
+        spared=0 if survived_bound else len(diverged),
         margin=None if cost.margin is None else format.setting(cost.margin),
         within=cost.within,
     )
@@ -656,9 +616,7 @@ def _on_tested_scale(value: float, comparison: Comparison | None, digits: int = 
 
 def _hypotheses(found: Mapping[str, HypothesisVerdict], readable: Callable[[str], str]) -> Iterator[HypothesisFacts]:
     for key, hypothesis in found.items():
-        reasons = tuple(readable(hypothesis.why).rstrip(".").split("; "))
-        left = max(0, len(reasons) - MOST_TOLD)
-        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, reasons[:MOST_TOLD], left)
+        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, readable(hypothesis.why).rstrip("."))
 
 
 def _power(analysis: Analysis) -> PowerFacts | None:

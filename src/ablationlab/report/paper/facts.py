@@ -237,7 +237,7 @@ class EvaluationFacts:
 
 @dataclass(frozen=True)
 class ProbeRow:
-    key: str
+    label: str
     cells: tuple[str, ...]
 
 
@@ -272,12 +272,16 @@ class ReplicationFacts:
 
 @dataclass(frozen=True)
 class CostFacts:
-    """The upper bound of a loss; *why* says why there is none, *counting* which pairs it counts as no cost."""
+    """The upper bound of a loss. Pairs whose baseline diverged are *spared*: they count as no cost.
+
+    Without a bound, *variant_diverged* runs diverged where the baseline did not, or the *survivors* are too few.
+    """
 
     metric: str
     bound: str | None
-    why: str | None
-    counting: str | None
+    survivors: int
+    variant_diverged: int
+    spared: int
     margin: str | None
     within: bool | None
 
@@ -313,8 +317,7 @@ class HypothesisFacts:
     key: str
     statement: str
     status: str
-    reasons: tuple[str, ...]
-    reasons_left: int
+    why: str
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ablationlab.records.results import Results
 
 if TYPE_CHECKING:
-    from ablationlab.report.charts.theme import Figure
+    from ablationlab.report.charts import Figure
     from ablationlab.report.figures import Figures
 
 #: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots per inch.

@@ -62,7 +62,7 @@ _COLUMNS = (
     Column("outcome", "Outcome"),
     Column("smallest_effect"),
     Column("margin"),
-    Column("equivalent", "Equivalent", below=True),
+    Column("equivalent", "Equivalent", below=True, prefix="equivalent:"),
     Column("equivalence_p"),
     Column("d_z"),
     Column("sensitive", below=True),
@@ -84,68 +84,75 @@ def comparison_table(
 
     *columns* are those that are printed, *regimes* how many there are, *links* where the page has a comparison.
     """
-    rows = tuple(_row(one, links or {}, all_caveats) for one in comparisons)
+    rows = tuple(_row(comparison, links or {}, all_caveats) for comparison in comparisons)
     gone = [] if regimes > 1 else ["regime"]
-    gone += [] if any(one.equivalence for one in comparisons) else ["equivalent"]
+    gone += [] if any(comparison.equivalence for comparison in comparisons) else ["equivalent"]
     return Table(key, title, _COLUMNS, rows).only(*(name for name in columns if name not in gone))
 
 
-def _row(one: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
-    interval, tost, d_z = one.main_interval, one.equivalence, one.effects.get("d_z")
-    shown = difference_of(one)
-    sensitive = None if one.sensitivity is None else one.sensitivity.sensitive
-    anchor = links.get(one.id)
+def _row(comparison: Comparison, links: Mapping[str, str], all_caveats: bool) -> Row:
+    interval, tost, d_z = comparison.main_interval, comparison.equivalence, comparison.effects.get("d_z")
+    shown = difference_of(comparison)
+    sensitive = None if comparison.sensitivity is None else comparison.sensitivity.sensitive
+    anchor = links.get(comparison.id)
     cells = {
         "metric": Cell.of(
-            one.metric,
-            metric_of(one),
-            note=printed_unit(one.unit),
+            comparison.metric,
+            metric_of(comparison),
+            note=printed_unit(comparison.unit),
             link=f"#{anchor}" if anchor is not None else "",
         ),
-        "regime": Cell.name(one.regime),
-        "variant": Cell(one.variant, f"{one.variant} − {one.reference}", code=True),
+        "regime": Cell.name(comparison.regime),
+        "variant": Cell.contrast(comparison.variant, comparison.reference),
         "label": Cell.of(
-            one.label, ", ".join(filter(None, (one.label, one.role))), tone="warn" if one.label == "exploratory" else ""
+            comparison.label,
+            ", ".join(filter(None, (comparison.label, comparison.role))),
+            tone="warn" if comparison.label == "exploratory" else "",
         ),
-        "role": Cell.of(one.role, one.role or ""),
-        "n": _size(one),
-        "reference_mean": Cell.of(one.reference_mean, mean_sd(one.reference_mean, one.reference_sd)),
-        "variant_mean": Cell.of(one.variant_mean, mean_sd(one.variant_mean, one.variant_sd)),
-        "delta": Cell.of(one.delta, shown.text),
+        "role": Cell.of(comparison.role, comparison.role or ""),
+        "n": _size(comparison),
+        "reference_mean": Cell.of(
+            comparison.reference_mean, mean_sd(comparison.reference_mean, comparison.reference_sd)
+        ),
+        "variant_mean": Cell.of(comparison.variant_mean, mean_sd(comparison.variant_mean, comparison.variant_sd)),
+        "delta": Cell.of(comparison.delta, shown.text),
         "level": Cell.of(None if interval is None else interval.level),
         "low": Cell.of(None if interval is None else interval.low, _interval(interval, shown)),
         "high": Cell.of(None if interval is None else interval.high),
-        "p": Cell.of(one.p, p_value(one.p)),
-        "p_adjusted": Cell.of(one.p_adjusted, p_value(one.p_adjusted)),
-        "family_size": Cell.of(one.family_size, f"of {one.family_size}"),
-        "outcome": Cell.of(one.outcome, one.outcome.replace("-", " "), tone=TONES.get(one.outcome, "")),
-        "equivalent": _equivalent(one),
+        "p": Cell.of(comparison.p, p_value(comparison.p)),
+        "p_adjusted": Cell.of(comparison.p_adjusted, p_value(comparison.p_adjusted)),
+        "family_size": Cell.of(comparison.family_size, f"of {comparison.family_size}"),
+        "outcome": Cell.of(
+            comparison.outcome, comparison.outcome.replace("-", " "), tone=TONES.get(comparison.outcome, "")
+        ),
+        "equivalent": _equivalent(comparison),
         "equivalence_p": Cell.of(None if tost is None else tost.p),
         "d_z": Cell.of(None if d_z is None else d_z.estimate),
         "sensitive": Cell.of(sensitive, "not sensitive" if sensitive is False else "", tone="warn"),
         "caveats": Cell(
-            " ".join(dict.fromkeys(caveat.code for caveat in one.caveats)),
-            ", ".join(dict.fromkeys(caveat.code for caveat in important(one, all_caveats))),
+            " ".join(dict.fromkeys(caveat.code for caveat in comparison.caveats)),
+            ", ".join(dict.fromkeys(caveat.code for caveat in important(comparison, all_caveats))),
         ),
     }
-    return tuple(cells[c.key] if c.key in cells else Cell.of(getattr(one, c.key)) for c in _COLUMNS)
+    return tuple(cells[c.key] if c.key in cells else Cell.of(getattr(comparison, c.key)) for c in _COLUMNS)
 
 
-def _size(one: Comparison) -> Cell:
+def _size(comparison: Comparison) -> Cell:
     """The pairs, of those planned; of an unpaired comparison the runs of both arms."""
-    if one.design == "unpaired":
-        return Cell.of(one.n, one.sample.removesuffix(" runs, unpaired"), note="unpaired")
-    return Cell.of(one.n, str(one.n) if one.n == one.planned_pairs else f"{one.n} of {one.planned_pairs}")
+    n, planned = comparison.n, comparison.planned_pairs
+    if comparison.design == "unpaired":
+        return Cell.of(n, comparison.sample.removesuffix(" runs, unpaired"), note="unpaired")
+    return Cell.of(n, count(n) if n == planned else f"{count(n)} of {count(planned)}")
 
 
 TONES: Mapping[str, Tone] = {"better": "good", "worse": "bad", "different": "warn"}
 
 
-def difference_of(one: Comparison) -> Difference:
+def difference_of(comparison: Comparison) -> Difference:
     """A comparison's difference and the interval that decides, as text."""
-    interval = one.main_interval
+    interval = comparison.main_interval
     low, high = (None, None) if interval is None else (interval.low, interval.high)
-    return difference(one.delta, low, high, log=one.transform == "log", unit=one.unit)
+    return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
 
 def _interval(interval: Interval | None, shown: Difference) -> str:
@@ -154,37 +161,41 @@ def _interval(interval: Interval | None, shown: Difference) -> str:
     return shown.interval
 
 
-def _equivalent(one: Comparison) -> Cell:
-    tost = one.equivalence
+def _equivalent(comparison: Comparison) -> Cell:
+    tost = comparison.equivalence
     if tost is None:
         return Cell.of(None)
     word = "untested" if tost.equivalent is None else "yes" if tost.equivalent else "not shown"
     return Cell.of(tost.equivalent, word, note=f"±{setting(tost.bounds[1])}")
 
 
-def important(one: Comparison, all_caveats: bool = False) -> list[Caveat]:
+def important(comparison: Comparison, all_caveats: bool = False) -> list[Caveat]:
     """Caveats about the pairs, and about the interval and the test that decide; the rest are in analysis.json."""
-    return [c for c in one.caveats if all_caveats or c.about in ("", one.test, one.interval)]
+    return [c for c in comparison.caveats if all_caveats or c.about in ("", comparison.test, comparison.interval)]
 
 
 def split(analysis: Analysis) -> tuple[list[Comparison], list[Comparison]]:
     """(what a criterion asks, everything else), each in the analysis's order."""
-    asked = [one for one in analysis.comparisons if one.label == "registered" or one.role is not None]
-    return asked, [one for one in analysis.comparisons if one not in asked]
+    asked = [
+        comparison
+        for comparison in analysis.comparisons
+        if comparison.label == "registered" or comparison.role is not None
+    ]
+    return asked, [comparison for comparison in analysis.comparisons if comparison not in asked]
 
 
 def pair_table(analysis: Analysis) -> Table:
     """The two values of every seed and their difference, for every comparison."""
     rows = tuple(
         (
-            Cell.name(one.id),
+            Cell.name(comparison.id),
             Cell.of(pair.seed),
             Cell.of(pair.reference, number(pair.reference, 5)),
             Cell.of(pair.variant, number(pair.variant, 5)),
             Cell.of(pair.delta, number(pair.delta, sign=True)),
         )
-        for one in analysis.comparisons
-        for pair in one.pairs
+        for comparison in analysis.comparisons
+        for pair in comparison.pairs
     )
     columns = (
         Column("comparison", "Comparison"),
@@ -199,23 +210,23 @@ def pair_table(analysis: Analysis) -> Table:
 def method_table(analysis: Analysis) -> Table:
     """Every interval and test of every comparison, the deciding ones marked."""
     rows: list[Row] = []
-    for one in analysis.comparisons:
-        for name, interval in one.intervals.items():
+    for comparison in analysis.comparisons:
+        for name, interval in comparison.intervals.items():
             shown = difference(interval.estimate, interval.low, interval.high)
             bounds = (Cell.of(interval.low, shown.low), Cell.of(interval.high, shown.high))
             rows.append(
                 (
-                    *(Cell.name(one.id), Cell.of("interval"), Cell.of(name), *bounds, Cell.of(None)),
-                    Cell.of(name == one.interval, "yes" if name == one.interval else ""),
+                    *(Cell.name(comparison.id), Cell.of("interval"), Cell.of(name), *bounds, Cell.of(None)),
+                    Cell.of(name == comparison.interval, "yes" if name == comparison.interval else ""),
                     Cell.of(interval.note if interval.status != "ok" else ""),
                 )
             )
-        for name, test in one.tests.items():
+        for name, test in comparison.tests.items():
             rows.append(
                 (
-                    *(Cell.name(one.id), Cell.of("test"), Cell.of(name), Cell.of(None), Cell.of(None)),
+                    *(Cell.name(comparison.id), Cell.of("test"), Cell.of(name), Cell.of(None), Cell.of(None)),
                     Cell.of(test.p, p_value(test.p)),
-                    Cell.of(name == one.test, "yes" if name == one.test else ""),
+                    Cell.of(name == comparison.test, "yes" if name == comparison.test else ""),
                     Cell.of(test.note if test.status != "ok" else ""),
                 )
             )
@@ -232,10 +243,10 @@ def method_table(analysis: Analysis) -> Table:
     return Table("methods", "Every interval and every test; those that decide are marked.", columns, tuple(rows))
 
 
-def item_table(found: ItemComparison) -> Table:
+def item_table(items: ItemComparison) -> Table:
     """Two arms on the same items, per task and on average: intervals over items, seeds and both."""
     rows: list[Row] = []
-    for task in found.tasks:
+    for task in items.tasks:
         rows.append(
             (
                 Cell.of(task.task, task.task, note=task.metric),
@@ -252,21 +263,21 @@ def item_table(found: ItemComparison) -> Table:
                 Cell.of(", ".join(dict.fromkeys(caveat.code for caveat in task.caveats))),
             )
         )
-    items = sum(task.items for task in found.tasks)
+    total = sum(task.items for task in items.tasks)
     rows.append(
         (
-            *(Cell.of("macro average"), Cell.of(items, count(items)), Cell.of(None, ""), Cell.of(None, "")),
-            Cell.of(found.macro_delta, number(found.macro_delta, sign=True)),
-            Cell.of(None, _over_items(found.macro_item_intervals)),
-            Cell.of(None, _bounds(found.macro_seed_interval)),
-            Cell.of(None, _bounds(found.macro_crossed.interval if found.macro_crossed else None)),
-            *(Cell.of(None, ""), Cell.of(found.macro_p, p_value(found.macro_p)), Cell.of(None, "")),
+            *(Cell.of("macro average"), Cell.of(total, count(total)), Cell.of(None, ""), Cell.of(None, "")),
+            Cell.of(items.macro_delta, number(items.macro_delta, sign=True)),
+            Cell.of(None, _over_items(items.macro_item_intervals)),
+            Cell.of(None, _bounds(items.macro_seed_interval)),
+            Cell.of(None, _bounds(items.macro_crossed.interval if items.macro_crossed else None)),
+            *(Cell.of(None, ""), Cell.of(items.macro_p, p_value(items.macro_p)), Cell.of(None, "")),
             Cell.of(""),
         )
     )
-    heads = ["items", found.reference, found.variant, "delta", "over items", "over seeds (t)", "crossed"]
+    heads = ["items", items.reference, items.variant, "delta", "over items", "over seeds (t)", "crossed"]
     heads += ["McNemar p", "p", "adjusted p"]
-    title = f"{found.variant} − {found.reference}, {count(len(found.seeds))} seed{'s' if len(found.seeds) != 1 else ''}"
+    title = f"{items.variant} − {items.reference}, {count(len(items.seeds))} seed{'s' if len(items.seeds) != 1 else ''}"
     return Table.simple(title, ["task", *heads, "caveats"], rows, heads)
 
 
@@ -316,6 +327,6 @@ def _bounds(interval: Interval | None) -> str:
 
 def _over_items(intervals: Mapping[str, Interval]) -> str:
     """The interval over items; of several seeds, the range of their intervals."""
-    lows = [one.low for one in intervals.values() if one.low is not None]
-    highs = [one.high for one in intervals.values() if one.high is not None]
+    lows = [interval.low for interval in intervals.values() if interval.low is not None]
+    highs = [interval.high for interval in intervals.values() if interval.high is not None]
     return difference(None, min(lows), max(highs)).range if lows and highs else DASH

@@ -19,12 +19,16 @@ from ablationlab.core.format import (
 )
 from ablationlab.instrument.replication import ReplicatedDirection, ReplicatedFigure, Replication, words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, Interactions, StabilityGain, SweepAnalysis
-from ablationlab.records.plan import Plan
-from ablationlab.records.results import Run
+from ablationlab.records.plan import Declaration, Plan
+from ablationlab.records.results import Results, Run
+from ablationlab.records.run import RunRecord
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.naming import metric_name, printed_unit
+from ablationlab.report.charts import colours
+from ablationlab.report.naming import metric_name, metric_of, printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 
+#: Metrics of a run that are shown at a glance.
+MOST_METRICS = 6
 #: What a decision is called in a sentence and in a table.
 DECISIONS = {
     "adopt": "adopt the variant",
@@ -39,21 +43,26 @@ DECISIONS = {
 def criteria_table(analysis: Analysis) -> Table:
     """What was registered."""
     rows = []
-    for one in analysis.criteria:
-        against = f"{one.contrast[0]} − {one.contrast[1]}" if one.contrast else f"each − {analysis.baseline}"
+    for criterion in analysis.criteria:
+        against = (
+            f"{criterion.contrast[0]} − {criterion.contrast[1]}"
+            if criterion.contrast
+            else f"each − {analysis.baseline}"
+        )
         rows.append(
             (
-                Cell.of(one.role),
-                Cell.of(one.metric, metric_name(one.metric)),
-                Cell.name(one.regime),
+                Cell.of(criterion.role),
+                Cell.of(criterion.metric, metric_name(criterion.metric)),
+                Cell.name(criterion.regime),
                 Cell(against, against, code=True),
-                Cell.of(one.test),
-                Cell.of(one.alpha, setting(one.alpha)),
-                Cell.of(one.correction),
+                Cell.of(criterion.test),
+                Cell.of(criterion.alpha, setting(criterion.alpha)),
+                Cell.of(criterion.correction),
                 Cell.of(
-                    one.smallest_effect, DASH if one.smallest_effect is None else f"±{setting(one.smallest_effect)}"
+                    criterion.smallest_effect,
+                    DASH if criterion.smallest_effect is None else f"±{setting(criterion.smallest_effect)}",
                 ),
-                Cell.of(one.margin, setting(one.margin)),
+                Cell.of(criterion.margin, setting(criterion.margin)),
             )
         )
     columns = (
@@ -65,71 +74,147 @@ def criteria_table(analysis: Analysis) -> Table:
         Column("alpha", "Level", "right"),
         Column("correction", "Correction"),
         Column("smallest_effect", "Smallest effect", "right"),
-        Column("margin", "Margin", "right", printed=any(one.margin is not None for one in analysis.criteria)),
+        Column(
+            "margin", "Margin", "right", printed=any(criterion.margin is not None for criterion in analysis.criteria)
+        ),
     )
     return Table("criteria", "Criteria of the sealed plan.", columns, tuple(rows))
 
 
-def variant_table(plan: Plan, names: Sequence[str]) -> Table:
-    """The arms: formula, parameters, budget."""
+def variant_table(results: Results, plan: Plan) -> Table:
+    """The arms, one row per variant and regime: formula, parameters, budget of one run, and what the variant declares."""
+    cells: dict[tuple[str, str], list[Run]] = {}
+    for run in results.runs:
+        cells.setdefault((run.variant, run.regime), []).append(run)
+    names = list(dict.fromkeys(run.variant for run in results.runs))
+    order = sorted(cells, key=lambda cell: names.index(cell[0]))
     rows = []
-    for name in names:
-        runs = [run for run in plan.runs if run.variant == name]
-        if not runs:
-            continue
-        budget = runs[0].budget
+    for variant, regime in order:
+        declared, budget = plan.variants.get(variant, Declaration()), cells[variant, regime][0].planned.budget
+        changes = (*declared.settings, *declared.parameters)
         rows.append(
             (
-                Cell.name(name),
-                Cell.of(plan.variants[name].formula),
-                Cell.of(plan.variants[name].about),
+                *(Cell.name(variant), Cell.name(regime), Cell.of(declared.formula), Cell.of(declared.about)),
                 Cell.of(budget.parameters, count(budget.parameters)),
+                Cell.of(budget.steps, count(budget.steps)),
                 Cell.of(budget.tokens, count(budget.tokens)),
                 Cell.of(budget.matmul_flops, amount(budget.matmul_flops)),
-                Cell.of(len(runs)),
+                Cell.of(len(cells[variant, regime])),
+                Cell(", ".join(changes), ", ".join(changes) or "nothing", code=bool(changes)),
             )
         )
     columns = (
         Column("variant", "Variant"),
+        Column("regime", "Regime", printed=len({regime for _, regime in order}) > 1),
         Column("formula", "Input to block 1"),
         Column("meaning", "Meaning"),
         Column("parameters", "Parameters", "right"),
+        Column("steps", "Steps", "right"),
         Column("tokens", "Tokens", "right"),
         Column("matmul_flops", "Matrix-product FLOPs", "right"),
         Column("runs", "Runs", "right"),
+        Column("declares", "Declares"),
     )
-    title = "The arms: input of the first block, parameters, and the budget of one run in the first regime."
+    title = (
+        "The arms: input of the first block, parameters, the budget of one run, and the settings a variant may change."
+    )
     return Table("variants", title, columns, tuple(rows))
 
 
-def run_table(runs: Sequence[Run]) -> Table:
+def run_table(results: Results) -> Table:
     """Every run with its state and its metrics."""
-    names = list(dict.fromkeys(name for run in runs if run.result for name in run.result.metrics))
-    columns = [Column("run", "Run"), Column("variant", "Variant"), Column("regime", "Regime"), Column("seed", "Seed")]
-    columns += [Column("lr", "Learning rate", "right"), Column("state", "State"), Column("steps", "Steps", "right")]
-    columns += [Column(name, metric_name(name), "right") for name in names]
+    names = list(dict.fromkeys(name for run in results.runs if run.result for name in run.result.metrics))
+    columns = (
+        Column("run", "Run"),
+        Column("variant", "Variant"),
+        Column("regime", "Regime"),
+        Column("seed", "Seed", "right"),
+        Column("lr", "Learning rate", "right"),
+        Column("state", "State"),
+        Column("steps", "Steps", "right"),
+        *(Column(name, metric_name(name), "right") for name in names),
+    )
+    colour_of = colours(results)
     rows = []
-    for run in runs:
-        cells = [Cell.name(run.id), Cell.name(run.variant), Cell.name(run.regime), Cell.of(run.seed)]
+    for run in results.runs:
+        end = None if run.result is None else run.result.divergence
         steps = run.step or run.steps
-        cells += [Cell.of(run.lr, setting(run.lr)), Cell.of(run.state), Cell.of(steps, count(steps))]
-        cells += [Cell.of(run.metric(name), number(run.metric(name), 5)) for name in names]
-        rows.append(tuple(cells))
-    return Table("runs", "Every planned run.", tuple(columns), tuple(rows))
+        rows.append(
+            (
+                Cell.name(run.id, colour=colour_of.get(run.variant, "")),
+                *(Cell.name(run.variant), Cell.name(run.regime), Cell.of(run.seed), Cell.of(run.lr, setting(run.lr))),
+                Cell.of(
+                    run.state,
+                    note="" if end is None else f"step {count(end.step)}: {end.cause}",
+                    tone=_STATES.get(run.state, ""),
+                ),
+                Cell.of(steps, count(steps) if run.done else f"{count(run.step)} of {count(run.steps)}"),
+                *(Cell.of(run.metric(name), number(run.metric(name), 5)) for name in names),
+            )
+        )
+    return Table("runs", "Every planned run.", columns, tuple(rows))
+
+
+_STATES: dict[str, Tone] = {
+    "finished": "good",
+    "diverged": "bad",
+    "damaged": "bad",
+    "running": "warn",
+    "started": "warn",
+}
+
+
+def main_metrics(runs: Sequence[Run], plan: Plan) -> list[str]:
+    """The metrics of runs that are shown first: those of the criteria, then others that are not a function of one."""
+    recorded = dict.fromkeys(name for run in runs if run.result is not None for name in run.result.metrics)
+    criteria = sorted(plan.study.criteria, key=lambda criterion: criterion.role != "primary")
+    asked = [criterion.metric for criterion in criteria]
+    own = [name for name in recorded if name in plan.metrics and plan.metrics[name].derived_from is None]
+    return [name for name in dict.fromkeys((*asked, *own)) if name in recorded][:MOST_METRICS]
+
+
+def hash_table(results: Results) -> Table:
+    """Per regime and seed: whether data order and shared initial weights are equal across all arms."""
+    cells: dict[tuple[str, int], list[RunRecord]] = {}
+    for run in results.runs:
+        if run.record is not None:
+            cells.setdefault((run.regime, run.seed), []).append(run.record)
+
+    def equal(hashes: list[str]) -> Cell:
+        same = len(set(hashes)) == 1
+        text = f"{min(hashes)[:12]} {'equal' if same else 'differs'}"
+        return Cell(min(hashes), text, tone="good" if same else "bad")
+
+    rows = tuple(
+        (
+            *(Cell.of(seed), Cell.name(regime), Cell.of(len(records))),
+            equal([record.data_order_hash for record in records]),
+            equal([record.shared_init_hash for record in records]),
+        )
+        for (regime, seed), records in cells.items()
+    )
+    columns = (
+        Column("seed", "Seed"),
+        Column("regime", "Regime", printed=len({regime for regime, _ in cells}) > 1),
+        Column("arms", "Arms", "right"),
+        Column("data_order", "Data order"),
+        Column("shared_weights", "Shared initial weights"),
+    )
+    return Table("hashes", "By seed: the data order and the shared initial weights, across all arms.", columns, rows)
 
 
 def arm_table(analysis: Analysis) -> Table:
     """Mean and SD over seeds of every metric for every arm; from the comparisons with the baseline."""
     baseline = analysis.baseline
     arms: dict[tuple[str, str], dict[str, tuple[Comparison, float | None, float | None]]] = {}
-    for one in analysis.comparisons:
-        if one.reference != baseline or one.task not in (None, MACRO):
+    for comparison in analysis.comparisons:
+        if comparison.reference != baseline or comparison.task not in (None, MACRO):
             continue
-        row = arms.setdefault((one.metric, one.regime), {})
-        row[one.variant] = (one, one.variant_mean, one.variant_sd)
+        row = arms.setdefault((comparison.metric, comparison.regime), {})
+        row[comparison.variant] = (comparison, comparison.variant_mean, comparison.variant_sd)
         # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
-        if baseline not in row or row[baseline][0].n < one.n:
-            row[baseline] = (one, one.reference_mean, one.reference_sd)
+        if baseline not in row or row[baseline][0].n < comparison.n:
+            row[baseline] = (comparison, comparison.reference_mean, comparison.reference_sd)
     names = [
         name for name in dict.fromkeys((baseline, *analysis.variants)) if any(name in row for row in arms.values())
     ]
@@ -232,10 +317,15 @@ def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
     """One decision per variant and regime."""
     rows = tuple(
         (
-            *(Cell.name(one.regime), Cell.name(one.variant), Cell.name(one.reference)),
-            *(Cell.of(one.decision, DECISIONS[one.decision]), Cell.of(one.rule), Cell.of(one.label), Cell.of(one.why)),
+            *(Cell.name(found.regime), Cell.name(found.variant), Cell.name(found.reference)),
+            *(
+                Cell.of(found.decision, DECISIONS[found.decision]),
+                Cell.of(found.rule),
+                Cell.of(found.label),
+                Cell.of(found.why),
+            ),
         )
-        for one in verdict.verdicts
+        for found in verdict.verdicts
     )
     columns = (
         Column("regime", "Regime", printed=len(analysis.regimes) > 1),
@@ -250,41 +340,58 @@ def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
     return Table("verdicts", title, columns, rows)
 
 
-def power_table(analysis: Analysis) -> Table:
-    """Power at this number of seeds."""
+def power_table(analysis: Analysis, links: Mapping[str, str] | None = None) -> Table:
+    """Power at this number of seeds; *links* are the page's anchors of comparisons."""
+    comparisons = {comparison.id: comparison for comparison in analysis.comparisons}
     rows = []
-    for one in analysis.power:
-        reached = one.smallest_effect is not None and one.detectable_80 <= one.smallest_effect
+    for power in analysis.power:
+        comparison = comparisons[power.comparison]
+        unit = "log" if comparison.transform == "log" else printed_unit(comparison.unit)
+        effect = power.smallest_effect
+        reached = effect is not None and power.detectable_80 <= effect
+        size = None if comparison.delta is None else abs(comparison.delta)
         rows.append(
             (
-                Cell.name(one.comparison),
-                Cell.of(one.n),
-                Cell.of(one.delta_sd, number(one.delta_sd)),
-                Cell.of(one.detectable_80, number(one.detectable_80)),
-                Cell.of(one.detectable_90, number(one.detectable_90)),
-                Cell.of(one.smallest_effect, setting(one.smallest_effect), tone=_reach(one.smallest_effect, reached)),
-                Cell.of(one.pairs_80, count(one.pairs_80)),
-                Cell.of(one.pairs_80_conservative, count(one.pairs_80_conservative)),
-                Cell.of(one.equivalence_pairs_80, count(one.equivalence_pairs_80)),
+                *(Cell.name(power.comparison), Cell.of(comparison.metric, metric_of(comparison))),
+                Cell.name(comparison.regime),
+                Cell.contrast(comparison.variant, comparison.reference, anchor=(links or {}).get(comparison.id)),
+                *(Cell.name(comparison.reference), Cell.of(power.n)),
+                Cell.of(power.delta_sd, number(power.delta_sd)),
+                Cell.of(power.detectable_80, number(power.detectable_80)),
+                Cell.of(power.detectable_90, number(power.detectable_90)),
+                Cell.of(
+                    effect,
+                    setting(effect),
+                    note="" if effect is None else "within reach" if reached else "out of reach",
+                    tone="" if effect is None else "good" if reached else "warn",
+                ),
+                Cell.of(power.pairs_80, count(power.pairs_80)),
+                Cell.of(power.pairs_80_conservative, count(power.pairs_80_conservative)),
+                Cell.of(power.equivalence_pairs_80, count(power.equivalence_pairs_80)),
+                Cell.of(size, number(size), note=unit),
             )
         )
     columns = (
-        Column("comparison", "Comparison"),
+        Column("comparison", printed=False),
+        Column("metric", "Metric", printed=len({row[1].text for row in rows}) > 1),
+        Column("regime", "Regime", printed=len(analysis.regimes) > 1),
+        Column("variant", "Contrast"),
+        Column("reference", printed=False),
         Column("n", "n", "right"),
         Column("delta_sd", "SD of differences", "right"),
-        Column("detectable_80", "Detectable, 80 %", "right"),
-        Column("detectable_90", "90 %", "right"),
+        Column("detectable_80", "Detectable, 80 % power", "right"),
+        Column("detectable_90", "90 %", "right", below=True, prefix="90 %:"),
         Column("smallest_effect", "Smallest effect", "right"),
-        Column("pairs_80", "Pairs for it", "right"),
-        Column("pairs_80_conservative", "at the SD's upper bound", "right"),
-        Column("equivalence_pairs_80", "for equivalence", "right"),
+        Column("pairs_80", "Seeds needed", "right"),
+        Column("pairs_80_conservative", "conservative", "right", below=True, prefix="conservative:"),
+        Column("equivalence_pairs_80", "Seeds for equivalence", "right"),
+        Column("observed", "Observed", "right"),
     )
-    title = "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test."
+    title = (
+        "Power of the pairs at hand, from the observed SD of the differences, at the corrected level of one test. Seeds "
+        "needed: for 80 % power at the smallest effect; conservative: at the upper bound of the SD."
+    )
     return Table("power", title, columns, tuple(rows))
-
-
-def _reach(effect: float | None, reached: bool) -> Tone:
-    return "" if effect is None else "good" if reached else "warn"
 
 
 def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
@@ -308,17 +415,17 @@ def rate_table(sweep: SweepAnalysis) -> Table:
     """Learning-rate sensitivity and the best rate of every variant."""
     best = {chosen.variant: chosen for chosen in sweep.best}
     rows = []
-    for one in sweep.summaries:
-        chosen = best.get(one.variant)
-        shown = difference(one.mean, one.low, one.high, sign=False)
+    for summary in sweep.summaries:
+        chosen = best.get(summary.variant)
+        shown = difference(summary.mean, summary.low, summary.high, sign=False)
         known = chosen is not None and chosen.lr is not None
         edge = "edge of the sweep" if chosen is not None and chosen.edge and known else ""
         rows.append(
             (
-                Cell.name(one.variant),
-                Cell.of(one.n),
-                Cell.of(one.mean, shown.delta),
-                Cell.of(one.low, shown.interval),
+                Cell.name(summary.variant),
+                Cell.of(summary.n),
+                Cell.of(summary.mean, shown.delta),
+                Cell.of(summary.low, shown.interval),
                 Cell.of(chosen.lr if chosen else None, setting(chosen.lr if chosen else None), note=edge),
                 Cell.of(chosen.mean_loss if chosen else None, number(chosen.mean_loss if chosen else None, 4)),
                 Cell.of(", ".join(map(str, chosen.chosen_on)) if chosen else ""),
@@ -340,36 +447,44 @@ def rate_table(sweep: SweepAnalysis) -> Table:
     return Table("rates", "Learning-rate sensitivity, and the best rate of each variant.", columns, tuple(rows))
 
 
-def factor_table(found: Interactions) -> Table:
+def factor_table(interactions: Interactions) -> Table:
     """A row per variant, a column per cell of the factorial."""
-    cells = list(dict.fromkeys(one.levels for one in found.cells))
-    by_cell = {(one.variant, one.levels): one for one in found.cells}
+    places = list(dict.fromkeys(cell.levels for cell in interactions.cells))
+    by_cell = {(cell.variant, cell.levels): cell for cell in interactions.cells}
     columns = (
         Column("variant", "Variant"),
-        *(Column(name, name, "right", name=True) for name in map(", ".join, cells)),
+        *(Column(name, name, "right", name=True) for name in map(", ".join, places)),
     )
     rows = []
-    for variant in dict.fromkeys(one.variant for one in found.cells):
-        shown = [by_cell[variant, levels] for levels in cells]
-        texts = [difference(one.effect, one.low, one.high) for one in shown]
-        effects = [Cell.of(one.effect, _estimate(text)) for one, text in zip(shown, texts, strict=True)]
+    for variant in dict.fromkeys(cell.variant for cell in interactions.cells):
+        shown = [by_cell[variant, levels] for levels in places]
+        texts = [difference(cell.effect, cell.low, cell.high) for cell in shown]
+        effects = [Cell.of(cell.effect, _estimate(text)) for cell, text in zip(shown, texts, strict=True)]
         rows.append((Cell.name(variant), *effects))
-    keys = " × ".join(factor.key for factor in found.factors)
-    return Table("factors", f"Effect on {metric_name(found.metric)} in each cell of {keys}", columns, tuple(rows))
+    keys = " × ".join(factor.key for factor in interactions.factors)
+    return Table(
+        "factors", f"Effect on {metric_name(interactions.metric)} in each cell of {keys}", columns, tuple(rows)
+    )
 
 
-def interaction_table(found: Interactions) -> Table:
+def interaction_table(interactions: Interactions) -> Table:
     """Main effects and interactions of the factors."""
     rows = []
-    for one in found.contrasts:
-        steps = zip((key.rpartition(".")[2] for key in one.factors), one.references, one.levels, strict=True)
+    for contrast in interactions.contrasts:
+        steps = zip(
+            (key.rpartition(".")[2] for key in contrast.factors), contrast.references, contrast.levels, strict=True
+        )
         what = " × ".join(f"{key} {before} → {after}" for key, before, after in steps)
-        shown = difference(one.estimate, one.low, one.high)
+        shown = difference(contrast.estimate, contrast.low, contrast.high)
         rows.append(
             (
-                *(Cell.name(one.variant), Cell.of(one.kind), Cell.of(what), Cell.of(one.n)),
-                *(Cell.of(one.estimate, shown.delta), Cell.of(one.low, shown.interval), Cell.of(one.high)),
-                *(Cell.of(one.p_adjusted, p_value(one.p_adjusted)), Cell.of(one.note)),
+                *(Cell.name(contrast.variant), Cell.of(contrast.kind), Cell.of(what), Cell.of(contrast.n)),
+                *(
+                    Cell.of(contrast.estimate, shown.delta),
+                    Cell.of(contrast.low, shown.interval),
+                    Cell.of(contrast.high),
+                ),
+                *(Cell.of(contrast.p_adjusted, p_value(contrast.p_adjusted)), Cell.of(contrast.note)),
             )
         )
     columns = (
@@ -381,7 +496,7 @@ def interaction_table(found: Interactions) -> Table:
         Column("low", "Interval", "right", below=True),
         Column("high", printed=False),
         Column("p_adjusted", "Adjusted p", "right"),
-        Column("note", "Note", printed=any(one.note for one in found.contrasts)),
+        Column("note", "Note", printed=any(contrast.note for contrast in interactions.contrasts)),
     )
     return Table("interactions", "Main effects and interaction (difference of differences)", columns, tuple(rows))
 
@@ -394,69 +509,88 @@ _WITHIN: dict[str, Tone] = {"within": "good", "outside": "bad"}
 _TRANSFERS: dict[str, Tone] = {"transfers": "good", "reversed": "bad", "absent": "bad"}
 
 
-def figure_table(found: Replication, figures: Sequence[ReplicatedFigure] | None = None, title: str = "") -> Table:
-    """Published values, ours, the difference with its interval."""
-    shown = found.figures if figures is None else figures
+def figure_table(
+    replication: Replication,
+    figures: Sequence[ReplicatedFigure] | None = None,
+    title: str = "",
+    *,
+    definitions: bool = False,
+) -> Table:
+    """Published values, ours, the difference with its interval; with *definitions*, how each is defined there."""
+    shown = replication.figures if figures is None else figures
+    first = {figure.published_as: figure for figure in reversed(shown)}
     rows = tuple(
         (
-            Cell.of(one.published_as, words.figure_name(one)),
-            Cell.name(one.regime),
-            Cell.name(one.variant),
-            Cell.of(one.published, words.published(one)),
-            Cell.of(one.mean, words.ours(one)),
-            Cell.of(one.difference, words.difference(one)),
-            Cell(words.interval(one), words.interval(one)),
-            Cell.of(one.outcome, words.WITHIN[one.outcome], tone=_WITHIN.get(one.outcome, "")),
+            Cell.of(figure.published_as, words.figure_name(figure)),
+            Cell.of(figure.definition, figure.definition if figure is first[figure.published_as] else ""),
+            Cell.name(figure.regime),
+            Cell.name(figure.variant),
+            Cell.of(figure.published, words.published(figure)),
+            Cell.of(figure.mean, words.ours(figure)),
+            Cell.of(figure.difference, words.difference(figure).delta),
+            *(Cell.of(figure.low, words.difference(figure).interval), Cell.of(figure.high)),
+            Cell.of(figure.outcome, words.WITHIN[figure.outcome], tone=_WITHIN.get(figure.outcome, "")),
         )
-        for one in shown
+        for figure in shown
     )
     columns = (
         Column("figure", "Figure"),
-        Column("regime", "Regime", printed=len({one.regime for one in shown}) > 1),
+        Column("definition", "Definition", printed=definitions, below=True),
+        Column("regime", "Regime", printed=len({figure.regime for figure in shown}) > 1),
         Column("variant", "Variant"),
         Column("published", "Published", "right"),
         Column("ours", "Ours", "right"),
         Column("difference", "Difference", "right"),
-        Column("interval", f"{level(found.level)} interval", "right"),
+        Column("low", f"{level(replication.level)} interval", "right"),
+        Column("high", printed=False),
         Column("within", "0 within"),
     )
     caption = title or (
-        f"Published figures ({found.title}) beside ours: mean ± SD (runs); difference = ours − published, with its "
-        f"{level(found.level)} interval. A star: another definition, or none is given."
+        f"Published figures ({replication.title}) beside ours: mean ± SD (runs); difference = ours − published, with its "
+        f"{level(replication.level)} interval. A star: another definition, or none is given."
     )
     return Table("replication_figures", caption, columns, rows)
 
 
-def direction_table(found: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False) -> Table:
-    """Published signs beside our comparisons; with *reasons*, why a sign does not transfer."""
+def direction_table(
+    replication: Replication, links: Mapping[str, str] | None = None, *, reasons: bool = False
+) -> Table:
+    """Published signs beside our comparisons; with *reasons*, notes and why a sign does not transfer."""
 
-    def row(one: ReplicatedDirection) -> Row:
-        anchor = (links or {}).get(one.comparison or "")
-        outcome = words.transfers(one) if reasons else words.TRANSFERS[one.outcome]
+    def row(direction: ReplicatedDirection) -> Row:
+        anchor = (links or {}).get(direction.comparison or "")
+        outcome = words.transfers(direction) if reasons else words.TRANSFERS[direction.outcome]
         return (
-            Cell.of(one.published_as, words.claim(one)),
-            Cell(one.variant, f"{one.variant} − {one.reference}", code=True, link=f"#{anchor}" if anchor else ""),
-            Cell.of(one.reference),
-            Cell.of(one.metric, metric_name(one.metric), note="log" if one.transform == "log" else ""),
-            Cell.name(one.regime),
-            Cell.of(one.sign),
-            Cell.of(one.delta, words.difference(one)),
-            Cell(words.interval(one), words.interval(one)),
-            Cell.of(one.p_adjusted, p_value(one.p_adjusted)),
-            Cell.of(one.outcome, outcome, tone=_TRANSFERS.get(one.outcome, "")),
+            Cell.of(direction.published_as, words.claim(direction)),
+            Cell.of(direction.note),
+            Cell.contrast(direction.variant, direction.reference, anchor=anchor),
+            Cell.of(direction.reference),
+            Cell.of(
+                direction.metric, metric_name(direction.metric), note="log" if direction.transform == "log" else ""
+            ),
+            Cell.name(direction.regime),
+            Cell.of(direction.sign),
+            Cell.of(direction.delta, words.difference(direction).delta),
+            *(Cell.of(direction.low, words.difference(direction).interval), Cell.of(direction.high)),
+            Cell.of(direction.p_adjusted, p_value(direction.p_adjusted)),
+            Cell.of(direction.outcome, outcome, tone=_TRANSFERS.get(direction.outcome, "")),
         )
 
     columns = (
         Column("published", "Published"),
+        Column(
+            "note", "Note", printed=reasons and any(direction.note for direction in replication.directions), below=True
+        ),
         Column("variant", "Contrast"),
         Column("reference", printed=False),
         Column("metric", "Metric", below=True),
         Column("regime", "Regime"),
         Column("sign", "Sign"),
         Column("ours", "Ours", "right"),
-        Column("interval", f"{level(found.level)} interval", "right", below=True),
+        Column("low", f"{level(replication.level)} interval", "right", below=True),
+        Column("high", printed=False),
         Column("p_adjusted", "Adjusted p", "right"),
         Column("outcome", "Transfers"),
     )
-    title = f"Published signs ({found.title}) beside ours, decided by the corrected test of the analysis."
-    return Table("replication_directions", title, columns, tuple(map(row, found.directions)))
+    title = f"Published signs ({replication.title}) beside ours, decided by the corrected test of the analysis."
+    return Table("replication_directions", title, columns, tuple(map(row, replication.directions)))

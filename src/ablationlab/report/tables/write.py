@@ -28,47 +28,51 @@ from ablationlab.report.tables.study import (
     criteria_table,
     direction_table,
     figure_table,
+    hash_table,
+    interaction_table,
     power_table,
+    rate_table,
     run_table,
     stability_table,
     variant_table,
     verdict_table,
 )
+from ablationlab.report.tables.tasks import task_table
 
 
-def write_tables(material: Results, folder: Path) -> list[Path]:
+def write_tables(results: Results, folder: Path) -> list[Path]:
     """Write tables/ and statistics.md into *folder*; the paths written. Needs an analysis of these very records."""
-    check_conclusions(material)
+    check_conclusions(results)
     written = []
-    for table in tables_of(material):
+    for table in tables_of(results):
         for suffix, text in (("csv", table.csv()), ("tex", table.latex())):
             path = folder / "tables" / f"{table.key}.{suffix}"
             replace(path, text.encode())
             written.append(path)
     path = folder / "statistics.md"
-    replace(path, statistics_markdown(material).encode())
+    replace(path, statistics_markdown(results).encode())
     return [*written, path]
 
 
-def check_conclusions(material: Results) -> None:
+def check_conclusions(results: Results) -> None:
     """Refuse what has no analysis, or one that is not of these records: no number may come from elsewhere."""
-    missing = [name for name, part in (("analysis", material.analysis), ("verdict", material.verdict)) if part is None]
-    again = f"make it with: ablationlab analyze {material.folder}"
+    missing = [name for name, part in (("analysis", results.analysis), ("verdict", results.verdict)) if part is None]
+    again = f"make it with: ablationlab analyze {results.folder}"
     if missing:
-        damaged = [f"{d.file}: {d.text}" for d in material.problems if d.file in ("analysis.json", "verdict.json")]
+        damaged = [f"{d.file}: {d.text}" for d in results.problems if d.file in ("analysis.json", "verdict.json")]
         why = "; ".join(damaged) or f"{' and '.join(f'{name}.json' for name in missing)} missing"
-        raise RecordError(f"{material.folder}: {why}. Without it there are no numbers to print; {again}")
-    if material.stale:
-        lines = "\n".join(f"  - {line}" for line in material.stale[:5])
-        more = f"\n  - and {len(material.stale) - 5} more" if len(material.stale) > 5 else ""
+        raise RecordError(f"{results.folder}: {why}. Without it there are no numbers to print; {again}")
+    if results.stale:
+        lines = "\n".join(f"  - {line}" for line in results.stale[:5])
+        more = f"\n  - and {len(results.stale) - 5} more" if len(results.stale) > 5 else ""
         raise RecordError(
-            f"{material.folder}: the analysis is not that of the records as they are:\n{lines}{more}\n{again}"
+            f"{results.folder}: the analysis is not that of the records as they are:\n{lines}{more}\n{again}"
         )
 
 
-def tables_of(material: Results) -> list[Table]:
+def tables_of(results: Results) -> list[Table]:
     """All of them, in the order of a paper; those without rows are left out."""
-    analysis, verdict, plan = material.analysis, material.verdict, material.plan
+    analysis, verdict, plan = results.analysis, results.verdict, results.plan
     assert analysis is not None
     assert verdict is not None
     asked, others = split(analysis)
@@ -87,24 +91,28 @@ def tables_of(material: Results) -> list[Table]:
         power_table(analysis),
         pair_table(analysis),
         method_table(analysis),
-        variant_table(plan, material.variants) if plan is not None else None,
-        run_table(material.runs),
+        interaction_table(analysis.interactions) if analysis.interactions is not None else None,
+        rate_table(analysis.sweep) if analysis.sweep is not None else None,
+        task_table(results),
+        variant_table(results, plan) if plan is not None else None,
+        hash_table(results),
+        run_table(results),
     ]
-    if material.replication is not None:
-        found += [figure_table(material.replication), direction_table(material.replication)]
+    if results.replication is not None:
+        found += [figure_table(results.replication), direction_table(results.replication)]
     return [table for table in found if table is not None and table.rows]
 
 
-def statistics_markdown(material: Results) -> str:
+def statistics_markdown(results: Results) -> str:
     """Verdict, registered and exploratory comparisons, stability, power, every pair and method, caveats, deviations."""
-    analysis, verdict = material.analysis, material.verdict
+    analysis, verdict = results.analysis, results.verdict
     assert analysis is not None
     assert verdict is not None
     asked, others = split(analysis)
     regimes = len(analysis.regimes)
     parts = [f"# Statistics of {markdown(analysis.study)}"]
-    if material.interim:
-        parts.append(f"**Interim: {material.ended} of {len(material.runs)} runs have ended. This is not inference.**")
+    if results.interim:
+        parts.append(f"**Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.**")
     if analysis.question:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
@@ -127,8 +135,8 @@ def statistics_markdown(material: Results) -> str:
     parts += ["## Deviations from the registration", _deviations(analysis)]
     if analysis.ledger is not None:
         parts += ["## Ledger", markdown(analysis.ledger.text)]
-    if material.problems:
-        parts += ["## Damaged files", _bullets([f"{found.file}: {found.text}" for found in material.problems])]
+    if results.problems:
+        parts += ["## Damaged files", _bullets([f"{found.file}: {found.text}" for found in results.problems])]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
 
 
@@ -149,31 +157,32 @@ def _source(analysis: Analysis, verdict: Verdict) -> str:
 
 def _verdicts(verdict: Verdict) -> str:
     lines = []
-    for one in verdict.verdicts:
-        lines.append(f"### {markdown(one.variant)} in {markdown(one.regime)}: {DECISIONS[one.decision]}")
-        lines.append(markdown(one.recommendation))
-        lines.append(_bullets([f"rule {c.rule} {'applies' if c.applies else 'does not'}: {c.why}" for c in one.checks]))
-        lines.append("Evidence: " + ", ".join(f"`{name}`" for name in one.evidence) if one.evidence else "")
-        lines += [markdown(part.text) for part in (one.trade_off, one.tie_break, one.needs) if part is not None]
+    for found in verdict.verdicts:
+        lines.append(f"### {markdown(found.variant)} in {markdown(found.regime)}: {DECISIONS[found.decision]}")
+        lines.append(markdown(found.recommendation))
+        lines.append(
+            _bullets([f"rule {c.rule} {'applies' if c.applies else 'does not'}: {c.why}" for c in found.checks])
+        )
+        lines.append("Evidence: " + ", ".join(f"`{name}`" for name in found.evidence) if found.evidence else "")
+        lines += [markdown(part.text) for part in (found.trade_off, found.tie_break, found.needs) if part is not None]
     return "\n\n".join(line for line in lines if line)
 
 
-def _notes(found: Sequence[Comparison]) -> str:
+def _notes(comparisons: Sequence[Comparison]) -> str:
     """One line per comparison, with the method behind the numbers; then each caveat once."""
     lines = []
-    for one in found:
-        shown, interval = difference_of(one), one.main_interval
-        text = f"{metric_of(one)}, {one.variant} − {one.reference} ({one.regime}): "
-        text += with_unit(shown.delta, shown.unit)
+    for it in comparisons:
+        shown, interval, tost = difference_of(it), it.main_interval, it.equivalence
+        text = f"{metric_of(it)}, {it.variant} − {it.reference} ({it.regime}): {with_unit(shown.delta, shown.unit)}"
         if interval is not None and interval.low is not None:
-            text += f", {level(interval.level)} {one.interval} interval {shown.interval}"
-        text += f"; {one.test} {p_clause(one.p)}, {one.correction} over {one.family_size}: {p_clause(one.p_adjusted)}"
-        if one.equivalence is not None and one.equivalence.p is not None:
-            text += f"; TOST within ±{setting(one.equivalence.bounds[1])} {p_clause(one.equivalence.p)}"
-        if one.missing:
-            text += "; missing: " + ", ".join(f"seed {m.seed} of {m.arm} ({m.why})" for m in one.missing)
+            text += f", {level(interval.level)} {it.interval} interval {shown.interval}"
+        text += f"; {it.test} {p_clause(it.p)}, {it.correction} over {it.family_size}: {p_clause(it.p_adjusted)}"
+        if tost is not None and tost.p is not None:
+            text += f"; TOST within ±{setting(tost.bounds[1])} {p_clause(tost.p)}"
+        if it.missing:
+            text += "; missing: " + ", ".join(f"seed {gone.seed} of {gone.arm} ({gone.why})" for gone in it.missing)
         lines.append(text + ".")
-    caveats = list(dict.fromkeys(caveat.text for one in found for caveat in one.caveats))
+    caveats = list(dict.fromkeys(caveat.text for comparison in comparisons for caveat in comparison.caveats))
     return _bullets(lines) + ("\n\nMind:\n\n" + _bullets(caveats) if caveats else "")
 
 

@@ -1,1 +1,78 @@
-"""What a terminal shows: a study and its plan, an analysis, and a study on named hardware."""
+"""What the command line prints: tables and sentences for rich, each from a plan, results or an analysis."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ablationlab.report.terminal.analysis import (
+        analysis_view,
+        evaluation_view,
+        items_view,
+        power_view,
+        replication_view,
+        run_probes_view,
+        verdict_view,
+    )
+    from ablationlab.report.terminal.browse import diff_view, find_run, listing, open_place, run_view
+    from ablationlab.report.terminal.catalog import (
+        corpora_table,
+        library_view,
+        metrics_table,
+        presets_table,
+        probes_table,
+        variants_table,
+    )
+    from ablationlab.report.terminal.costing import Money, costing_view
+    from ablationlab.report.terminal.study import (
+        overlap_table,
+        plan_summary,
+        plan_tables,
+        precisions,
+        results_table,
+        shared_text,
+        status_table,
+    )
+
+__all__ = [
+    "Money",
+    "analysis_view",
+    "corpora_table",
+    "costing_view",
+    "diff_view",
+    "evaluation_view",
+    "find_run",
+    "items_view",
+    "library_view",
+    "listing",
+    "metrics_table",
+    "open_place",
+    "overlap_table",
+    "plan_summary",
+    "plan_tables",
+    "power_view",
+    "precisions",
+    "presets_table",
+    "probes_table",
+    "replication_view",
+    "results_table",
+    "run_probes_view",
+    "run_view",
+    "shared_text",
+    "status_table",
+    "variants_table",
+    "verdict_view",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "analysis": "analysis_view evaluation_view items_view power_view replication_view run_probes_view verdict_view",
+        "browse": "diff_view find_run listing open_place run_view",
+        "catalog": "corpora_table library_view metrics_table presets_table probes_table variants_table",
+        "costing": "Money costing_view",
+        "study": "overlap_table plan_summary plan_tables precisions results_table shared_text status_table",
+    },
+)

@@ -12,12 +12,11 @@ from rich.text import Text
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.wording import hypothesis_lines
 from ablationlab.core.format import DASH, count, fixed, level, number, percent, plain, setting
-from ablationlab.instrument.replication import PublishedTable, Replication, words
+from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
-from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, evaluation_path, suite_path
-from ablationlab.records.plan import Plan
+from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.probes import ProbeLine, failures
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.results import Results
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
@@ -39,7 +38,7 @@ from ablationlab.report.tables.study import (
     stability_table,
     sweep_table,
 )
-from ablationlab.study.probes import PROBES
+from ablationlab.report.tables.tasks import arm_name, task_table
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
@@ -61,7 +60,9 @@ def analysis_view(
         yield ""
     shown = others
     if not everything and len(others) > MOST_EXPLORATORY:
-        shown = [one for one in others if one.metric == analysis.primary and one.task is None]
+        shown = [
+            comparison for comparison in others if comparison.metric == analysis.primary and comparison.task is None
+        ]
     if shown:
         yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything, width)
     if len(shown) < len(others):
@@ -94,7 +95,10 @@ def analysis_view(
 
 def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
     """The decisions, the hypotheses and the recommendation."""
-    rows = [(one.regime, one.variant, one.decision.upper(), one.rule, one.label, one.why) for one in verdict.verdicts]
+    rows = [
+        (found.regime, found.variant, found.decision.upper(), found.rule, found.label, found.why)
+        for found in verdict.verdicts
+    ]
     primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
     heads = ["regime", "variant", "decision", "rule", "label", "why"]
     yield Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"]).terminal()
@@ -106,7 +110,7 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
 def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:
     if analysis.source == "table":
         return "The question stated on the command line (exploratory: nothing was registered)"
-    if all(one.label == "exploratory" for one in comparisons):
+    if all(comparison.label == "exploratory" for comparison in comparisons):
         return "Criteria of the plan, exploratory: the registration does not hold (see deviations)"
     return "Registered comparisons"
 
@@ -121,15 +125,21 @@ def _comparisons(
 
 
 def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
-    texts = [caveat.text for one in comparisons for caveat in important(one, everything)]
-    # What the other methods cannot claim is said once, so that nobody picks the smallest p.
-    texts += [c.text for one in comparisons if one.n >= 3 for c in one.caveats if c.code in _OTHER_METHODS]
+    texts = [caveat.text for comparison in comparisons for caveat in important(comparison, everything)]
+    # What the other methods cannot claim is printed once, so that nobody picks the smallest p.
+    texts += [
+        c.text
+        for comparison in comparisons
+        if comparison.n >= 3
+        for c in comparison.caveats
+        if c.code in _OTHER_METHODS
+    ]
     return list(dict.fromkeys(texts))
 
 
 def _legend(analysis: Analysis) -> Text:
-    at = next((one.main_interval.level for one in analysis.comparisons if one.main_interval), 0.95)
-    methods = sorted({f"{one.interval} interval, {one.test} test" for one in analysis.comparisons})
+    at = next((comparison.main_interval.level for comparison in analysis.comparisons if comparison.main_interval), 0.95)
+    methods = sorted({f"{comparison.interval} interval, {comparison.test} test" for comparison in analysis.comparisons})
     return Text(
         plain(
             f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}; {level(at)} intervals, not "
@@ -177,27 +187,27 @@ def _lines(title: str, lines: Sequence[str]) -> Text:
     return text
 
 
-def items_view(found: ItemComparison) -> Iterator[RenderableType]:
+def items_view(items: ItemComparison) -> Iterator[RenderableType]:
     """Per task and on average: the difference, intervals over items, seeds and both, p-values."""
-    table = item_table(found)
+    table = item_table(items)
     empty = [
         column.key
         for place, column in enumerate(table.columns)
         if all(row[place].text in ("", DASH) for row in table.rows)
     ]
     # With one run per arm, McNemar's p is the p.
-    yield table.without(*empty, *(["McNemar p"] if len(found.seeds) == 1 else [])).terminal()
-    tests = ", ".join(dict.fromkeys([*(task.p_test for task in found.tasks), found.macro_p_test]))
+    yield table.without(*empty, *(["McNemar p"] if len(items.seeds) == 1 else [])).terminal()
+    tests = ", ".join(dict.fromkeys([*(task.p_test for task in items.tasks), items.macro_p_test]))
     yield Text(
-        f"Difference = {found.variant} − {found.reference}, paired item by item. p: {tests}; adjusted by "
-        f"{found.correction} over the tasks. Over items: these trained models on other items (range over seeds where there "
+        f"Difference = {items.variant} − {items.reference}, paired item by item. p: {tests}; adjusted by "
+        f"{items.correction} over the tasks. Over items: these trained models on other items (range over seeds where there "
         "are several). Over seeds: retrained models on these items. Crossed: both."
     )
-    texts = [caveat.text for task in found.tasks for caveat in task.caveats]
-    texts += [caveat.text for caveat in found.caveats]
+    texts = [caveat.text for task in items.tasks for caveat in task.caveats]
+    texts += [caveat.text for caveat in items.caveats]
     texts += [
         f"{task.task}: {count(task.needs_items)} items would show the smallest effect in one pair of models (80 % power)."
-        for task in found.tasks
+        for task in items.tasks
         if task.needs_items is not None
     ]
     if texts:
@@ -209,39 +219,39 @@ def items_view(found: ItemComparison) -> Iterator[RenderableType]:
 _WIDTH = 40
 
 
-def power_table(found: StudyPower) -> Table:
+def power_table(power: StudyPower) -> Table:
     """Seeds for 80 and 90 % power of every registered comparison, and the power of the planned seeds."""
-    planned = len(found.study.seeds)
+    planned = len(power.study.seeds)
     numbers = ["effect", "alpha", "SD of deltas", "seeds 80 %", "seeds 90 %", "conservative", "equivalence"]
     numbers += [f"power at {planned}", f"seen at {planned}"]
     heads = ["comparison", *numbers[:3], "from", *numbers[3:]]
-    items = any(row.items is not None for row in found.rows)
-    heads += ["items 80 %"] if items else []
-    rows = [_power(row, items) for row in found.rows]
-    title = f"Seeds needed ({found.study.name}: {planned} planned)"
+    with_items = any(row.items is not None for row in power.rows)
+    heads += ["items 80 %"] if with_items else []
+    rows = [_power(row, with_items) for row in power.rows]
+    title = f"Seeds needed ({power.study.name}: {planned} planned)"
     return Table.simple(title, heads, rows, [*numbers, "items 80 %"])
 
 
-def power_view(found: StudyPower) -> Iterator[RenderableType]:
+def power_view(power: StudyPower) -> Iterator[RenderableType]:
     """Seeds for 80 and 90 % power, power of the planned seeds, curves, notes."""
-    planned = len(found.study.seeds)
-    if found.rows:
-        yield power_table(found).terminal()
+    planned = len(power.study.seeds)
+    if power.rows:
+        yield power_table(power).terminal()
         yield Text(
             "Seeds for a two-sided paired t-test to see the smallest effect with 80 or 90 % power; alpha is the registered "
             "one divided by the family's size, which Holm asks of its smallest p. Conservative: for 80 %, at the upper "
             "bound of the pilot's SD. Equivalence: to show, with 80 % power, that no difference is as large as the effect. "
             f"Seen at {planned}: the effect that the planned seeds see with 80 % power."
         )
-    if found.detectable is not None:
+    if power.detectable is not None:
         yield Text(
-            f"\nIn SDs of the deltas, {planned} pairs detect {fixed(found.detectable[0.8], 2)} with 80 % and "
-            f"{fixed(found.detectable[0.9], 2)} with 90 % power (alpha 0.05, one test)."
+            f"\nIn SDs of the deltas, {planned} pairs detect {fixed(power.detectable[0.8], 2)} with 80 % and "
+            f"{fixed(power.detectable[0.9], 2)} with 90 % power (alpha 0.05, one test)."
         )
-    for row in _worth_a_curve(found.rows):
+    for row in _worth_a_curve(power.rows):
         yield _curve(row, planned)
-    if found.notes:
-        yield _lines("Mind", found.notes)
+    if power.notes:
+        yield _lines("Mind", power.notes)
 
 
 def _worth_a_curve(rows: Iterable[PlannedPower]) -> list[PlannedPower]:
@@ -282,68 +292,24 @@ def _curve(row: PlannedPower, planned: int) -> Text:
 
 # --- evaluation -----------------------------------------------------------------------------------------------
 
-_METRICS = (
-    "mean_task_accuracy",
-    "mean_task_accuracy_fewshot",
-    "choice_margin",
-    "token_ece",
-    "token_brier",
-    "best_temperature",
-    "loss_near_end",
-    "loss_past_end",
-    "sliding_cost",
-    "inference_speed",
-    "training_speed",
-)
 
-
-def evaluation_view(results: ResultsFolder) -> list[RenderableType]:
+def evaluation_view(results: Results) -> list[RenderableType]:
     """Accuracy of every variant on every task, beside chance and the n-gram models; then the run-level metrics."""
-    plan = Plan.read(results.plan)
     arms: dict[str, list[Evaluation]] = {}
-    for run in plan.runs:
-        path = evaluation_path(results.run(run.id))
-        if path.exists():
-            place = [*(["gate"] if run.role == "gate" else []), *([run.regime] if run.regime != "default" else [])]
-            name = "/".join([*place, run.variant])
-            arms.setdefault(name, []).append(Evaluation.read(path))
-    parts: list[RenderableType] = []
-    if suite_path(results).exists():
-        parts.append(_tasks(Suite.read(suite_path(results)).tasks, arms).terminal())
+    for run in results.runs:
+        if run.evaluation is not None:
+            arms.setdefault(arm_name(run), []).append(run.evaluation)
+    tasks = task_table(results).without("sensitive", "meaning", "templates", "spread", "hash")
+    parts = [tasks.terminal()] if tasks.rows else []
+    metrics = dict.fromkeys(
+        metric for members in arms.values() for evaluation in members for metric in evaluation.metrics
+    )
     rows = []
-    for metric in _METRICS:
+    for metric in metrics:
         means = [_mean([evaluation.metrics.get(metric) for evaluation in members]) for members in arms.values()]
         if any(mean is not None for mean in means):
-            rows.append((metric, *(number(mean, 4) for mean in means)))
+            rows.append((metric_name(metric), *(number(mean, 4) for mean in means)))
     return [*parts, Table.simple("Means over seeds", ["metric", *arms], rows, arms).terminal()]
-
-
-def _tasks(tasks: Sequence[SuiteTask], arms: dict[str, list[Evaluation]]) -> Table:
-    every = [evaluation for members in arms.values() for evaluation in members]
-    halves = any(task.weights == "half" for evaluation in every for task in evaluation.tasks)
-    cut = {result.task_hash: result.truncated for evaluation in every for result in evaluation.tasks}
-    some_cut = any(cut.get(task.task_hash) for task in tasks)  # items longer than the context
-    heads = ["items", *(["cut"] if some_cut else []), "chance", "unigram", "trigram"]
-    heads += [*arms, *(["half the steps"] if halves else [])]
-    rows = []
-    for task in tasks:
-        label = task.task + (f", {task.fewshot}-shot" if task.fewshot else "")
-        label += f" ({task.template})" if task.template not in ("plain", "stock") else ""
-        cells = [label, count(task.items), *([count(cut.get(task.task_hash, 0))] if some_cut else [])]
-        values = [task.chance, task.ngrams.get("unigram"), task.ngrams.get("trigram")]
-        values += [_mean(_accuracies(members, task, "final")) for members in arms.values()]
-        values += [_mean(_accuracies(every, task, "half"))] if halves else []
-        rows.append((*cells, *(fixed(value, 3) for value in values)))
-    return Table.simple("Accuracy, mean over seeds", ["task", *heads], rows, heads)
-
-
-def _accuracies(members: Iterable[Evaluation], task: SuiteTask, weights: str) -> list[float | None]:
-    return [
-        result.accuracy
-        for evaluation in members
-        for result in evaluation.tasks
-        if (result.task_hash, result.weights) == (task.task_hash, weights)
-    ]
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -354,49 +320,26 @@ def _mean(values: Sequence[float | None]) -> float | None:
 # --- replication ----------------------------------------------------------------------------------------------
 
 
-def library_view(tables: Sequence[tuple[str, PublishedTable]]) -> RenderableType:
-    """The published tables that can be replicated."""
-    rows = [
-        (
-            name,
-            one.title,
-            len(one.figures),
-            len(one.directions),
-            one.study,
-            f"{one.source.citation} ({one.source.date})",
-        )
-        for name, one in tables
-    ]
-    heads = ["name", "what", "figures", "directions", "study", "source"]
-    return Table.simple("Published tables to replicate", heads, rows, ["figures", "directions"]).terminal()
-
-
-def replication_view(found: Replication, folder: Path) -> Iterator[RenderableType]:
+def replication_view(replication: Replication, folder: Path) -> Iterator[RenderableType]:
     """Published, ours, the difference with its interval, and what follows."""
-    yield f"{found.title}\n{found.citation} ({found.date})\n{found.about}"
-    yield from words.warnings(found)
-    for regime in dict.fromkeys(one.regime for one in found.figures):
-        figures = [one for one in found.figures if one.regime == regime]
-        yield figure_table(found, figures, words.figures_title(figures, regime)).terminal()
-    if found.directions:
-        yield direction_table(found, reasons=True).terminal()
-    yield "\n".join(f"- {text}" for text in found.conclusions)
+    yield f"{replication.title}\n{replication.citation} ({replication.date})\n{replication.about}"
+    yield from words.warnings(replication)
+    for regime in dict.fromkeys(figure.regime for figure in replication.figures):
+        figures = [figure for figure in replication.figures if figure.regime == regime]
+        yield figure_table(replication, figures, words.figures_title(figures, regime)).terminal()
+    if replication.directions:
+        yield direction_table(replication, reasons=True).terminal()
+    yield "\n".join(f"- {text}" for text in replication.conclusions)
     yield f"Written to {folder / 'replication.json'}"
 
 
 # --- probes ---------------------------------------------------------------------------------------------------
 
 
-def probes_table() -> RenderableType:
-    """Every probe that a study can switch on."""
-    rows = [(p.name, ", ".join(m.name for m in p.measures), p.meaning) for _, p in PROBES.items()]
-    return Table.simple("Probes", ["name", "measures", "meaning"], rows).terminal()
-
-
 def run_probes_view(title: str, lines: Sequence[ProbeLine]) -> Iterator[RenderableType]:
     """Every scalar of a run when it was first, halfway and last measured; distributions are in the files."""
     rows: list[tuple[str, ...]] = []
-    for probe in PROBES:
+    for probe in dict.fromkeys(line.probe for line in lines):
         mine = [line for line in lines if line.probe == probe and line.error is None]
         if not mine:
             continue

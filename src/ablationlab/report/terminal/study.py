@@ -1,4 +1,4 @@
-"""What a terminal shows of a study before and while it runs: plan, status, first results; and what one can choose from."""
+"""What a terminal shows of a study before and while it runs: plan, status, first results, text that corpora share."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 
 from ablationlab.core.format import amount, byte_size, count, duration, mean_sd, number, percent, plain, setting
-from ablationlab.data.sources import SOURCES, cached_path, is_cached
 from ablationlab.instrument.costing.estimate import Estimate
-from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
-from ablationlab.records.run import Result
-from ablationlab.records.settings import PRESETS, ModelConfig
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
+from ablationlab.report.tables.study import main_metrics
 from ablationlab.study.plan import possible_processes
-from ablationlab.study.variants import VARIANTS
 
 
 def plan_tables(plan: Plan) -> list[RenderableType]:
@@ -105,33 +100,23 @@ def _not_in_it(plan: Plan) -> str:
     return f" Time for {' and '.join(left)} is not in it." if left else ""
 
 
-def status_table(rows: Sequence[Run]) -> RenderableType:
-    """The state of every run."""
-    heads = ["run", "state", "step", "of", "validation loss", "perplexity"]
-    cells = [
+def status_table(plan: Plan, runs: Sequence[Run]) -> RenderableType:
+    """The state of every run, and the two metrics that matter most."""
+    metrics = main_metrics(runs, plan)[:2]
+    heads = ["run", "state", "step", "of", *map(metric_name, metrics)]
+    rows = [
         (
-            *(row.id, row.state, count(row.step), count(row.steps)),
-            *(_metric(row.result, "validation_loss"), _metric(row.result, "perplexity")),
+            *(run.id, run.state, count(run.step), count(run.steps)),
+            *("" if run.metric(name) is None else number(run.metric(name), 5) for name in metrics),
         )
-        for row in rows
+        for run in runs
     ]
-    return Table.simple("Runs", heads, cells, heads[2:]).terminal()
-
-
-def _metric(result: Result | None, metric: str) -> str:
-    value = result.metrics.get(metric) if result is not None else None
-    return "" if value is None else number(value, 5)
+    return Table.simple("Runs", heads, rows, heads[2:]).terminal()
 
 
 def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
     """Mean and spread per arm of the main metrics: description, not inference."""
-    names = (
-        "validation_loss",
-        "perplexity",
-        "next_token_accuracy",
-        "final_gradient_norm",
-        "mean_embedding_norm",
-    )
+    names = main_metrics(rows, plan)
     by_id = {run.id: run for run in plan.runs}
     swept = len({(run.regime, run.variant, run.lr) for run in plan.runs}) > len(
         {(run.regime, run.variant) for run in plan.runs}
@@ -148,7 +133,7 @@ def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
     for (regime, variant, lr), members in arms.items():
         finished = [m.result for m in members if m.result is not None and m.result.status == "finished"]
         diverged = sum(m.state == "diverged" for m in members)
-        values = [_spread([r.metrics[name] for r in finished if r.metrics.get(name) is not None]) for name in names]
+        values = [_spread([result.metrics.get(name) for result in finished]) for name in names]
         rate = (setting(lr),) if swept else ()
         cells.append((regime, variant, *rate, len(finished), diverged, *values))
     heads = ["regime", "variant", *(["lr"] if swept else []), "finished", "diverged", *map(metric_name, names)]
@@ -160,40 +145,6 @@ def _spread(values: Sequence[float | None]) -> str:
     known = [value for value in values if value is not None]
     mean = statistics.fmean(known) if known else None
     return mean_sd(mean, statistics.stdev(known) if len(known) > 1 else None)
-
-
-def variants_table() -> RenderableType:
-    """Every variant with its formula."""
-    rows = [(variant.name, variant.table.formula, variant.table.about) for _, variant in VARIANTS.items()]
-    return Table.simple("Variants: input of block 1", ["name", "formula", "meaning"], rows).terminal()
-
-
-def presets_table() -> RenderableType:
-    """Every preset with its true parameter count."""
-    rows = []
-    for name, preset in PRESETS.items():
-        model = ModelConfig.model_validate({"preset": name, "vocabulary": preset.shape.get("vocabulary", 65)})
-        vocabulary = count(model.vocabulary) if "vocabulary" in preset.shape else "from the text (65 counted)"
-        flops = amount(matmul_flops_per_token(model))
-        cells = (name, model.layers, model.width, model.heads, model.context, vocabulary)
-        rows.append((*cells, count(parameter_count(model)), flops, preset.meaning))
-    numbers = ["layers", "width", "heads", "context", "vocabulary", "parameters", "FLOPs per token"]
-    return Table.simple("Presets", ["name", *numbers, "meaning"], rows, numbers).terminal()
-
-
-def metrics_table() -> RenderableType:
-    """Every metric that records can hold."""
-    rows = [(m.name, m.unit, m.direction or "–", m.level, m.meaning) for _, m in METRICS.items()]
-    return Table.simple("Metrics", ["name", "unit", "better", "level", "meaning"], rows).terminal()
-
-
-def corpora_table() -> RenderableType:
-    """Every named corpus and whether it is here."""
-    rows = [
-        (s.name, count(s.size), str(cached_path(s)) if is_cached(s) else "not fetched", s.meaning)
-        for _, s in SOURCES.items()
-    ]
-    return Table.simple("Corpora", ["name", "bytes", "cached at", "meaning"], rows, ["bytes"]).terminal()
 
 
 def shared_text(corpus: Corpus) -> str:

@@ -1,0 +1,142 @@
+"""What unfolds below a comparison and below a run: every pair, interval and test; settings, files and hashes."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ablationlab.core.format import amount, difference, duration, number, p_clause, p_value, setting
+from ablationlab.records.settings import flattened
+from ablationlab.report.page.embed import macros
+from ablationlab.report.table import Fold
+
+if TYPE_CHECKING:
+    from ablationlab.records.analysis import Comparison
+    from ablationlab.records.results import Results, Run
+
+#: Beyond so many, pairs of a comparison are in pairs.csv alone, and hashes of runs in their own files.
+MOST_PAIRS = MOST_RUNS = 200
+
+
+def comparison_folds(
+    results: Results, comparisons: Iterable[Comparison], anchors: Mapping[str, str], runs: Mapping[str, str]
+) -> list[Fold]:
+    """One for each comparison; *anchors* and *runs* are where the page has comparisons and runs."""
+    template = macros("folds.html.j2")
+    return [
+        Fold(
+            anchors[comparison.id],
+            comparison.id,
+            template.comparison(
+                comparison,
+                pairs=_pairs(results, comparison, runs),
+                intervals=_intervals(comparison),
+                tests=_tests(comparison),
+                effects=_effects(comparison),
+            ),
+        )
+        for comparison in comparisons
+    ]
+
+
+def _pairs(results: Results, comparison: Comparison, runs: Mapping[str, str]) -> list[tuple[str, ...]]:
+    """(seed, reference, variant, difference, anchor of the reference's run, of the variant's)."""
+    rows = []
+    for pair in comparison.pairs[:MOST_PAIRS]:
+        cells = (
+            results.run_of(arm, comparison.regime, pair.seed) for arm in (comparison.reference, comparison.variant)
+        )
+        links = ("" if run is None else runs.get(run.id, "") for run in cells)
+        values = (number(pair.reference, 5), number(pair.variant, 5), number(pair.delta, 4, sign=True))
+        rows.append((str(pair.seed), *values, *links))
+    return rows
+
+
+def _intervals(comparison: Comparison) -> list[tuple[str, str, str]]:
+    rows = []
+    for name, interval in comparison.intervals.items():
+        bounds = difference(interval.estimate, interval.low, interval.high)
+        text = bounds.range if interval.status == "ok" else interval.note or interval.status
+        rows.append((name, text, "" if interval.exact else "resampled"))
+    return rows
+
+
+def _tests(comparison: Comparison) -> list[tuple[str, str, str]]:
+    return [
+        (
+            name,
+            p_value(test.p) if test.status == "ok" else test.note or test.status,
+            "" if test.minimum_p is None else f"cannot go below {p_value(test.minimum_p)}",
+        )
+        for name, test in comparison.tests.items()
+    ]
+
+
+def _effects(comparison: Comparison) -> list[tuple[str, str]]:
+    rows = [
+        (name, f"{number(effect.estimate)} ({number(effect.low)} to {number(effect.high)})")
+        for name, effect in comparison.effects.items()
+    ]
+    tost = comparison.equivalence
+    if tost is not None:
+        bounds = f"within ±{setting(tost.bounds[1])}"
+        if tost.equivalent is None:
+            rows.append(("equivalence", f"could not be tested {bounds}: {tost.note or tost.status}"))
+        else:
+            word = "shown" if tost.equivalent else "not shown"
+            rows.append(("equivalence", f"{word} {bounds} (TOST, {p_clause(tost.p)})"))
+    family = f"{comparison.family}, {comparison.correction}, alpha {setting(comparison.alpha)}"
+    rows.append(("family", family))
+    if comparison.correlation is not None:
+        rows.append(("correlation over seeds", number(comparison.correlation)))
+    return rows
+
+
+def run_folds(results: Results, anchors: Mapping[str, str], out: Path) -> list[Fold]:
+    """One for each run: settings unlike the baseline's, files, hashes. *out* is where the page will lie."""
+    prefix = os.path.relpath(results.folder, out)
+    prefix = "" if prefix == "." else f"{quote(Path(prefix).as_posix())}/"
+    base = next((run for run in results.runs if run.variant == results.baseline), None)
+    common = {} if base is None else _settings(base)
+    template = macros("folds.html.j2")
+    return [
+        Fold(
+            anchors[run.id],
+            run.id,
+            template.run(
+                differs=_differs(_settings(run), common),
+                drift=() if run.record is None else run.record.drift,
+                files=[(name, f"{prefix}runs/{quote(run.id)}/{quote(name)}") for name in run.files],
+                speed=_speed(run),
+                hashes=_hashes(run) if len(results.runs) <= MOST_RUNS else (),
+            ),
+        )
+        for run in results.runs
+    ]
+
+
+def _settings(run: Run) -> Mapping[str, Any]:
+    return flattened(run.planned.model_dump(mode="json", include={"model", "training"}))
+
+
+def _differs(mine: Mapping[str, Any], common: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    keys = [key for key in dict.fromkeys((*common, *mine)) if mine.get(key) != common.get(key)]
+    return [(key, json.dumps(common.get(key)), json.dumps(mine.get(key))) for key in keys]
+
+
+def _speed(run: Run) -> str:
+    if run.result is None:
+        return ""
+    timing = run.result.timing
+    return f"trained in {duration(timing.train_seconds)}; {amount(timing.tokens_per_second)} tokens/s of its stack"
+
+
+def _hashes(run: Run) -> Sequence[tuple[str, str]]:
+    record, result = run.record, run.result
+    hashes = [] if record is None else [("data order", record.data_order_hash)]
+    hashes += [] if record is None else [("shared initial weights", record.shared_init_hash)]
+    return hashes + ([("final weights", result.weights_sha256)] if result is not None and result.weights_sha256 else [])
