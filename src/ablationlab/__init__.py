@@ -13,27 +13,55 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from ablationlab.api import analyze, compare, plan, power
+    from ablationlab.model.parts import BlockPart, Head, PartCost, PositionScheme, ResidualNorm, option
+    from ablationlab.model.rules import OptimizerStep
+    from ablationlab.model.weights import Parameter, linear
     from ablationlab.pipeline import run
     from ablationlab.records.results import Results
     from ablationlab.records.settings import Study
     from ablationlab.report.notebook import Frames, load_results
+    from ablationlab.study.extend import corpus, metric, optimizer, part, probe, schedule, task, variant
     from ablationlab.study.load import load_study
+    from ablationlab.tasks.suite import Item, Template
     from ablationlab.training.export import GPT, load
+    from ablationlab.training.finished import FinishedRun
+    from ablationlab.training.probes.snapshot import Reading
 
 __all__ = [
     "GPT",
+    "BlockPart",
+    "FinishedRun",
     "Frames",
+    "Head",
+    "Item",
+    "OptimizerStep",
+    "Parameter",
+    "PartCost",
+    "PositionScheme",
+    "Reading",
+    "ResidualNorm",
     "Results",
     "Study",
+    "Template",
     "__version__",
     "analyze",
     "compare",
+    "corpus",
+    "linear",
     "load",
     "load_results",
     "load_study",
+    "metric",
+    "optimizer",
+    "option",
+    "part",
     "plan",
     "power",
+    "probe",
     "run",
+    "schedule",
+    "task",
+    "variant",
 ]
 
 __getattr__ = lazy_exports(
@@ -44,7 +72,14 @@ __getattr__ = lazy_exports(
         "records.results": "Results",
         "records.settings": "Study",
         "report.notebook": "Frames load_results",
+        "model.parts": "BlockPart Head ResidualNorm PartCost PositionScheme option",
+        "model.rules": "OptimizerStep",
+        "model.weights": "Parameter linear",
+        "study.extend": "corpus metric optimizer part probe schedule task variant",
         "study.load": "load_study",
+        "tasks.suite": "Item Template",
+        "training.finished": "FinishedRun",
+        "training.probes.snapshot": "Reading",
         "training.export": "GPT load",
     },
 )

@@ -18,6 +18,7 @@ from ablationlab.core.processes import usable_cores
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.code import code_notice, study_code
 from ablationlab.study.load import load_study, parse_study
 
 if TYPE_CHECKING:
@@ -382,18 +383,20 @@ def train(
     from ablationlab.training.executors.job import Job
 
     corpus = None
-    if ranks is None:
-        processes = _ranks_wanted(study, options)
-        calibrations = {} if results.plan.exists() else calibrate(study, results, options, listen)
-        plan, corpus = seal(study, results, options.device, processes or options.workers, listen, calibrations)
-        drift = _checked_drift(plan, corpus, results, options)
-    else:
-        processes = ranks.world
-        plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
-    notices = (*study_warnings(study), *filter(None, [_layout_notice(study, options.executor)]))
+    with study_code(study):
+        if ranks is None:
+            processes = _ranks_wanted(study, options)
+            calibrations = {} if results.plan.exists() else calibrate(study, results, options, listen)
+            plan, corpus = seal(study, results, options.device, processes or options.workers, listen, calibrations)
+            drift = _checked_drift(plan, corpus, results, options)
+        else:
+            processes = ranks.world
+            plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
+    notices = (*study_warnings(study), *filter(None, [code_notice(study), _layout_notice(study, options.executor)]))
     event = Planned(plan, results, read_runs(plan, results), "\n".join(notices))
     listen(event)
-    with tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
+    # From the copy that was sealed, here and in every worker.
+    with study_code(study, results), tasks_built_meanwhile(study, plan, results, corpus, options) as tasks:
         if event.waiting or ranks is not None:
             job = Job(plan, results.path, study.data, drift, options.accept_drift)
             listen(TrainingStarted(plan, sum(run.steps for run in event.runs if run.done)))
@@ -652,18 +655,19 @@ def evaluate(
     from ablationlab.evaluation import evaluate as score
 
     listen(EvaluationStarted(results))
-    outcome = score(
-        results.path,
-        tasks=tasks,
-        fewshot=fewshot,
-        templates=templates,
-        items=items,
-        device=device,
-        workers=workers or usable_cores(),
-        throughput=throughput,
-        report=lambda text: listen(Note("evaluation", text)),
-        builder=built,
-    )
+    with study_code(Plan.read(results.plan).study, results):
+        outcome = score(
+            results.path,
+            tasks=tasks,
+            fewshot=fewshot,
+            templates=templates,
+            items=items,
+            device=device,
+            workers=workers or usable_cores(),
+            throughput=throughput,
+            report=lambda text: listen(Note("evaluation", text)),
+            builder=built,
+        )
     listen(EvaluationEnded(results, outcome))
     return outcome
 

@@ -86,7 +86,7 @@ BAD = [
     (
         {"training.schedule": "cosine"},
         "training.schedule",
-        ['got "cosine"', "warmup-cosine, constant", "did you mean 'warmup-cosine'?"],
+        ["got 'cosine'", "warmup-cosine, constant", "did you mean 'warmup-cosine'?"],
     ),
     ({"training.betas": [0.9, 1.0]}, "training.betas[1]", ["got 1.0", "below 1"]),
     ({"training.betas": [0.9]}, "training.betas[1]", ["is missing"]),

@@ -232,7 +232,7 @@ def test_a_study_with_tables_survives_its_record(study_table):
     [
         (MODEL, {"widht": 3}, "widht: unknown key"),
         (MODEL, {"heads": 3}, "3 does not divide width = 16; the nearest that do: 2 and 4"),
-        (TrainingConfig(steps=3), {"schedule": "cosine"}, "did you mean 'warmup-cosine'?"),
+        (TrainingConfig(steps=3), {"precision": "bf61"}, "did you mean 'bf16'?"),
         (TrainingConfig(steps=3), {"clip": -1.0}, "got -1.0"),
     ],
 )

@@ -6,6 +6,7 @@
     ├── StudyError              the study file, or a --set, is wrong (carries every problem at once)
     │   └── PublishedError      a published table to replicate is wrong (likewise)
     ├── UnknownNameError        a name that is in no registry (carries what is allowed and the nearest match)
+    ├── CodeError               a study's own code (`use`) cannot be run, or registers what cannot be
     ├── DataError               a corpus cannot be fetched, read or used
     ├── PlanError               the sealed plan does not fit what is asked of it
     ├── MismatchError           two arms differ in something their variants did not declare
@@ -103,6 +104,10 @@ class UnknownNameError(AblationLabError, ValueError):
         hint = f"; did you mean {self.nearest!r}?" if self.nearest else ""
         hint += f" Or: {', '.join(self.like[1:])}" if len(self.like) > 1 else ""
         super().__init__(f"unknown {kind} {name!r}; known: {known or ', '.join(self.allowed)}{hint}")
+
+
+class CodeError(AblationLabError):
+    """A file of ``use`` that cannot be run, or that registers something wrong; says the file and the line."""
 
 
 class DataError(AblationLabError):

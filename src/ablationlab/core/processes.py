@@ -29,6 +29,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
+from ablationlab.core.code import activate, active
 from ablationlab.core.errors import AblationLabError, WorkerDied
 
 T = TypeVar("T")
@@ -204,7 +205,7 @@ class _Worker:
     """The parent's side of one worker: its process, a channel for calls and answers, and a pipe to ask it to stop."""
 
     def __init__(self, make: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> None:
-        self._opening, self._name = (make, arguments), name
+        self._opening, self._name = (make, arguments, active()), name
         self._changing = threading.Lock()
         self._closed = self._stopping = False
         self._process: subprocess.Popen[bytes] | None = None
@@ -341,6 +342,7 @@ def _work(calls: int, control: int) -> None:
         opening = channel.recv()
         function, failure = None, None
         try:
+            activate(opening[2])
             function = opening[0](*opening[1])
         except Exception as error:
             failure = _told(error)

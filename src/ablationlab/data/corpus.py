@@ -296,6 +296,11 @@ def _read(corpus: str) -> tuple[str, str, str, list[tuple[str, int]]]:
         parts = list(zip(names, firsts, strict=True))
         return text, origin, hashlib.sha256(text.encode()).hexdigest(), parts
     source = SOURCES[corpus]
+    if source.make is not None:
+        text = source.make()
+        if not isinstance(text, str) or not text:
+            raise DataError(f"corpus {corpus!r} of the study's own code must return a text, not {text!r}")
+        return text, "the study's own code", hashlib.sha256(text.encode()).hexdigest(), [(corpus, 0)]
     origin = f"named source, canonical address {source.url}"
     return _utf8(fetch(source)), origin, source.sha256, [(corpus, 0)]
 

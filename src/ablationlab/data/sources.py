@@ -89,6 +89,7 @@ class Source:
     text_sha256: str | None = None
     zipped: str | None = None
     file: str | None = None
+    make: Callable[[], str] | None = None  # a study's own code has the text; its checksum is in the plan
 
 
 SOURCES: Registry[Source] = Registry("corpus")

@@ -24,7 +24,7 @@ from torch import Tensor
 from ablationlab.model.attention import Attend, CausalAttention, DroppedAttention
 from ablationlab.model.dropout import Dropout
 from ablationlab.model.ops import add, add_norm, affine, fused, head_loss_R, loss_R, norm
-from ablationlab.model.parts import norm_before, parts_of
+from ablationlab.model.parts import HEADS, LOSS_TERMS, NORMS, POSITIONS, norm_before, parts_of
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 Parameters = Mapping[str, Tensor]
@@ -59,10 +59,21 @@ class ForwardPass:
     def loss_R(self, tokens_RBT: Tensor, targets_RBT: Tensor) -> Tensor:
         """Mean negative log-likelihood in nats, per run."""
         x = self.embed(tokens_RBT)
-        if self.model.head_bias:
+        if self.model.head_bias or self.model.head != "linear":
             return loss_R(self.decode(x), targets_RBT)
         y = self.hidden(x)
         return head_loss_R(y.flatten(1, 2), self._head_weight.to(self._out), targets_RBT.flatten(1))
+
+    def losses_R(self, tokens_RBT: Tensor, targets_RBT: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and what is differentiated: the same with the model's loss terms added."""
+        if not self.model.loss_terms:
+            loss = self.loss_R(tokens_RBT, targets_RBT)
+            return loss, loss
+        logits = self.logits(tokens_RBT)
+        total = loss = loss_R(logits, targets_RBT)
+        for name in self.model.loss_terms:
+            total = total + LOSS_TERMS[name](logits, targets_RBT, self.model)
+        return loss, total
 
     def embed(self, tokens_RBT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
         """x_RBTD, the vectors entering block 1. Positions count from 0 where they are not given."""
@@ -70,8 +81,7 @@ class ForwardPass:
 
     def look_up(self, tokens_RBT: Tensor, positions_BT: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The token and position vectors, before the front end."""
-        table = self.params["pos.weight"]
-        pos = table[:, None, : tokens_RBT.shape[-1]] if positions_BT is None else table[:, positions_BT]
+        pos = POSITIONS[self.model.position](self, tokens_RBT.shape[-1], positions_BT)
         return look_up(self.params["tok.weight"], tokens_RBT), pos
 
     def decode(self, x: Tensor) -> Tensor:
@@ -101,6 +111,10 @@ class ForwardPass:
 
     def head(self, y: Tensor) -> Tensor:
         """logits_RBTV in fp32."""
+        return HEADS[self.model.head](self, y)
+
+    def linear_head(self, y: Tensor) -> Tensor:
+        """y · Wᵀ + b."""
         return linear(y, self._head_weight.transpose(1, 2), self.params.get("head.bias"), self._out).float()
 
     def layer(self, x: Tensor, name: str, *, keep_bias: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -130,13 +144,15 @@ class ForwardPass:
         if name is None:
             return x.to(self._out)
         dtype = self._out if name == "final_norm" else self.dtype
+        if self.model.norm != "layernorm":
+            return NORMS[self.model.norm](self, x, name).to(dtype)
         return norm(x, self.params[f"{name}.gain"], self.params.get(f"{name}.bias"), self.model.norm_eps, dtype)
 
     def _add_and_norm(
         self, x: Tensor, o: Tensor, bias: Tensor | None, following: str | None, place: str
     ) -> tuple[Tensor, Tensor]:
         """x + (o + bias) and its norm: one kernel on a GPU, unless somebody looks at the sum between them."""
-        if self.keep is None and following is not None:
+        if self.keep is None and following is not None and self.model.norm == "layernorm":
             dtype = self._out if following == "final_norm" else self.dtype
             gain, shift = self.params[f"{following}.gain"], self.params.get(f"{following}.bias")
             return add_norm(x, o, bias, gain, shift, self.model.norm_eps, dtype)

@@ -11,7 +11,7 @@ Loshchilov & Hutter 2019, in the order of operations of torch.optim.AdamW.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,20 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.model.ops import fused
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, OptimizerStep, UpdateRule
 from ablationlab.records.settings import TrainingConfig
 
 
 def lr_factor(training: TrainingConfig, step: int, steps: int) -> float:
-    """The schedule's factor at *step* (1 .. steps), to be multiplied with each run's learning rate.
-
-    warmup-cosine: k / warmup up to warmup, then from 1 down to ``final_lr`` along half a cosine, reached at the last step.
-    """
-    if training.schedule == "constant":
-        return 1.0
-    if step <= training.warmup:
-        return step / training.warmup
-    progress = (step - training.warmup) / max(1, steps - training.warmup)
-    return training.final_lr + (1 - training.final_lr) * 0.5 * (1 + math.cos(math.pi * progress))
+    """The schedule's factor at *step* (1 .. steps), to be multiplied with each run's learning rate."""
+    return float(SCHEDULES[training.schedule](training, step, steps))
 
 
 def learning_rates(training: TrainingConfig, lr_R: Sequence[float], steps: range, total: int) -> NDArray[np.float32]:
@@ -62,6 +55,11 @@ class AdamW:
     def start(cls, training: TrainingConfig, weights_RP: Tensor, decaying: int) -> AdamW:
         """Zero moments."""
         return cls(training, decaying, torch.zeros_like(weights_RP), torch.zeros_like(weights_RP))
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps of it."""
+        return {"m": self.m_RP, "v": self.v_RP}
 
     def update(
         self,
@@ -110,6 +108,70 @@ class AdamW:
         parts = ((slice(None, self.decaying), self.training.weight_decay), (slice(self.decaying, None), 0.0))
         for part, decay in parts:
             move([w[part]], [g[part]], [m[part]], [v[part]], self.training, lr=lr, step=step, decay=decay)
+
+
+Views = Callable[[Tensor], dict[str, Tensor]]
+
+
+class CustomOptimizer:
+    """An update rule that a study's own code registers, with its state."""
+
+    def __init__(
+        self, training: TrainingConfig, rule: UpdateRule, weights_RP: Tensor, decaying: int, views: Views
+    ) -> None:
+        self.training, self.rule, self.views = training, rule, views
+        self.state = {name: torch.zeros_like(weights_RP) for name in rule.state}
+        self._decay_P = torch.zeros(weights_RP.shape[1], device=weights_RP.device)
+        self._decay_P[:decaying] = training.weight_decay
+
+    @property
+    def v_RP(self) -> Tensor:
+        """Its second moment, where it calls something ``v``; else zeros, as probes see it."""
+        first = next(iter(self.state.values()), self._decay_P)
+        return self.state.get("v", torch.zeros_like(first))
+
+    def update(
+        self,
+        weights_RP: Tensor,
+        gradient_RP: Tensor,
+        norm_R: Tensor,
+        lr_R: Tensor,
+        clock_3: Tensor,
+        alive_R: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """As `AdamW.update`; the rule sees every row, and what it did to frozen ones is undone."""
+        if self.training.clip != "off":
+            gradient_RP = gradient_RP * (self.training.clip / (norm_R + 1e-6)).clamp(max=1.0)[:, None]
+        kept = {name: value.clone() for name, value in self.state.items()}
+        step = OptimizerStep(
+            weights_RP.detach().clone(),
+            gradient_RP,
+            self.state,
+            lr_R[:, None],
+            clock_3[0],
+            self._decay_P,
+            self.training,
+            self.views,
+        )
+        moved = self.rule.update(step)
+        alive = alive_R[:, None]
+        weights_RP.copy_(torch.where(alive, moved, weights_RP))
+        for name, value in self.state.items():
+            value.copy_(torch.where(alive, value, kept[name]))
+        v = self.state.get("v")
+        if v is None:
+            return torch.zeros_like(lr_R), torch.zeros_like(lr_R)
+        return v.sum(dim=1), v.amax(dim=1)
+
+
+def start_optimizer(
+    training: TrainingConfig, weights_RP: Tensor, decaying: int, views: Views
+) -> AdamW | CustomOptimizer:
+    """The optimizer that the settings name, before the first step."""
+    rule = OPTIMIZERS[training.optimizer]
+    if rule is None:
+        return AdamW.start(training, weights_RP, decaying)
+    return CustomOptimizer(training, rule, weights_RP, decaying, views)
 
 
 def move(

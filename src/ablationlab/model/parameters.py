@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ablationlab.model.parts import norm_before, parts_of
+from ablationlab.model.parts import HEADS, NORMS, POSITIONS, norm_before, parts_of
 from ablationlab.model.weights import Parameter, affine, joint_digest, weight_digest
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
@@ -25,22 +25,18 @@ def parameters(model: ModelConfig) -> tuple[Parameter, ...]:
     """All parameters of a model, in the order of the forward pass. ``vocabulary`` must be resolved."""
     assert model.vocabulary is not None
     width = model.width
-    owned = [
-        Parameter("tok.weight", (model.vocabulary, width), model.token_init_std, group="embedding"),
-        Parameter("pos.weight", (model.context, width), model.position_init_std, group="position"),
-    ]
+    norms = NORMS[model.norm]
+    owned = [Parameter("tok.weight", (model.vocabulary, width), model.token_init_std, group="embedding")]
+    owned += _of("position", POSITIONS[model.position].parameters(model))
     owned += _of("front", affine("front", width, gain=model.front.gain, bias=model.front.bias))
     for number in range(model.layers):
         for norm, part in parts_of(model):
             name = f"blocks.{number}"
-            owned += _of("norms", affine(f"{name}.{norm}", width, bias=model.biases), number)
+            owned += _of("norms", norms.parameters(model, f"{name}.{norm}"), number)
             owned += _of(part.group, part.parameters(model, f"{name}.{part.name}"), number)
     if model.final_norm:
-        owned += _of("norms", affine("final_norm", width, bias=model.biases))
-    if not model.tied:
-        owned.append(Parameter("head.weight", (model.vocabulary, width), model.init_std, group="head"))
-    if model.head_bias:
-        owned.append(Parameter("head.bias", (model.vocabulary,), group="head"))
+        owned += _of("norms", norms.parameters(model, "final_norm"))
+    owned += _of("head", HEADS[model.head].parameters(model))
     return tuple(owned)
 
 
@@ -79,10 +75,10 @@ def parameter_count(model: ModelConfig) -> int:
 def matmul_flops_per_token(model: ModelConfig) -> int:
     """Matrix-multiply FLOPs of one training token, forward and backward.
 
-    Forward, per token: the parts of all blocks, and 2 · vocabulary · width for the output head. Backward costs twice the
-    forward. Embedding look-ups, norms and activations are no matrix products and are not counted.
+    Forward, per token: the parts of all blocks, and the output head (2 · vocabulary · width for the linear one). Backward
+    costs twice the forward. Embedding look-ups, norms and activations are no matrix products and are not counted.
     """
     assert model.vocabulary is not None
     costs = [part.cost(model) for _, part in parts_of(model)]
     blocks = model.layers * sum(cost.linear_flops + cost.attention_flops for cost in costs)
-    return 3 * (blocks + 2 * model.vocabulary * model.width)
+    return 3 * (blocks + HEADS[model.head].flops(model))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablationlab.core.registry import Registry
-from ablationlab.model.weights import Parameter, linear
+from ablationlab.model.weights import Parameter, affine, linear
 from ablationlab.records.settings import ModelConfig
 
 if TYPE_CHECKING:
@@ -152,14 +152,113 @@ class GeluMlp(BlockPart):
         return (before_RKDD @ up[:, None] * slope[:, :, None]) @ down[:, None]
 
 
-ATTENTION = SelfAttention()
+class ResidualNorm(ABC):
+    """A norm before every part of a block and after the last block. *name* is that of the place."""
+
+    def parameters(self, model: ModelConfig, name: str) -> list[Parameter]:
+        return affine(name, model.width, bias=model.biases)
+
+    @abstractmethod
+    def __call__(self, forward: ForwardPass, x: Tensor, name: str) -> Tensor:
+        """Of the residual stream x_RBTD, in fp32."""
+
+
+class LayerNorm(ResidualNorm):
+    """(x - mean) / sqrt(var + eps) · g + b."""
+
+    def __call__(self, forward: ForwardPass, x: Tensor, name: str) -> Tensor:
+        import torch
+
+        from ablationlab.model.ops import norm
+
+        gain, bias = forward.params[f"{name}.gain"], forward.params.get(f"{name}.bias")
+        return norm(x, gain, bias, forward.model.norm_eps, torch.float32)
+
+
+class PositionScheme(ABC):
+    """Vectors that are added to those of the tokens. Positions count from 0 where they are not given."""
+
+    @abstractmethod
+    def parameters(self, model: ModelConfig) -> list[Parameter]: ...
+
+    @abstractmethod
+    def __call__(self, forward: ForwardPass, length: int, positions_BT: Tensor | None) -> Tensor:
+        """pos_RBTD for every run of the stack; B may be 1."""
+
+
+class LearnedPositions(PositionScheme):
+    """A table of one vector per position."""
+
+    def parameters(self, model: ModelConfig) -> list[Parameter]:
+        return [Parameter("pos.weight", (model.context, model.width), model.position_init_std)]
+
+    def __call__(self, forward: ForwardPass, length: int, positions_BT: Tensor | None) -> Tensor:
+        table = forward.params["pos.weight"]
+        return table[:, None, :length] if positions_BT is None else table[:, positions_BT]
+
+
+class Head(ABC):
+    """From what the last norm gives to logits_RBTV in fp32."""
+
+    @abstractmethod
+    def parameters(self, model: ModelConfig) -> list[Parameter]: ...
+
+    @abstractmethod
+    def __call__(self, forward: ForwardPass, y: Tensor) -> Tensor: ...
+
+    def flops(self, model: ModelConfig) -> int:
+        """Matrix-multiply FLOPs of one token, forward."""
+        assert model.vocabulary is not None
+        return 2 * model.vocabulary * model.width
+
+
+class LinearHead(Head):
+    """y · Wᵀ + b, with the token embedding for W where they are tied."""
+
+    def parameters(self, model: ModelConfig) -> list[Parameter]:
+        assert model.vocabulary is not None
+        own = [] if model.tied else [Parameter("head.weight", (model.vocabulary, model.width), model.init_std)]
+        return own + ([Parameter("head.bias", (model.vocabulary,))] if model.head_bias else [])
+
+    def __call__(self, forward: ForwardPass, y: Tensor) -> Tensor:
+        return forward.linear_head(y)
+
+
+#: (logits_RBTV, targets_RBT, model) -> term_R, added to the loss that is differentiated; the recorded loss is without it.
+LossTerm = Callable[["Tensor", "Tensor", ModelConfig], "Tensor"]
+
+ATTENTIONS: Registry[BlockPart] = Registry("attention")
+ATTENTIONS.add("causal", SelfAttention())
 MLPS: Registry[BlockPart] = Registry("MLP")
 MLPS.add("gelu", GeluMlp())
+NORMS: Registry[ResidualNorm] = Registry("norm")
+NORMS.add("layernorm", LayerNorm())
+POSITIONS: Registry[PositionScheme] = Registry("position scheme")
+POSITIONS.add("learned", LearnedPositions())
+HEADS: Registry[Head] = Registry("head")
+HEADS.add("linear", LinearHead())
+LOSS_TERMS: Registry[LossTerm] = Registry("loss term")
+#: Settings that parts declare, with their defaults; a model overrides them in ``options``.
+OPTIONS: Registry[bool | int | float | str] = Registry("option")
+#: The registry of every kind of part, by the setting that names one.
+PARTS: Mapping[str, Registry[Any]] = {
+    "attention": ATTENTIONS,
+    "mlp": MLPS,
+    "norm": NORMS,
+    "position": POSITIONS,
+    "head": HEADS,
+    "loss": LOSS_TERMS,
+}
+
+
+def option(model: ModelConfig, name: str) -> Any:
+    """An option of a part: as the model has it, else its declared default."""
+    return model.options.get(name, OPTIONS[name])
 
 
 def parts_of(model: ModelConfig) -> tuple[tuple[str, BlockPart], ...]:
     """The parts of every block in their order, each with the name of the norm before it."""
-    return ("norm1", ATTENTION), ("norm2", MLPS[model.mlp])
+    return ("norm1", ATTENTIONS[model.attention]), ("norm2", MLPS[model.mlp])
 
 
 def norm_before(model: ModelConfig, number: int) -> str | None:

@@ -5,6 +5,7 @@ A plan seals these definitions, and whoever reads its results takes them from th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -32,6 +33,8 @@ class Metric:
 
 
 METRICS: Registry[Metric] = Registry("metric")
+#: What measures the metrics that a study's own code declares, on a finished run.
+MEASURED_METRICS: Registry[Callable[..., float]] = Registry("function of a metric")
 
 
 def checked_metrics(metrics: dict[str, float | None]) -> dict[str, float | None]:

@@ -105,7 +105,15 @@ class ModelConfig(Frozen):
     heads: Count
     context: Count
     vocabulary: Count | None = None
-    mlp: str = "gelu"  # a name of `MLPS` (model/parts.py)
+    # Kinds of parts by name (model/parts.py): what a package or a study's own code registers counts too.
+    attention: str = "causal"
+    mlp: str = "gelu"
+    norm: str = "layernorm"
+    position: str = "learned"
+    head: str = "linear"
+    loss_terms: tuple[str, ...] = ()
+    # Settings of parts that a study's own code registers, by the names that it declares.
+    options: dict[str, bool | int | float | str] = Field(default_factory=dict)
     mlp_ratio: Count = 4
     biases: bool = True
     tied: bool = True
@@ -132,14 +140,23 @@ class ModelConfig(Frozen):
     @model_serializer(mode="wrap")
     def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Left out at their defaults, so that plans, and the ids of runs, are what they were before these settings existed.
-        later = {"redraw": 0, "mlp": "gelu"}
-        return {key: value for key, value in dump(self).items() if key not in later or value != later[key]}
+        later = ("redraw", "attention", "mlp", "norm", "position", "head", "loss_terms", "options")
+        defaults = {key: type(self).model_fields[key].get_default(call_default_factory=True) for key in later}
+        dumped: dict[str, Any] = dump(self)
+        return {key: value for key, value in dumped.items() if key not in later or getattr(self, key) != defaults[key]}
 
     @model_validator(mode="after")
     def _something_to_redraw(self) -> Self:
         if self.redraw and not self.layers:
             raise ValueError("redraw needs a block, whose MLP it redraws; this model has layers = 0")
         return self
+
+    @field_validator("loss_terms", mode="before")
+    @classmethod
+    def _listed(cls, names: Any) -> Any:
+        return (
+            tuple(names) if isinstance(names, list) else names
+        )  # filling from a preset left JSON, where a list is one
 
     @field_validator("heads")
     @classmethod
@@ -162,7 +179,8 @@ class TrainingConfig(Frozen):
     # of them at once. It decides over the order of sums, so it is a setting like any other: sealed, equal for all arms.
     micro_batch: Count | None = None
     lr: Positive = 3e-4
-    schedule: Literal["warmup-cosine", "constant"] = "warmup-cosine"
+    optimizer: str = "adamw"  # a name of `OPTIMIZERS`, as the schedule is of `SCHEDULES` (model/rules.py)
+    schedule: str = "warmup-cosine"
     warmup: Natural = 30
     final_lr: Annotated[float, Field(ge=0, le=1)] = 0.1
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
@@ -460,6 +478,15 @@ class VariantTable(Frozen):
         return flattened({"model": self.model, "training": self.training, "data": self.data})
 
 
+class UsedCode(Frozen):
+    """A file of ``use``, or the entry point of a package: what it is called, where it was found, and what it contains."""
+
+    name: str
+    path: str
+    sha256: str
+    entry_point: bool = False
+
+
 class Sweep(Frozen):
     """Learning rates that every variant is trained at, in the default regime, on every seed of the sweep.
 
@@ -559,6 +586,8 @@ class Study(Frozen):
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     question: str = ""
+    # In a study file, paths of Python files and names of entry points; what they contain is sealed with the plan.
+    use: tuple[UsedCode, ...] = ()
     baseline: str
     variants: Annotated[tuple[str, ...], Field(min_length=1)]
     # The variants that the study file itself defines, under [variants.NAME]; the others are known by name.
@@ -629,6 +658,8 @@ class Study(Frozen):
         body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text"})
         for regime in body.get("regimes", {}).values():
             (regime.get("calibrate") or {}).pop("value", None)
+        if self.use:
+            body["use"] = [[code.name, code.sha256] for code in self.use]
         if looks_like_path(self.data.corpus):
             body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
         if self.data.mixture is not None:

@@ -292,6 +292,7 @@ class ResultsFolder:
         self.plan = path / "plan.lock"
         self.runs = path / "runs"
         self.locks = path / "locks"
+        self.code = path / "use"  # copies of the study's own code
 
     def run(self, run_id: str) -> RunFolder:
         """The folder of one run."""

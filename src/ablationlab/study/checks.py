@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -15,7 +16,8 @@ from ablationlab.core.errors import AblationLabError, PlanError, Problem, Unknow
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
-from ablationlab.model.parts import MLPS
+from ablationlab.model.parts import LOSS_TERMS, OPTIONS, PARTS
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import (
     ALPHA,
@@ -150,15 +152,33 @@ def _arm_problems(data: Mapping[str, Any], variant: Variant) -> list[Problem]:
 
 
 def _unknown_names_of_models(data: Mapping[str, Any]) -> Iterator[Problem]:
-    models = {"model": _table(data, "model")}
-    models |= {f"regimes.{name}.model": _table(regime, "model") for name, regime in _table(data, "regimes").items()}
-    for key, model in models.items():
-        preset = model.get("preset")
-        if isinstance(preset, str) and preset not in PRESETS:
-            yield Problem.unknown(f"{key}.preset", "preset", preset, PRESETS)
-        mlp = model.get("mlp")
-        if isinstance(mlp, str) and mlp not in MLPS:
-            yield Problem.unknown(f"{key}.mlp", "MLP", mlp, MLPS)
+    tables = {"": data}
+    tables |= {f"regimes.{name}.": regime for name, regime in _table(data, "regimes").items()}
+    tables |= {f"variants.{name}.": table for name, table in _table(data, "tables").items()}
+    for key, table in tables.items():
+        preset = _table(table, "model").get("preset")
+        if isinstance(preset, str) and preset not in PRESETS and not key.startswith("variants."):
+            yield Problem.unknown(f"{key}model.preset", "preset", preset, PRESETS)
+        for problem in _unknown_parts(_table(table, "model"), _table(table, "training")):
+            yield replace(problem, key=f"{key}{problem.key}")
+
+
+def _unknown_parts(model: Mapping[str, Any], training: Mapping[str, Any]) -> Iterator[Problem]:
+    """Kinds of parts, optimizers and schedules that nothing registers, and options that no part declares."""
+    for setting, registry in PARTS.items():
+        name = model.get(setting)
+        if isinstance(name, str) and name not in registry:
+            yield Problem.unknown(f"model.{setting}", registry.kind, name, registry)
+    for position, name in enumerate(_list(model, "loss_terms")):
+        if isinstance(name, str) and name not in LOSS_TERMS:
+            yield Problem.unknown(f"model.loss_terms[{position}]", LOSS_TERMS.kind, name, LOSS_TERMS)
+    for name in _table(model, "options"):
+        if name not in OPTIONS:
+            yield Problem.unknown(f"model.options.{name}", "option", name, OPTIONS)
+    for setting, rules in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        name = training.get(setting)
+        if isinstance(name, str) and name not in rules:
+            yield Problem.unknown(f"training.{setting}", rules.kind, name, rules)
 
 
 def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -482,7 +502,8 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         arms = [resolved(name, tables) for name in _list(data, "variants") if isinstance(name, str)]
         for regime in ({}, *_table(data, "regimes").values()):
             model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
-            models += [arm.apply(model) for arm in arms if model.mlp in MLPS]
+            changed = [arm.apply(model) for arm in arms]
+            models += [each for each in changed if not list(_unknown_parts(dict(each), {}))]
     except (ValidationError, AblationLabError):
         pass  # reported where it stands
     for name in chosen:

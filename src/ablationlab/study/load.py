@@ -14,23 +14,32 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ablationlab.core.errors import Problem, StudyError
+from ablationlab.core.code import CodeFile, using
+from ablationlab.core.errors import CodeError, Problem, StudyError
 from ablationlab.core.problems import problems_of
 from ablationlab.records.settings import Study, looks_like_path, merged, validated
 from ablationlab.study.checks import cross_checks
+from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
 
 
-def parse_study(data: Mapping[str, Any], source: str = "study") -> Study:
-    """Validate a study given as nested tables; raises `StudyError` with every problem."""
-    problems: list[Problem] = []
+def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
+    """Validate a study given as nested tables; raises `StudyError` with every problem. Paths of ``use`` are relative to
+    *folder*, or to the current one. The code there is run, for what it registers may be named in the study."""
     study = None
     data = with_tables(data)
+    code, problems = found_code(data, folder or Path.cwd())
+    if "use" in data:
+        data["use"] = code
     try:
         study = validated(Study, data)
     except ValidationError as error:
         problems += [_where_written(problem) for problem in problems_of(error, Study, data)]
-    problems += cross_checks(data)
+    try:
+        with using([CodeFile(**{**entry, "path": Path(entry["path"])}) for entry in code] if not problems else []):
+            problems += cross_checks(data)
+    except CodeError as error:
+        problems.append(Problem("use", str(error)))
     if study is not None and study.text is not None:
         problems += text_problems(study.text)
     if problems:
@@ -75,7 +84,7 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
     if wrong:
         raise StudyError("--set", wrong)
     _resolve_paths(data, Path.cwd(), "--set")
-    return parse_study(data, str(path))
+    return parse_study(data, str(path), path.parent)
 
 
 def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:

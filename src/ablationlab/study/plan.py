@@ -33,6 +33,7 @@ from ablationlab.records.plan import (
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
+from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import PROBES, probe_intervals
@@ -454,6 +455,8 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str,
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
     """Write plan.lock, or return the one that is there if it is of this very study; another study's is refused."""
+    if not results.plan.exists():
+        keep_code(plan.study, results)
     with suppress(FileExistsError):
         plan.create(results.plan)
     return open_plan(results, plan.study)

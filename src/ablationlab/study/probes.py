@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ablationlab.core.registry import Registry
 from ablationlab.model.parts import parts_of
@@ -57,6 +58,8 @@ def _ngram(model: ModelConfig) -> str | None:
 
 
 PROBES: Registry[Probe] = Registry("probe")
+#: What measures the probes that a study's own code declares: functions of a snapshot.
+OWN_MEASUREMENTS: Registry[Callable[..., Any]] = Registry("function of a probe")
 
 
 def _declare(

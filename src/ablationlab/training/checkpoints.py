@@ -58,8 +58,10 @@ def save(run: RunFolder, record: Checkpoint, state: dict[str, dict[str, Tensor]]
     """Write a checkpoint durably; moments are left out where *state* has none."""
     make_place(run)
     blobs = {WEIGHTS: safetensors.torch.save(state["weights"])}
-    if "m" in state:
-        moments = {f"{part}.{name}": value for part in ("m", "v") for name, value in state[part].items()}
+    if len(state) > 1:
+        moments = {
+            f"{part}.{name}": value for part in state if part != "weights" for name, value in state[part].items()
+        }
         blobs[OPTIMIZER] = safetensors.torch.save(moments)
     files = {name: hashlib.sha256(blob).hexdigest() for name, blob in blobs.items()}
     record = record.model_copy(update={"files": files}).sealed()
@@ -97,8 +99,9 @@ def load(run: RunFolder, step: int, *, tensors: bool = True) -> Saved:
     state = {"weights": verified(folder / WEIGHTS, record)}
     if OPTIMIZER in record.files:
         moments = verified(folder / OPTIMIZER, record)
-        for part in ("m", "v"):
-            state[part] = {n.removeprefix(f"{part}."): t for n, t in moments.items() if n.startswith(f"{part}.")}
+        for name, tensor in moments.items():
+            part, _, parameter = name.partition(".")
+            state.setdefault(part, {})[parameter] = tensor
     return Saved(record, state)
 
 

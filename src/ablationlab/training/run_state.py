@@ -21,15 +21,16 @@ from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.model.device import Fetch
 from ablationlab.model.parameters import joint_digest
 from ablationlab.records.environment import Environment
-from ablationlab.records.metrics import checked_metrics
+from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
-from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing
+from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing, read_metrics
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
+from ablationlab.training.finished import FinishedRun, own_metrics
 from ablationlab.training.perplexity import Totals, run_metrics
 from ablationlab.training.probes.stack_probes import StackProbes, kept_probes
 
@@ -192,10 +193,11 @@ class RunState:
             self.divergence = Divergence(step=last_step, cause=cause)
         steps = self.divergence.step if self.divergence else last_step
         budget = self.planned.budget
-        measured: dict[str, float | None] = dict.fromkeys(FINAL_METRICS)
+        measured: dict[str, float | None] = dict.fromkeys([*FINAL_METRICS, *MEASURED_METRICS])
         if totals is not None and self.divergence is None:
             measured |= run_metrics(totals, slot, corpus.record.validation_bytes)
             measured["final_gradient_norm"] = self.last_norm
+            measured |= own_metrics(self._finished(saved, corpus)) if len(MEASURED_METRICS) else {}
         if self.probe_log is not None:
             replace(self.folder.probe_table, to_parquet(self.planned.id, read_probes(self.folder)))
         seconds = saved.record.train_seconds
@@ -225,6 +227,20 @@ class RunState:
             ),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         ).create(self.folder.result)
+
+    def _finished(self, saved: Saved, corpus: TokenizedCorpus) -> FinishedRun:
+        run = self.planned
+        return FinishedRun(
+            id=run.id,
+            variant=run.variant,
+            seed=run.seed,
+            model=run.model,
+            training=run.training,
+            weights=saved.state["weights"],
+            losses=tuple(line.loss for line in read_metrics(self.folder.metrics)),
+            validation=corpus.validation,
+            tokenizer=corpus.tokenizer,
+        )
 
 
 @dataclass(frozen=True)

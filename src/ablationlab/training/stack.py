@@ -24,7 +24,7 @@ from ablationlab.model.device import compile_kernels, on_side_stream, recorded
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import fused
-from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R, learning_rates
+from ablationlab.model.optimizers import clock, gradient_norm_R, learning_rates, start_optimizer
 from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ModelConfig, TrainingConfig
@@ -151,7 +151,9 @@ class Stack:
         for row, member in enumerate(padded):
             self._fill(row, {parameter.name: parameter.draw(member.seed) for parameter in parameters(member.model)})
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
-        self.optimizer = AdamW.start(training, self.weights_RP.detach(), self.layout.decaying(training.decay))
+        self.optimizer = start_optimizer(
+            training, self.weights_RP.detach(), self.layout.decaying(training.decay), self.layout.views
+        )
         self.lr_R = [member.lr for member in padded]
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self._text = train_tokens
@@ -330,8 +332,8 @@ class Stack:
                 self.dtype,
                 dropout=Dropout(self.model.dropout, self._sites, keys, first) if self.model.dropout else None,
             )
-            losses = forward.loss_R(part[..., :-1], part[..., 1:])
-            total = losses.sum() if passes == 1 else losses.sum() / passes
+            losses, differentiated = forward.losses_R(part[..., :-1], part[..., 1:])
+            total = differentiated.sum() if passes == 1 else differentiated.sum() / passes
             (gradient,) = torch.autograd.grad(total, self.weights_RP)
             losses_R = losses.detach() if losses_R is None else losses_R.add_(losses.detach())
             gradient_RP = gradient if gradient_RP is None else gradient_RP.add_(gradient)
@@ -341,7 +343,7 @@ class Stack:
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """The step as a CUDA graph. A rehearsal that compiles kernels, and one that makes workspaces, are undone."""
-        state = (self.weights_RP.detach(), self.optimizer.m_RP, self.optimizer.v_RP, self.alive_R, self._cursor)
+        state = (self.weights_RP.detach(), *self.optimizer.state.values(), self.alive_R, self._cursor)
         kept = [tensor.clone() for tensor in state]
         compile_kernels(self._step)
         on_side_stream(self._step)
@@ -355,9 +357,9 @@ class Stack:
         return self.state(slot)["weights"]
 
     def state(self, slot: int) -> dict[str, dict[str, Tensor]]:
-        """The weights and both moments of one run, by parameter name, on the host."""
+        """The weights and the optimizer's state of one run, by parameter name, on the host."""
         owned = {parameter.name for parameter in parameters(self.members[slot].model)}
-        flats = {"weights": self.weights_RP.detach(), "m": self.optimizer.m_RP, "v": self.optimizer.v_RP}
+        flats = {"weights": self.weights_RP.detach(), **self.optimizer.state}
         return {
             part: {
                 name: view[0].contiguous()
@@ -370,7 +372,7 @@ class Stack:
     def restore(self, slot: int, state: dict[str, dict[str, Tensor]], *, alive: bool) -> None:
         """Put a saved run back into its slot (and into the padding, if it is the last)."""
         rows = [slot] if slot + 1 < len(self.members) else list(range(slot, len(self.seeds)))
-        flats = {"weights": self.weights_RP.detach(), "m": self.optimizer.m_RP, "v": self.optimizer.v_RP}
+        flats = {"weights": self.weights_RP.detach(), **self.optimizer.state}
         for part, saved in state.items():
             views = self.layout.views(flats[part])
             for name, value in saved.items():

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal
 
+from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, OutOfMemory, RunFailure, StorageError
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
@@ -297,6 +298,9 @@ def attempt(
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             return Event("failed", stack, traceback.format_exc())
+        place = place_of(error)
+        if place is not None:
+            return Event("failed", stack, f"{place}: {type(error).__name__}: {error}")
         return Event("failed", stack, f"{type(error).__name__}: {error} (a bug in ablationlab? --debug shows where)")
     finally:
         lock.release()

@@ -32,6 +32,7 @@ from ablationlab.records.environment import Environment, current, drift
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DataConfig
 from ablationlab.records.storage import Lock, ResultsFolder, StoredValue
+from ablationlab.study.code import activate_code
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     Event,
@@ -483,6 +484,7 @@ def _attempt_here(given: JobFile, stack: int, send: Listener, should_stop: Calla
             return Event("failed", stack, "its worker sees another plan in the results folder", fatal=True)
         if changed and not given.accept_drift:
             return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
+        activate_code(job.plan.study, ResultsFolder(job.folder))
         job = replace(job, drift=changed)
         corpus = _corpus(job.data_of(stack).model_dump_json())
     except AblationLabError as error:

@@ -25,10 +25,13 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
+from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.study.code import activate_code
 from ablationlab.study.plan import batch_refusal, probes_refusal
+from ablationlab.study.variants import variants_of
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
     WAIT_SECONDS,
@@ -64,6 +67,14 @@ def check(study: Study, processes: int) -> None:
             "'ddp' (a whole copy each) or 'fsdp' (a shard each); that is another plan, so give it a folder: "
             "--set execution.parallel=ddp --out FOLDER"
         )
+    for name, variant in variants_of(study).items():
+        for regime in study.regime_names():
+            model, training = variant.arm(*study.in_regime(regime))
+            if training.optimizer != "adamw" or model.loss_terms:
+                what = f"training.optimizer = {training.optimizer!r}" if not model.loss_terms else "model.loss_terms"
+                raise PlanError(
+                    f"--executor torchrun: {what} of variant {name!r} works with --executor local and ray alone"
+                )
     text = probes_refusal(study) or batch_refusal(study, processes)
     if text is not None:
         raise PlanError(text)
@@ -280,8 +291,10 @@ def exit_on_failure(send: Listener, stack: int = -1) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        ours = isinstance(error, AblationLabError)
-        text = str(error) if ours else f"{type(error).__name__}: {error}"
+        place = place_of(error)
+        ours = isinstance(error, AblationLabError) or place is not None
+        text = str(error) if isinstance(error, AblationLabError) else f"{type(error).__name__}: {error}"
+        text = text if place is None else f"{place}: {text}"
         if os.environ.get(DEBUG_VARIABLE):
             text = traceback.format_exc()
         refused = isinstance(error, PlanError)
@@ -303,6 +316,7 @@ def _rank(path: Path) -> None:
         with exit_on_failure(send):
             given = JobFile.model_validate_json(path.read_text())
             job = given.job()
+            activate_code(job.plan.study, ResultsFolder(job.folder))
             from ablationlab.training.distributed.ranks import Ranks
 
             ranks = Ranks.join(job.plan.execution.device)

@@ -21,7 +21,7 @@ from ablationlab.model.device import Fetch
 from ablationlab.records.probes import HEADER, ProbeLine, failures, parse, row_starts, written_line
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.storage import RunFolder
-from ablationlab.study.probes import PROBES, is_due
+from ablationlab.study.probes import OWN_MEASUREMENTS, PROBES, is_due
 from ablationlab.training.checkpoints import AppendLog, pinned_part
 from ablationlab.training.probes import activations, data_order, embedding, gradient_bound, optimizer
 from ablationlab.training.probes.data_order import SeenData, Vocabulary
@@ -51,6 +51,10 @@ MEASUREMENTS: Mapping[str, Callable[[Snapshot], list[Reading]]] = {
     "duplicate-ngrams": data_order.duplicate_ngrams,
 }
 _LONGEST_ERROR = 300
+
+
+def _measurement(name: str) -> Callable[[Snapshot], list[Reading]]:
+    return OWN_MEASUREMENTS[name] if name in OWN_MEASUREMENTS else MEASUREMENTS[name]
 
 
 class _Arriving:
@@ -166,7 +170,7 @@ class StackProbes:
         for name in due:
             try:
                 with torch.no_grad():
-                    readings = tuple(MEASUREMENTS[name](snapshot))
+                    readings = tuple(_measurement(name)(snapshot))
                     values = _Arriving(readings)
                 self._pending.append(_Measured(snapshot.step, name, alive, readings, values))
             except Exception as error:

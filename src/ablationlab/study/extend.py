@@ -1,0 +1,163 @@
+"""What a study's own code registers: the decorators of ``import ablationlab as lab``. No torch.
+
+They take effect while a study that lists the file under ``use`` is worked on; anywhere else the file is an ordinary module.
+docs/variants.md has an example of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeVar
+
+from ablationlab.core.code import refuse, register
+from ablationlab.core.registry import Registry
+from ablationlab.data.sources import SOURCES, Source
+from ablationlab.model.parts import OPTIONS, PARTS, BlockPart, Head, PositionScheme, ResidualNorm
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, UpdateRule
+from ablationlab.records.metrics import MEASURED_METRICS, METRICS, Metric
+from ablationlab.records.settings import VariantTable
+from ablationlab.study.probes import OWN_MEASUREMENTS, PROBES, Measure, Probe
+from ablationlab.study.variants import VARIANTS, Variant
+from ablationlab.tasks.suite import KINDS, TaskKind, Template
+
+F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C")
+
+PartName = Literal["attention", "mlp", "norm", "position", "head", "loss"]
+_BASES: Mapping[str, type] = {
+    "attention": BlockPart,
+    "mlp": BlockPart,
+    "norm": ResidualNorm,
+    "position": PositionScheme,
+    "head": Head,
+}
+
+
+def variant(name: str, *, about: str = "", formula: str = "") -> Callable[[F], F]:
+    """A variant whose overrides depend on the model: ``(model) -> {"model": {...}, "training": {...}}``."""
+
+    def decorate(function: F) -> F:
+        table = VariantTable(about=about or (function.__doc__ or "").strip(), formula=formula)
+        register(_signatures("variant"), name, function, 1)
+        register(VARIANTS, name, Variant(name, table, function))
+        return function
+
+    return decorate
+
+
+def part(
+    kind: PartName, name: str, *, options: Mapping[str, bool | int | float | str] | None = None
+) -> Callable[[C], C]:
+    """A part of the model: a class like those of model/parts.py, or for "loss" a function (logits, targets, model) -> R.
+
+    *options* are settings of its own with their defaults: `option` reads them, ``model.options`` sets them.
+    """
+
+    def decorate(thing: C) -> C:
+        if kind not in PARTS:
+            raise refuse(f"unknown kind of part {kind!r}; allowed: {', '.join(PARTS)}")
+        if kind == "loss":
+            register(PARTS[kind], name, thing, 3)
+        else:
+            register(PARTS[kind], name, _made(thing, _BASES[kind], kind, name))
+        for option, default in (options or {}).items():
+            register(OPTIONS, option, default)
+        return thing
+
+    return decorate
+
+
+def _made(thing: Any, base: type, kind: str, name: str) -> Any:
+    if not (isinstance(thing, type) and issubclass(thing, base)):
+        raise refuse(f"{kind} {name!r} must be a class that inherits from lab.{base.__name__}")
+    if kind in ("attention", "mlp"):
+        thing.name = getattr(thing, "name", None) or {"attention": "attn"}.get(kind, kind)  # type: ignore[attr-defined]
+        thing.group = getattr(thing, "group", None) or kind  # type: ignore[attr-defined]
+    missing = sorted(getattr(thing, "__abstractmethods__", ()))
+    if missing:
+        raise refuse(f"{kind} {name!r} lacks {', '.join(missing)}")
+    return thing()
+
+
+def optimizer(name: str, *, state: tuple[str, ...] = ()) -> Callable[[F], F]:
+    """An update rule ``(step: lab.OptimizerStep) -> new weights``; *state* names what it keeps between steps."""
+
+    def decorate(function: F) -> F:
+        for part_name in state:
+            if not part_name.isidentifier() or part_name == "weights":
+                raise refuse(f"state {part_name!r} of optimizer {name!r} is no usable name")
+        register(_signatures("optimizer"), name, function, 1)
+        register(OPTIMIZERS, name, UpdateRule(tuple(state), function))
+        return function
+
+    return decorate
+
+
+def schedule(name: str) -> Callable[[F], F]:
+    """A learning-rate schedule ``(training, step, steps) -> factor``; steps count from 1."""
+
+    def decorate(function: F) -> F:
+        register(SCHEDULES, name, function, 3)
+        return function
+
+    return decorate
+
+
+def metric(
+    name: str,
+    *,
+    meaning: str,
+    direction: Literal["lower", "higher"] | None,
+    unit: str = "1",
+    family: str = "own",
+    transform: Literal["identity", "log"] = "identity",
+) -> Callable[[F], F]:
+    """A number of every finished run: ``(run: lab.FinishedRun) -> float``."""
+
+    def decorate(function: F) -> F:
+        if direction not in ("lower", "higher", None):
+            raise refuse(f"direction of metric {name!r} is {direction!r}; allowed: 'lower', 'higher', None")
+        register(METRICS, name, Metric(name, meaning, unit, direction, family, transform=transform))
+        register(MEASURED_METRICS, name, function, 1)
+        return function
+
+    return decorate
+
+
+def probe(name: str, *, meaning: str, measures: Mapping[str, str]) -> Callable[[F], F]:
+    """Something measured during training: ``(snapshot) -> list[lab.Reading]``; *measures*: their names and meanings."""
+
+    def decorate(function: F) -> F:
+        declared = tuple(Measure(measure, words) for measure, words in measures.items())
+        register(PROBES, name, Probe(name, meaning, declared, lambda model: None))
+        register(OWN_MEASUREMENTS, name, function, 1)
+        return function
+
+    return decorate
+
+
+def task(name: str, *templates: Template, meaning: str) -> Callable[[F], F]:
+    """A multiple-choice task: ``(text to cut from, training text, room, generator) -> items``."""
+
+    def decorate(function: F) -> F:
+        register(_signatures("task"), name, function, 4)
+        register(KINDS, name, TaskKind(name, meaning, templates or (Template("plain", delimiter=""),), function))
+        return function
+
+    return decorate
+
+
+def corpus(name: str, *, meaning: str) -> Callable[[F], F]:
+    """A text: ``() -> str``. It is made when a study asks for it, and pinned by its checksum in the plan."""
+
+    def decorate(function: F) -> F:
+        register(_signatures("corpus"), name, function, 0)
+        register(SOURCES, name, Source(name, meaning, sha256="", size=0, make=function))
+        return function
+
+    return decorate
+
+
+def _signatures(kind: str) -> Registry[Any]:
+    """A registry that only checks what a function takes."""
+    return Registry(f"function of a {kind}")

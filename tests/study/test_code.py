@@ -1,0 +1,176 @@
+"""A study's own code: found, run once, scoped to its study, kept with the results, and named when it fails."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ablationlab.core.code import CodeFile, active, find, place_of, using
+from ablationlab.core.errors import CodeError, RunFailure, StudyError, UnknownNameError
+from ablationlab.data.corpus import load_corpus
+from ablationlab.model.parts import MLPS
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
+from ablationlab.pipeline import conclude, run
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.results import Results
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.code import code_files, study_code
+from ablationlab.study.load import load_study, parse_study
+from ablationlab.study.plan import make_plan
+from ablationlab.study.variants import VARIANTS, variants_of
+from conftest import write_study
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_code"
+HEAD = "import ablationlab as lab\n"
+NARROW = HEAD + "@lab.variant('narrow')\ndef narrow(model):\n    return {'model': {'mlp_ratio': 2}}\n"
+
+
+def study_with(folder: Path, code: str, name: str = "mine.py", **changes: object) -> Path:
+    (folder / name).write_text(code)
+    return write_study(folder, {"use": [f"./{name}"], **changes})
+
+
+def problem(folder: Path, code: str) -> str:
+    with pytest.raises(StudyError) as caught:
+        load_study(study_with(folder, code))
+    (only,) = caught.value.problems
+    assert only.key.startswith("use")
+    return str(only)
+
+
+def test_what_a_file_registers_is_known_in_its_study_and_nowhere_else(tmp_path):
+    study = load_study(study_with(tmp_path, NARROW, variants=["none", "narrow"]))
+    assert "narrow" not in VARIANTS
+    with study_code(study):
+        assert variants_of(study)["narrow"].apply(study.model).mlp_ratio == 2
+    with pytest.raises(UnknownNameError):
+        VARIANTS["narrow"]
+
+
+def test_two_studies_in_one_process_may_use_one_name_for_two_things(tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for folder in folders:
+        folder.mkdir()
+    codes = [NARROW, NARROW.replace("2", "3")]
+    paths = [study_with(*pair, variants=["none", "narrow"]) for pair in zip(folders, codes, strict=True)]
+    first, second = (load_study(path) for path in paths)
+    ratios = []
+    for study in (first, second, first):
+        with study_code(study):
+            ratios.append(variants_of(study)["narrow"].apply(study.model).mlp_ratio)
+    assert ratios == [2, 3, 2]
+    assert first.hash != second.hash
+
+
+def test_everything_of_the_example_is_registered():
+    study = load_study(EXAMPLE / "study.toml")
+    with study_code(study):
+        assert {"gated"} < set(MLPS)
+        assert {"lion"} < set(OPTIMIZERS)
+        assert {"linear"} < set(SCHEDULES)
+        assert METRICS["weight_norm"].meaning == "L2 norm of all weights"
+        plan = make_plan(study, load_corpus(study.data), "cpu")
+    assert plan.variants["gated"].flops
+    assert plan.variants["rms"].covers_parameter("blocks.0.norm1.bias")
+    assert not plan.variants["rms"].covers_parameter("blocks.0.norm1.gain")
+    assert plan.variants["sinusoidal"].parameters == ("pos.weight",)
+    assert plan.variants["z-loss"].parameters == ()
+    assert plan.metrics["weight_norm"].family == "diagnostics"
+    assert plan.corpus.source == "the study's own code"
+
+
+@pytest.mark.parametrize(
+    ("code", "texts"),
+    [
+        ("import nowhere_to_be_found\n", ["mine.py, line 1", "ModuleNotFoundError"]),
+        ("\ndef f(:\n", ["mine.py, line 2", "SyntaxError"]),
+        ("\n\n1 / 0\n", ["mine.py, line 3", "ZeroDivisionError"]),
+        (HEAD + "@lab.variant('none')\ndef f(model): ...\n", ["mine.py, line 2", "variant 'none' is taken"]),
+        (HEAD + "@lab.schedule('s')\ndef f(step): ...\n", ["mine.py, line 2", "must take 3 arguments", "f(step)"]),
+        (HEAD + "@lab.variant('v')\ndef f(): ...\n", ["mine.py, line 2", "must take 1 argument"]),
+        (HEAD + "@lab.part('mpl', 'x')\nclass X: ...\n", ["unknown kind of part 'mpl'", "attention, mlp, norm"]),
+        (HEAD + "@lab.part('mlp', 'x')\nclass X: ...\n", ["must be a class that inherits from lab.BlockPart"]),
+        (HEAD + "@lab.part('mlp', 'x')\nclass X(lab.BlockPart): ...\n", ["lacks __call__, cost, parameters"]),
+        (HEAD + "lab.metric('m', meaning='', direction='down')(len)\n", ["'down'", "'lower', 'higher', None"]),
+    ],
+    ids=lambda value: value[-40:] if isinstance(value, str) else "",
+)
+def test_a_mistake_in_the_code_is_named_with_its_file_and_line_when_the_study_is_loaded(tmp_path, code, texts):
+    found = problem(tmp_path, code)
+    assert all(text in found for text in texts), found
+
+
+def test_a_missing_file_and_an_unknown_entry_point_are_named(tmp_path):
+    path = write_study(tmp_path, {"use": ["./gone.py", "not-installed"]})
+    with pytest.raises(StudyError) as caught:
+        load_study(path)
+    texts = {problem.key: str(problem) for problem in caught.value.problems}
+    assert "cannot be read: No such file" in texts["use[0]"]
+    assert "entry point of the group 'ablationlab'" in texts["use[1]"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key", "text"),
+    [
+        ({"model.mlp": "gatd"}, "model.mlp", "did you mean 'gated'?"),
+        ({"training.optimizer": "lino"}, "training.optimizer", "did you mean 'lion'?"),
+        ({"training.schedule": "lineer"}, "training.schedule", "did you mean 'linear'?"),
+        ({"model.options": {"z_los": 1.0}}, "model.options.z_los", "did you mean 'z_loss'?"),
+        ({"model.loss_terms": ["zloss"]}, "model.loss_terms[0]", "did you mean 'z-loss'?"),
+        ({"probes": {"token-means": 5}}, "probes.token-means", "did you mean 'token-mean'?"),
+    ],
+)
+def test_a_misspelt_name_of_own_code_is_answered_with_the_nearest(tmp_path, changes, key, text):
+    shutil.copy(EXAMPLE / "mine.py", tmp_path)
+    with pytest.raises(StudyError) as caught:
+        load_study(write_study(tmp_path, {"use": ["./mine.py"], **changes}))
+    assert text in {problem.key: str(problem) for problem in caught.value.problems}[key]
+
+
+def test_the_code_is_kept_with_the_results_and_only_training_needs_it(tmp_path):
+    metric = "@lab.metric('steps', meaning='steps', direction=None)\ndef steps(run): return len(run.losses)\n"
+    path = study_with(tmp_path, NARROW + metric, variants=["none", "narrow"])
+    run(path, tmp_path / "out", workers=1)
+    study = load_study(path)
+    results = ResultsFolder(tmp_path / "out")
+    assert (results.code / "mine.py").read_text() == NARROW + metric
+    assert code_files(study, results)[0].path == results.code / "mine.py"
+    (tmp_path / "mine.py").unlink()
+    shutil.rmtree(results.code)
+    analysis, _ = conclude(tmp_path / "out")
+    assert analysis.comparison("validation_loss", "default", "narrow", "none") is not None
+    opened = Results.open(tmp_path / "out")
+    assert {run.result.metrics["steps"] for run in opened.runs if run.result} == {12.0}
+    assert opened.metric("steps").meaning == "steps"
+
+
+def test_code_that_raises_in_training_is_named_with_its_file_and_line(tmp_path):
+    code = HEAD + "@lab.optimizer('broken')\ndef broken(step):\n    return step.weights / 0 + nothing\n"
+    path = study_with(tmp_path, code, variants={"none": {}, "b": {"training": {"optimizer": "broken"}}})
+    with pytest.raises(RunFailure, match=r"mine.py, line 4, in broken: NameError: name 'nothing'"):
+        run(path, tmp_path / "out", workers=1)
+
+
+def test_an_error_from_elsewhere_has_no_place():
+    with pytest.raises(ValueError, match="x") as caught:
+        int("x")
+    assert place_of(caught.value) is None
+
+
+def test_changed_code_is_another_study(tmp_path):
+    first = load_study(study_with(tmp_path, NARROW))
+    second = load_study(study_with(tmp_path, NARROW + "# another line\n"))
+    assert first.hash != second.hash
+    assert parse_study(first.model_dump(mode="json")) == first
+
+
+def test_a_file_that_changes_after_it_was_found_is_refused(tmp_path):
+    (tmp_path / "mine.py").write_text("first = 1\n")
+    found = find("mine.py", tmp_path)
+    (tmp_path / "mine.py").write_text("second = 2\n")
+    with pytest.raises(CodeError, match="has changed"), using([found]):
+        pass
+    assert active() == ()
+    assert isinstance(found, CodeFile)
