@@ -24,7 +24,7 @@ from ablationlab.records.environment import Environment
 from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
-from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing, read_metrics
+from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing, read_curves
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
 from ablationlab.stats.stability import EarlyWarning
@@ -237,7 +237,7 @@ class RunState:
             model=run.model,
             training=run.training,
             weights=saved.state["weights"],
-            losses=tuple(line.loss for line in read_metrics(self.folder.metrics)),
+            losses=tuple(read_curves(self.folder.metrics)["loss"].tolist()),
             validation=corpus.validation,
             tokenizer=corpus.tokenizer,
         )
