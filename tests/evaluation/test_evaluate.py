@@ -143,8 +143,9 @@ def test_work_put_off_while_a_device_is_busy_changes_no_record(evaluated, copy, 
         again = evaluations(copy)[name]
         assert (again.tokens, again.length, again.tasks) == (one.tokens, one.length, one.tasks)
         assert again.samples_sha256 == one.samples_sha256
-        assert again.throughput is not None
-        assert again.throughput.together == one.throughput.together
+        assert (again.throughput is None) == name.startswith("gate-")  # gate runs are not timed
+        if again.throughput is not None:
+            assert again.throughput.together == one.throughput.together
         assert again.metrics.keys() == one.metrics.keys()
 
 
