@@ -90,7 +90,9 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
                         slot=0,
                         model=variants_of(made)[name].apply(model),
                         training=training,
-                        budget=Budget(steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100),
+                        budget=Budget(
+                            steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100 * model.width // 16
+                        ),
                     )
                 )
     runs += swept_runs(made, runs)

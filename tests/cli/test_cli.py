@@ -46,6 +46,7 @@ VERBS = {
         *("RESULTS", "--baseline", "--variant", "--seed", "--regime", "--metric", "--where", "--run-names", "--at"),
         *("--unpaired", "--primary", "--lower", "--higher", "--log", "--out", "--study", "--all", "Welch"),
     ],
+    ("trend",): ["RESULTS", "--variant", "--metric", "--regime", "--by", "--at", "--level"],
     ("plan",): ["STUDY", "--out", "--device", "auto, cpu, cuda", "--workers", "--set", "plan.lock"],
     ("run",): [
         "STUDY",

@@ -24,7 +24,7 @@ Effect = Annotated[
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (evaluate, analyze, power, compare):
+    for verb in (evaluate, analyze, power, compare, trend):
         add(app, verb)
 
 
@@ -336,4 +336,33 @@ def compare(
         for path, comparison in zip(paths, comparisons, strict=True):
             comparison.replace(path)
         printer.text(f"\nWritten to {', '.join(map(str, paths))}")
+    return 0
+
+
+def trend(
+    results: Annotated[
+        tuple[Path, ...], Parameter(help="Analyzed results folders of one contrast, of three sizes or budgets or more.")
+    ],
+    *,
+    variant: Annotated[
+        str | None, Parameter(help="Compared with each study's baseline. Default: the only one.")
+    ] = None,
+    metric: Annotated[str | None, Parameter(help="Default: the primary metric.")] = None,
+    regime: Annotated[str, Parameter(help="Which regime.")] = "default",
+    by: Annotated[
+        Literal["parameters", "tokens", "matmul_flops"], Parameter(help="What the size of a study is.")
+    ] = "parameters",
+    at: Annotated[float | None, Parameter(help="Predict the effect at this size, such as 1.3e9.")] = None,
+    level: Annotated[float, Share, Parameter(help="Level of the intervals.")] = 0.95,
+) -> int:
+    """Say how a variant's effect changes with scale, from studies of three or more sizes; with --at, predict it.
+
+    The effects are regressed on log size, each weighted by its error and by what the studies differ in beyond the trend. The
+    prediction assumes that the trend goes on in a straight line.
+    """
+    from ablationlab.analysis.trends import study_trend
+    from ablationlab.report.terminal.analysis import trend_view
+
+    found = study_trend(results, variant=variant, metric=metric, regime=regime, scale=by, at=at, level=level)
+    Printer().parts(*trend_view(found))
     return 0

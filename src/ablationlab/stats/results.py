@@ -366,6 +366,32 @@ class FittedMinimum(StatisticalResult):
 
 
 @dataclass(frozen=True)
+class TrendPrediction(StatisticalResult):
+    """The effect predicted at one size, and the probability that its sign is the one seen at the largest size."""
+
+    size: float
+    estimate: float
+    low: float
+    high: float
+    sign_holds: float
+
+
+@dataclass(frozen=True)
+class Trend(StatisticalResult):
+    """Change of an effect per factor of ten in size over a few studies; between_sd: what they differ by beyond it."""
+
+    studies: int
+    slope: float
+    low: float
+    high: float
+    p: float
+    level: float
+    between_sd: float
+    degrees_of_freedom: int
+    prediction: TrendPrediction | None
+
+
+@dataclass(frozen=True)
 class DifferenceOfMeans(StatisticalResult):
     """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
 

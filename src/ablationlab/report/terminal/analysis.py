@@ -10,8 +10,9 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ablationlab.analysis.power import PlannedPower, StudyPower
+from ablationlab.analysis.trends import StudyTrend
 from ablationlab.analysis.wording import hypothesis_lines
-from ablationlab.core.format import DASH, count, fixed, level, number, percent, plain, setting
+from ablationlab.core.format import DASH, count, difference, fixed, level, number, p_clause, percent, plain, setting
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.records.evaluation import Evaluation
@@ -212,6 +213,33 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
     ]
     if texts:
         yield _lines("Mind", list(dict.fromkeys(texts)))
+
+
+def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
+    """The effect of each study by size, the trend per factor of ten, and the prediction."""
+    first, fit = found.studies[0].comparison, found.fit
+    heads = [found.scale.replace("matmul_flops", "FLOPs"), "pairs", "difference", "range"]
+    rows = []
+    for study in found.studies:
+        shown = study.comparison.intervals["paired-t"]
+        text = difference(shown.estimate, shown.low, shown.high)
+        rows.append([study.study, count(int(study.size)), count(study.comparison.n), text.text, text.range])
+    slope = difference(fit.slope, fit.low, fit.high)
+    rows.append(["per factor of ten", "", "", slope.text, slope.range])
+    if fit.prediction is not None:
+        at = difference(fit.prediction.estimate, fit.prediction.low, fit.prediction.high)
+        rows.append(["predicted", count(int(fit.prediction.size)), "", at.text, at.range])
+    title = f"{first.metric}, {first.variant} − {first.reference}, over {found.scale}"
+    yield Table.simple(title, ["study", *heads], rows, heads).terminal()
+    yield Text(
+        f"Trend {p_clause(fit.p)} (t, {count(fit.degrees_of_freedom)} degrees of freedom; {percent(fit.level)} intervals). "
+        f"SD between studies beyond the trend: {number(fit.between_sd)}."
+    )
+    if fit.prediction is not None:
+        yield Text(
+            f"The sign seen at the largest size holds at {count(int(fit.prediction.size))} with probability "
+            f"{percent(fit.prediction.sign_holds)}, if the effect goes on linearly in log size."
+        )
 
 
 # --- power ----------------------------------------------------------------------------------------------------

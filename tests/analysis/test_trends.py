@@ -1,0 +1,62 @@
+"""One contrast over results folders of several sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.trends import study_trend
+from ablationlab.core.errors import TableError
+
+from .builder import build, outcome, study
+
+
+def studies(tmp_path, widths=(16, 32, 64), gain=0.2):
+    """layernorm gains 0.2 nats at width 16 and 0.1 less at every doubling."""
+    folders = []
+    for place, width in enumerate(widths):
+
+        def ended(variant, regime, seed, place=place):
+            metrics = outcome(variant, regime, seed)
+            loss = metrics["validation_loss"] + (0.1 * place if variant == "layernorm" else 0.0)
+            return {"validation_loss": loss, "perplexity": float(np.exp(loss))}
+
+        folder = tmp_path / f"w{place}"
+        model = {"layers": 1, "width": width, "heads": 2, "context": 16}
+        build(folder, study(name=f"w{width}", model=model), outcomes=ended)
+        analyze(read_results(folder)).replace(folder / "analysis.json")
+        folders.append(folder)
+    return folders
+
+
+def test_a_trend_is_read_from_three_folders_in_any_order(tmp_path):
+    folders = studies(tmp_path)
+    found = study_trend(folders[::-1], at=800.0)
+    assert [effect.size for effect in found.studies] == [100, 200, 400]
+    assert found.fit.slope == pytest.approx(0.1 / np.log10(2), rel=0.05)
+    assert found.fit.prediction.estimate == pytest.approx(0.1, abs=0.02)
+    assert found.fit.degrees_of_freedom == 1
+
+
+def test_two_sizes_are_too_few_and_everything_wrong_is_said_at_once(tmp_path):
+    folders = studies(tmp_path, widths=(16, 32, 32))
+    with pytest.raises(TableError, match="3 different sizes"):
+        study_trend(folders)
+    with pytest.raises(TableError, match="did you mean 'layernorm'") as caught:
+        study_trend(folders, variant="layernrm")
+    assert len(caught.value.problems) == 3
+    with pytest.raises(TableError, match="compares no final_loss"):
+        study_trend(folders, metric="final_loss")
+
+
+def test_the_command_prints_the_studies_the_trend_and_the_prediction(tmp_path, capsys):
+    from ablationlab.cli.app import main
+
+    folders = studies(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        main(["trend", *map(str, folders), "--at", "1600"])
+    printed = capsys.readouterr().out
+    assert not ended.value.code
+    for words in ("layernorm − none", "per factor of ten", "predicted", "1,600", "holds at 1,600 with probability"):
+        assert words in printed
