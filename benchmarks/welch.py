@@ -35,7 +35,7 @@ def welch(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray, FloatAr
 
 def rates(kind: str, n: int, m: int, ratio: float, studies: int) -> tuple[float, float]:
     """(share of true nulls rejected at 0.05, share called equivalent when the difference is on the bound)"""
-    rng = stream(0, "welch", kind, n, m, str(ratio))
+    rng = stream(0, "analysis", "welch", kind, n, m, str(ratio))
     a, b = samples(kind, rng, (studies, n)) * ratio, samples(kind, rng, (studies, m))
     d, error, freedom = welch(a, b)
     p = 2 * special.stdtr(freedom, -np.abs(d) / error)

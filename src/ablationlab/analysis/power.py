@@ -25,8 +25,9 @@ from ablationlab.stats import (
 
 
 def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
-    """What the primary comparisons could see; none where their deltas do not vary."""
-    return tuple(_power(c, c.delta_sd) for c in comparisons if c.metric == primary and c.n >= 3 and c.delta_sd)
+    """What the primary comparisons could see; none where their deltas do not vary, or where there are no pairs."""
+    asked = [c for c in comparisons if c.metric == primary and c.design == "paired"]
+    return tuple(_power(c, c.delta_sd) for c in asked if c.n >= 3 and c.delta_sd)
 
 
 def _power(comparison: Comparison, sd: float) -> Power:

@@ -174,7 +174,7 @@ def _cannot_ask(evidence: Evidence) -> str:
 
 def _rate(evidence: Evidence) -> str:
     if evidence.analysis.source == "table":
-        return "in these runs"
+        return "in these unpaired runs" if evidence.unpaired else "in these runs"
     return "each at its own best learning rate" if evidence.regime == TUNED else "at the same learning rate"
 
 

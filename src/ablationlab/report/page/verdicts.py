@@ -195,9 +195,12 @@ def _facts(
         link = anchors.get(comparison.id, "")
         unit = printed_unit(comparison.unit)
         interval, shown, pairs = comparison.main_interval, difference_of(comparison), comparison.n
-        note = f"no interval from {counted(pairs, 'pair')}"
+        unpaired = comparison.design == "unpaired"
+        note = f"no interval from {comparison.sample if unpaired else counted(pairs, 'pair')}"
         if interval is not None and interval.low is not None:
-            note = f"{level(interval.level)} interval {shown.range}, for one test"
+            note = f"{level(interval.level)} interval {shown.range}, for one test" + (
+                ", unpaired (Welch)" if unpaired else ""
+            )
         name = metric_of(comparison)
         facts.append(Fact(f"difference in {name}", with_unit(shown.delta, shown.unit), note, link))
         arm_values = (
@@ -205,9 +208,8 @@ def _facts(
             mean_sd(comparison.variant_mean, comparison.variant_sd),
         )
         means = (text.partition(" ±")[0] for text in arm_values)  # the digits that the tables print
-        facts.append(
-            Fact(arms, " → ".join(means), f"means over {counted(pairs, 'seed')}" + (f", {unit}" if unit else ""), link)
-        )
+        runs = comparison.sample if unpaired else counted(pairs, "seed")
+        facts.append(Fact(arms, " → ".join(means), f"means over {runs}" + (f", {unit}" if unit else ""), link))
         if comparison.smallest_effect and comparison.delta is not None:
             times = abs(comparison.delta) / comparison.smallest_effect
             effect = with_unit(setting(comparison.smallest_effect), unit)

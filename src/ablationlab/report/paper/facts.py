@@ -134,6 +134,7 @@ class Finding:
     amount: str
     interval: Bounds | None
     pairs: int
+    sample: str
     p: str | None
     correction: str
     outcome: str
@@ -365,6 +366,7 @@ class Facts:
     seeds: int
     primary: str | None
     registered: bool
+    unpaired: bool  # some arms of a user's table share no seed
     sealed: bool
     interim: Interim | None
     plan: PlanFacts | None
