@@ -257,6 +257,8 @@ def sweep() -> SweepAnalysis:
             "sensitivities": sensitivities,
             "summaries": summaries,
             "best": best,
+            "tuned_at": None,
+            "minima": [],
             "comparisons": [],
             "notes": ["A note of the sweep."],
         }

@@ -15,8 +15,9 @@ from ablationlab.data.sources import SOURCES, Source
 from ablationlab.model.parts import OPTIONS, PARTS, BlockPart, Head, PositionScheme, ResidualNorm
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, UpdateRule
 from ablationlab.records.metrics import MEASURED_METRICS, METRICS, Metric
+from ablationlab.records.probes import Measure, ProbeDefinition
 from ablationlab.records.settings import VariantTable
-from ablationlab.study.probes import OWN_MEASUREMENTS, PROBES, Measure, Probe
+from ablationlab.study.probes import OWN_MEASUREMENTS, PROBES, Probe
 from ablationlab.study.variants import VARIANTS, Variant
 from ablationlab.tasks.suite import KINDS, TaskKind, Template
 
@@ -129,7 +130,7 @@ def probe(name: str, *, meaning: str, measures: Mapping[str, str]) -> Callable[[
 
     def decorate(function: F) -> F:
         declared = tuple(Measure(measure, words) for measure, words in measures.items())
-        register(PROBES, name, Probe(name, meaning, declared, lambda model: None))
+        register(PROBES, name, Probe(ProbeDefinition(meaning, declared), lambda model: None))
         register(OWN_MEASUREMENTS, name, function, 1)
         return function
 
