@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from ablationlab import pipeline
+from ablationlab.cli.study import seed_numbers
 from ablationlab.core.errors import AblationLabError, PlanError, StudyError
 from ablationlab.records.plan import Look, Plan, Try
 from ablationlab.records.results import Results
@@ -316,3 +318,51 @@ def test_a_model_that_breaks_is_calibrated_before_the_plan_is_sealed_and_killed_
 
 def tried(events: list[pipeline.PipelineEvent]) -> list[pipeline.CalibrationTried]:
     return [event for event in events if isinstance(event, pipeline.CalibrationTried)]
+
+
+# --- what is shown --------------------------------------------------------------------------------------------
+
+
+def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_path):
+    study = study_file({**UNDECIDED, "seeds": [1, 2, 3, 4], "design": {"looks": [3, 4], "futility": 0.0}})
+    out = tmp_path / "results"
+    code, output, _ = cli("plan", study, "--out", out, "--device", "cpu")
+    assert code == 0
+    assert "8 runs in" in output
+    assert "Looks after so many seeds" in output
+    code, output, _ = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
+    assert code == 0
+    assert "Look 1 of 2 (3 seeds): continue" in " ".join(output.split())
+    code, output, _ = cli("extend", out, "--seeds", "5", "--reason", "curious", "--workers", "1")
+    assert code == 0
+    assert "exploratory" in output
+    code, output, _ = cli("status", study, "--out", out)
+    assert "Look 2 of 2 (4 seeds): stop" in " ".join(output.split())
+    assert "with seeds 5 (exploratory). Reason: curious." in " ".join(output.split())
+    page = (out / "report.html").read_text()
+    assert "with seeds 5 (exploratory). Reason: curious." in page
+    assert '<span class="tag">exploratory</span>' in page
+    facts = json.loads((out / "paper" / "facts.json").read_text())
+    assert any("exploratory" in line for line in facts["stages"])
+    assert all(verdict["label"] == "exploratory" for verdict in facts["verdicts"])
+
+
+def test_a_calibration_is_shown_before_there_is_a_plan(study_file, cli, tmp_path):
+    study = study_file({**FIXED, "regimes": {"hot": {"calibrate": HOT}}})
+    code, output, _ = cli("plan", study, "--out", tmp_path / "results")
+    assert code == 0
+    assert "Regime hot is calibrated first: training.lr between 0.001 and 30" in output
+    assert (tmp_path / "results" / "study.lock").exists()
+    assert not (tmp_path / "results" / "plan.lock").exists()
+    assert "is calibrated first" in cli("status", study, "--out", tmp_path / "results")[1]
+
+
+@pytest.mark.parametrize(("text", "seeds"), [("6-8", [6, 7, 8]), ("6,8, 6", [6, 8]), ("", [])])
+def test_seeds_of_a_command_line(text, seeds):
+    assert seed_numbers(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["8-6", "six", "1-999999999"])
+def test_seeds_that_are_none_are_refused(text):
+    with pytest.raises(AblationLabError, match="neither a seed nor a range"):
+        seed_numbers(text)

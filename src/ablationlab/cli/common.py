@@ -148,7 +148,8 @@ class RunView:
             case pipeline.CalibrationTried(regime, attempt, name, found):
                 out.text(try_line(regime, attempt, found, name))
             case pipeline.LookTaken(_, result):
-                out.text(f"\n{look_line(result)}")
+                if not result.stop:  # the verdict that follows says why it stopped
+                    out.text(f"\n{look_line(result)}")
             case pipeline.Concluded(results, analysis, verdict):
                 out.line()
                 out.parts(*verdict_view(analysis, verdict))

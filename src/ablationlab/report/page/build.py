@@ -11,6 +11,7 @@ from ablationlab import __version__
 from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, colours, config
+from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import in_sentence, metric_name
 from ablationlab.report.page import design
@@ -116,6 +117,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "has_analysis": analysis is not None,
         "deviations": analysis.deviations if analysis is not None else (),
         "configuration": design.configuration(results),
+        "stages": design_lines(results.plan) if results.plan is not None else (),
         "policy": policy(vega, shared, script),
     }
     tables = {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)

@@ -104,4 +104,9 @@ def _named(key: str, title: str, rows: list[tuple[str, str]]) -> Table:
 
 def configuration(results: Results) -> str:
     """The resolved study, as it was sealed."""
-    return "" if results.plan is None else results.plan.study.model_dump_json(indent=2, exclude={"text"})
+    plan = results.plan
+    if plan is None:
+        return ""
+    if plan.study.design is not None or plan.amendments:  # what is in force has other seeds or variants
+        plan = plan.read_sealed(results.folder / "plan.lock")
+    return plan.study.model_dump_json(indent=2, exclude={"text"})

@@ -19,6 +19,7 @@ from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, StudyText, looks_like_path
 from ablationlab.records.verdict import Cost, HypothesisVerdict, VariantVerdict, Verdict
+from ablationlab.report.designs import design_lines
 from ablationlab.report.naming import in_sentence, metric_name, metric_of
 from ablationlab.report.paper.facts import (
     Apart,
@@ -112,6 +113,7 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         replication=_replication(results),
         verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
         hypotheses=tuple(_hypotheses(verdict.hypotheses, readable)),
+        stages=() if plan is None else tuple(design_lines(plan)),
         deviations=tuple(deviation.text for deviation in analysis.deviations),
         damaged=tuple(Named(damage.file, damage.text.rstrip(".")) for damage in results.problems),
         power=_power(analysis),

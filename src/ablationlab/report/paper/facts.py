@@ -389,6 +389,7 @@ class Facts:
     replication: ReplicationFacts | None
     verdicts: tuple[DecisionFacts, ...]
     hypotheses: tuple[HypothesisFacts, ...]
+    stages: tuple[str, ...]
     deviations: tuple[str, ...]
     damaged: tuple[Named, ...]
     power: PowerFacts | None

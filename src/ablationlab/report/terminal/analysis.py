@@ -19,6 +19,7 @@ from ablationlab.records.evaluation import Evaluation
 from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Verdict
+from ablationlab.report.designs import look_line
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import (
@@ -103,6 +104,8 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
     heads = ["regime", "variant", "decision", "rule", "label", "why"]
     yield Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"]).terminal()
+    if analysis.look is not None:
+        yield _lines("Look", [look_line(analysis.look)])
     if verdict.hypotheses:
         yield _lines("Hypotheses", hypothesis_lines(verdict.hypotheses))
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
