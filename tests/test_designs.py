@@ -333,7 +333,7 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     code, output, _ = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0
     assert "Look 1 of 2 (3 seeds): continue" in " ".join(output.split())
-    code, output, _ = cli("extend", out, "--seeds", "5", "--reason", "curious", "--workers", "1")
+    code, output, _ = cli("extend", out, "--seeds", "5", "--reason", "curious", "--workers", "1", "--report")
     assert code == 0
     assert "exploratory" in output
     code, output, _ = cli("status", study, "--out", out)
