@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from ablationlab.records.plan import Look, Plan, Try
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.page.build import page_html
+from ablationlab.report.paper.collect import facts_of
 from ablationlab.study.calibration import next_value, settled
 from ablationlab.study.load import parse_study
 
@@ -333,18 +334,19 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     code, output, _ = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0
     assert "Look 1 of 2 (3 seeds): continue" in " ".join(output.split())
-    code, output, _ = cli("extend", out, "--seeds", "5", "--reason", "curious", "--workers", "1", "--report")
+    code, output, _ = cli("extend", out, "--seeds", "5", "--reason", "curious", "--workers", "1")
     assert code == 0
     assert "exploratory" in output
     code, output, _ = cli("status", study, "--out", out)
     assert "Look 2 of 2 (4 seeds): stop" in " ".join(output.split())
     assert "with seeds 5 (exploratory). Reason: curious." in " ".join(output.split())
-    page = (out / "report.html").read_text()
+    results = Results.open(out)
+    page = page_html(results, out)
     assert "with seeds 5 (exploratory). Reason: curious." in page
     assert '<span class="tag">exploratory</span>' in page
-    facts = json.loads((out / "paper" / "facts.json").read_text())
-    assert any("exploratory" in line for line in facts["stages"])
-    assert all(verdict["label"] == "exploratory" for verdict in facts["verdicts"])
+    facts = facts_of(results)
+    assert any("exploratory" in line for line in facts.stages)
+    assert {verdict.label for verdict in facts.verdicts} == {"exploratory"}
 
 
 def test_a_calibration_is_shown_before_there_is_a_plan(study_file, cli, tmp_path):
