@@ -380,7 +380,7 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     for variant in ("none", "layernorm"):
         bench.finish(bench.record(variant))
     pairs = check_ledger(bench.plan, read_runs(bench.plan, bench.results))
-    said = ledger_sentence(read_runs(bench.plan, bench.results), pairs)
+    said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
     assert said == (
         "Ledger: 1 variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
         "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences a pass."
@@ -389,6 +389,6 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})
     folder.record.unlink()
     drifted.create(folder.record)
-    said = ledger_sentence(read_runs(bench.plan, bench.results), pairs)
+    said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
     assert "stack width and threads. Layout" in said
     assert "Drift was accepted, so layout and versions were not compared" in said

@@ -7,6 +7,7 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
+from ablationlab.study.ledger import matched_inputs
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
 from ablationlab.study.variants import VARIANTS, Variant, variants_of
@@ -240,3 +241,48 @@ def test_an_impossible_change_names_the_key_the_value_and_what_is_allowed(settin
     with pytest.raises(StudyError) as caught:
         settings.changed(**change)
     assert text in str(caught.value)
+
+
+# --- equal compute ----------------------------------------------------------------------------------------
+
+
+def test_matched_by_flops_a_costlier_arm_takes_fewer_steps_to_within_one(plan_of):
+    tables = {"fat": {"model": {"mlp_ratio": 8}}, "thin": {"model": {"mlp_ratio": 2}}, "rmsnorm": {}}
+    plan = plan_of(tables, **{"budget.match": "flops", "training.steps": 50})
+    budgets = {run.variant: run.budget for run in plan.runs}
+    base = budgets["none"]
+    assert budgets["rmsnorm"] == base.model_copy(update={"parameters": base.parameters + 16})
+    assert budgets["fat"].steps < 50 < budgets["thin"].steps
+    for name in ("fat", "thin"):
+        step = budgets[name].matmul_flops // budgets[name].steps
+        assert 0 <= base.matmul_flops - budgets[name].matmul_flops < step
+    same, differs = matched_inputs(plan)
+    assert same[0] == "data order up to the end of the shorter run"
+    assert [text.split(" (")[0] for text in differs] == ["tokens", "FLOPs"]
+
+
+def test_the_ledger_says_what_matched_and_what_did_not(plan_of):
+    same, differs = matched_inputs(plan_of({"fat": {"model": {"mlp_ratio": 8}}, "large": {"training": {"batch": 8}}}))
+    assert same == ["tokens", "shared initial weights"]
+    assert [text.split(" +")[0] for text in differs] == ["FLOPs (fat", "data order (large)"]
+    assert matched_inputs(plan_of({"rmsnorm": {}})) == (["tokens", "FLOPs", "data order", "shared initial weights"], [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"criteria": [{"metric": "validation_loss"}]}, r"criteria\[0\].metric: 'validation_loss' counts tokens"),
+        ({"evaluation": {"tasks": ["suite"]}}, "evaluation.tasks need one text"),
+    ],
+)
+def test_what_cannot_be_asked_across_tokenizers_is_refused(study_table, changes, text):
+    study = parse_study(study_table({"variants": {"none": {}, "b": {"data": {"tokenizer": "byte"}}}, **changes}))
+    texts = [load_corpus(study.data), load_corpus(study.data.changed(tokenizer="byte"))]
+    with pytest.raises(PlanError, match=text):
+        make_plan(study, texts[0], "cpu", corpora={"b": texts[1]})
+
+
+def test_the_held_out_text_does_not_depend_on_the_tokenizer(study_table):
+    data = parse_study(study_table()).data
+    records = [load_corpus(data.changed(tokenizer=name)).record for name in ("char", "byte")]
+    assert len({record.validation_bytes for record in records}) == 1

@@ -14,12 +14,13 @@ from ablationlab.analysis.stability import EndedRun, ended_run, measured_names, 
 from ablationlab.analysis.sweeps import swept
 from ablationlab.analysis.wording import deviation
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
-from ablationlab.records.analysis import Deviation, DeviationCode, LedgerCheck
+from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
+from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import REGISTERED, TUNED, Study
 from ablationlab.study.differences import differences, listed
-from ablationlab.study.ledger import check_ledger, record_mismatches, refuse
+from ablationlab.study.ledger import check_ledger, matched_inputs, record_mismatches, refuse
 
 
 def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
@@ -76,7 +77,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         spike_threshold=study.stability.spike_score,
         diverged=study.stability.diverged,
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
-        ledger=LedgerCheck(checked_pairs=checked, text=_LEDGER.format(pairs=checked)),
+        ledger=LedgerCheck(checked_pairs=checked, text=_ledger_text(plan, checked)),
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
@@ -112,10 +113,11 @@ def _added_seeds(plan: Plan) -> tuple[int, ...]:
     return tuple(seed for amendment in plan.amendments for seed in amendment.seeds)
 
 
-_LEDGER = (
-    "{pairs} pairs of runs match in tokens, FLOPs, data order, shared initial weights, precision, stack width, threads and "
-    "versions, up to what their variants declare."
-)
+def _ledger_text(plan: Plan, pairs: int) -> str:
+    same, differs = matched_inputs(plan)
+    matching = ", ".join([*same, "precision", "stack width", "threads"])
+    text = f"{pairs} pairs of runs match in {matching} and versions, up to what their variants declare."
+    return text + (f" By declaration they differ in {'; '.join(differs)}." if differs else "")
 
 
 def _check_against_plan(done: Sequence[EndedRun]) -> None:
@@ -156,11 +158,18 @@ def _check_arms(plan: Plan, results: Results, done: Sequence[EndedRun], contrast
 
 def _values(own: Plan, done: Mapping[str, EndedRun], names: Sequence[str]) -> Values:
     """Every metric of the study's own cells; runs of a sweep beside them are not compared here."""
+
+    def tokenizer(variant: str) -> str:
+        return own.corpus_of(variant).tokenizer
+
     values: Values = {}
     for planned in own.runs:
         for name in names:
             cell = values.setdefault(Arm(name, None, planned.regime, planned.variant), {})
-            cell[planned.seed] = value_of(done.get(planned.id), name)
+            other = tokenizer(planned.variant) != tokenizer(own.study.baseline)
+            comparable = not other or across_tokenizers(own.metrics[name])
+            value = value_of(done.get(planned.id), name)
+            cell[planned.seed] = value if comparable else Absent(Absence.OTHER_TOKENIZER)
     return values
 
 

@@ -18,6 +18,7 @@ from ablationlab.stats import Caveat, CaveatCode
 # --- codes ----------------------------------------------------------------------------------------------------
 
 _ABSENCES: Final[Mapping[Absence, str]] = {
+    Absence.OTHER_TOKENIZER: "counted per token of another tokenizer than the baseline's",
     Absence.NOT_RECORDED: "no value recorded",
     Absence.NOT_IN_CURVE: "has no {metric}",
     Absence.NOT_FINITE: "the value is {value}",

@@ -138,7 +138,7 @@ class RunView:
             case pipeline.LedgerChecked(plan, results, pairs):
                 out.line()
                 out.console.print(results_table(plan, read_runs(plan, results)))
-                out.text(f"\n{ledger_sentence(read_runs(plan, results), pairs)}")
+                out.text(f"\n{ledger_sentence(plan, read_runs(plan, results), pairs)}")
             case pipeline.EvaluationStarted(results):
                 if self._printed:
                     out.line()

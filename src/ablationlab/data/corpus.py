@@ -100,9 +100,10 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
         return _join(config, [load_component(config.corpus, 1.0, config)], ())
     text, source, sha256, parts = _read(config.corpus)
     tokenizer = TOKENIZERS[config.tokenizer].of(text)
-    tokens = tokenizer.encode(text)
-    cut = int(len(tokens) * (1 - config.validation))
-    train, validation = tokens[:cut], tokens[cut:]
+    # Cut between characters, so that the held-out text is the same whatever the tokenizer.
+    cut = int(len(text) * (1 - config.validation))
+    train, validation = tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
+    tokens = np.concatenate([train, validation])
     record = Corpus(
         name=config.corpus,
         source=source,

@@ -44,6 +44,7 @@ class Absence(StrEnum):
     """Why an arm has no value of a metric on a seed."""
 
     NOT_RECORDED = "not-recorded"
+    OTHER_TOKENIZER = "other-tokenizer"
     NOT_IN_CURVE = "not-in-curve"
     NOT_FINITE = "not-finite"
     TOO_LARGE = "too-large"

@@ -37,6 +37,13 @@ METRICS: Registry[Metric] = Registry("metric")
 MEASURED_METRICS: Registry[Callable[..., float]] = Registry("function of a metric")
 
 
+def across_tokenizers(metric: Metric) -> bool:
+    """Whether a metric compares runs that cut their text into other tokens: per byte, or of the shape of a curve alone."""
+    if metric.name in ("bits_per_byte", "steps_to_loss"):
+        return metric.name == "bits_per_byte"
+    return metric.family in ("stability", "throughput")
+
+
 def checked_metrics(metrics: dict[str, float | None]) -> dict[str, float | None]:
     """The same, before it is written: every name must be a run-level metric of the registry."""
     for name in metrics:

@@ -103,6 +103,7 @@ class Budget(StoredValue):
     tokens: int
     matmul_flops: int
     parameters: int
+    match: Literal["tokens", "flops"] = "tokens"
 
 
 class Execution(StoredValue):

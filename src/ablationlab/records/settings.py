@@ -478,6 +478,13 @@ class VariantTable(Frozen):
         return flattened({"model": self.model, "training": self.training, "data": self.data})
 
 
+class BudgetConfig(Frozen):
+    """What is equal for all arms. ``flops``: an arm whose token costs more takes fewer steps, to within one of the baseline's
+    FLOPs; its schedule ends with it, and its data order is a beginning of the baseline's."""
+
+    match: Literal["tokens", "flops"] = "tokens"
+
+
 class UsedCode(Frozen):
     """A file of ``use``, or the entry point of a package: what it is called, where it was found, and what it contains."""
 
@@ -597,6 +604,7 @@ class Study(Frozen):
     model: ModelConfig
     training: TrainingConfig
     data: DataConfig = DataConfig()
+    budget: BudgetConfig = BudgetConfig()
     execution: ExecutionConfig = ExecutionConfig()
     regimes: dict[str, Regime] = Field(default_factory=dict)
     sweep: Sweep | None = None

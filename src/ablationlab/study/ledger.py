@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from ablationlab.core.errors import MismatchError
+from ablationlab.core.format import percent
+from ablationlab.data.batches import planned_data_order
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
@@ -39,8 +41,10 @@ def setting_mismatches(
         return any(declaration.covers_setting(key) for declaration in allowed)
 
     shape = free("training.batch") or free("model.context")
+    costlier = any(declaration.flops for declaration in allowed)
+    by_flops = a.budget.match == "flops"
     covered = {"training.lr"} if tuned else set[str]()
-    covered |= {"training.steps"} if shape else set()
+    covered |= {"training.steps"} if shape or (by_flops and costlier) else set()
     found = [
         text
         for one, other, prefix in ((a.model, b.model, "model."), (a.training, b.training, "training."))
@@ -50,7 +54,11 @@ def setting_mismatches(
     for name in ("seed", "regime"):
         if getattr(a, name) != getattr(b, name):
             found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
-    costlier = any(declaration.flops for declaration in allowed)
+    if by_flops and (costlier or shape):
+        step = max(run.budget.matmul_flops // run.budget.steps for run in (a, b))
+        if abs(a.budget.matmul_flops - b.budget.matmul_flops) >= step:
+            found.append(f"budget.matmul_flops: {a.budget.matmul_flops:,} against {b.budget.matmul_flops:,}")
+        return found
     for name in ("tokens", *(() if shape else ("steps",)), *(() if costlier else ("matmul_flops",))):
         if getattr(a.budget, name) != getattr(b.budget, name):
             found.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
@@ -70,6 +78,14 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
             found.append(f"initial value of {name} differs")
     other_text = bool(a.declares.data or b.declares.data)
     other_order = other_text or free("training.batch") or free("model.context")
+    if a.budget.match == "flops" and a.budget.steps != b.budget.steps and not other_order:
+        # One order is a beginning of the other if both are what the seed gives for their number of steps.
+        other_order = True
+        for record in (a, b):
+            shape = {"batch": record.training.batch, "context": record.model.context}
+            planned = planned_data_order(record.seed, record.corpus, steps=record.budget.steps, **shape)
+            if record.data_order_hash != planned:
+                found.append(f"data_order_hash of {record.id} is not that of its seed")
     for field in (*(() if other_order else ("data_order_hash",)), "shared_init_hash", "plan_hash"):
         if getattr(a, field) != getattr(b, field):
             found.append(f"{field} differs")
@@ -170,15 +186,54 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     return pairs
 
 
-def ledger_sentence(runs: Iterable[Run], pairs: int) -> str:
+def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
+    """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
+    pairs = []
+    base = {
+        (run.regime, run.seed, plan.study.rate_of(run)): run for run in plan.runs if run.variant == plan.study.baseline
+    }
+    for run in plan.runs:
+        other = base.get((run.regime, run.seed, plan.study.rate_of(run)))
+        if other is not None and run.variant != plan.study.baseline:
+            pairs.append((run, other))
+    same, differs = [], []
+    for words, field in (("tokens", "tokens"), ("FLOPs", "matmul_flops")):
+        shares: dict[str, float] = {}
+        for run, other in pairs:
+            ours, theirs = getattr(run.budget, field), getattr(other.budget, field)
+            if ours != theirs:
+                shares[run.variant] = ours / theirs - 1
+        if shares:
+            differs.append(
+                f"{words} ({', '.join(f'{name} {percent(share, sign=True)}' for name, share in shares.items())})"
+            )
+        else:
+            same.append(words)
+    order = ("training.batch", "model.context")
+    others = [
+        name for name, variant in plan.variants.items() if variant.data or any(map(variant.covers_setting, order))
+    ]
+    shorter = list(dict.fromkeys(run.variant for run, other in pairs if run.budget.steps != other.budget.steps))
+    shorter = [name for name in shorter if name not in others]
+    if others:
+        differs.append(f"data order ({', '.join(others)})")
+    else:
+        same.append("data order" + (" up to the end of the shorter run" if shorter else ""))
+    return [*same, "shared initial weights"], differs
+
+
+def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
     ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
     layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
     drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
-    same = ["tokens", "FLOPs", "data order", "shared initial weights", "precision", "stack width", "threads"]
+    matched, differs = matched_inputs(plan)
+    same = [*matched, "precision", "stack width", "threads"]
     last = same.pop() if drift else "versions"
     matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
     text = f"Ledger: {pairs} variant-baseline pairs match in {matching}. Layout: {'; '.join(layouts)}."
+    if differs:
+        text += f" By declaration they differ in {'; '.join(differs)}."
     if drift:
         text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
     return text

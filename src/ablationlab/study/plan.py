@@ -18,7 +18,7 @@ from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.environment import current, drift
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import METRICS, across_tokenizers
 from ablationlab.records.plan import (
     Amendment,
     Budget,
@@ -139,6 +139,7 @@ def make_plan(
         return choose_precision(asked, device_kind)
 
     corpora = corpora or {}
+    _check_texts_compare(study, corpus.record, {name: other.record for name, other in corpora.items()})
     cells = study_cells(study, corpus, precision, corpora)
     tasks: tuple[PlannedTask, ...] = ()
     if study.evaluation.tasks:
@@ -301,7 +302,7 @@ class _CellMaker:
         return self.variants[name].declared(zip(plain, changed, strict=True))
 
     def _arm(self, regime: str, name: str) -> tuple[ModelConfig, TrainingConfig]:
-        """Model and training of a variant in a regime, for as many tokens as the regime's own."""
+        """Model and training of a variant in a regime, for as many tokens as the regime's own, or FLOPs as the baseline's."""
         model, training = self.study.in_regime(regime)
         try:
             ours, trained = self.variants[name].arm(_with_vocabulary(model, self.corpora[name]), training)
@@ -309,7 +310,16 @@ class _CellMaker:
             why = "; ".join(str(problem) for problem in problems_of(error, ModelConfig, {}))
             raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why}") from error
         written = self.variants[name].on(model).training.keys()
-        if not {"steps", "tokens"} & written:
+        if self.study.budget.match == "flops" and name != self.study.baseline:
+            theirs, planned = self._arm(regime, self.study.baseline)
+            total = steps_of(theirs, planned) * planned.batch * theirs.context * matmul_flops_per_token(theirs)
+            steps = total // (trained.batch * ours.context * matmul_flops_per_token(ours))
+            if steps < 1:
+                raise PlanError(
+                    f"variant {name!r}: one of its steps costs more FLOPs than the whole run of the baseline"
+                )
+            trained = trained.changed(steps=steps, tokens=None)
+        elif not {"steps", "tokens"} & written:
             tokens, step = steps_of(model, training) * training.batch * model.context, trained.batch * ours.context
             if tokens % step:
                 raise PlanError(
@@ -364,6 +374,7 @@ class _CellMaker:
                 tokens=tokens,
                 matmul_flops=tokens * matmul_flops_per_token(model),
                 parameters=parameter_count(model),
+                match=study.budget.match,
             ),
         )
 
@@ -439,6 +450,33 @@ def _sweep_stacks(cells: Cells, width: int) -> list[list[PlannedRun]]:
             here[-1] += block
         stacks += here
     return stacks
+
+
+def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Corpus]) -> None:
+    """Refuse what arms with other texts cannot be asked: tasks, and metrics that count per token."""
+    if not corpora:
+        return
+    if study.evaluation.tasks:
+        names = ", ".join(corpora)
+        raise PlanError(
+            f"evaluation.tasks need one text and tokenizer for all arms, and {names} change [data]; leave them out"
+        )
+    texts = {name: corpora.get(name, corpus) for name in study.variants}
+    base = texts[study.baseline]
+    others = [name for name, text in texts.items() if text.tokenizer != base.tokenizer]
+    for position, criterion in enumerate(study.criteria):
+        if others and not across_tokenizers(METRICS[criterion.metric]):
+            allowed = ", ".join(name for name, metric in METRICS.items() if across_tokenizers(metric))
+            raise PlanError(
+                f"criteria[{position}].metric: {criterion.metric!r} counts tokens, and {', '.join(others)} have another "
+                f"tokenizer than {study.baseline}; allowed: {allowed}"
+            )
+    for name in others:
+        if texts[name].sha256 == base.sha256 and texts[name].validation_bytes != base.validation_bytes:
+            raise PlanError(
+                f"variant {name!r}: {texts[name].validation_bytes:,} bytes are held out, {base.validation_bytes:,} of the "
+                "baseline: bits per byte of other text do not compare. Prepare both corpora from the same documents"
+            )
 
 
 def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> None:
