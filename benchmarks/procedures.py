@@ -237,7 +237,7 @@ def crossed(studies: int) -> None:
         "paired t over seeds",
         "analysis of variance",
         "crossed bootstrap",
-        "width, against the bootstrap",
+        "relative width",
     ]
     table("Coverage of 95 % intervals over seeds and 200 items, %", heads, rows)
 
