@@ -41,7 +41,7 @@ def test_a_table_gives_the_same_statistics_and_a_verdict(tmp_path):
     assert one.id == "loss/default/norm:none"
     assert one.p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue, rel=1e-9)
     assert (one.label, one.role, one.outcome) == ("exploratory", "primary", "better")
-    assert decide(found).verdicts[0].decision == "adopt"
+    assert decide(found).verdicts[0].decision == "adopt-provisionally"
     assert [d.code for d in found.deviations] == ["not-registered", "ledger-unknown"]
     assert found.stability is None
 
@@ -75,6 +75,7 @@ def test_tasks_get_a_macro_average_with_a_family_of_its_own(tmp_path):
     a, b, macro = found.comparisons
     assert macro.delta == pytest.approx((a.delta + b.delta) / 2)
     assert a.family == b.family != macro.family
+    assert (a.family, macro.family) == ("exploratory", "primary/holm")
     assert (a.family_size, macro.family_size) == (2, 1)
     assert decide(found).verdicts[0].evidence[0] == macro.id
 
@@ -93,7 +94,10 @@ def test_regimes_are_kept_apart(tmp_path):
     for regime, shift in (("cold", 0.0), ("hot", 1.0)):
         text += rows(NONE, "none", extra=f",{regime}") + rows([v + shift for v in NORM], "norm", extra=f",{regime}")
     verdict = decide(analyze(read_table(table(tmp_path, text), OPTIONS)))
-    assert [(v.regime, v.decision) for v in verdict.verdicts] == [("cold", "adopt"), ("hot", "keep-baseline")]
+    assert [(v.regime, v.decision) for v in verdict.verdicts] == [
+        ("cold", "adopt-provisionally"),
+        ("hot", "keep-baseline"),
+    ]
 
 
 @pytest.mark.parametrize("word", ["nan", "inf", "diverged", "NaN"])

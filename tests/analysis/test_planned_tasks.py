@@ -67,7 +67,7 @@ def deviations(analysis: Analysis) -> dict[str, str]:
 def same_numbers(a: Analysis, b: Analysis) -> None:
     """Everything about what was planned is equal, to the last bit; exploratory ones share a correction, so not that."""
     others = {c.id: c for c in b.comparisons}
-    free = {"p_adjusted", "family_size", "outcome"}
+    free = {"p_adjusted", "family_size", "outcome", "deciding"}
     for mine in a.comparisons:
         left_out = free if mine.label == "exploratory" else set()
         assert others[mine.id].model_dump(exclude=left_out) == mine.model_dump(exclude=left_out)

@@ -77,29 +77,34 @@ def test_another_metric_changes_no_other_number(tmp_path):
     assert one.tests == other.tests
 
 
-def test_holm_runs_over_the_registered_family_in_order(tmp_path):
+def test_the_primary_family_is_corrected_by_holm_and_a_function_of_the_metric_shares_its_test(tmp_path):
     arms = ["none", "layernorm", "rmsnorm"]
-    criteria = [*CRITERIA, {"metric": "perplexity", "regime": "hot"}]
+    criteria = [*CRITERIA, {**CRITERIA[0], "regime": "hot"}]
     made = study(variants=arms, criteria=criteria, regimes={"hot": {"training": {"lr": 0.01}}})
 
     def outcomes(variant, regime, seed):
         shift = {"none": 0.0, "layernorm": -0.02, "rmsnorm": 0.015}[variant] * (2 if regime == "hot" else 1)
         loss = 2 + shift + 0.01 * np.random.default_rng([seed, arms.index(variant)]).normal()
-        return {"validation_loss": loss, "perplexity": math.exp(loss)}
+        return {"validation_loss": loss, "perplexity": math.exp(loss), "bits_per_byte": 1.4 * loss}
 
     build(tmp_path, made, outcomes)
     found = analyze(read_results(tmp_path))
-    family = [one for one in found.comparisons if one.family == "registered/language-modelling/holm"]
-    assert [one.id for one in family] == [
-        "validation_loss/default/layernorm:none",
-        "validation_loss/default/rmsnorm:none",
-        "perplexity/hot/layernorm:none",
-        "perplexity/hot/rmsnorm:none",
-    ]
-    theirs = multipletests([one.p for one in family], method="holm")[1]
-    assert [one.p_adjusted for one in family] == pytest.approx(list(theirs))
-    assert {one.label for one in found.comparisons if one not in family} == {"exploratory"}
-    assert found.families[0].members == tuple(one.id for one in family)
+    primary = [c for c in found.comparisons if c.metric == "validation_loss" and c.reference == "none"]
+    theirs = multipletests([c.p for c in primary], method="holm")[1]
+    assert [c.p_adjusted for c in primary] == pytest.approx(list(theirs))
+    family = next(family for family in found.families if family.id == "primary/holm")
+    assert family.members == tuple(c.id for c in primary)
+    for mine in primary:
+        for name, scale in (("perplexity", 1.0), ("bits_per_byte", 1.4)):
+            other = find(found, mine.id.replace("validation_loss", name))
+            assert (other.p, other.p_adjusted, other.outcome) == (mine.p, mine.p_adjusted, mine.outcome)
+            assert (other.shares_test_of, other.label) == (mine.id, "exploratory")
+            assert other.deciding.level == pytest.approx(mine.deciding.level)
+            assert other.deciding.low == pytest.approx(scale * mine.deciding.low)
+        # The interval that is printed is the one that decides.
+        shown = mine.outcome in ("better", "worse")
+        assert (mine.main_interval.low > 0 or mine.main_interval.high < 0) == shown
+    assert not any("perplexity" in name for family in found.families for name in family.members)
 
 
 @pytest.mark.parametrize(("correction", "factor"), [("none", 1), ("bonferroni", 2)])
@@ -114,7 +119,7 @@ def test_the_registered_test_feeds_the_correction(tmp_path):
     build(tmp_path, study(criteria=[{**CRITERIA[0], "test": "sign-flip", "interval": "bca", "alpha": 0.1}]))
     one = find(analyze(read_results(tmp_path)), PRIMARY)
     assert one.p == one.tests["sign-flip"].p == 0.0625
-    assert one.main_interval.method == "bca"
+    assert one.main_interval.method == "sign-flip"  # the interval that belongs to the test
     assert one.main_interval.level == pytest.approx(0.9)
     assert one.outcome == "better"
 

@@ -138,7 +138,7 @@ def test_what_the_study_registers_of_its_sweep_is_registered(tmp_path):
     assert find(found, "validation_loss/tuned/layernorm:none").label == "registered"
     sensitivity = find(found, "lr_sensitivity/sweep/layernorm:none")
     assert (sensitivity.label, sensitivity.test, sensitivity.outcome) == ("registered", "sign-flip", "better")
-    assert sensitivity.family == "registered/sensitivity/holm"
+    assert (sensitivity.family, sensitivity.role) == ("stability", "stability")
     assert {"validation_loss/tuned/layernorm:none", sensitivity.id} <= set(found.sweep.comparisons)
     assert not {one for one in found.sweep.comparisons if "/default/" in one}
 
@@ -148,10 +148,10 @@ def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp
     assert found.regimes == ("default", "tuned")
     verdicts = {one.regime: one for one in decide(found).verdicts}
     assert set(verdicts) == {"default", "tuned"}
-    assert verdicts["tuned"].decision == "adopt"
+    assert verdicts["tuned"].decision == "adopt-provisionally"
     assert "each at its own best learning rate" in verdicts["tuned"].recommendation
     assert "was not asked" not in verdicts["tuned"].recommendation
-    assert verdicts["default"].decision != "adopt", "at one rate for both the baseline's own is used"
+    assert verdicts["default"].decision != "adopt-provisionally", "at one rate for both the baseline's own is used"
     gain = found.stability.gain("layernorm", "none", "tuned")
     assert (gain.n, gain.reference_unstable) == (5, 0)
     assert {run.lr for run in found.stability.runs if run.regime == "tuned"} == {1e-3, 1e-2}

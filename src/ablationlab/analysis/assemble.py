@@ -35,7 +35,7 @@ def analyze(dataset: Dataset) -> Analysis:
         resamples=RESAMPLES,
         comparisons=tuple(comparisons),
         families=tuple(families),
-        stability=stability(dataset),
+        stability=stability(dataset, comparisons),
         sweep=dataset.sweep.model_copy(update={"comparisons": swept}) if dataset.sweep is not None else None,
         interactions=interactions(dataset),
         power=power_of(comparisons, dataset.primary),

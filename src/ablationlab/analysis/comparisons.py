@@ -1,13 +1,21 @@
-"""From values to comparisons: which to make and by which criterion, pair by seed, compute, correct each family."""
+"""From values to comparisons: which to make and by which criterion, pair by seed, compute, correct each family.
+
+Families. *primary*: every variant against the baseline on the primary metric, at the full alpha, by the registered
+correction. *secondary*: tested only behind a primary comparison of the same variant that is shown, in registered
+order, each behind the one before it (`stats.families.gatekeep`). *guard*: tests of non-inferiority that must all
+pass, so none costs alpha. *stability*: the registered measures of smooth training and over a sweep, Holm.
+*exploratory*: all the rest, one family, Benjamini-Hochberg. Metrics that are functions of one another share one test.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
+from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.looks import at_look
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
@@ -25,12 +33,32 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.metrics import Metric
 from ablationlab.records.settings import Criterion
-from ablationlab.stats import Caveat, CaveatCode, PairedComparison, adjust, compare, compare_unpaired
-from ablationlab.stats.results import Transform
+from ablationlab.stats import (
+    Caveat,
+    CaveatCode,
+    Interval,
+    PairedComparison,
+    compare,
+    compare_unpaired,
+    family_inference,
+    gatekeep,
+    paired_t_interval,
+)
+from ablationlab.stats.families import deciding_interval
+from ablationlab.stats.results import FamilyMember, Transform
 
 RESAMPLES: Final = 10_000
+EXPLORATORY: Final = "exploratory"
+_CORRECTIONS: Final[Mapping[Role | None, str]] = {
+    "secondary": "gatekeeping",
+    "guard": "none",
+    "stability": "holm",
+    None: "benjamini-hochberg",
+}
 #: Registered before the runs, stated by the user now, or made unasked.
 Standing = Literal["registered", "stated", "exploratory"]
+#: What a criterion says in the unit of the tested scale.
+_IN_UNITS: Final = ("smallest_effect", "margin")
 #: (seed, variant's value, reference's value)
 Pairs = list[tuple[Seed, float, float]]
 
@@ -46,6 +74,8 @@ class PlannedComparison:
     reference: str
     criterion: Criterion
     standing: Standing
+    order: int = 0  # of its criterion among the registered ones
+    stability: bool = False  # a measure of smooth training, or of how wide the range of usable rates is
 
     @property
     def id(self) -> str:
@@ -59,16 +89,24 @@ class PlannedComparison:
 
     @property
     def role(self) -> Role | None:
+        if self.stability:
+            return "stability"
         return None if self.standing == "exploratory" else self.criterion.role
 
     @property
     def family(self) -> str:
-        """Tests of one family are corrected together: per metric family, over variants, regimes and tasks.
+        """Tests of one family are corrected together; primary tests that register other corrections are other families."""
+        if self.role is None:
+            return EXPLORATORY
+        if self.role != "primary":
+            return self.role
+        place = f"/{self.regime}" if self.criterion.correction == "dunnett" else ""  # pooled over one regime's arms
+        return f"primary/{self.criterion.correction}{place}"
 
-        The macro average summarizes the tasks, so it is not one more of them: it has a family over variants and regimes.
-        """
-        whole = "/macro" if self.task == MACRO else ""
-        return f"{self.standing}/{self.metric.family}{whole}/{self.criterion.correction}"
+    @property
+    def correction(self) -> str:
+        """How its p is adjusted within its family."""
+        return self.criterion.correction if self.role == "primary" else _CORRECTIONS[self.role]
 
     @property
     def arms(self) -> tuple[Arm, Arm]:
@@ -80,25 +118,30 @@ class PlannedComparison:
 def planned_comparisons(dataset: Dataset) -> list[PlannedComparison]:
     """Every metric and task, in every regime, for every pair of arms; in a fixed order."""
     return [
-        PlannedComparison(
-            dataset.metrics[metric], task, regime, *pair, *_criterion(dataset, metric, task, regime, pair)
-        )
+        _planned(dataset, metric, task, regime, pair)
         for metric, task in dict.fromkeys((arm.metric, arm.task) for arm in dataset.values)
         for regime in dataset.compared_regimes()
         for pair in dataset.pairs()
     ]
 
 
-def _criterion(
-    dataset: Dataset, metric: str, task: str | None, regime: str, pair: tuple[str, str]
-) -> tuple[Criterion, Standing]:
-    """The criterion that covers this comparison, the most particular first; else the first one of its metric."""
-    same = [criterion for criterion in dataset.criteria if criterion.metric == metric]
+def _planned(dataset: Dataset, name: str, task: str | None, regime: str, pair: tuple[str, str]) -> PlannedComparison:
+    """By the criterion that covers it, the most particular first; else, exploratory, as the first one of its metric says."""
+    metric = dataset.metrics[name]
+    registered: Standing = "registered" if dataset.registered else "stated"
+    same = [criterion for criterion in dataset.criteria if criterion.metric == name]
     covering = [c for c in same if c.regime == regime and _covers(c, pair, dataset.baseline)]
-    if covering and task not in dataset.exploratory_tasks and not dataset.added.intersection(pair):
+    # Tasks under a macro average are detail.
+    summarized = task not in (None, MACRO) and Arm(name, MACRO, regime, pair[1]) in dataset.values
+    unasked = task in dataset.exploratory_tasks or bool(dataset.added.intersection(pair))
+    if covering and not unasked and not summarized:
         best = next((c for c in covering if c.contrast is not None), covering[0])
-        return best, "registered" if dataset.registered else "stated"
-    return same[0] if same else Criterion(metric=metric), "exploratory"
+        order, over_rates = dataset.criteria.index(best), metric.level == "sweep"
+        return PlannedComparison(metric, task, regime, *pair, best, registered, order, over_rates)
+    criterion = (same[0] if same else Criterion(metric=name)).model_copy(update={"alpha": dataset.alpha})
+    smooth = name in dataset.stability.smoothness and pair[1] == dataset.baseline and regime in dataset.regimes
+    standing: Standing = registered if smooth else "exploratory"
+    return PlannedComparison(metric, task, regime, *pair, criterion, standing, stability=smooth)
 
 
 def _covers(criterion: Criterion, pair: tuple[str, str], baseline: str) -> bool:
@@ -110,7 +153,10 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     planned = [
         question for question in planned_comparisons(dataset) if any(arm in dataset.values for arm in question.arms)
     ]
-    return corrected([at_look(dataset, _comparison(dataset, question)) for question in planned])
+    made = [at_look(dataset, _comparison(dataset, question)) for question in planned]
+    order = {question.id: question.order for question in planned}
+    sources = {name: metric.derived_from for name, metric in dataset.metrics.items() if metric.derived_from is not None}
+    return corrected(made, order, sources)
 
 
 def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
@@ -118,10 +164,11 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
         return _unpaired_comparison(dataset, planned)
     pairs, missing = paired(dataset, planned)
     diverged = [m for m in missing if m.reason == Absence.DIVERGED]
-    refused = dataset.diverged == "refuse" and bool(diverged)
+    refused = dataset.stability.diverged == "refuse" and bool(diverged)
     if refused:
         pairs = []
     transform, caveats = _transform(planned.metric, [value for _, *both in pairs for value in both])
+    planned = _without_margins(planned) if caveats else planned
     caveats += _about_diverged(diverged, refused)
     promised = len(dataset.seeds_of(planned.regime))
     promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
@@ -168,7 +215,7 @@ def _recorded(
         alpha=criterion.alpha,
         p=tests[numbers["test"]].p if tests else None,
         p_adjusted=None,
-        correction=criterion.correction,
+        correction=planned.correction,
         family=planned.family,
         family_size=0,
         outcome="not-tested",
@@ -187,6 +234,11 @@ def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[str, ...]:
         tasks = {arm.task for arm in dataset.values if (arm.metric, arm.regime) == (metric, regime)} - {MACRO, None}
         return tuple(sorted(task for task in tasks if task is not None))
     return dataset.averaged.get((metric, regime), ()) if planned.task is None else ()
+
+
+def _without_margins(planned: PlannedComparison) -> PlannedComparison:
+    """Margins that are differences of logarithms say nothing of values that are tested as they are."""
+    return replace(planned, criterion=planned.criterion.model_copy(update=dict.fromkeys(_IN_UNITS)))
 
 
 def _about_diverged(diverged: Sequence[Missing], refused: bool) -> list[Caveat]:
@@ -220,6 +272,7 @@ def _unpaired_comparison(dataset: Dataset, planned: PlannedComparison) -> Compar
         if isinstance(value, Absent)
     ]
     transform, caveats = _transform(planned.metric, [run.value for run in runs])
+    planned = _without_margins(planned) if caveats else planned
     caveats.insert(0, wording.caveat(CaveatCode.UNPAIRED, variant=planned.variant, reference=planned.reference))
     caveats += _about_diverged([m for m in missing if m.reason == Absence.DIVERGED], refused=False)
     samples = [[run.value for run in runs if run.arm == name] for name in (planned.variant, planned.reference)]
@@ -308,26 +361,160 @@ def _numbers(result: PairedComparison, pairs: Pairs) -> dict[str, Any]:
     }
 
 
-def corrected(comparisons: Sequence[Comparison]) -> tuple[list[Comparison], list[Family]]:
-    """Adjust p within each family, in the order given, and say what came of each test."""
+def corrected(
+    comparisons: Sequence[Comparison], order: Mapping[str, int], sources: Mapping[str, str]
+) -> tuple[list[Comparison], list[Family]]:
+    """Adjust p within each family, in the order given, and say what came of each test.
+
+    *order*: of a comparison's criterion among the registered ones, by id. *sources*: a derived metric's own source.
+    """
+    shares = _shared_tests(comparisons, sources)
+    own = [comparison for comparison in comparisons if comparison.id not in shares]
     members: dict[str, list[Comparison]] = {}
-    for comparison in comparisons:
+    for comparison in own:
         members.setdefault(comparison.family, []).append(comparison)
-    families, adjusted = [], dict[str, tuple[float | None, int]]()
+    chains = _chains(own, order)
+    decided: dict[str, FamilyMember] = {}
+    families = []
     for name, family in members.items():
-        p_values: Sequence[float | None] = [comparison.p for comparison in family]
         method = family[0].correction
-        tested = sum(p is not None for p in p_values)
-        if method != "none":
-            p_values = adjust(p_values, method=method).adjusted
+        if method != "gatekeeping":
+            decided |= _decided(family, method, chains)
+        elif not chains:  # no primary comparison keeps a gate
+            decided |= _decided(family, "holm", {})
+        tested = sum(comparison.p is not None for comparison in family)
         families.append(Family(id=name, correction=method, members=tuple(c.id for c in family), tested=tested))
-        adjusted |= {c.id: (p, tested) for c, p in zip(family, p_values, strict=True)}
-    return [_judged(comparison, *adjusted[comparison.id]) for comparison in comparisons], families
+    sizes = {family.id: family.tested for family in families}
+    judged = {c.id: _judged(c, decided[c.id], sizes[c.family]) for c in own}
+    return [
+        _sharing(comparison, judged[shares[comparison.id]]) if comparison.id in shares else judged[comparison.id]
+        for comparison in comparisons
+    ], families
 
 
-def _judged(comparison: Comparison, p: float | None, tested: int) -> Comparison:
-    outcome = _outcome(comparison, p)
-    return comparison.model_copy(update={"p_adjusted": p, "family_size": tested, "outcome": outcome})
+def _chains(comparisons: Sequence[Comparison], order: Mapping[str, int]) -> dict[str, list[Comparison]]:
+    """Primary comparison -> the secondaries behind its gate, in registered order, contrasts between variants last.
+
+    A secondary of a regime without a primary comparison stands behind the first one of its variant.
+    """
+    primaries = [comparison for comparison in comparisons if comparison.role == "primary"]
+    chains: dict[str, list[Comparison]] = {primary.id: [] for primary in primaries}
+    references = {primary.reference for primary in primaries}
+    asked = [comparison for comparison in comparisons if comparison.role == "secondary"]
+    for comparison in sorted(asked, key=lambda c: (c.reference not in references, order[c.id])):
+        arms = (comparison.variant, comparison.reference)
+        mine = [primary for primary in primaries if primary.variant in arms] or primaries
+        here = [primary for primary in mine if primary.regime == comparison.regime] or mine
+        if here:
+            chains[here[0].id].append(comparison)
+    return chains
+
+
+def _decided(
+    family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison]]
+) -> dict[str, FamilyMember]:
+    """What came of a family and, if it is a primary one, of the secondaries behind it."""
+    alpha, behind = family[0].alpha, [chains.get(comparison.id, ()) for comparison in family]
+    if method == "dunnett" and len({tuple(pair.seed for pair in c.pairs) for c in family if c.p is not None}) > 1:
+        method = "holm"  # pooling needs the same seeds in every arm
+    gates = method if method in ("holm", "bonferroni", "dunnett") else "holm"
+    members = [_member(comparison) for comparison in family]
+    rng = stream(0, "analysis", family[0].family)
+    kept = gatekeep(members, [[_member(c) for c in chain] for chain in behind], alpha=alpha, correction=gates, rng=rng)
+    primaries = kept.primaries
+    if method != gates:
+        primaries = family_inference(members, correction=method, alpha=alpha, rng=rng).members
+    found = dict(zip((c.id for c in family), primaries, strict=True))
+    for chain, secondaries in zip(behind, kept.secondaries, strict=True):
+        found |= dict(zip((c.id for c in chain), secondaries, strict=True))
+    return found
+
+
+def _member(comparison: Comparison) -> tuple[list[float] | None, float | None]:
+    """Its deltas and p; an unpaired comparison has no deltas, and `_judged` makes its interval."""
+    return [pair.delta for pair in comparison.pairs] or (None if comparison.p is None else [0.0]), comparison.p
+
+
+def is_shown(comparison: Comparison) -> bool:
+    """Whether a difference is shown, corrected."""
+    return comparison.outcome in ("better", "worse", "different")
+
+
+_STANDINGS: Final = ("primary", "secondary", "guard", "stability", None)
+
+
+def _shared_tests(comparisons: Sequence[Comparison], sources: Mapping[str, str]) -> dict[str, str]:
+    """Comparison -> the one whose test it shares: of metrics that are functions of one another, on the same seeds.
+
+    The one with the weightiest role is tested, the source itself where none has more.
+    """
+    groups: dict[tuple[Any, ...], list[Comparison]] = {}
+    for comparison in comparisons:
+        source = sources.get(comparison.metric, comparison.metric)
+        seeds = tuple(pair.seed for pair in comparison.pairs)
+        key = (source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds)
+        groups.setdefault(key, []).append(comparison)
+    shares: dict[str, str] = {}
+    for group in groups.values():
+        tested = min(group, key=lambda c: (_STANDINGS.index(c.role), c.metric in sources))
+        shares |= {c.id: tested.id for c in group if c is not tested and c.role in (None, tested.role)}
+    return shares
+
+
+def _sharing(comparison: Comparison, tested: Comparison) -> Comparison:
+    """The comparison with the p and the outcome of the one whose test it shares, and the interval at its level."""
+    if comparison.p is None:
+        return comparison
+    outcome = tested.outcome
+    if outcome in ("better", "worse") and comparison.direction != tested.direction:
+        outcome = "different" if comparison.direction is None else _other(outcome)
+    update = {
+        "p": tested.p,
+        "p_adjusted": tested.p_adjusted,
+        "correction": tested.correction,
+        "family": tested.family,
+        "family_size": tested.family_size,
+        "outcome": outcome,
+        "shares_test_of": tested.id,
+        "deciding": None if tested.deciding is None else _interval(comparison, round(1 - tested.deciding.level, 12)),
+    }
+    return comparison.model_copy(update=update)
+
+
+def _interval(comparison: Comparison, alpha: float) -> Interval:
+    """The deltas that the registered test does not reject at *alpha*."""
+    deltas = [pair.delta for pair in comparison.pairs]
+    if comparison.design == "unpaired":
+        samples = [
+            [run.value for run in comparison.runs if run.arm == arm]
+            for arm in (comparison.variant, comparison.reference)
+        ]
+        return compare_unpaired(*samples, level=round(1 - alpha, 12), transform=comparison.transform).interval
+    if comparison.test == "paired-t":
+        return paired_t_interval(deltas, level=round(1 - alpha, 12))
+    rng = stream(0, "analysis", comparison.id, "deciding")
+    rejected = comparison.p is not None and comparison.p <= alpha
+    return deciding_interval(deltas, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
+
+
+def _other(outcome: Outcome) -> Outcome:
+    return "worse" if outcome == "better" else "better"
+
+
+def _judged(comparison: Comparison, member: FamilyMember, tested: int) -> Comparison:
+    gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
+    interval = member.interval
+    if comparison.test == SEQUENTIAL_TEST:
+        interval = None  # the repeated interval of its look stands
+    elif interval is not None and interval.method != "dunnett" and comparison.test != "paired-t":
+        interval = _interval(comparison, member.level)
+    update = {
+        "p_adjusted": None if gated else member.p_adjusted,
+        "family_size": tested,
+        "outcome": "gated" if gated else _outcome(comparison, member.p_adjusted),
+        "deciding": interval,
+    }
+    return comparison.model_copy(update=update)
 
 
 def _outcome(comparison: Comparison, p: float | None) -> Outcome:

@@ -19,7 +19,7 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import SWEEP, Criterion, Design, Hypothesis
+from ablationlab.records.settings import SWEEP, Criterion, Design, Hypothesis, Stability
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
@@ -103,8 +103,7 @@ class Dataset:
     values: Mapping[Arm, Mapping[Seed, Value]]
     hypotheses: tuple[Hypothesis, ...] = ()
     tie_breakers: tuple[str, ...] = ()
-    spike_threshold: float = 0.0
-    diverged: Literal["survivors", "refuse"] = "survivors"
+    stability: Stability = field(default_factory=Stability)
     runs: tuple[RunStability, ...] = ()
     ledger: LedgerCheck | None = None
     deviations: tuple[Deviation, ...] = ()
@@ -128,6 +127,12 @@ class Dataset:
         if asked:
             return asked[0]
         return "validation_loss" if any(arm.metric == "validation_loss" for arm in self.values) else None
+
+    @property
+    def alpha(self) -> float:
+        """The registered alpha: that of the primary criterion, else of the first; 0.05 without any."""
+        asked = sorted(self.criteria, key=lambda criterion: criterion.role != "primary")
+        return asked[0].alpha if asked else 0.05
 
     def seeds_of(self, regime: str) -> tuple[Seed, ...]:
         """The seeds that a regime was promised: the study's, or those that a sweep has of its own."""

@@ -30,7 +30,7 @@ from ablationlab.analysis.trackers import (
 from ablationlab.core.errors import StatisticsError, TableError, nearest
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Instability, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
-from ablationlab.records.settings import DEFAULT_REGIME, SPIKE_SCORE, Criterion
+from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
 from ablationlab.records.storage import content_hash
 from ablationlab.records.table_curves import TableRun
 
@@ -228,7 +228,7 @@ def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary
         values=with_macro(values),
         tie_breakers=options.tie_breakers,
         deviations=_deviations(rows, options, primary),
-        spike_threshold=SPIKE_SCORE,
+        stability=Stability(failures=("unstable",), smoothness=()),
         runs=_runs(rows, primary, seed_of),
         unpaired=options.unpaired,
         curves=_curves(rows),
@@ -872,4 +872,5 @@ def _metric(name: str, options: TableOptions) -> Metric:
         direction,
         known.family if known else name,
         transform="log" if name in options.log else transform,
+        derived_from=known.derived_from if known else None,
     )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,15 +15,21 @@ from ablationlab.analysis.dataset import Absent, Dataset, Value, absent, value_o
 from ablationlab.records.analysis import (
     Absence,
     ArmStability,
+    Comparison,
+    Failure,
     Instability,
     RunStability,
+    Seed,
     StabilityAnalysis,
     StabilityGain,
+    StabilityOutcome,
+    SweepAnalysis,
+    UsableRates,
 )
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
-from ablationlab.records.settings import Stability
+from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score, stability_gain
@@ -35,9 +42,12 @@ COURSE: Final = (
     "largest_loss_rise",
     "steps_to_loss",
     "mean_training_loss",
+    "mean_gradient_norm",
 )
 
 
+#: Per seed, over all rates of a sweep.
+UNSTABLE_SHARE: Final = "unstable_share"
 UNSTABLE: Final = frozenset({Instability.DIVERGED, Instability.ENDED_WORSE, Instability.SPIKED})
 
 
@@ -129,21 +139,116 @@ def measured_names(done: Sequence[EndedRun]) -> list[str]:
     return [name for name in COURSE if any(run.derived()[name] is not None for run in done)]
 
 
-def stability(dataset: Dataset) -> StabilityAnalysis | None:
+def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> StabilityAnalysis | None:
     """All of it; None where nothing is known of the runs' course (a table of values)."""
     if not dataset.runs:
         return None
-    arms = [
-        _arm(variant, regime, [r for r in dataset.runs if (r.variant, r.regime) == (variant, regime)])
-        for regime in dataset.regimes
-        for variant in dataset.variants
-    ]
-    gains = [
-        _gain(dataset, variant, reference, regime)
-        for regime in dataset.regimes
-        for variant, reference in dataset.pairs()
-    ]
-    return StabilityAnalysis(threshold=dataset.spike_threshold, runs=dataset.runs, arms=tuple(arms), gains=tuple(gains))
+    return StabilityAnalysis(
+        threshold=dataset.stability.spike_score,
+        alpha=dataset.alpha,
+        margin=dataset.stability.margin,
+        smoothness=dataset.stability.smoothness,
+        runs=dataset.runs,
+        rates=usable_rates(dataset.sweep, dataset.variants),
+        **vars(
+            Contrasts.of(
+                dataset.runs,
+                dataset.regimes,
+                dataset.variants,
+                dataset.pairs(),
+                {regime: dataset.seeds_of(regime) for regime in dataset.regimes},
+                dataset.stability.failures,
+                dataset.baseline,
+                dataset.alpha,
+                swept_places(comparisons, dataset.baseline),
+            )
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Contrasts:
+    """Arms and the gains between them, from the runs alone."""
+
+    places: int
+    arms: tuple[ArmStability, ...]
+    gains: tuple[StabilityGain, ...]
+    parts: tuple[StabilityGain, ...]
+
+    @classmethod
+    def of(
+        cls,
+        runs: Sequence[RunStability],
+        regimes: Sequence[str],
+        variants: Sequence[str],
+        pairs: Sequence[tuple[str, str]],
+        seeds: Mapping[str, Sequence[Seed]],
+        failures: Sequence[str],
+        baseline: str,
+        alpha: float,
+        swept: int,
+    ) -> Contrasts:
+        """*swept*: registered comparisons over a sweep, which are places too. Tuned arms are none: their rates may differ."""
+        known = {(run.variant, run.regime) for run in runs if run.unstable is not None}
+        looked_at = [
+            (variant, regime)
+            for regime in regimes
+            for variant in variants
+            if variant != baseline and regime != TUNED and {(variant, regime), (baseline, regime)} <= known
+        ]
+        places = max(1, len(looked_at) * len(failures) + swept)
+        by_arm: dict[tuple[str, str], list[RunStability]] = {}
+        for run in runs:
+            by_arm.setdefault((run.variant, run.regime), []).append(run)
+        arms = tuple(
+            _arm(variant, regime, by_arm.get((variant, regime), [])) for regime in regimes for variant in variants
+        )
+        gains = {
+            failure: tuple(
+                _gain(
+                    by_arm,
+                    failure,
+                    (variant, reference),
+                    regime,
+                    seeds[regime],
+                    alpha,
+                    places if failure in failures and reference == baseline and regime != TUNED else None,
+                )
+                for regime in regimes
+                for variant, reference in pairs
+            )
+            for failure in Failure
+        }
+        whole = gains.pop(Failure.UNSTABLE)
+        curves = any(run.reason not in (Instability.NOT_A_NUMBER, Instability.SPIKES_UNKNOWN) for run in runs)
+        parts = tuple(gain for part in gains.values() for gain in part) if curves else ()
+        return cls(places, arms, whole, parts)
+
+
+def swept_places(comparisons: Sequence[Comparison], baseline: str) -> int:
+    """Registered comparisons of the share of a sweep's rates at which runs are unstable."""
+    return sum(map(partial(is_swept_place, baseline=baseline), comparisons))
+
+
+def is_swept_place(comparison: Comparison, baseline: str) -> bool:
+    asked = (comparison.metric, comparison.regime, comparison.reference)
+    return asked == (UNSTABLE_SHARE, SWEEP, baseline) and comparison.label == "registered"
+
+
+def usable_rates(sweep: SweepAnalysis | None, variants: Sequence[str]) -> tuple[UsableRates, ...]:
+    """Where each variant trains stably: the longest row of neighbouring rates without an unstable run."""
+    found = []
+    for variant in variants if sweep is not None else ():
+        assert sweep is not None
+        unstable = {curve.lr: curve.unstable for curve in sweep.curves if curve.variant == variant and curve.n}
+        row: list[float] = []
+        longest: list[float] = []
+        for rate in sorted(sweep.rates):
+            row = [*row, rate] if unstable.get(rate) == 0 else []
+            longest = max(longest, row, key=len)
+        low, high = (longest[0], longest[-1]) if longest else (None, None)
+        found.append(UsableRates(variant=variant, low=low, high=high, rates=len(longest)))
+    return tuple(found)
 
 
 def _arm(variant: str, regime: str, runs: Sequence[RunStability]) -> ArmStability:
@@ -162,24 +267,52 @@ def _arm(variant: str, regime: str, runs: Sequence[RunStability]) -> ArmStabilit
         unstable_runs=unstable,
         unstable=unstable > 0 if known else None,
         largest_spike_score=max(scores, default=None),
+        diverged_at=tuple(sorted(run.diverged_at for run in known if run.diverged_at is not None)),
     )
 
 
-def _gain(dataset: Dataset, variant: str, reference: str, regime: str) -> StabilityGain:
-    flags = {(r.variant, r.seed): r.unstable for r in dataset.runs if r.regime == regime and r.unstable is not None}
-    promised = dataset.seeds_of(regime)
-    seeds = [s for s in promised if (variant, s) in flags and (reference, s) in flags]
-    a, b = ([bool(flags[arm, s]) for s in seeds] for arm in (variant, reference))
-    gain = stability_gain(a, b)
+def _fails(run: RunStability, failure: Failure) -> bool:
+    if failure == Failure.UNSTABLE:
+        return bool(run.unstable)
+    return run.state == "diverged" or (failure == Failure.FAILED and run.worse_than_start)
+
+
+def _gain(
+    runs: Mapping[tuple[str, str], Sequence[RunStability]],
+    failure: Failure,
+    pair: tuple[str, str],
+    regime: str,
+    promised: Sequence[Seed],
+    alpha: float,
+    places: int | None,
+) -> StabilityGain:
+    variant, reference = pair
+    fails = [
+        {run.seed: _fails(run, failure) for run in runs.get((arm, regime), ()) if run.unstable is not None}
+        for arm in pair
+    ]
+    seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
+    a, b = ([by_seed[seed] for seed in seeds] for by_seed in fails)
+    gain = stability_gain(a, b, level=round(1 - alpha, 12))
     p = mcnemar_tests(item_pairs([float(v) for v in a], [float(v) for v in b]))[0].p if seeds else None
+    adjusted = None if p is None or places is None else min(1.0, p * places)
+    shown = adjusted is not None and adjusted <= alpha
+    outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"
+    if shown:
+        outcome = "more-stable" if gain.rescued > gain.broken else "less-stable"
+    part = "" if failure == Failure.UNSTABLE else f"{failure}/"
     return StabilityGain(
         **vars(gain),
-        id=f"stability/{regime}/{variant}:{reference}",
+        id=f"stability/{part}{regime}/{variant}:{reference}",
+        failure=failure,
         variant=variant,
         reference=reference,
         regime=regime,
         planned_pairs=len(promised),
         mcnemar_p=p,
+        registered=places is not None,
+        p_adjusted=adjusted,
+        outcome=outcome,
         caveats=tuple(_caveats(gain, len(promised))),
     )
 

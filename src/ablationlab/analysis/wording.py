@@ -5,15 +5,48 @@ This is the one place where the analysis and the verdict find their words; nothi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ablationlab.analysis.dataset import Absent
-from ablationlab.core.format import p_clause
-from ablationlab.records.analysis import Absence, Analysis, Comparison, Deviation, DeviationCode, Instability
-from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
+from ablationlab.core.format import (
+    Difference,
+    count,
+    counted,
+    difference,
+    level,
+    number,
+    p_clause,
+    percent,
+    setting,
+    with_unit,
+)
+from ablationlab.records.analysis import (
+    Absence,
+    Analysis,
+    Comparison,
+    Deviation,
+    DeviationCode,
+    Failure,
+    Instability,
+    StabilityGain,
+)
+from ablationlab.records.settings import TUNED
+from ablationlab.records.verdict import (
+    Cost,
+    CostBound,
+    Decision,
+    HypothesisVerdict,
+    Need,
+    Reason,
+    Rule,
+    VariantVerdict,
+    VerdictFragility,
+)
 from ablationlab.stats import Caveat, CaveatCode
+
+if TYPE_CHECKING:
+    from ablationlab.analysis.verdict.evidence import Evidence
 
 # --- codes ----------------------------------------------------------------------------------------------------
 
@@ -69,7 +102,8 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
         "(initial weights, data order) stays in the noise."
     ),
     CaveatCode.NOT_POSITIVE: (
-        "Meant to be tested as a logarithm, but some values are not above 0; tested as they are."
+        "Meant to be tested as a logarithm, but some values are not above 0: tested as they are. The registered margins are "
+        "differences of logarithms and do not apply, so nothing is said about equivalence or costs."
     ),
     CaveatCode.SURVIVORS_ONLY: (
         "Diverged, so without a value: {runs}. What is compared here are the survivors; that these runs diverged counts "
@@ -156,34 +190,31 @@ def deviation(code: DeviationCode, about: str, **details: object) -> Deviation:
     return Deviation(code=code, about=about, text=_DEVIATIONS[code].format_map({"about": about, **details}))
 
 
-# --- numbers --------------------------------------------------------------------------------------------------
+# --- comparisons ----------------------------------------------------------------------------------------------
 
 
-def number(value: float | None) -> str:
-    """Three significant digits, or a dash."""
-    return "-" if value is None else f"{value:.3g}"
+def _shown(comparison: Comparison) -> Difference:
+    """The difference and the interval that decides, as the tables print them."""
+    interval = comparison.main_interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    return difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
 
 
-def share(value: float | None) -> str:
-    """A share in percent, or a dash."""
-    return "-" if value is None else f"{100 * value:.0f} %"
+def change(comparison: Comparison) -> str:
+    """The difference with its sign and unit."""
+    shown = _shown(comparison)
+    return with_unit(shown.delta, shown.unit)
 
 
-def amount(comparison: Comparison, value: float | None) -> str:
-    """A difference with its sign, on the metric's scale; a difference of logs as a percentage, or a factor if large."""
-    if value is None:
-        return "-"
-    if comparison.transform != "log":
-        return f"{value:+.3g}"
-    # Delta and both bounds in one style, chosen by the delta.
-    large = abs(comparison.delta if comparison.delta is not None else value) >= math.log(2)
-    return f"×{math.exp(value):.3g}" if large else f"{100 * math.expm1(value):+.3g} %"
+def on_scale(comparison: Comparison, value: float | None) -> str:
+    """An amount on the tested scale without its sign: a margin, a bound of a cost."""
+    shown = difference(value, log=comparison.transform == "log", unit=comparison.unit, sign=False)
+    return with_unit(shown.delta, shown.unit)
 
 
-def bound(comparison: Comparison, value: float | None) -> str:
-    """The same with its unit."""
-    unit = "" if comparison.transform == "log" or comparison.unit in ("", "1") else f" {comparison.unit}"
-    return f"{amount(comparison, value)}{unit}"
+def margin_of(comparison: Comparison, value: float) -> str:
+    """A registered margin, as it was given."""
+    return with_unit(setting(value), "(of logarithms)" if comparison.transform == "log" else comparison.unit)
 
 
 def name_of(comparison: Comparison) -> str:
@@ -192,29 +223,427 @@ def name_of(comparison: Comparison) -> str:
 
 
 def measured(comparison: Comparison) -> str:
-    """Delta, interval and p of a comparison, in one clause."""
+    """Difference, deciding interval and adjusted p of a comparison, in one clause."""
     if comparison.delta is None:
-        return f"{comparison.metric} could not be compared"
-    interval = comparison.main_interval
-    text = f"{name_of(comparison)} {bound(comparison, comparison.delta)}"
+        return f"{name_of(comparison)} could not be compared"
+    interval, shown = comparison.main_interval, _shown(comparison)
+    text = f"{name_of(comparison)} {change(comparison)}"
     if interval is not None and interval.low is not None:
-        low, high = (amount(comparison, end) for end in (interval.low, interval.high))
-        text += f" ({interval.level:.0%} interval {low} to {high}, {comparison.sample})"
+        text += f" ({level(interval.level)} interval {shown.range}, {comparison.sample})"
     else:
         text += f" ({comparison.sample}, no interval)"
-    adjusted = f"{comparison.correction}-adjusted over {comparison.family_size}"
-    how = adjusted if comparison.correction != "none" else "not adjusted"
-    return text + (
-        f", {p_clause(comparison.p_adjusted)} ({how})" if comparison.p_adjusted is not None else ", no p-value"
+    if comparison.outcome == "gated":
+        return f"{text}, not tested: the registered comparison before it is not shown"
+    if comparison.p_adjusted is None:
+        return f"{text}, no p-value"
+    return f"{text}, {p_clause(comparison.p_adjusted)} ({adjusted(comparison)})"
+
+
+def adjusted(comparison: Comparison) -> str:
+    """How a p was adjusted."""
+    if comparison.correction == "none":
+        return "not adjusted"
+    return f"{CORRECTIONS[comparison.correction]} over {count(comparison.family_size)}"
+
+
+#: Corrections in a sentence.
+CORRECTIONS: Final[Mapping[str, str]] = {
+    "holm": "Holm",
+    "bonferroni": "Bonferroni",
+    "dunnett": "Dunnett",
+    "benjamini-hochberg": "Benjamini-Hochberg",
+    "gatekeeping": "gatekeeping",
+}
+
+
+def pairs_of(n: int) -> str:
+    return f"{count(n)} pair{'s' if n != 1 else ''}"
+
+
+def compared(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
+    """What each of several comparisons measured."""
+    return tuple(f"{c.variant} in {c.regime}: {measured(c)}" for c in comparisons)
+
+
+def sensitivity_reasons(comparisons: Iterable[Comparison]) -> list[str]:
+    """Why a metric is not sensitive, each reason once."""
+    return sorted({reason for c in comparisons if c.sensitivity for reason in c.sensitivity.reasons})
+
+
+# --- stability ------------------------------------------------------------------------------------------------
+
+FAILURES: Final[Mapping[Failure, str]] = {
+    Failure.DIVERGED: "diverged",
+    Failure.FAILED: "diverged or ended worse than they began",
+    Failure.UNSTABLE: "unstable",
+}
+
+
+def failing(gain: StabilityGain) -> str:
+    """``10 of 24 none runs diverged, 0 of 24 layernorm runs``."""
+    word = "are unstable" if gain.failure == Failure.UNSTABLE else FAILURES[gain.failure]
+    return (
+        f"{gain.reference_unstable} of {gain.n} {gain.reference} runs {word}, "
+        f"{gain.variant_unstable} of {gain.n} {gain.variant} runs"
     )
 
 
-def compared(comparisons: Iterable[Comparison]) -> str:
-    """What several comparisons measured."""
-    return "; ".join(f"{one.variant} in {one.regime}: {measured(one)}" for one in comparisons)
+def gained(gain: StabilityGain) -> str:
+    """One place: the counts, the gain with its interval, and p."""
+    text = f"{gain.variant} in {gain.regime}: {failing(gain)}"
+    if gain.estimate is not None and gain.low is not None:
+        text += f", gain {percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
+    if gain.mcnemar_p is None:
+        return text
+    corrected = f", {p_clause(gain.p_adjusted)} corrected" if gain.registered else ", not registered"
+    return f"{text}, exact McNemar {p_clause(gain.mcnemar_p)}{corrected}"
+
+
+def counted_places(shown: int, places: int) -> str:
+    """Said before the places where a gain is shown."""
+    return f"shown in {shown} of the {places} places looked at, corrected for their number"
+
+
+def smoother(comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]) -> str:
+    """A variant that is worse although it trains more smoothly, and what that means."""
+    how = [measured(norm) for norm in norms] + [failing(gain) for gain in gains]
+    return (
+        f"{comparison.variant} in {comparison.regime}: {measured(comparison)}, although training is smoother "
+        f"({'; '.join(how)}): smoother training did not make a better model"
+    )
+
+
+# --- the rules ------------------------------------------------------------------------------------------------
+
+
+def because(evidence: Evidence, reason: Reason) -> str:
+    """Why a rule applies, or why it does not: one sentence."""
+    text = _because(evidence, reason)
+    return text[:1].upper() + text[1:] + "."
+
+
+def _because(evidence: Evidence, reason: Reason) -> str:
+    primary, standing, gain = evidence.primary, evidence.standing, evidence.gain
+    metric = primary.metric if primary is not None else "the primary metric"
+    numbers = measured(primary) if primary is not None else ""
+    effect = primary.smallest_effect if primary is not None else None
+    within = "" if primary is None or effect is None else f"±{margin_of(primary, effect)}"
+    counts = failing(gain) if gain is not None else "no counts"
+    match reason:
+        case Reason.MEASURED:
+            return f"{metric} can tell models apart"
+        case Reason.STABILITY_DIFFERS:
+            return "the primary metric cannot answer, but a difference in stability is shown"
+        case Reason.PRIMARY_MISSING:
+            return "the primary metric is not in the data"
+        case Reason.NO_DIRECTION:
+            return f"{metric} has no better direction, so it cannot decide"
+        case Reason.NOT_SENSITIVE:
+            reasons = "; ".join(primary.sensitivity.reasons) if primary is not None and primary.sensitivity else ""
+            return f"{metric} is not sensitive at this scale: {reasons}"
+        case Reason.STABILITY_UNKNOWN:
+            return "nothing is known of the runs' stability"
+        case Reason.LESS_STABLE:
+            return f"less stable: {_places(evidence, standing.lost)}"
+        case Reason.NOT_LESS_STABLE:
+            return f"not shown less stable: {counts}"
+        case Reason.BASELINE_STABLE:
+            return "the baseline is stable here"
+        case Reason.GAIN_NOT_SHOWN:
+            p = p_clause(gain.p_adjusted) if gain is not None else ""
+            how = f"{p}, corrected for {standing.places} places"
+            return f"the baseline is unstable, but a gain is not shown: {counts} ({how})"
+        case Reason.GAIN_WITHIN_MARGINS | Reason.GAIN_AT_A_COST:
+            return f"more stable: {_places(evidence, standing.gained)}. {costs(evidence)}".removesuffix(".")
+        case Reason.EQUIVALENT:
+            return f"equivalent within {within}: {numbers}"
+        case Reason.REAL_BUT_SMALL:
+            return f"real but small: {numbers}, equivalent within {within}"
+        case Reason.NO_SMALLEST_EFFECT:
+            return "no smallest effect is registered for what was tested, so equivalence cannot be shown"
+        case Reason.NOT_EQUIVALENT:
+            return f"equivalence within {within} is not shown"
+        case Reason.EQUIVALENCE_NOT_TESTED:
+            return f"equivalence within {within} could not be tested"
+        case Reason.SURVIVORS_ONLY:
+            return (
+                f"{metric} is compared on the runs that survived; {evidence.variant} diverged on "
+                f"{counted(evidence.variant_diverged, 'seed')} where the baseline did not"
+            )
+        case Reason.WORSE:
+            return f"worse: {numbers}"
+        case Reason.NOT_WORSE:
+            return f"not shown worse: {numbers}"
+        case Reason.NOT_BETTER:
+            return f"not shown better: {numbers}"
+        case Reason.BETTER_AND_SAFE:
+            return f"better: {numbers}. Every guard keeps its margin, and the variant is no less stable: {_worst(evidence)}"
+        case Reason.BETTER_AT_A_COST:
+            return f"better: {numbers}. But {_shown_costs(evidence)}"
+        case Reason.BETTER_NOT_ALL_SHOWN:
+            return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
+        case Reason.NO_RULE_APPLIES:
+            return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
+
+
+def _places(evidence: Evidence, ids: Sequence[str]) -> str:
+    stability = evidence.analysis.stability
+    vector = stability.vector(evidence.variant, evidence.analysis.baseline, evidence.regime) if stability else ()
+    return "; ".join(
+        f"{failing(gain)} (exact McNemar {p_clause(gain.p_adjusted)}, corrected for {evidence.standing.places} places)"
+        for gain in vector
+        if gain.id in ids
+    )
+
+
+def _worst(evidence: Evidence) -> str:
+    """What the seeds can say about the variant's failing more often."""
+    standing = evidence.standing
+    if not standing.known:
+        return "its stability, for the runs share no seed" if evidence.unpaired else "stability was not recorded"
+    if standing.worst is None:
+        return f"{pairs_of(standing.pairs)} give no bound on how much more often it fails"
+    text = f"at most {percent(max(0.0, standing.worst))} more of its runs fail ({level(standing.level)} interval)"
+    side = "within" if standing.non_inferior else "beyond"
+    return f"{text}, {side} the margin of {percent(standing.margin)}"
+
+
+def costs(evidence: Evidence) -> str:
+    """What the variant may cost on the primary metric and on every guard, a sentence for each."""
+    text = " ".join(f"{_cost(evidence, cost)}." for cost in evidence.costs)
+    alone = "" if evidence.guards else " No guard is registered, so the cost is judged on the primary metric alone."
+    return f"{text}{alone}".strip()
+
+
+_NO_BOUND: Final[Mapping[CostBound, str]] = {
+    CostBound.VARIANT_DIVERGED: "{diverged} of its runs diverged where the baseline's did not",
+    CostBound.TOO_FEW_PAIRS: "fewer than 3 pairs that vary",
+    CostBound.NO_DIRECTION: "the metric has no better direction",
+    CostBound.NOT_SENSITIVE: "the metric is not sensitive at this scale",
+    CostBound.INTERVAL: "no interval",
+}
+
+
+def _cost(evidence: Evidence, cost: Cost) -> str:
+    comparison = next(c for c in evidence.analysis.comparisons if c.id == cost.comparison)
+    if cost.high is None:
+        return f"{cost.metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
+    text = (
+        f"{cost.metric}: costs nothing"
+        if cost.high <= 0
+        else f"{cost.metric}: costs at most {on_scale(comparison, cost.high)}"
+    )
+    if cost.bound == CostBound.DIVERGED_BASELINES_AS_NO_COST:
+        text += f", counting the {cost.diverged} pairs whose baseline diverged as no cost"
+    if cost.margin is None:
+        return f"{text}; no margin is registered"
+    return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
+
+
+def _shown_costs(evidence: Evidence) -> str:
+    parts = [_cost(evidence, guard) for guard in evidence.guards if guard.shown == "broken"]
+    parts += [f"{measured(comparison)}" for comparison in evidence.shown_worse]
+    return f"worse on {'; '.join(parts)}"
+
+
+def _not_shown(evidence: Evidence) -> str:
+    parts = [_cost(evidence, guard) for guard in evidence.guards if guard.shown != "kept"]
+    parts += [] if evidence.standing.non_inferior else [_worst(evidence)]
+    return "; ".join(parts)
+
+
+def both_sides(evidence: Evidence) -> str:
+    """The gain in stability, and what it costs."""
+    gain = evidence.gain
+    assert gain is not None
+    return (
+        f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({level(gain.level)} interval {percent(gain.low)} to "
+        f"{percent(gain.high)}). {costs(evidence)}"
+    )
+
+
+def tie_breakers(
+    asked: Sequence[Comparison], unmeasured: Sequence[str], decided: Comparison | None, favours: str | None
+) -> str:
+    """What the tie-breakers said."""
+    parts = [f"{name} was not measured" for name in unmeasured]
+    parts += [f"{name_of(comparison)} does not decide" for comparison in asked if comparison is not decided]
+    parts += [f"{measured(decided)}: favours {favours}"] if decided is not None else []
+    return f"Tie-breakers: {'; '.join(parts)}." if parts else "No tie-breaker is registered."
+
+
+# --- what to do -----------------------------------------------------------------------------------------------
+
+
+def recommendation(evidence: Evidence, verdict: VariantVerdict) -> str:
+    """What to do with one variant in one regime, true for runs of any kind."""
+    sentences = [_advice(evidence, verdict), _failures(evidence, verdict)]
+    if verdict.needs is not None:
+        sentences.append(verdict.needs.text)
+    if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY):
+        sentences.append(_one_rate(evidence))
+    return " ".join(filter(None, sentences))
+
+
+def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
+    variant, baseline = evidence.variant, f"the baseline ({evidence.analysis.baseline})"
+    primary = evidence.primary
+    metric = primary.metric if primary is not None else "the primary metric"
+    moved = f"{metric} {change(primary)}" if primary is not None else metric
+    match verdict.decision:
+        case Decision.ADOPT:
+            return (
+                f"Adopt {variant}: it is better ({moved}){_setting(evidence)}. Every guard keeps its margin, and it is "
+                "shown to be no less stable."
+            )
+        case Decision.ADOPT_PROVISIONALLY:
+            return (
+                f"Adopt {variant} provisionally: it is better ({moved}){_setting(evidence)}. Not shown: "
+                f"{_not_shown(evidence)}.{_seeds_for_margin(evidence)}"
+            )
+        case Decision.ADOPT_IN_REGIME:
+            return (
+                f"Use {variant} in this regime: it restores stability, and every cost is within its registered margin."
+            )
+        case Decision.TRADE_OFF if verdict.rule == Rule.RESTORES_STABILITY:
+            return (
+                f"{variant} restores stability, but its cost is not shown to stay within the margins: use it where a run "
+                f"that fails costs you more than that. {costs(evidence)}"
+            )
+        case Decision.TRADE_OFF:
+            return f"{variant} is better ({moved}), but {_shown_costs(evidence)}: decide which matters more to you."
+        case Decision.TIE:
+            return _tie(evidence, verdict)
+        case Decision.KEEP_BASELINE if verdict.rule == Rule.LESS_STABLE:
+            return f"Keep {baseline}: {variant} is less stable."
+        case Decision.KEEP_BASELINE:
+            return f"Keep {baseline}: with {variant}, {metric} is worse ({moved}){_setting(evidence)}."
+        case Decision.NO_VERDICT:
+            return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
+        case Decision.INCONCLUSIVE:
+            return f"Undecided; keep {baseline} for now."
+
+
+def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
+    primary, broken, baseline = evidence.primary, verdict.tie_break, f"the baseline ({evidence.analysis.baseline})"
+    assert primary is not None
+    assert broken is not None
+    small = ""
+    if verdict.reason == Reason.REAL_BUT_SMALL:
+        small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
+    if broken.favours is None:
+        return f"No difference that matters on {primary.metric}: keep {baseline}, which is the simpler one.{small}"
+    use = "use" if broken.favours == evidence.variant else "keep"
+    return f"No difference that matters on {primary.metric}; {broken.metric} favours {broken.favours}: {use} it.{small}"
+
+
+def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
+    """Runs that failed in either arm, whatever was decided; what few seeds can say where none did is said by `_not_shown`."""
+    gain, stability = evidence.gain, evidence.analysis.stability
+    if stability is not None and evidence.unpaired:
+        arms = [stability.arm(name, evidence.regime) for name in (evidence.analysis.baseline, evidence.variant)]
+        unstable = [f"{arm.unstable_runs} of {arm.runs} {arm.variant} runs" for arm in arms if arm and arm.unstable]
+        return f"Unstable: {'; '.join(unstable)}." if unstable else ""
+    if gain is None or stability is None or not gain.reference_unstable + gain.variant_unstable:
+        return ""
+    counts = [
+        failing(part)
+        for part in stability.vector(gain.variant, gain.reference, gain.regime)
+        if part.reference_unstable + part.variant_unstable
+    ]
+    registered = "" if any(g.registered for g in stability.gains) else " (not registered)"
+    hint = " The baseline itself is not stable here." if evidence.baseline_unstable else ""
+    return f"{'; '.join(dict.fromkeys(counts))}{registered}.{hint}"
+
+
+def _seeds_for_margin(evidence: Evidence) -> str:
+    standing = evidence.standing
+    if standing.non_inferior or not standing.known:
+        return ""
+    return (
+        f" {pairs_of(standing.pairs).capitalize()} cannot show more about stability: it takes "
+        f"{count(standing.seeds_for_margin)} seeds without a failure in either arm."
+    )
+
+
+def _setting(evidence: Evidence) -> str:
+    """Where a result holds, as far as it is known: of a table nothing is."""
+    if evidence.analysis.source == "table":
+        return ", in these unpaired runs" if evidence.unpaired else ", in these runs"
+    return ", each at its own best learning rate" if evidence.regime == TUNED else ", at this budget and learning rate"
+
+
+def _one_rate(evidence: Evidence) -> str:
+    """A gain at one rate may be no more than a rate that suits the change better; of a table no rate is known."""
+    if evidence.analysis.source == "table" or evidence.analysis.sweep is not None:
+        return ""
+    return (
+        "Whether it still is when each has its own best rate was not asked: before you rely on it, ask with a [sweep]."
+    )
+
+
+def needed(evidence: Evidence, need: Need, difference: int | None, equivalence: int | None, power: float) -> str:
+    """What it would take to decide."""
+    primary = evidence.primary
+    match need:
+        case Need.PRIMARY_METRIC:
+            return "Measure the primary metric in both arms."
+        case Need.DIRECTION:
+            return f"Register a primary metric with a better direction; {primary.metric if primary else 'it'} has none."
+        case Need.SENSITIVE_TASKS:
+            return "More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."
+        case Need.STABLE_TRAINING:
+            return (
+                f"{evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not: "
+                "make it train stably before the runs that survived can count."
+            )
+        case Need.THREE_PAIRS:
+            what = "runs in each arm" if evidence.unpaired else "pairs"
+            return f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."
+        case Need.VARIATION:
+            what = "Neither arm varies, so the" if evidence.unpaired else "All deltas are equal, so their"
+            return f"{what} spread is unknown: check that the runs really differ."
+        case Need.SMALLEST_EFFECT:
+            return "No smallest effect is registered for what was tested, so no number of seeds can be given."
+        case Need.FRESH_SEEDS:
+            assert primary is not None
+            assert primary.smallest_effect is not None
+            rough = f"; an SD from {primary.sample} is itself a rough guess" if primary.n < 10 else ""
+            seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
+            spread = "the difference between two runs" if evidence.unpaired else "the deltas"
+            return (
+                f"A new study of {_fresh(difference)} {seeds} would see a difference of "
+                f"{margin_of(primary, primary.smallest_effect)} with {level(power)} power, one of {_fresh(equivalence)} "
+                f"would show that there is none (SD of {spread} {number(primary.delta_sd)}{rough})."
+            )
+
+
+def _fresh(seeds: int | None) -> str:
+    return "more than a million" if seeds is None else count(seeds)
 
 
 # --- the whole verdict ----------------------------------------------------------------------------------------
+
+
+def fragility(verdict: VariantVerdict, primary: Comparison, found: VerdictFragility) -> str:
+    """How much the verdict hangs on few seeds, in one or two sentences."""
+    if not found.changes:
+        text = f"The decision stays the same without any one of the {count(found.left_out)} seeds."
+    else:
+        by_decision: dict[str, list[str]] = {}
+        for other in found.changes:
+            by_decision.setdefault(other.decision, []).append(str(other.seed))
+        changes = "; ".join(f"{decision} without seed {', '.join(seeds)}" for decision, seeds in by_decision.items())
+        text = f"Fragile: it would be {changes}."
+    if found.stragglers:
+        text += f" Far from the other seeds: {', '.join(map(str, found.stragglers))}."
+    if found.power is not None and found.exaggeration is not None and found.power < 0.8:
+        assert primary.smallest_effect is not None
+        text += (
+            f" A true difference of {margin_of(primary, primary.smallest_effect)} would be seen with {percent(found.power)} "
+            f"power, and where seen be overstated {number(found.exaggeration, 2)} times on average."
+        )
+    return text
 
 
 def overall(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
@@ -234,7 +663,7 @@ def overall(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
 
 def hypothesis_lines(hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
     """A line for each hypothesis of the study."""
-    return [f"{name} {one.status}. {one.statement} Because: {one.why}." for name, one in hypotheses.items()]
+    return [f"{name} {found.status}. {found.statement} Because: {found.why}." for name, found in hypotheses.items()]
 
 
 #: Why a variant's best learning rate was not fitted; nothing where it was.

@@ -32,9 +32,12 @@ from ablationlab.stats.results import (
 
 Seed = int | str
 Label = Literal["registered", "exploratory"]
-Role = Literal["primary", "secondary", "guard"]
+#: "stability": a registered measure of smooth training.
+Role = Literal["primary", "secondary", "guard", "stability"]
 Direction = Literal["lower", "higher"]
-Outcome = Literal["better", "worse", "different", "not-shown", "not-tested"]
+#: "gated": a secondary that was not tested, since no primary comparison of its arms, or an earlier secondary, was shown.
+Outcome = Literal["better", "worse", "different", "not-shown", "not-tested", "gated"]
+StabilityOutcome = Literal["more-stable", "less-stable", "not-shown", "not-tested"]
 
 #: The name that a macro average over tasks stands under, in the place of a task's name.
 MACRO = "macro average"
@@ -173,6 +176,7 @@ class Comparison(StoredValue):
     family_size: int
     outcome: Outcome
     deciding: Interval | None = None  # agrees with p_adjusted: `stats.families`; null where nothing was tested
+    shares_test_of: str | None = None  # the comparison whose p and outcome these are, of a metric it is a function of
     smallest_effect: float | None
     margin: float | None
     equivalence: Equivalence | None = None
@@ -181,8 +185,8 @@ class Comparison(StoredValue):
 
     @property
     def main_interval(self) -> Interval | None:
-        """The interval that the criterion names; None without pairs."""
-        return self.intervals.get(self.interval)
+        """The interval that decides; None without pairs."""
+        return self.deciding or self.intervals.get(self.interval)
 
     @property
     def sample(self) -> str:
@@ -194,12 +198,15 @@ class Comparison(StoredValue):
 
     @property
     def ratio(self) -> GeometricRatio | None:
-        """That interval as a ratio, for metrics tested on logs."""
+        """The interval of one test as a ratio, for metrics tested on logs."""
         return self.ratios.get(self.interval)
 
     def loss(self) -> tuple[float | None, float | None, float | None]:
-        """(estimate, low, high) of what the variant costs: positive is worse, whichever way the metric points."""
-        interval = self.main_interval
+        """(estimate, low, high) of what the variant costs: positive is worse, whichever way the metric points.
+
+        The bounds are those of one test at 1 - alpha: a cost must keep every margin, so none is corrected for the others.
+        """
+        interval = self.intervals.get(self.interval)
         if interval is None or self.direction is None:
             return None, None, None
         if self.direction == "lower":
@@ -380,7 +387,8 @@ class RunStability(StoredValue):
 class ArmStability(StoredValue):
     """One variant in one regime; unstable if at least one of its runs is.
 
-    *failed*: runs that ended worse than they began; *spiked*: unstable for their spike score alone.
+    *failed*: runs that ended worse than they began; *spiked*: unstable for their spike score alone. *diverged_at*:
+    the steps at which runs diverged, in order.
     """
 
     variant: str
@@ -392,28 +400,66 @@ class ArmStability(StoredValue):
     unstable_runs: int
     unstable: bool | None
     largest_spike_score: float | None
+    diverged_at: tuple[int, ...] = ()
+
+
+class Failure(StrEnum):
+    """How badly a run must have failed to count; each holds the one before it, so a worse run never counts less."""
+
+    DIVERGED = "diverged"
+    FAILED = "failed"  # diverged, or ended worse than it began
+    UNSTABLE = "unstable"  # diverged, ended worse than it began, or spiked
 
 
 @dataclass(frozen=True, kw_only=True)
 class StabilityGain(Gain):
-    """The stability gain of one contrast in one regime."""
+    """The stability gain of one contrast in one regime, on one kind of failure.
+
+    *registered*: it is one of the places where a difference may be claimed. mcnemar_p is exact and two-sided;
+    p_adjusted is that times the number of places.
+    """
 
     id: str
+    failure: Failure = Failure.UNSTABLE
     variant: str
     reference: str
     regime: str
     planned_pairs: int
     mcnemar_p: float | None
+    registered: bool = False
+    p_adjusted: float | None = None
+    outcome: StabilityOutcome = "not-tested"
     caveats: tuple[Caveat, ...] = ()
 
 
+class UsableRates(StoredValue):
+    """The longest row of neighbouring rates of the sweep at which no run of a variant was unstable; null: there is none."""
+
+    variant: str
+    low: float | None
+    high: float | None
+    rates: int
+
+
 class StabilityAnalysis(StoredValue):
-    """Stability of runs, arms and contrasts; *threshold* is the registered spike score."""
+    """Stability of runs, arms and contrasts; *threshold* is the registered spike score.
+
+    *gains* count every unstable run, *parts* runs that failed worse. *places*: variants x regimes x registered
+    failures, and registered comparisons over a sweep; a difference is shown if its p times this number is at most
+    *alpha*. *margin*: the share of runs by which a variant may fail more often and still be no less stable.
+    *smoothness*: the registered measures.
+    """
 
     threshold: float
+    alpha: float = 0.05
+    margin: float = 0.2
+    places: int = 1
+    smoothness: tuple[str, ...] = ()
     runs: tuple[RunStability, ...]
     arms: tuple[ArmStability, ...]
     gains: tuple[StabilityGain, ...]
+    parts: tuple[StabilityGain, ...] = ()
+    rates: tuple[UsableRates, ...] = ()
 
     def arm(self, variant: str, regime: str) -> ArmStability | None:
         """The arm of that name, if there is one."""
@@ -423,6 +469,11 @@ class StabilityAnalysis(StoredValue):
         """The gain of that contrast, if there is one."""
         wanted = (variant, reference, regime)
         return next((g for g in self.gains if (g.variant, g.reference, g.regime) == wanted), None)
+
+    def vector(self, variant: str, reference: str, regime: str) -> tuple[StabilityGain, ...]:
+        """That contrast on every kind of failure, the worst first."""
+        wanted = (variant, reference, regime)
+        return tuple(g for g in (*self.parts, *self.gains) if (g.variant, g.reference, g.regime) == wanted)
 
 
 # --- learning-rate sweeps -------------------------------------------------------------------------------------

@@ -91,10 +91,19 @@ _declare(
     ),
     Metric(
         "final_gradient_norm",
-        "L2 norm of the gradient over all parameters before clipping, on the batch of the last step",
+        "L2 norm of the gradient over all parameters before clipping, on the batch of the last step; lower is smoother",
         "1",
-        None,
-        "diagnostics",
+        "lower",
+        "smoothness",
+        transform="log",
+    ),
+    Metric(
+        "mean_gradient_norm",
+        "L2 norm of the gradient over all parameters before clipping, mean over all steps; lower is smoother"
+        "; by the analysis",
+        "1",
+        "lower",
+        "smoothness",
         transform="log",
     ),
     Metric(

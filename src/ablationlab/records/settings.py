@@ -549,9 +549,19 @@ class Hypothesis(Frozen):
         return self
 
 
+SmoothnessMeasure = Literal[
+    "final_gradient_norm", "mean_gradient_norm", "spike_score", "gradient_spike_score", "largest_loss_rise"
+]
+
+
 class Stability(Frozen):
     """When a run counts as unstable: it diverged, its spike score (see `stability.py`) is above ``spike_score``, or its final
     validation loss is above ``worse_than_start`` times its first loss, for such a run has failed, however smoothly.
+
+    ``failures`` are the kinds of failure on which a difference in stability may be claimed: "diverged", "failed"
+    (diverged, or ended worse than it began) and "unstable" (that, or spiked); the others are reported alone.
+    ``margin`` is the share of runs by which a variant may fail more often and still count as no less stable.
+    ``smoothness`` names the measures of smooth training.
 
     ``diverged`` is the rule for metrics that a diverged run has no value of: compare the surviving pairs and say so
     ("survivors"), or compare nothing in that regime and contrast ("refuse").
@@ -559,9 +569,20 @@ class Stability(Frozen):
 
     spike_score: Positive = SPIKE_SCORE
     worse_than_start: Annotated[float, Field(ge=1)] | Literal["off"] = WORSE_THAN_START
+    failures: Annotated[tuple[Literal["diverged", "failed", "unstable"], ...], Field(min_length=1)] = (
+        "diverged",
+        "unstable",
+    )
+    margin: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    smoothness: tuple[SmoothnessMeasure, ...] = ("final_gradient_norm", "mean_gradient_norm")
     diverged: Literal["survivors", "refuse"] = "survivors"
     # Training loss, in nats, of the metric steps_to_loss; without one the metric is not measured.
     loss_threshold: Positive | None = None
+
+    @field_validator("failures", "smoothness")
+    @classmethod
+    def _no_duplicates(cls, values: tuple[str, ...]) -> tuple[str, ...]:
+        return _unique(values)
 
 
 class StudyText(Frozen):

@@ -1,11 +1,14 @@
-"""verdict.json: what follows from analysis.json, rule by rule. docs/analysis.md describes it field by field."""
+"""verdict.json: what follows from analysis.json, rule by rule. docs/analysis.md describes it field by field.
+
+A reason is a code beside the numbers it speaks of; `analysis/wording.py` makes the sentences, and nothing reads them back.
+"""
 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
-from ablationlab.records.analysis import Label
+from ablationlab.records.analysis import Label, Seed
 from ablationlab.records.storage import Record, StoredValue
 
 
@@ -14,41 +17,134 @@ class Decision(StrEnum):
 
     ADOPT = "adopt"
     ADOPT_IN_REGIME = "adopt-in-regime"
+    ADOPT_PROVISIONALLY = "adopt-provisionally"
     TRADE_OFF = "trade-off"
-    KEEP_BASELINE = "keep-baseline"
     TIE = "tie"
     INCONCLUSIVE = "inconclusive"
+    NO_VERDICT = "no-verdict"
+    KEEP_BASELINE = "keep-baseline"
+
+
+#: How much a decision speaks for the variant: use it; use it on a condition; nothing speaks for a change; do not use it.
+#: A strictly worse input never gets a higher rank (tests/analysis/verdict/test_order.py).
+RANK: Final[dict[Decision, int]] = {
+    Decision.ADOPT: 3,
+    Decision.ADOPT_IN_REGIME: 3,
+    Decision.ADOPT_PROVISIONALLY: 2,
+    Decision.TRADE_OFF: 2,
+    Decision.TIE: 1,
+    Decision.INCONCLUSIVE: 1,
+    Decision.NO_VERDICT: 1,
+    Decision.KEEP_BASELINE: 0,
+}
 
 
 class Rule(IntEnum):
-    """The five rules, in the order in which they are asked."""
+    """The rules, in the order in which they are asked."""
 
-    RESTORES_STABILITY = 1
-    WORSE = 2
-    BETTER = 3
-    EQUIVALENT = 4
-    UNDECIDED = 5
+    NOT_SENSITIVE = 0
+    LESS_STABLE = 1
+    RESTORES_STABILITY = 2
+    EQUIVALENT = 3
+    WORSE = 4
+    BETTER = 5
+    UNDECIDED = 6
+
+
+class Reason(StrEnum):
+    """Why a rule applies, or why it does not."""
+
+    # 0
+    MEASURED = "measured"
+    STABILITY_DIFFERS = "stability-differs"
+    PRIMARY_MISSING = "primary-missing"
+    NO_DIRECTION = "no-direction"
+    NOT_SENSITIVE = "not-sensitive"
+    # 1 and 2
+    STABILITY_UNKNOWN = "stability-unknown"
+    LESS_STABLE = "less-stable"
+    NOT_LESS_STABLE = "not-less-stable"
+    BASELINE_STABLE = "baseline-stable"
+    GAIN_NOT_SHOWN = "gain-not-shown"
+    GAIN_WITHIN_MARGINS = "gain-within-margins"
+    GAIN_AT_A_COST = "gain-at-a-cost"
+    # 3
+    EQUIVALENT = "equivalent"
+    REAL_BUT_SMALL = "real-but-small"
+    NO_SMALLEST_EFFECT = "no-smallest-effect"
+    NOT_EQUIVALENT = "not-equivalent"
+    EQUIVALENCE_NOT_TESTED = "equivalence-not-tested"
+    # 4 and 5
+    WORSE = "worse"
+    NOT_WORSE = "not-worse"
+    NOT_BETTER = "not-better"
+    BETTER_AND_SAFE = "better-and-safe"
+    BETTER_AT_A_COST = "better-at-a-cost"
+    BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
+    # 3 and 5: the variant diverged on seeds where the baseline did not, so the pairs that are left are a selection
+    SURVIVORS_ONLY = "survivors-only"
+    # 6
+    NO_RULE_APPLIES = "no-rule-applies"
 
 
 class RuleCheck(StoredValue):
-    """One of the five rules, asked in its turn."""
+    """One of the rules, asked in its turn."""
 
     rule: Rule
     applies: bool
+    reason: Reason
     why: str
+
+
+class CostBound(StrEnum):
+    """What the upper bound of a cost rests on, or why there is none."""
+
+    INTERVAL = "interval"
+    DIVERGED_BASELINES_AS_NO_COST = "diverged-baselines-as-no-cost"
+    VARIANT_DIVERGED = "variant-diverged"
+    TOO_FEW_PAIRS = "too-few-pairs"
+    NO_DIRECTION = "no-direction"
+    NOT_SENSITIVE = "not-sensitive"
 
 
 class Cost(StoredValue):
-    """What a variant may cost on one metric (positive is worse): the estimate, its upper bound, the margin it must keep."""
+    """What a variant may cost on one metric (positive is worse), and what is shown of it.
+
+    kept: the upper bound is within the margin, or at most 0. broken: not kept, and the lower bound is above 0. unknown:
+    neither. *diverged*: how many pairs of diverged runs *bound* speaks of.
+    """
 
     metric: str
-    comparison: str | None
+    comparison: str
+    role: Literal["primary", "guard"]
     estimate: float | None
     low: float | None
     high: float | None
+    level: float
     margin: float | None
-    within: bool | None
-    why: str
+    shown: Literal["kept", "broken", "unknown"]
+    bound: CostBound
+    diverged: int = 0
+
+
+class StabilityStanding(StoredValue):
+    """What is shown of the variant's stability against the baseline's in one regime.
+
+    *gained* and *lost* are ids of the stability gains that are shown, corrected for *places*. *worst* is the upper
+    bound of the share of runs that fail with the variant beyond the baseline's; non-inferior if it is within
+    *margin*. *seeds_for_margin*: so many seeds without a failure in either arm would show that.
+    """
+
+    known: bool
+    places: int
+    gained: tuple[str, ...]
+    lost: tuple[str, ...]
+    worst: float | None
+    level: float
+    margin: float
+    non_inferior: bool
+    pairs: int
+    seeds_for_margin: int
 
 
 class TradeOff(StoredValue):
@@ -62,51 +158,123 @@ class TradeOff(StoredValue):
 
 
 class TieBreak(StoredValue):
-    """What the registered tie-breakers said, in their order, until one of them decided."""
+    """What the registered tie-breakers said, in their order, until one of them decided; *unmeasured* have no value."""
 
     asked: tuple[str, ...]
+    unmeasured: tuple[str, ...]
     metric: str | None
     favours: str | None
     text: str
 
 
-class Needs(StoredValue):
-    """What it would take to decide; a number is null where none could be computed."""
+class Need(StrEnum):
+    """What it would take to decide."""
 
+    PRIMARY_METRIC = "primary-metric"
+    DIRECTION = "direction"
+    SENSITIVE_TASKS = "sensitive-tasks"
+    STABLE_TRAINING = "stable-training"
+    THREE_PAIRS = "three-pairs"
+    VARIATION = "variation"
+    SMALLEST_EFFECT = "smallest-effect"
+    FRESH_SEEDS = "fresh-seeds"
+
+
+class Needs(StoredValue):
+    """What it would take to decide; a number of seeds is null where none could be computed."""
+
+    need: Need
     seeds_for_difference: int | None = None
     seeds_for_equivalence: int | None = None
-    seeds_at_observed_effect: int | None = None
     power: float = 0.8
     text: str
 
 
+class OtherDecision(StoredValue):
+    """The decision without one seed, where it is another one."""
+
+    seed: Seed
+    decision: Decision
+
+
+class VerdictFragility(StoredValue):
+    """How much a verdict hangs on few seeds.
+
+    *changes*: seeds without which the decision is another. *stragglers*: seeds whose difference on the primary metric
+    lies far from the others, as in 5 % of calm studies. *exaggeration*: by how much significant results overstate a true
+    difference of the smallest effect, on average, and *power* is the chance to see it at all; null without a
+    registered smallest effect.
+    """
+
+    left_out: int
+    changes: tuple[OtherDecision, ...]
+    stragglers: tuple[Seed, ...]
+    power: float | None
+    exaggeration: float | None
+    text: str
+
+
 class VariantVerdict(StoredValue):
-    """The first rule that applied to one variant in one regime."""
+    """The first rule that applied to one variant in one regime.
+
+    *secondaries*: ids of registered secondary comparisons that are shown worse.
+    """
 
     variant: str
     reference: str
     regime: str
     decision: Decision
     rule: Rule
+    reason: Reason
     label: Label
     why: str
     evidence: tuple[str, ...]
     checks: tuple[RuleCheck, ...]
+    costs: tuple[Cost, ...]
+    secondaries: tuple[str, ...]
+    stability: StabilityStanding
     trade_off: TradeOff | None = None
     tie_break: TieBreak | None = None
     needs: Needs | None = None
+    fragility: VerdictFragility | None = None
     recommendation: str
 
 
+class HypothesisReason(StrEnum):
+    """Why a hypothesis stands as it does."""
+
+    NOT_IN_RECORDS = "not-in-records"
+    NOT_SENSITIVE = "not-sensitive"
+    NOT_REGISTERED = "not-registered"
+    NO_STABLE_BASELINE = "no-stable-baseline"
+    CHANGED = "changed"
+    EQUIVALENT = "equivalent"
+    NOTHING_SHOWN = "nothing-shown"
+    WORSE_AND_SMOOTHER = "worse-and-smoother"
+    WORSE_NOT_SMOOTHER = "worse-not-smoother"
+    NOT_WORSE = "not-worse"
+    STABILITY_UNKNOWN = "stability-unknown"
+    STABLE_EVERYWHERE = "stable-everywhere"
+    SHARE_NOT_REGISTERED = "share-not-registered"
+    RESTORED = "restored"
+    NOT_RESTORED = "not-restored"
+    GAIN_NOT_SHOWN = "gain-not-shown"
+
+
 class HypothesisVerdict(StoredValue):
-    """One of the study's hypotheses, judged."""
+    """One of the study's hypotheses, judged; *reasons* are clauses, one for each piece of evidence."""
 
     statement: str
     rule: str
     metric: str | None
     status: Literal["supported", "rejected", "undecided"]
-    why: str
+    reason: HypothesisReason
+    reasons: tuple[str, ...]
     evidence: tuple[str, ...]
+
+    @property
+    def why(self) -> str:
+        return "; ".join(self.reasons)
 
 
 class Verdict(Record):

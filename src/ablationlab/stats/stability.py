@@ -32,6 +32,7 @@ With losses x_1 .. x_T up to the last that is finite, and m_t the median of x_(t
     largest loss rise      max over s < t of m_t - m_s, at least 0
     steps to a threshold   the first t with m_t <= threshold; T, the whole budget, if there is none
     mean training loss     (x_1 + .. + x_T) / T, the area under the curve per step
+    mean gradient norm     (|g_1| + .. + |g_T|) / T
     gradient spike score   the spike score (`stability.spike_score`) of log |g_t|
     gradient spikes        episodes of steps whose log |g_t| stands above its window by more than the threshold, for at
                            least two steps; episodes fewer than W = 20 steps apart are one
@@ -196,6 +197,7 @@ class Course:
     largest_loss_rise: float | None
     steps_to_loss: int | None
     mean_training_loss: float | None
+    mean_gradient_norm: float | None
 
     def measures(self) -> dict[str, float | None]:
         """By the names of the metric registry."""
@@ -207,6 +209,7 @@ def course(
 ) -> Course:
     """Every measure of one run; what follows the first number that is not finite is left out."""
     x, g = _curve("losses", losses), _curve("norms", norms)
+    mean_norm = float(g.mean()) if g.size else None
     positive = np.flatnonzero(g <= 0)
     g = np.log(g[: positive[0]] if positive.size else g)
     return Course(
@@ -215,6 +218,7 @@ def course(
         largest_loss_rise=largest_rise(x),
         steps_to_loss=None if loss_threshold is None else steps_to(x, loss_threshold),
         mean_training_loss=float(x.mean()) if x.size else None,
+        mean_gradient_norm=mean_norm,
     )
 
 

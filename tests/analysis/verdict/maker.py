@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from scipy.stats import binomtest
+
 from ablationlab.records.analysis import Analysis, ArmStability, Comparison, Missing, StabilityAnalysis, StabilityGain
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import Hypothesis
@@ -11,6 +13,7 @@ from ablationlab.stats.results import Equivalence, Interval, Sensitivity
 from ablationlab.stats.stability import stability_gain
 
 VARIANT, BASELINE = "layernorm", "none"
+SMOOTHNESS = ("final_gradient_norm", "mean_gradient_norm")
 HYPOTHESES = (
     Hypothesis(name="H0", statement="Nothing changes.", rule="no-change", metric="macro_accuracy"),
     Hypothesis(name="H1a", statement="Worse, though smoother.", rule="worse-though-smoother", metric="macro_accuracy"),
@@ -106,14 +109,21 @@ def comparison(
 
 
 def stability(
-    unstable_baseline: int = 0, unstable_variant: int = 0, n: int = 5, diverged: bool = True
+    unstable_baseline: int = 0,
+    unstable_variant: int = 0,
+    n: int = 5,
+    diverged: bool = True,
+    places: int = 1,
+    margin: float = 0.2,
 ) -> StabilityAnalysis:
-    """The first so many runs of each arm are unstable, in the default regime."""
+    """The first so many runs of each arm are unstable, in the default regime; *places* is what p is corrected for."""
     flags = {
         BASELINE: [i < unstable_baseline for i in range(n)],
         VARIANT: [i < unstable_variant for i in range(n)],
     }
     gain = stability_gain(flags[VARIANT], flags[BASELINE])
+    p = binomtest(gain.rescued, gain.rescued + gain.broken).pvalue if gain.rescued + gain.broken else 1.0
+    adjusted = min(1.0, p * places)
     arms = [
         ArmStability(
             variant=name,
@@ -134,9 +144,14 @@ def stability(
         regime="default",
         planned_pairs=n,
         **vars(gain),
-        mcnemar_p=None,
+        mcnemar_p=p,
+        registered=True,
+        p_adjusted=adjusted,
+        outcome="not-shown" if adjusted > 0.05 else "more-stable" if gain.rescued > gain.broken else "less-stable",
     )
-    return StabilityAnalysis(threshold=7.0, runs=(), arms=tuple(arms), gains=(part,))
+    return StabilityAnalysis(
+        threshold=7.0, places=places, margin=margin, runs=(), arms=tuple(arms), gains=(part,), smoothness=SMOOTHNESS
+    )
 
 
 def analysis(*found: Comparison, stable: StabilityAnalysis | None = None, **changes: Any) -> Analysis:

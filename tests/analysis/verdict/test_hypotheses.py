@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.wording import hypothesis_lines
+from ablationlab.core.format import plain
 from ablationlab.records.settings import Hypothesis
 
 from .maker import analysis, comparison, stability
@@ -19,7 +20,9 @@ def accuracy(outcome="not-shown", **more):
     return comparison("macro_accuracy", outcome, **given)
 
 
-SMOOTHER = comparison("spike_score", "better", role=None)
+SMOOTHER = comparison(
+    "final_gradient_norm", "better", role="stability", delta=-0.78, low=-0.9, high=-0.7, transform="log"
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +37,12 @@ SMOOTHER = comparison("spike_score", "better", role=None)
         ([accuracy("better")], stability(), "rejected", "rejected"),
         ([accuracy("worse")], stability(), "rejected", "undecided"),
         ([accuracy("worse"), SMOOTHER], stability(), "rejected", "supported"),
-        ([accuracy("worse")], stability(5, 0), "undecided", "supported"),
+        ([accuracy("worse")], stability(6, 0, n=6), "undecided", "supported"),
+        # Exact and two-sided, five seeds of five are p = 0.0625.
+        ([accuracy("worse")], stability(5, 0), "undecided", "undecided"),
+        # Only registered measures count, and only what is shown lower.
+        ([accuracy("worse"), comparison("spike_score", "better", role=None)], stability(), "rejected", "undecided"),
+        ([accuracy("worse"), comparison("mean_gradient_norm", role="stability")], stability(), "rejected", "undecided"),
         ([accuracy()], stability(), "undecided", "undecided"),
         ([accuracy(equivalent=True)], stability(1, 0), "undecided", "rejected"),
     ],
@@ -64,10 +72,12 @@ def test_at_chance_is_never_evidence():
     ("stable", "status"),
     [
         (stability(0, 0), "undecided"),
-        (stability(5, 0), "supported"),
+        (stability(6, 0, n=6), "supported"),
+        (stability(5, 0), "undecided"),
         (stability(2, 0), "undecided"),
         (stability(5, 5), "undecided"),
         (stability(10, 2, n=10), "supported"),
+        (stability(10, 2, n=10, places=8), "undecided"),
     ],
 )
 def test_h1b(stable, status):
@@ -110,10 +120,10 @@ def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registe
         (swept("worse", delta=0.3, low=0.1, high=0.5), stability(), "rejected"),
         (swept("better", high=-0.05, label="exploratory"), stability(), "undecided"),
         (swept("better", high=-0.05, reference_mean=0.0), stability(), "undecided"),
-        (swept("better", high=-0.05), stability(5, 5), "supported"),
-        (swept("better", high=-0.05, p=0.04), stability(5, 5), "undecided"),  # 0.04 is not significant in two places
-        (swept(), stability(5, 0), "undecided"),  # two places: 5 to 0 shows it at 95 %, not at 97.5 %
-        (swept(), stability(8, 0, n=8), "supported"),
+        (swept("better", high=-0.05), stability(5, 5, places=2), "supported"),
+        (swept("better", high=-0.05, p=0.04), stability(5, 5, places=2), "undecided"),  # not significant in two places
+        (swept(), stability(6, 0, n=6, places=2), "undecided"),  # two places: p = 0.031 for one is 0.062 for both
+        (swept(), stability(8, 0, n=8, places=2), "supported"),
         (swept("worse", delta=0.3, low=0.1, high=0.5), stability(2, 0), "undecided"),
         (swept(delta=0.0, low=None, high=None), stability(), "undecided"),
     ],
@@ -127,23 +137,30 @@ def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status)
 
 
 def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
-    verdict = judge_hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8)))["H1b"]
-    assert verdict.why.endswith(
-        "(shown in 1 of the 2 places where the baseline is unstable, corrected for their number)"
-    )
+    verdict = judge_hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8, places=2)))["H1b"]
+    assert verdict.reasons[0] == "shown in 1 of the 2 places looked at, corrected for their number"
     assert verdict.evidence == ("stability/default/layernorm:none",)
 
 
 def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
-    made = stability(5, 0)
+    made = stability(6, 0, n=6)
     tuned = made.model_copy(
         update={
             "arms": tuple(arm.model_copy(update={"regime": "tuned"}) for arm in made.arms),
-            "gains": tuple(replace(gain, regime="tuned") for gain in made.gains),
+            "gains": tuple(replace(gain, regime="tuned", registered=False) for gain in made.gains),
         }
     )
     verdict = judge_hypotheses(analysis(comparison(), stable=tuned, regimes=("default", "tuned")))["H1b"]
     assert (verdict.status, verdict.evidence) == ("undecided", ())
+
+
+def test_h1a_says_what_a_smaller_gradient_norm_beside_a_loss_of_accuracy_means():
+    worse = accuracy("worse", delta=-0.08, low=-0.1, high=-0.06)
+    verdict = judge_hypotheses(analysis(comparison(), worse, SMOOTHER))["H1a"]
+    assert (verdict.status, verdict.reason) == ("supported", "worse-and-smoother")
+    assert "final_gradient_norm ×0.458" in plain(verdict.why)
+    assert verdict.why.endswith("smoother training did not make a better model")
+    assert verdict.evidence == (worse.id, SMOOTHER.id)
 
 
 def test_a_study_without_hypotheses_has_none():
@@ -158,7 +175,7 @@ def test_a_hypothesis_may_speak_of_a_metric_that_is_not_scored_on_tasks():
 
 
 def test_each_hypothesis_has_a_line():
-    lines = hypothesis_lines(judge_hypotheses(analysis(comparison(), stable=stability(5, 0))))
+    lines = hypothesis_lines(judge_hypotheses(analysis(comparison(), stable=stability(6, 0, n=6))))
     assert [line.split(". ")[0] for line in lines] == ["H0 undecided", "H1a undecided", "H1b supported"]
     assert lines[0] == "H0 undecided. Nothing changes. Because: macro_accuracy is not in the records."
 

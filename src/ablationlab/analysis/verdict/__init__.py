@@ -1,4 +1,4 @@
-"""The decision: five rules over an analysis (rules.py), the study's hypotheses (hypotheses.py), a recommendation.
+"""The decision: the rules over an analysis (rules.py), the study's hypotheses (hypotheses.py), a recommendation.
 
 `decide` is a pure function of the analysis: the same analysis.json gives the same verdict.json.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from ablationlab.analysis.verdict.fragility import with_fragility
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import judge
 from ablationlab.analysis.wording import overall
@@ -19,11 +20,14 @@ __all__ = ["decide", "judge"]
 
 def decide(analysis: Analysis) -> Verdict:
     """The verdict on every variant in every regime; a pure function of the analysis."""
-    verdicts = tuple(
-        judge(analysis, variant, regime)
-        for regime in analysis.regimes
-        for variant in analysis.variants
-        if variant != analysis.baseline
+    verdicts = with_fragility(
+        analysis,
+        [
+            judge(analysis, variant, regime)
+            for regime in analysis.regimes
+            for variant in analysis.variants
+            if variant != analysis.baseline
+        ],
     )
     return Verdict(
         study=analysis.study,

@@ -1,45 +1,28 @@
-"""The evidence on one variant in one regime, and the costs that rule 1 weighs."""
+"""The evidence on one variant in one regime: what the rules look at, and nothing else."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
-from ablationlab.analysis.wording import bound, number, share
-from ablationlab.records.analysis import Absence, Analysis, ArmStability, Comparison, StabilityGain
-from ablationlab.records.verdict import Cost, TradeOff
-from ablationlab.stats import paired_t_interval
+from ablationlab.records.analysis import Absence, Analysis, Comparison, StabilityGain
+from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
+from ablationlab.stats import failure_bound, paired_t_interval
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the rules look at; *primary* is None where the primary metric was not compared at all."""
+    """*primary* is None where the primary metric was not compared at all; *gain* counts every unstable run."""
 
     analysis: Analysis
     variant: str
     regime: str
     primary: Comparison | None
-    guards: tuple[Comparison, ...]
+    costs: tuple[Cost, ...]
+    secondaries: tuple[Comparison, ...]
     gain: StabilityGain | None
-    baseline_arm: ArmStability | None
-    variant_arm: ArmStability | None
-
-    @property
-    def stability_known(self) -> bool:
-        """Whether the runs' course is known at all."""
-        return self.gain is not None and self.gain.n > 0
-
-    @property
-    def baseline_unstable(self) -> bool:
-        """At least one baseline run diverged or spiked in this regime."""
-        return self.baseline_arm is not None and bool(self.baseline_arm.unstable)
-
-    @property
-    def less_stable(self) -> bool:
-        """More of the variant's runs are unstable than of the baseline's: over the shared seeds, or, unpaired, as shares."""
-        arms = self.variant_arm, self.baseline_arm
-        if self.unpaired and arms[0] is not None and arms[1] is not None:
-            return arms[0].unstable_runs * arms[1].runs > arms[1].unstable_runs * arms[0].runs
-        return self.gain is not None and self.gain.variant_unstable > self.gain.reference_unstable
+    standing: StabilityStanding
 
     @property
     def unpaired(self) -> bool:
@@ -47,94 +30,144 @@ class Evidence:
         return self.primary is not None and self.primary.design == "unpaired"
 
     @property
-    def diverged(self) -> int:
-        """How many of the variant's runs diverged."""
-        return 0 if self.variant_arm is None else self.variant_arm.diverged
+    def baseline_unstable(self) -> bool:
+        """At least one baseline run diverged, ended worse than it began, or spiked in this regime."""
+        return self.gain is not None and self.gain.reference_unstable > 0
+
+    @property
+    def guards(self) -> tuple[Cost, ...]:
+        return tuple(cost for cost in self.costs if cost.role == "guard")
+
+    @property
+    def shown_worse(self) -> tuple[Comparison, ...]:
+        """Registered secondaries that are shown worse."""
+        return tuple(comparison for comparison in self.secondaries if comparison.outcome == "worse")
+
+    @property
+    def variant_diverged(self) -> int:
+        """Seeds on which the variant diverged and the baseline did not."""
+        return 0 if self.primary is None else _diverged(self.primary)[0]
+
+    @property
+    def is_selection(self) -> bool:
+        """Whether the pairs of the primary comparison are those that the variant survived, and that may be a choice
+        of the good ones: it is none where the variant is shown to fail no more often than the margin allows.
+        """
+        return self.variant_diverged > 0 and not self.standing.non_inferior
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
     """Gather the evidence on one variant against the baseline."""
     here = [
-        one
-        for one in analysis.comparisons
-        if (one.regime, one.variant, one.reference) == (regime, variant, analysis.baseline)
+        comparison
+        for comparison in analysis.comparisons
+        if (comparison.regime, comparison.variant, comparison.reference) == (regime, variant, analysis.baseline)
     ]
-    metric = next((one.metric for one in here if one.role == "primary"), analysis.primary)
+    metric = next((comparison.metric for comparison in here if comparison.role == "primary"), analysis.primary)
+    primary = analysis.comparison(metric, regime, variant, analysis.baseline) if metric else None
+    asked: list[tuple[Comparison, Literal["primary", "guard"]]] = [(primary, "primary")] if primary is not None else []
+    asked += [(comparison, "guard") for comparison in here if comparison.role == "guard"]
     stability = analysis.stability
     return Evidence(
         analysis=analysis,
         variant=variant,
         regime=regime,
-        primary=analysis.comparison(metric, regime, variant, analysis.baseline) if metric else None,
-        guards=tuple(one for one in here if one.role == "guard"),
+        primary=primary,
+        costs=tuple(_cost(comparison, role) for comparison, role in asked),
+        secondaries=tuple(comparison for comparison in here if comparison.role == "secondary"),
         gain=stability.gain(variant, analysis.baseline, regime) if stability else None,
-        baseline_arm=stability.arm(analysis.baseline, regime) if stability else None,
-        variant_arm=stability.arm(variant, regime) if stability else None,
+        standing=standing_of(analysis, variant, regime),
     )
 
 
-def trade_off(evidence: Evidence) -> TradeOff | None:
-    """Stability gained against what it costs on the primary metric and on every guard; None without stability."""
-    if evidence.gain is None or evidence.gain.estimate is None:
-        return None
-    costs = [_cost(evidence, one) for one in (evidence.primary, *evidence.guards) if one is not None]
-    gain = evidence.gain
-    text = (
-        f"Stability: {gain.reference_unstable} of {gain.n} baseline runs unstable, "
-        f"{gain.variant_unstable} of {gain.n} with {evidence.variant}; gain {share(gain.estimate)} "
-        f"({gain.level:.0%} interval {share(gain.low)} to {share(gain.high)}). "
+def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStanding:
+    """What is shown of the variant's stability, on the registered kinds of failure."""
+    stability = analysis.stability
+    vector = stability.vector(variant, analysis.baseline, regime) if stability else ()
+    registered = [gain for gain in vector if gain.registered and gain.n] or [gain for gain in vector if gain.n][-1:]
+    alpha, margin = (stability.alpha, stability.margin) if stability else (0.05, 0.2)
+    known = bool(registered)
+    worst = max((failures_bound(gain, alpha) for gain in registered), default=None)
+    return StabilityStanding(
+        known=known,
+        places=stability.places if stability else 0,
+        gained=tuple(gain.id for gain in registered if gain.outcome == "more-stable"),
+        lost=tuple(gain.id for gain in registered if gain.outcome == "less-stable"),
+        worst=worst,
+        level=round(1 - alpha, 12),
+        margin=margin,
+        non_inferior=worst is not None and worst <= margin,
+        pairs=min((gain.n for gain in registered), default=0),
+        # n pairs without a failure bound the rate by 1 - (alpha / 2)^(1 / n).
+        seeds_for_margin=math.ceil(math.log(alpha / 2) / math.log(1 - margin)),
     )
-    text += " ".join(f"{cost.metric}: {cost.why}." for cost in costs)
-    if not any(cost.metric != (evidence.primary.metric if evidence.primary else None) for cost in costs):
-        text += " No guard is registered, so the cost is judged on the primary metric alone."
-    return TradeOff(gain=gain.estimate, gain_low=gain.low, gain_high=gain.high, costs=tuple(costs), text=text)
 
 
-def _cost(evidence: Evidence, one: Comparison) -> Cost:
-    estimate, low, high = one.loss()
-    note = ""
-    if high is None:
-        estimate, high, note = _with_diverged(evidence, one, estimate)
-    margin = one.margin if one.margin is not None else one.smallest_effect
-    within = None if high is None or margin is None else high <= margin
-    if high is None:
-        why = f"the cost has no upper bound ({note})"
-    elif margin is None:
-        why = f"costs at most {bound(one, high)}{note}, but no margin is registered"
-    else:
-        word = "within" if within else "outside"
-        why = f"costs at most {bound(one, high)}{note}, {word} the margin of {number(margin)}"
+def failures_bound(gain: StabilityGain, alpha: float) -> float:
+    """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's."""
+    variant = [True] * gain.broken + [False] * (gain.n - gain.broken)
+    reference = [False] * (gain.n - gain.rescued) + [True] * gain.rescued
+    bound = failure_bound(variant, reference, alpha=alpha / 2).upper
+    assert bound is not None
+    return bound
+
+
+def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
+    estimate, low, high = comparison.loss()
+    bound, diverged = CostBound.INTERVAL, 0
+    if comparison.direction is None:
+        bound = CostBound.NO_DIRECTION
+    elif comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
+        low = high = None
+        bound = CostBound.NOT_SENSITIVE
+    elif high is None:
+        estimate, high, bound, diverged = _with_diverged(comparison, estimate)
+    margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
+    shown: Literal["kept", "broken", "unknown"] = "unknown"
+    # A metric that is shown better costs nothing, whatever margin it has.
+    if (high is not None and high <= (margin or 0.0)) or (
+        comparison.outcome == "better" and bound != CostBound.NOT_SENSITIVE
+    ):
+        shown = "kept"
+    elif low is not None and low > 0:
+        shown = "broken"
     return Cost(
-        metric=one.metric,
-        comparison=one.id,
+        metric=comparison.metric,
+        comparison=comparison.id,
+        role=role,
         estimate=estimate,
         low=low,
         high=high,
+        level=round(1 - comparison.alpha, 12),
         margin=margin,
-        within=within,
-        why=why,
+        shown=shown,
+        bound=bound,
+        diverged=diverged,
     )
 
 
-def _with_diverged(
-    evidence: Evidence, one: Comparison, estimate: float | None
-) -> tuple[float | None, float | None, str]:
-    """Estimate and upper bound of the cost where too few pairs survived, and a note.
+def _with_diverged(comparison: Comparison, estimate: float | None) -> tuple[float | None, float | None, CostBound, int]:
+    """Estimate and upper bound of the cost where too few pairs survived, what it rests on, and pairs with a diverged run.
 
     A diverged run is the worst outcome, so where the baseline diverged the variant lost nothing: the pair counts as a cost of
     0, which is more than the true one. Where the variant alone diverged there is no bound.
     """
+    variant_alone, seeds = _diverged(comparison)
+    if variant_alone:
+        return estimate, None, CostBound.VARIANT_DIVERGED, variant_alone
+    sign = 1.0 if comparison.direction == "lower" else -1.0
+    costs = [sign * pair.delta for pair in comparison.pairs] + [0.0] * seeds
+    if len(costs) < 3 or not seeds:
+        return estimate, None, CostBound.TOO_FEW_PAIRS, 0
+    interval = paired_t_interval(costs, level=round(1 - comparison.alpha, 12))
+    high = interval.high if interval.high is not None else max(costs)
+    return interval.estimate, high, CostBound.DIVERGED_BASELINES_AS_NO_COST, seeds
+
+
+def _diverged(comparison: Comparison) -> tuple[int, int]:
+    """(seeds on which the variant alone diverged, seeds on which an arm did)."""
     diverged: dict[object, set[str]] = {}
-    for lost in one.missing:
+    for lost in comparison.missing:
         if lost.reason == Absence.DIVERGED:
             diverged.setdefault(lost.seed, set()).add(lost.arm)
-    broken = sum(arms == {evidence.variant} for arms in diverged.values())
-    if broken:
-        return estimate, None, f"{broken} {evidence.variant} runs diverged where the baseline did not"
-    sign = 1.0 if one.direction == "lower" else -1.0
-    costs = [sign * pair.delta for pair in one.pairs] + [0.0] * len(diverged)
-    if one.direction is None or len(costs) < 3 or not diverged:
-        return estimate, None, f"pairs that both survived: {one.n}; 3 or more that vary are needed"
-    interval = paired_t_interval(costs, level=round(1 - one.alpha, 12))
-    high = interval.high if interval.high is not None else max(costs)
-    return interval.estimate, high, f", counting the {len(diverged)} pairs whose baseline diverged as no cost"
+    return sum(arms == {comparison.variant} for arms in diverged.values()), len(diverged)

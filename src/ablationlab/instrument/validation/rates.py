@@ -34,12 +34,14 @@ OWN: Final = "as these"
 SIMULATIONS: Final = 10_000
 SIGNIFICANT: Final = ("better", "worse", "different")
 DECISIONS: Final = (
-    Decision.ADOPT_IN_REGIME,
-    Decision.TRADE_OFF,
-    Decision.KEEP_BASELINE,
     Decision.ADOPT,
+    Decision.ADOPT_IN_REGIME,
+    Decision.ADOPT_PROVISIONALLY,
+    Decision.TRADE_OFF,
     Decision.TIE,
     Decision.INCONCLUSIVE,
+    Decision.NO_VERDICT,
+    Decision.KEEP_BASELINE,
 )
 
 

@@ -225,7 +225,7 @@ def _notes(made: Cut, diverged: int, deviations: Sequence[str]) -> tuple[str, ..
     if made.left_over:
         notes.append(f"{made.left_over} seeds are left over after the last whole study and were not used.")
     if diverged:
-        rule = made.dataset.diverged
+        rule = made.dataset.stability.diverged
         how = "survivors are compared" if rule == "survivors" else "such a comparison is not made"
         notes.append(f"{diverged} runs diverged. Their studies count, judged by the registered rule: {how}.")
     return tuple(notes)

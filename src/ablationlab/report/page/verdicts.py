@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ablationlab.analysis.wording import adjusted
 from ablationlab.core.format import counted, level, mean_sd, number, p_value, setting, with_unit
+from ablationlab.records.verdict import Rule
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import in_sentence, metric_of, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
@@ -22,10 +24,12 @@ MOST_IN_A_ROW = 4
 BADGES = {
     "adopt": ("Adopt", "good"),
     "adopt-in-regime": ("Adopt in this regime", "good"),
+    "adopt-provisionally": ("Adopt provisionally", "good"),
     "trade-off": ("Trade-off", "warn"),
     "keep-baseline": ("Keep the baseline", "bad"),
     "tie": ("Tie", "plain"),
     "inconclusive": ("Inconclusive", "warn"),
+    "no-verdict": ("No verdict", "warn"),
 }
 
 
@@ -78,6 +82,8 @@ class VerdictView:
     mini: Mini | None
     checks: tuple[tuple[int, bool, str], ...]
     needs: str
+    recommendation: str
+    fragility: str
     tie_break: str
     trade_off: str
     evidence: tuple[tuple[str, str], ...]
@@ -132,11 +138,13 @@ def _view(results: Results, verdict: VariantVerdict, anchors: dict[str, str]) ->
         label=verdict.label,
         lead=lead,
         rest=rest,
-        why=readable(verdict.why[:1].upper() + verdict.why[1:]) + ("" if verdict.why.endswith(".") else "."),
+        why=readable(verdict.why),
         facts=tuple(_facts(results, verdict, comparison, anchors)),
         mini=None if comparison is None else mini(comparison),
         checks=tuple((check.rule, check.applies, readable(check.why)) for check in verdict.checks),
         needs="" if verdict.needs is None else readable(verdict.needs.text),
+        recommendation=readable(verdict.recommendation),
+        fragility="" if verdict.fragility is None else readable(verdict.fragility.text),
         tie_break="" if verdict.tie_break is None else readable(verdict.tie_break.text),
         trade_off="" if verdict.trade_off is None else readable(verdict.trade_off.text),
         evidence=tuple((name, anchors.get(name, "")) for name in verdict.evidence),
@@ -161,20 +169,32 @@ def _sentence(verdict: VariantVerdict, comparison: Comparison | None, one_rate: 
     base = f"the baseline ({verdict.reference})"
     sentences = {
         "adopt": (f"Use {verdict.variant}{where}{rate}.", f"It is better than {base}{size}, and no less stable."),
+        "adopt-provisionally": (
+            f"Use {verdict.variant}{where}{rate} for now.",
+            f"It is better than {base}{size}, but not everything that must hold is shown.",
+        ),
         "adopt-in-regime": (
             f"Use {verdict.variant}{where}.",
             f"It trains stably where {base} does not, and costs no more than the registered margins allow.",
         ),
         "trade-off": (
-            f"{verdict.variant} buys stability{where} at a price.",
-            f"It trains stably where {base} does not, but may cost more than the registered margins allow.",
+            f"{verdict.variant} has a price{where}.",
+            f"It trains stably where {base} does not, but may cost more than the registered margins allow."
+            if verdict.rule == Rule.RESTORES_STABILITY
+            else f"It is better than {base}{size}, but worse in something else that was registered.",
         ),
-        "keep-baseline": (f"Keep {base}{where}.", f"{verdict.variant} is worse{size}."),
+        "keep-baseline": (
+            f"Keep {base}{where}.",
+            f"{verdict.variant} is less stable."
+            if verdict.rule == Rule.LESS_STABLE
+            else f"{verdict.variant} is worse{size}.",
+        ),
         "tie": (
             f"{verdict.variant} and {base} tie{where}.",
             "They are equivalent within the smallest effect that matters.",
         ),
         "inconclusive": (f"Undecided{where}.", f"This study does not tell {verdict.variant} from {base}."),
+        "no-verdict": (f"No verdict{where}.", "Nothing that was measured can tell models apart here."),
     }
     return sentences[verdict.decision]
 
@@ -198,9 +218,7 @@ def _facts(
         unpaired = comparison.design == "unpaired"
         note = f"no interval from {comparison.sample if unpaired else counted(pairs, 'pair')}"
         if interval is not None and interval.low is not None:
-            note = f"{level(interval.level)} interval {shown.range}, for one test" + (
-                ", unpaired (Welch)" if unpaired else ""
-            )
+            note = f"{level(interval.level)} interval {shown.range}" + (", unpaired (Welch)" if unpaired else "")
         name = metric_of(comparison)
         facts.append(Fact(f"difference in {name}", with_unit(shown.delta, shown.unit), note, link))
         arm_values = (
@@ -214,13 +232,11 @@ def _facts(
             times = abs(comparison.delta) / comparison.smallest_effect
             effect = with_unit(setting(comparison.smallest_effect), unit)
             facts.append(Fact("times the smallest effect", f"{number(times, 2)} ×", f"that matters, {effect}", link))
-        adjusted = comparison.p_adjusted
-        corrected = f"{comparison.correction}-adjusted over {comparison.family_size}".capitalize()
         facts.append(
             Fact(
                 f"p, {comparison.test}",
-                p_value(comparison.p if adjusted is None else adjusted),
-                "" if adjusted is None else corrected,
+                p_value(comparison.p if comparison.p_adjusted is None else comparison.p_adjusted),
+                "" if comparison.p_adjusted is None else adjusted(comparison),
                 link,
             )
         )

@@ -14,11 +14,11 @@ from pydantic import BaseModel
 
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
-from ablationlab.records.analysis import MACRO, Absence, Analysis, Comparison, StabilityAnalysis, StabilityGain
+from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
 from ablationlab.records.settings import Study, StudyText, looks_like_path
-from ablationlab.records.verdict import Cost, HypothesisVerdict, VariantVerdict, Verdict
+from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import design_lines
 from ablationlab.report.naming import in_sentence, metric_name, metric_of
 from ablationlab.report.paper.facts import (
@@ -26,7 +26,6 @@ from ablationlab.report.paper.facts import (
     ArmFacts,
     Bounds,
     CorpusFacts,
-    CostFacts,
     DecisionFacts,
     DesignFacts,
     DiagnosticsFacts,
@@ -34,7 +33,6 @@ from ablationlab.report.paper.facts import (
     EvaluationFacts,
     ExploratoryFacts,
     Facts,
-    Favours,
     FigureFacts,
     Finding,
     GainFacts,
@@ -44,7 +42,6 @@ from ablationlab.report.paper.facts import (
     Interim,
     MissingPair,
     Named,
-    Open,
     OverlapFacts,
     OwnText,
     PlanFacts,
@@ -550,60 +547,17 @@ def _primary(analysis: Analysis, found: VariantVerdict) -> Comparison | None:
 
 
 def _decision(analysis: Analysis, found: VariantVerdict, readable: Callable[[str], str]) -> DecisionFacts:
-    comparison, stability = _primary(analysis, found), analysis.stability
-    gain = None if stability is None else stability.gain(found.variant, analysis.baseline, found.regime)
-    arm = None if stability is None else stability.arm(analysis.baseline, found.regime)
-    broken = found.tie_break
-    favours = None
-    if broken is not None and broken.favours is not None:
-        favours = Favours(metric_name(broken.metric or ""), broken.favours)
+    comparison = _primary(analysis, found)
     return DecisionFacts(
         variant=found.variant,
         regime=found.regime,
         decision=found.decision,
+        rule=found.rule,
         label=found.label,
         finding=None if comparison is None else _finding(comparison),
-        gain=None if gain is None else _gain(gain),
-        baseline_stable=None if arm is None or arm.unstable is None else not arm.unstable,
-        costs=tuple(_cost(analysis, cost) for cost in (found.trade_off.costs if found.trade_off else ())),
-        favours=favours,
-        open=_open(analysis, found, comparison, gain) if found.decision == "inconclusive" else None,
-        needs=None if found.needs is None else readable(found.needs.text),
-    )
-
-
-def _open(analysis: Analysis, found: VariantVerdict, comparison: Comparison | None, gain: StabilityGain | None) -> Open:
-    stability = analysis.stability
-    arm = None if stability is None else stability.arm(found.variant, found.regime)
-    if comparison is None:
-        return "no-primary"
-    if comparison.direction is None:
-        return "no-direction"
-    if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
-        return "insensitive"
-    if comparison.outcome == "better" and gain is not None and gain.variant_unstable > gain.reference_unstable:
-        return "less-stable"
-    if comparison.equivalence is not None and comparison.equivalence.equivalent and arm is not None and arm.diverged:
-        return "survivors"
-    return "not-shown"
-
-
-def _cost(analysis: Analysis, cost: Cost) -> CostFacts:
-    comparison = next((found for found in analysis.comparisons if found.id == cost.comparison), None)
-    missing = () if comparison is None else comparison.missing
-    diverged: dict[object, set[str]] = {}
-    for lost in missing:
-        if lost.reason == Absence.DIVERGED:
-            diverged.setdefault(lost.seed, set()).add(lost.arm)
-    survived_bound = comparison is not None and comparison.loss()[2] is not None
-    return CostFacts(
-        metric=metric_name(cost.metric),
-        bound=None if cost.high is None else _on_tested_scale(cost.high, comparison),
-        survivors=0 if comparison is None else comparison.n,
-        variant_diverged=0 if comparison is None else sum(arms == {comparison.variant} for arms in diverged.values()),
-        spared=0 if survived_bound else len(diverged),
-        margin=None if cost.margin is None else format.setting(cost.margin),
-        within=cost.within,
+        why=readable(found.why).rstrip("."),
+        recommendation=readable(found.recommendation),
+        fragility=None if found.fragility is None else readable(found.fragility.text),
     )
 
 
@@ -620,7 +574,8 @@ def _on_tested_scale(value: float, comparison: Comparison | None, digits: int = 
 
 def _hypotheses(found: Mapping[str, HypothesisVerdict], readable: Callable[[str], str]) -> Iterator[HypothesisFacts]:
     for key, hypothesis in found.items():
-        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, readable(hypothesis.why).rstrip("."))
+        reasons = "; ".join(map(readable, hypothesis.reasons))
+        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, reasons)
 
 
 def _power(analysis: Analysis) -> PowerFacts | None:

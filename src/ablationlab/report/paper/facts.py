@@ -272,45 +272,18 @@ class ReplicationFacts:
 
 
 @dataclass(frozen=True)
-class CostFacts:
-    """The upper bound of a loss. Pairs whose baseline diverged are *spared*: they count as no cost.
-
-    Without a bound, *variant_diverged* runs diverged where the baseline did not, or the *survivors* are too few.
-    """
-
-    metric: str
-    bound: str | None
-    survivors: int
-    variant_diverged: int
-    spared: int
-    margin: str | None
-    within: bool | None
-
-
-@dataclass(frozen=True)
-class Favours:
-    metric: str
-    arm: str
-
-
-Open = Literal["no-primary", "no-direction", "insensitive", "less-stable", "survivors", "not-shown"]
-
-
-@dataclass(frozen=True)
 class DecisionFacts:
-    """A verdict with its evidence; *open* is what kept every rule from applying."""
+    """A verdict with its evidence, and what to do."""
 
     variant: str
     regime: str
     decision: str
+    rule: int
     label: str
     finding: Finding | None
-    gain: GainFacts | None
-    baseline_stable: bool | None
-    costs: tuple[CostFacts, ...]
-    favours: Favours | None
-    open: Open | None
-    needs: str | None
+    why: str
+    recommendation: str
+    fragility: str | None
 
 
 @dataclass(frozen=True)

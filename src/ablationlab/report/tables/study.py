@@ -33,10 +33,12 @@ MOST_METRICS = 6
 DECISIONS = {
     "adopt": "adopt the variant",
     "adopt-in-regime": "adopt the variant in this regime",
+    "adopt-provisionally": "adopt the variant provisionally",
     "trade-off": "trade-off",
     "keep-baseline": "keep the baseline",
     "tie": "tie",
     "inconclusive": "inconclusive",
+    "no-verdict": "no verdict",
 }
 
 

@@ -164,7 +164,8 @@ def _verdicts(verdict: Verdict) -> str:
             _bullets([f"rule {c.rule} {'applies' if c.applies else 'does not'}: {c.why}" for c in found.checks])
         )
         lines.append("Evidence: " + ", ".join(f"`{name}`" for name in found.evidence) if found.evidence else "")
-        lines += [markdown(part.text) for part in (found.trade_off, found.tie_break, found.needs) if part is not None]
+        said = (found.trade_off, found.tie_break, found.needs, found.fragility)
+        lines += [markdown(part.text) for part in said if part is not None]
     return "\n\n".join(line for line in lines if line)
 
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import StudyTrend
 from ablationlab.analysis.wording import hypothesis_lines
-from ablationlab.core.format import DASH, count, difference, fixed, level, number, p_clause, percent, plain, setting
+from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.records.evaluation import Evaluation
@@ -109,6 +109,13 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     if verdict.hypotheses:
         yield _lines("Hypotheses", hypothesis_lines(verdict.hypotheses))
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
+    fragile = [
+        f"{found.variant}{f' ({found.regime})' if len(analysis.regimes) > 1 else ''}: {found.fragility.text}"
+        for found in verdict.verdicts
+        if found.fragility is not None
+    ]
+    if fragile:
+        yield _lines("How much it hangs on single seeds", fragile)
 
 
 def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:
@@ -142,14 +149,13 @@ def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
 
 
 def _legend(analysis: Analysis) -> Text:
-    at = next((comparison.main_interval.level for comparison in analysis.comparisons if comparison.main_interval), 0.95)
-    methods = sorted({f"{comparison.interval} interval, {comparison.test} test" for comparison in analysis.comparisons})
+    methods = sorted({f"{comparison.test} test" for comparison in analysis.comparisons})
     return Text(
         plain(
-            f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}; {level(at)} intervals, not "
-            "adjusted for multiplicity). Adjusted p is over the family: per metric family, all variants, regimes and tasks. "
-            "Metrics tested as logarithms show a change in %, of geometric means. Every method, effect size and caveat is "
-            "in analysis.json."
+            f"Difference = variant − reference{_pairing(analysis)} ({'; '.join(methods)}). An interval is at the level of "
+            "its adjusted p: it excludes 0 just where a difference is shown. Families: primary; secondaries behind it, in "
+            "registered order; guards, not adjusted; smoothness; all the rest, false discovery rate. Metrics tested as "
+            "logarithms show a change in %, of geometric means. Every method, effect size and caveat is in analysis.json."
         )
     )
 

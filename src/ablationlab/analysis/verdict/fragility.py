@@ -1,0 +1,137 @@
+"""Does a verdict hang on one seed? The analysis is made again without each seed in turn, from its own record, and
+decided again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ablationlab.analysis import wording
+from ablationlab.analysis.comparisons import corrected
+from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
+from ablationlab.analysis.power import alpha_per_test
+from ablationlab.analysis.stability import Contrasts, swept_places
+from ablationlab.analysis.verdict.evidence import gather
+from ablationlab.analysis.verdict.rules import decision_of
+from ablationlab.core.seeding import stream
+from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.records.verdict import OtherDecision, VariantVerdict, VerdictFragility
+from ablationlab.stats import all_intervals, all_tests, paired_t_interval, paired_t_test, paired_tost
+from ablationlab.stats.robustness import exaggeration, stragglers
+
+#: Draws of the bootstrap where a criterion registers one, per seed left out.
+RESAMPLES = 2_000
+#: Beyond so many seeds none of them can carry a verdict alone, and leaving out each would take long.
+MOST_SEEDS = 60
+
+
+def with_fragility(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> tuple[VariantVerdict, ...]:
+    """Each verdict with what becomes of it without each seed."""
+    seeds = sorted({pair.seed for c in analysis.comparisons if c.role == "primary" for pair in c.pairs}, key=str)
+    # A look at a growing study has no smaller one to compare with.
+    at_look = any(comparison.test == SEQUENTIAL_TEST for comparison in analysis.comparisons)
+    seeds = seeds if 4 <= len(seeds) <= MOST_SEEDS and not at_look else []
+    reduced = {seed: without(analysis, seed) for seed in seeds}
+    return tuple(
+        verdict.model_copy(update={"fragility": _fragility(analysis, verdict, reduced)}) for verdict in verdicts
+    )
+
+
+def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, Analysis]) -> VerdictFragility | None:
+    primary = gather(analysis, verdict.variant, verdict.regime).primary
+    if primary is None or primary.n < 4 or not reduced:
+        return None
+    changes = tuple(
+        OtherDecision(seed=seed, decision=decision)
+        for seed, less in reduced.items()
+        if (decision := decision_of(gather(less, verdict.variant, verdict.regime))) != verdict.decision
+    )
+    power = over = None
+    if primary.smallest_effect is not None and primary.delta_sd:
+        effect = primary.smallest_effect / primary.delta_sd
+        expected = exaggeration(effect, primary.n, alpha=alpha_per_test(primary))
+        power, over = expected.power, expected.ratio
+    found = VerdictFragility(
+        left_out=len(reduced),
+        changes=changes,
+        stragglers=tuple(primary.pairs[at].seed for at in stragglers([pair.delta for pair in primary.pairs])),
+        power=power,
+        exaggeration=over,
+        text="",
+    )
+    return found.model_copy(update={"text": wording.fragility(verdict, primary, found)})
+
+
+def without(analysis: Analysis, seed: Seed) -> Analysis:
+    """The analysis as it would be without one seed, as far as a decision depends on it."""
+    kept = [_reduced(comparison, seed) for comparison in analysis.comparisons if comparison.role is not None]
+    order = {comparison.id: _order(analysis, comparison) for comparison in kept}
+    sources = {
+        name: metric.derived_from for name, metric in analysis.metrics.items() if metric.derived_from is not None
+    }
+    comparisons, families = corrected(kept, order, sources)
+    # What breaks a tie does not change which rule decides; it stays as it is.
+    rest = [comparison for comparison in analysis.comparisons if comparison.role is None]
+    stability = analysis.stability
+    if stability is not None:
+        contrasts = Contrasts.of(
+            [run for run in stability.runs if run.seed != seed],
+            analysis.regimes,
+            analysis.variants,
+            [(gain.variant, gain.reference) for gain in stability.gains if gain.regime == analysis.regimes[0]],
+            {regime: [run.seed for run in stability.runs if run.regime == regime] for regime in analysis.regimes},
+            sorted({gain.failure for gain in (*stability.parts, *stability.gains) if gain.registered}),
+            analysis.baseline,
+            stability.alpha,
+            swept_places(comparisons, analysis.baseline),
+        )
+        stability = stability.model_copy(update=vars(contrasts))
+    return analysis.model_copy(
+        update={"comparisons": (*comparisons, *rest), "families": tuple(families), "stability": stability}
+    )
+
+
+def _order(analysis: Analysis, comparison: Comparison) -> int:
+    """Of the criterion among the registered ones; comparisons stand in the order of their metrics, not of the criteria."""
+    pair = {comparison.variant, comparison.reference}
+    for position, criterion in enumerate(analysis.criteria):
+        if (criterion.metric, criterion.regime) == (comparison.metric, comparison.regime) and (
+            criterion.contrast is None or set(criterion.contrast) == pair
+        ):
+            return position
+    return len(analysis.criteria)
+
+
+def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
+    """The comparison without the seed: its registered test and interval, and equivalence, from the other pairs."""
+    pairs = tuple(pair for pair in comparison.pairs if pair.seed != seed)
+    missing = tuple(lost for lost in comparison.missing if lost.seed != seed)
+    if len(pairs) == len(comparison.pairs):
+        return comparison.model_copy(update={"missing": missing})
+    if not pairs:
+        nothing = {"pairs": (), "n": 0, "delta": None, "intervals": {}, "tests": {}, "p": None, "equivalence": None}
+        return comparison.model_copy(update={**nothing, "deciding": None, "missing": missing})
+    deltas, level = [pair.delta for pair in pairs], round(1 - comparison.alpha, 12)
+    rng = stream(0, "analysis", comparison.id, "without", seed)
+    interval, test, tost = paired_t_interval(deltas, level=level), paired_t_test(deltas), comparison.equivalence
+    if comparison.interval != "paired-t":
+        interval = all_intervals(deltas, level=level, resamples=RESAMPLES, rng=rng)[comparison.interval]
+    if comparison.test != "paired-t":
+        test = all_tests(deltas, resamples=RESAMPLES, rng=rng)[comparison.test]
+    return comparison.model_copy(
+        update={
+            "pairs": pairs,
+            "n": len(pairs),
+            "missing": missing,
+            "delta": interval.estimate,
+            "delta_sd": float(np.std(deltas, ddof=1)) if len(deltas) > 1 else None,
+            "intervals": {comparison.interval: interval},
+            "tests": {comparison.test: test},
+            "p": test.p,
+            "equivalence": None
+            if tost is None
+            else paired_tost(deltas, smallest_effect=tost.bounds, alpha=comparison.alpha),
+            "deciding": None,
+        }
+    )

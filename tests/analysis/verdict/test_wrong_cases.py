@@ -1,0 +1,104 @@
+"""Verdicts that an earlier rule table got wrong on their face, each through the whole analysis."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ablationlab.analysis import analyze
+from ablationlab.analysis.verdict import decide
+from ablationlab.core.format import plain
+from ablationlab.records.settings import Criterion, Stability
+
+from .studies import LOSS, RESTORES, arms, dataset, study, verdict_of
+
+ECE = Criterion(metric="token_ece", role="guard", margin=0.01)
+ACCURACY = Criterion(metric="next_token_accuracy", role="secondary", smallest_effect=0.003)
+
+
+def test_a_small_gain_in_loss_does_not_outweigh_calibration_and_accuracy():
+    made = {
+        "validation_loss": arms(-0.012),
+        "token_ece": arms(0.2, start=0.02),
+        "next_token_accuracy": arms(-0.1, start=0.4),
+    }
+    found = verdict_of(made, (LOSS, ECE, ACCURACY))
+    assert (found.decision, found.rule, found.reason) == ("trade-off", 5, "better-at-a-cost")
+    assert [(cost.metric, cost.shown) for cost in found.costs] == [("validation_loss", "kept"), ("token_ece", "broken")]
+    assert found.secondaries == ("next_token_accuracy/default/layernorm:none",)
+    assert "token_ece" in found.recommendation
+    assert "next_token_accuracy" in found.recommendation
+
+
+def test_a_variant_that_always_spikes_is_no_tie():
+    found = verdict_of({"validation_loss": arms(0.0)}, endings={"none": "." * 10, "layernorm": "s" * 10})
+    assert (found.decision, found.rule) == ("keep-baseline", 1)
+    assert "0 of 10 none runs are unstable, 10 of 10 layernorm runs" in found.why
+
+
+def test_a_variant_that_always_diverges_keeps_the_baseline():
+    found = verdict_of({"validation_loss": arms(0.0)}, endings={"none": "." * 10, "layernorm": "d" * 10})
+    assert (found.decision, found.rule) == ("keep-baseline", 1)
+    assert "stability/diverged/default/layernorm:none" in found.stability.lost
+
+
+@pytest.mark.parametrize(("mean", "few", "many"), [(-0.03, "inconclusive", "adopt"), (0.0, "inconclusive", "tie")])
+def test_equal_instability_is_decided_by_more_seeds(mean, few, many):
+    # Three of ten runs of either arm diverge, on seeds of their own.
+    def endings(n):
+        return {"none": ("ddd......." * n)[:n], "layernorm": (".....ddd.." * n)[:n]}
+
+    assert verdict_of({"validation_loss": arms(mean, n=10)}, endings=endings(10)).decision == few
+    assert verdict_of({"validation_loss": arms(mean, n=200)}, endings=endings(200)).decision == many
+
+
+def test_a_recommendation_says_that_baselines_diverged():
+    found = verdict_of({"validation_loss": arms(0.05, n=5)}, endings={"none": "dd...", "layernorm": "....."})
+    assert found.decision == "keep-baseline"
+    assert "2 of 5 none runs diverged, 0 of 5 layernorm runs" in found.recommendation
+    assert "The baseline itself is not stable here." in found.recommendation
+
+
+def test_a_real_but_small_loss_is_a_tie():
+    found = verdict_of({"validation_loss": arms(0.0008, sd=0.0002)})
+    assert (found.decision, found.reason) == ("tie", "real-but-small")
+    assert "real but small" in found.recommendation
+    assert plain("+0.0008") in plain(found.recommendation)
+
+
+def test_divergence_is_seen_although_the_composite_hides_it():
+    # As in embedding-norm-stability-confirm: 10 of 24 baselines diverge, none of the variant's, but nearly all runs spike.
+    ended = {"none": "d" * 10 + "s" * 13 + ".", "layernorm": "s" * 22 + "." * 2}
+    made = study({"validation_loss": arms(0.0, n=24)}, endings=ended, settings=Stability(failures=("unstable",)))
+    by_failure = {gain.failure: gain for gain in made.stability.vector("layernorm", "none", "default")}
+    assert [(g.reference_unstable, g.variant_unstable) for g in by_failure.values()] == [(10, 0), (10, 0), (23, 22)]
+    assert by_failure["diverged"].mcnemar_p == pytest.approx(0.00195, abs=1e-5)
+    assert by_failure["unstable"].mcnemar_p > 0.9
+    assert [gain.registered for gain in by_failure.values()] == [False, False, True]
+    assert decide(made).verdicts[0].decision == "tie"
+    registered = study({"validation_loss": arms(0.0, n=24)}, endings=ended)
+    assert decide(registered).verdicts[0].rule == 2
+    assert registered.stability.arm("none", "default").diverged_at == (9,) * 10
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_gain_of_the_rules_and_the_hypothesis_never_disagree(seed):
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(5, 14))
+    regimes = {
+        f"r{place}": {
+            "none": "".join(rng.choice(list(".swd"), n, p=[0.3, 0.3, 0.1, 0.3])),
+            "layernorm": "".join(rng.choice(list(".swd"), n, p=[0.85, 0.1, 0.0, 0.05])),
+        }
+        for place in range(int(rng.integers(1, 5)))
+    }
+    criteria = [LOSS.model_copy(update={"regime": regime}) for regime in regimes]
+    made = analyze(dataset({"validation_loss": arms(0.0, n=n)}, criteria, regimes=regimes, hypotheses=(RESTORES,)))
+    verdict = decide(made)
+    gained = [v for v in verdict.verdicts if v.stability.gained]
+    assert (verdict.hypotheses["H1b"].status == "supported") == bool(gained)
+    assert {gain for v in gained for gain in v.stability.gained} == (
+        set(verdict.hypotheses["H1b"].evidence) if gained else set()
+    )
+    assert all(v.rule in (1, 2) for v in gained)
+    assert made.stability.places == 2 * len(regimes)
