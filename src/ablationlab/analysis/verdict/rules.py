@@ -41,7 +41,7 @@ POWER = 0.8
 
 
 @dataclass(frozen=True)
-class Answer:
+class RuleAnswer:
     """What one rule says: the decision if it applies, and why or why not."""
 
     reason: Reason
@@ -93,77 +93,79 @@ def _verdict(
     return verdict.model_copy(update={"recommendation": wording.recommendation(evidence, verdict)})
 
 
-def _not_sensitive(evidence: Evidence) -> Answer:
+def _not_sensitive(evidence: Evidence) -> RuleAnswer:
     problem = _cannot_ask(evidence)
     if problem is None:
-        return Answer(Reason.MEASURED)
+        return RuleAnswer(Reason.MEASURED)
     if evidence.standing.gained or evidence.standing.lost:
-        return Answer(Reason.STABILITY_DIFFERS)
-    return Answer(problem, Decision.NO_VERDICT)
+        return RuleAnswer(Reason.STABILITY_DIFFERS)
+    return RuleAnswer(problem, Decision.NO_VERDICT)
 
 
-def _less_stable(evidence: Evidence) -> Answer:
+def _less_stable(evidence: Evidence) -> RuleAnswer:
     if not evidence.standing.known:
-        return Answer(Reason.STABILITY_UNKNOWN)
+        return RuleAnswer(Reason.STABILITY_UNKNOWN)
     return (
-        Answer(Reason.LESS_STABLE, Decision.KEEP_BASELINE) if evidence.standing.lost else Answer(Reason.NOT_LESS_STABLE)
+        RuleAnswer(Reason.LESS_STABLE, Decision.KEEP_BASELINE)
+        if evidence.standing.lost
+        else RuleAnswer(Reason.NOT_LESS_STABLE)
     )
 
 
-def _restores(evidence: Evidence) -> Answer:
+def _restores(evidence: Evidence) -> RuleAnswer:
     if not evidence.standing.known:
-        return Answer(Reason.STABILITY_UNKNOWN)
+        return RuleAnswer(Reason.STABILITY_UNKNOWN)
     if not evidence.standing.gained:
-        return Answer(Reason.GAIN_NOT_SHOWN if evidence.baseline_unstable else Reason.BASELINE_STABLE)
+        return RuleAnswer(Reason.GAIN_NOT_SHOWN if evidence.baseline_unstable else Reason.BASELINE_STABLE)
     if evidence.primary is not None and all(cost.shown == "kept" for cost in evidence.costs):
-        return Answer(Reason.GAIN_WITHIN_MARGINS, Decision.ADOPT_IN_REGIME)
-    return Answer(Reason.GAIN_AT_A_COST, Decision.TRADE_OFF)
+        return RuleAnswer(Reason.GAIN_WITHIN_MARGINS, Decision.ADOPT_IN_REGIME)
+    return RuleAnswer(Reason.GAIN_AT_A_COST, Decision.TRADE_OFF)
 
 
-def _equivalent(evidence: Evidence) -> Answer:
+def _equivalent(evidence: Evidence) -> RuleAnswer:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
-        return Answer(problem or Reason.PRIMARY_MISSING)
+        return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     tost = evidence.primary.equivalence
     if tost is None:
-        return Answer(Reason.NO_SMALLEST_EFFECT)
+        return RuleAnswer(Reason.NO_SMALLEST_EFFECT)
     if not tost.equivalent:
-        return Answer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
+        return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
     if evidence.is_selection:
-        return Answer(Reason.SURVIVORS_ONLY)
+        return RuleAnswer(Reason.SURVIVORS_ONLY)
     real = evidence.primary.outcome in ("better", "worse")
-    return Answer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
+    return RuleAnswer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
 
 
-def _worse(evidence: Evidence) -> Answer:
+def _worse(evidence: Evidence) -> RuleAnswer:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
-        return Answer(problem or Reason.PRIMARY_MISSING)
+        return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome == "worse":
-        return Answer(Reason.WORSE, Decision.KEEP_BASELINE)
-    return Answer(Reason.NOT_WORSE)
+        return RuleAnswer(Reason.WORSE, Decision.KEEP_BASELINE)
+    return RuleAnswer(Reason.NOT_WORSE)
 
 
-def _better(evidence: Evidence) -> Answer:
+def _better(evidence: Evidence) -> RuleAnswer:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
-        return Answer(problem or Reason.PRIMARY_MISSING)
+        return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "better":
-        return Answer(Reason.NOT_BETTER)
+        return RuleAnswer(Reason.NOT_BETTER)
     if evidence.is_selection:
-        return Answer(Reason.SURVIVORS_ONLY)
+        return RuleAnswer(Reason.SURVIVORS_ONLY)
     if evidence.shown_worse or any(guard.shown == "broken" for guard in evidence.guards):
-        return Answer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
+        return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
     if evidence.standing.non_inferior and all(guard.shown == "kept" for guard in evidence.guards):
-        return Answer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
-    return Answer(Reason.BETTER_NOT_ALL_SHOWN, Decision.ADOPT_PROVISIONALLY)
+        return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
+    return RuleAnswer(Reason.BETTER_NOT_ALL_SHOWN, Decision.ADOPT_PROVISIONALLY)
 
 
-def _otherwise(_: Evidence) -> Answer:
-    return Answer(Reason.NO_RULE_APPLIES, Decision.INCONCLUSIVE)
+def _otherwise(_: Evidence) -> RuleAnswer:
+    return RuleAnswer(Reason.NO_RULE_APPLIES, Decision.INCONCLUSIVE)
 
 
-RULES: Mapping[Rule, Callable[[Evidence], Answer]] = {
+RULES: Mapping[Rule, Callable[[Evidence], RuleAnswer]] = {
     Rule.NOT_SENSITIVE: _not_sensitive,
     Rule.LESS_STABLE: _less_stable,
     Rule.RESTORES_STABILITY: _restores,
