@@ -7,6 +7,7 @@ again later, comes to the same decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ablationlab.analysis.dataset import Dataset
 from ablationlab.records.analysis import Comparison
@@ -17,6 +18,8 @@ from ablationlab.stats.sequential import Looks, chance_of_showing
 
 #: The names of the test and the interval of a planned look.
 TEST, INTERVAL = "sequential-t", "repeated-t"
+
+_LARGEST_LOG: Final = 700.0
 
 
 def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
@@ -57,9 +60,10 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
         # Two one-sided tests at alpha each: the levels of a two-sided design at 2 alpha, halved.
         level = float(looks.levels(2 * alpha)[here]) / 2
         equivalence = paired_tost(deltas, smallest_effect=equivalence.bounds, alpha=level)
-    ratios = comparison.ratios | (
-        {INTERVAL: as_ratio(interval.estimate, interval.low, interval.high)} if comparison.transform == "log" else {}
-    )
+    ratios = dict(comparison.ratios)
+    # Early levels are so small that the interval of a log difference may leave the range of exp; it has no ratio then.
+    if comparison.transform == "log" and all(abs(end or 0.0) < _LARGEST_LOG for end in (interval.low, interval.high)):
+        ratios[INTERVAL] = as_ratio(interval.estimate, interval.low, interval.high)
     return comparison.model_copy(
         update={
             "test": TEST,
