@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import log
 from typing import Any, Final, Literal
 
 from ablationlab.analysis import wording
@@ -44,8 +45,10 @@ from ablationlab.stats import (
     gatekeep,
     paired_t_interval,
 )
+from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.results import FamilyMember, Transform
+from ablationlab.stats.simulation import brief_inference
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
@@ -174,9 +177,12 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
     numbers: dict[str, Any] = {}
     if pairs:
-        result = _computed(planned, pairs, transform, promised)
-        numbers = _numbers(result, pairs)
-        caveats += result.caveats
+        if dataset.brief:
+            numbers = _brief_numbers(planned.criterion, pairs, transform)
+        else:
+            result = _computed(planned, pairs, transform, promised)
+            numbers = _numbers(result, pairs)
+            caveats += result.caveats
     elif not refused:
         caveats.append(wording.caveat(CaveatCode.NO_PAIRS))
     return _recorded(dataset, planned, transform, len(pairs), promised, missing, caveats, numbers)
@@ -196,7 +202,8 @@ def _recorded(
     criterion = planned.criterion
     numbers = {"interval": criterion.interval, "test": criterion.test} | numbers
     tests = numbers.get("tests")
-    return Comparison(
+    make = Comparison.model_construct if dataset.brief else Comparison
+    return make(
         id=planned.id,
         metric=planned.metric.name,
         task=planned.task,
@@ -335,6 +342,30 @@ def _computed(planned: PlannedComparison, pairs: Pairs, transform: Transform, pr
         transform=transform,
         planned_pairs=promised,
     )
+
+
+def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform) -> dict[str, Any]:
+    """What decides, and nothing else: the registered interval and test, and equivalence."""
+    deltas = [log(a / b) if transform == "log" else a - b for _, a, b in pairs]
+    decided = brief_inference(
+        deltas,
+        interval=criterion.interval,
+        test=criterion.test,
+        alpha=criterion.alpha,
+        smallest_effect=criterion.smallest_effect,
+    )
+    return {
+        "delta": decided.interval.estimate,
+        # Without pairs no interval is made for the corrected level, which decides nothing.
+        "pairs": tuple(
+            Pair.model_construct(seed=seed, variant=a, reference=b, delta=delta)
+            for (seed, a, b), delta in zip(pairs, deltas, strict=True)
+            if criterion.correction == "dunnett" or len(pairs) < MINIMUM_PAIRS
+        ),
+        "intervals": {criterion.interval: decided.interval},
+        "tests": {criterion.test: decided.test},
+        "equivalence": decided.equivalence,
+    }
 
 
 def _numbers(result: PairedComparison, pairs: Pairs) -> dict[str, Any]:

@@ -85,6 +85,7 @@ class Dataset:
     the plan does not ask, or not so. *averaged*: by metric and regime, the tasks that a macro average is over.
     *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *added*: variants that joined the
     study after it was sealed. *look*: the planned look, from 1, that these runs are; None where they are none.
+    *brief*: compute only what decides, as simulations need it.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Dataset:
     added: frozenset[str] = frozenset()
     design: Design | None = None
     look: int | None = None
+    brief: bool = False
 
     @property
     def primary(self) -> str | None:

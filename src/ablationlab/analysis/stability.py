@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import numpy as np
@@ -277,6 +277,13 @@ def _fails(run: RunStability, failure: Failure) -> bool:
     return run.state == "diverged" or (failure == Failure.FAILED and run.worse_than_start)
 
 
+@cache
+def _mcnemar_p(rescued: int, broken: int) -> float | None:
+    """Exact and two-sided; pairs that agree say nothing."""
+    variant, reference = [0.0] * rescued + [1.0] * broken + [0.0], [1.0] * rescued + [0.0] * broken + [0.0]
+    return mcnemar_tests(item_pairs(variant, reference))[0].p
+
+
 def _gain(
     runs: Mapping[tuple[str, str], Sequence[RunStability]],
     failure: Failure,
@@ -294,7 +301,7 @@ def _gain(
     seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
     a, b = ([by_seed[seed] for seed in seeds] for by_seed in fails)
     gain = stability_gain(a, b, level=round(1 - alpha, 12))
-    p = mcnemar_tests(item_pairs([float(v) for v in a], [float(v) for v in b]))[0].p if seeds else None
+    p = _mcnemar_p(gain.rescued, gain.broken) if seeds else None
     adjusted = None if p is None or places is None else min(1.0, p * places)
     shown = adjusted is not None and adjusted <= alpha
     outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"

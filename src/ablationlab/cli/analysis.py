@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -14,6 +14,8 @@ from ablationlab.core.errors import AblationLabError
 
 if TYPE_CHECKING:
     from ablationlab.analysis import Dataset
+    from ablationlab.analysis.simulation import Instabilities
+    from ablationlab.records.settings import Study
 
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
@@ -247,7 +249,10 @@ def _table_dataset(
 def power(
     study: StudyFile,
     *,
-    pilot: Annotated[Path | None, Parameter(help="Results folder of a pilot, whose SD of deltas is used.")] = None,
+    pilot: Annotated[
+        Path | None,
+        Parameter(name=["--from", "--pilot"], help="Results folder of a pilot, whose spread and instability are used."),
+    ] = None,
     sd: Annotated[
         float | None,
         Parameter(help="Assumed SD of the deltas, in units of the metric (of its logarithm where so tested)."),
@@ -256,23 +261,69 @@ def power(
         float | None,
         Parameter(help="Assumed share of items that just one of two models gets right; gives items for an accuracy."),
     ] = None,
+    effects: Annotated[
+        list[float] | None,
+        Parameter(
+            name="--effect",
+            negative="",
+            help="True effect on the primary metric, in smallest effects; above 0 is better.",
+        ),
+    ] = None,
+    unstable: Annotated[
+        list[str] | None,
+        Parameter(
+            negative="", help="REGIME=BASELINE:VARIANT, the chances that a run breaks, as short-memory=0.5:0.05."
+        ),
+    ] = None,
+    studies: Annotated[
+        int, Parameter(help="Simulated studies per row; 400 leave an error of 2.5 points at most.")
+    ] = 400,
     set_: Set = None,
 ) -> int:
-    """Say how many seeds (and items) the registered smallest effects need, and what the planned seeds can detect.
+    """Say how many seeds the registered effects need, and what the study will decide: its own rules, on simulated studies.
 
     The spread comes from a pilot's results, or from your assumption --sd. At five seeds a pilot's SD is a rough guess
-    itself: the table shows the number at its 80 % upper bound too.
+    itself: the table shows the number at its 80 % upper bound too. Decisions are simulated with the rules, tests,
+    corrections and families of the study, at true effects of -2 to 2 smallest effects unless --effect says otherwise.
     """
     from ablationlab.analysis import analyze as compute
     from ablationlab.analysis import power_plans, read_results
+    from ablationlab.analysis.decision_power import MULTIPLES, decision_power
     from ablationlab.pipeline import open_study
-    from ablationlab.report.terminal import power_view
+    from ablationlab.report.terminal import decision_view, power_view
     from ablationlab.study.places import find_results
 
     resolved, _ = open_study(study, overrides=set_ or ())
     spread = compute(read_results(find_results(pilot))) if pilot is not None else None
-    Printer().parts(*power_view(power_plans(resolved, spread, sd, discordance)))
+    plans = power_plans(resolved, spread, sd, discordance)
+    chances = instabilities(resolved, unstable or ())
+    if studies < 1:
+        raise AblationLabError(f"--studies {studies}: at least one is needed")
+    simulated = decision_power(
+        resolved, plans.rows, pilot=spread, unstable=chances, multiples=effects or MULTIPLES, studies=studies
+    )
+    Printer().parts(*power_view(plans), *decision_view(resolved, simulated))
     return 0
+
+
+def instabilities(study: Study, given: Sequence[str]) -> dict[str, Instabilities]:
+    """REGIME=BASELINE:VARIANT, several times."""
+    from ablationlab.analysis.simulation import Instabilities
+
+    chances = {}
+    for text in given:
+        regime, _, shares = text.partition("=")
+        try:
+            baseline, variant = (float(share) for share in shares.split(":"))
+        except ValueError:
+            baseline = variant = -1.0
+        if regime not in study.regime_names() or not (0 <= baseline <= 1 and 0 <= variant <= 1):
+            names = ", ".join(study.regime_names())
+            raise AblationLabError(
+                f"--unstable {text}: expected REGIME=BASELINE:VARIANT with two chances from 0 to 1; regimes: {names}"
+            )
+        chances[regime] = Instabilities(baseline, variant, diverge=True)
+    return chances
 
 
 def compare(

@@ -64,7 +64,7 @@ class Gatekept(StatisticalResult):
     secondaries: tuple[tuple[FamilyMember, ...], ...]
 
 
-#: A member by its deltas (None: no pairs) and the p of the registered test (None: not tested).
+#: A member by its deltas (None: no interval is asked for) and the p of the registered test (None: not tested).
 Member = tuple[ArrayLike | None, float | None]
 
 
@@ -124,11 +124,11 @@ def _member(
     resamples: int,
     rng: np.random.Generator,
 ) -> FamilyMember:
-    if p is None or p_adjusted is None or deltas is None:
+    if p is None or p_adjusted is None:
         return FamilyMember(p, None, level, None, None)
     rejected = p_adjusted <= alpha
     interval = None
-    if level > 0:
+    if level > 0 and deltas is not None:
         interval = deciding_interval(deltas, test=test, alpha=level, rejected=p <= level, resamples=resamples, rng=rng)
     return FamilyMember(p, p_adjusted, level, rejected, interval)
 

@@ -48,6 +48,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -144,6 +145,7 @@ def stability_gain(variant: Sequence[bool], reference: Sequence[bool], *, level:
     return Gain(n, sum(reference), sum(variant), rescued, broken, estimate, low, high, level)
 
 
+@lru_cache(maxsize=4096)
 def tango_interval(gained: int, lost: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
     """Score interval for (gained - lost) / n, a difference of paired proportions (Tango 1998, eq. 5-8).
 

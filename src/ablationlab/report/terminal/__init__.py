@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         variants_table,
     )
     from ablationlab.report.terminal.costing import Money, costing_view
+    from ablationlab.report.terminal.power import decision_view
     from ablationlab.report.terminal.study import (
         overlap_table,
         plan_summary,
@@ -41,6 +42,7 @@ __all__ = [
     "analysis_view",
     "corpora_table",
     "costing_view",
+    "decision_view",
     "diff_view",
     "evaluation_view",
     "find_run",
@@ -73,6 +75,7 @@ __getattr__ = lazy_exports(
         "browse": "diff_view find_run listing open_place run_view",
         "catalog": "corpora_table library_view metrics_table presets_table probes_table variants_table",
         "costing": "Money costing_view",
+        "power": "decision_view",
         "study": "overlap_table plan_summary plan_tables precisions results_table shared_text status_table",
     },
 )

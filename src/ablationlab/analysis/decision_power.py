@@ -1,0 +1,239 @@
+"""What a study will decide: its own rules over simulated studies, at chosen true effects, and what more would buy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import fmean
+from typing import Final
+
+from ablationlab.analysis.power import PlannedPower
+from ablationlab.analysis.simulation import Instabilities, Outcomes, World, simulate
+from ablationlab.core.seeding import stream
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import ALPHA, DEFAULT_REGIME, Criterion, Study
+from ablationlab.records.verdict import Decision
+from ablationlab.stats import sign_flip_floor
+from ablationlab.study.checks import GATED, SIGN_TESTS
+
+STUDIES: Final = 400
+#: True effects, in smallest effects that matter; above 0 is better.
+MULTIPLES: Final = (-2.0, -1.0, 0.0, 1.0, 2.0)
+SEED_FACTORS: Final = (1, 2, 4)
+ITEM_FACTORS: Final = (2, 4)
+#: A stress regime in which nothing is known: half of the baseline's runs break, and one in twenty of a variant's.
+STRESSED: Final = Instabilities(baseline=0.5, variant=0.05, diverge=True)
+ADOPTED: Final = (Decision.ADOPT, Decision.ADOPT_IN_REGIME, Decision.ADOPT_PROVISIONALLY)
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """What is decided in a regime, mean over variants, if each of them has that true *effect* on the primary metric."""
+
+    regime: str
+    multiple: float
+    effect: float
+    decisions: Mapping[Decision, float]
+
+
+@dataclass(frozen=True)
+class ShownRow:
+    """How often a registered comparison, or a gain in stability, is shown if its own smallest effect is true.
+
+    *least*: smallest p that the registered test can give; *needs*: what it must reach. Nothing can be shown where it cannot.
+    """
+
+    id: str
+    share: float
+    least: float | None = None
+    needs: float | None = None
+
+
+@dataclass(frozen=True)
+class DesignRow:
+    """Another size of the study: *compute* in units of the planned training, decisions in the default regime."""
+
+    seeds: int
+    items: int | None
+    compute: float
+    adopt: float
+    keep: float
+    tie: float
+
+
+@dataclass(frozen=True)
+class DecisionPower:
+    """All of it, from *studies* simulated studies per row."""
+
+    studies: int
+    effects: tuple[EffectRow, ...]
+    shown: tuple[ShownRow, ...]
+    designs: tuple[DesignRow, ...]
+    unstable: Mapping[str, Instabilities]
+
+
+def decision_power(
+    study: Study,
+    rows: Sequence[PlannedPower],
+    *,
+    pilot: Analysis | None = None,
+    unstable: Mapping[str, Instabilities] | None = None,
+    multiples: Sequence[float] = MULTIPLES,
+    studies: int = STUDIES,
+) -> DecisionPower | None:
+    """None where the primary metric has no smallest effect or no SD, so that there is nothing to simulate."""
+    primary = next((criterion for criterion in study.criteria if criterion.role == "primary"), None)
+    if primary is None or primary.smallest_effect is None:
+        return None
+    sds = _sds(study, rows, primary)
+    if primary.metric not in sds:
+        return None
+    chances = _instabilities(study, pilot) | dict(unstable or {})
+    better = {metric: _sign(metric) for metric in sds}
+
+    def outcomes(made: Study, spread: Mapping[str, float], effects: Mapping[str, float]) -> Outcomes:
+        # The same draws for every row: rows differ by what differs between them.
+        return simulate(made, World(spread, effects, chances), studies, stream(0, "analysis", "power", len(made.seeds)))
+
+    def at(made: Study, spread: Mapping[str, float], multiple: float) -> Outcomes:
+        effect = multiple * better[primary.metric] * (primary.smallest_effect or 0.0)
+        return outcomes(made, spread, {primary.metric: effect})
+
+    found = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
+    regimes = list(dict.fromkeys(regime for regime, _ in found[0.0].decisions))
+    effects = tuple(
+        EffectRow(regime, multiple, multiple * primary.smallest_effect, _mean(found[multiple], regime))
+        for regime in regimes
+        for multiple in multiples
+    )
+    sizes = {
+        criterion.metric: better[criterion.metric] * criterion.smallest_effect
+        for criterion in study.criteria
+        if criterion.smallest_effect is not None and criterion.metric in sds
+    }
+    designs = [_design(study, None, 1.0, {multiple: found[multiple] for multiple in (-1.0, 0.0, 1.0)})]
+    for factor in SEED_FACTORS[1:]:
+        larger = _with_seeds(study, factor * len(study.seeds))
+        compute = _runs(larger) / _runs(study)
+        designs.append(_design(larger, None, compute, {m: at(larger, sds, m) for m in (-1.0, 0.0, 1.0)}))
+    for items, spread in _more_items(sds, primary.metric, pilot):
+        designs.append(_design(study, items, 1.0, {m: at(study, spread, m) for m in (-1.0, 0.0, 1.0)}))
+    shown = _shown(study, rows, outcomes(study, sds, sizes))
+    return DecisionPower(studies, effects, shown, tuple(designs), chances)
+
+
+def _sign(metric: str) -> float:
+    return -1.0 if METRICS[metric].direction == "lower" else 1.0
+
+
+def _sds(study: Study, rows: Sequence[PlannedPower], primary: Criterion) -> dict[str, float]:
+    """Per metric. An assumed SD is of the primary metric; the others have it in proportion to their effects or margins."""
+    known: dict[str, list[float]] = {}
+    for row in rows:
+        if row.sd is not None:
+            known.setdefault(row.comparison.metric.name, []).append(row.sd)
+    sds = {metric: sqrt(fmean(sd**2 for sd in several)) for metric, several in known.items()}
+    if primary.metric not in sds or not any(row.sd_from == "assumed" for row in rows):
+        return sds
+    unit = sds[primary.metric] / (primary.smallest_effect or 1.0)
+    sizes = {c.metric: c.smallest_effect or c.margin for c in study.criteria if c.metric != primary.metric}
+    return {primary.metric: sds[primary.metric]} | {metric: unit * size for metric, size in sizes.items() if size}
+
+
+def _instabilities(study: Study, pilot: Analysis | None) -> dict[str, Instabilities]:
+    """Of every regime as in the pilot; else the default one is stable, and the others break half of the baseline's runs."""
+    chances = {regime: STRESSED for regime in study.regime_names() if regime != DEFAULT_REGIME}
+    stability = pilot.stability if pilot is not None else None
+    for regime in study.regime_names():
+        arms = [arm for arm in stability.arms if arm.regime == regime and arm.runs] if stability is not None else []
+        base = [arm for arm in arms if arm.variant == study.baseline]
+        others = [arm for arm in arms if arm.variant in study.variants and arm.variant != study.baseline]
+        if base and others:
+            shares = [
+                sum(arm.unstable_runs for arm in group) / sum(arm.runs for arm in group) for group in (base, others)
+            ]
+            chances[regime] = Instabilities(*shares, diverge=any(arm.diverged for arm in arms))
+    return chances
+
+
+def _mean(outcomes: Outcomes, regime: str) -> dict[Decision, float]:
+    return {decision: outcomes.share(decision, regime) for decision in Decision}
+
+
+def _with_seeds(study: Study, count: int) -> Study:
+    taken = {*study.evaluation.gate_seeds, *study.sweep_seeds()} - set(study.seeds)
+    fresh = [seed for seed in range(max(study.seeds) + 1, max(study.seeds) + 10 * count) if seed not in taken]
+    return study.changed(seeds=(*study.seeds, *fresh[: count - len(study.seeds)]))
+
+
+def _runs(study: Study) -> int:
+    gate = len(study.evaluation.gate_seeds)
+    rates = len(study.sweep.lr) if study.sweep is not None else 0
+    return len(study.regime_names()) * (len(study.variants) * len(study.seeds) + gate) + rates * len(
+        study.sweep_seeds()
+    ) * len(study.variants)
+
+
+def _design(study: Study, items: int | None, compute: float, at: Mapping[float, Outcomes]) -> DesignRow:
+    return DesignRow(
+        seeds=len(study.seeds),
+        items=items,
+        compute=compute,
+        adopt=sum(at[1.0].share(decision) for decision in ADOPTED),
+        keep=at[-1.0].share(Decision.KEEP_BASELINE),
+        tie=at[0.0].share(Decision.TIE),
+    )
+
+
+def _more_items(sds: Mapping[str, float], metric: str, pilot: Analysis | None) -> list[tuple[int, dict[str, float]]]:
+    """The SD with more items per task: of the variance of a difference, the part that single answers make falls with them.
+
+    That part is discordance / items for one task, and the mean of it over T tasks divided by T for their average.
+    """
+    evaluation = pilot.evaluation if pilot is not None else None
+    if metric not in GATED or evaluation is None or not evaluation.contrasts:
+        return []
+    contrast = evaluation.contrasts[0].comparison
+    counted = [task for task in contrast.tasks if task.mcnemar and task.items]
+    if not counted:
+        return []
+    shares = [
+        fmean(test.variant_only + test.reference_only for test in task.mcnemar.values()) / task.items**2
+        for task in counted
+    ]
+    flips = fmean(shares) / len(counted)
+    largest = max(task.items for task in counted)
+    rest = max(sds[metric] ** 2 - flips, 0.0)
+    return [
+        (factor * largest, {**sds, metric: sqrt(rest + min(flips, sds[metric] ** 2) / factor)})
+        for factor in ITEM_FACTORS
+    ]
+
+
+def _alpha(study: Study) -> float:
+    """The registered alpha, as `Dataset.alpha` has it."""
+    asked = [criterion.alpha for criterion in study.criteria if criterion.role == "primary"]
+    return asked[0] if asked else ALPHA
+
+
+def _shown(study: Study, rows: Sequence[PlannedPower], outcomes: Outcomes) -> tuple[ShownRow, ...]:
+    by_id = {row.comparison.id: row for row in rows}
+    found = []
+    for name, shares in outcomes.outcomes.items():
+        share = sum(
+            shares.get(outcome, 0.0) for outcome in ("better", "worse", "different", "more-stable", "less-stable")
+        )
+        row = by_id.get(name)
+        if row is None and not name.startswith("stability/"):
+            continue  # not registered
+        least = needs = None
+        if name.startswith("stability/"):  # McNemar's exact test: all pairs rescued, none broken
+            regime = name.split("/")[-2]
+            least = sign_flip_floor(len(study.own_seeds().get(regime, study.seeds)))
+            needs = _alpha(study) / outcomes.places
+        elif row is not None and row.comparison.criterion.test in SIGN_TESTS:
+            least, needs = sign_flip_floor(len(study.own_seeds().get(row.comparison.regime, study.seeds))), row.alpha
+        found.append(ShownRow(name, share, least, needs))
+    return tuple(found)

@@ -1,0 +1,235 @@
+"""A study before its runs: values are drawn, and the study's own rules decide, by the code that will decide on the runs.
+
+The value of a run is the effect of its variant plus normal noise, on the scale that the metric is tested on. Whatever a seed
+has in common for all variants cancels in the pairs, so it is not drawn. Noise of different metrics is independent. A run is
+unstable with a probability of its arm and regime, independently of everything else; a run that diverges has no values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablationlab.analysis.assemble import analyze
+from ablationlab.analysis.dataset import Arm, Dataset, Values, absent
+from ablationlab.analysis.verdict.evidence import gather
+from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
+from ablationlab.analysis.verdict.rules import decision_of
+from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
+from ablationlab.records.metrics import METRICS
+from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
+from ablationlab.records.verdict import Decision
+from ablationlab.stats import Sensitivity
+from ablationlab.study.checks import GATED
+
+K = TypeVar("K")
+FloatArray = NDArray[np.float64]
+#: Level of a metric whose values must be positive; any other would do.
+_BASE = 1.0
+
+
+@dataclass(frozen=True)
+class Instabilities:
+    """Chances that a run of the baseline, and one of a variant, is unstable; *diverge*: such a run diverges."""
+
+    baseline: float
+    variant: float
+    diverge: bool = False
+
+
+@dataclass(frozen=True)
+class World:
+    """What is true. *effects* and *sds*: by metric, variant - baseline and the SD of that difference, on the tested scale.
+
+    An effect holds for every variant, in every regime; a metric without an SD is not drawn. *gate*: the chance that some task
+    counts, for metrics that are means over tasks.
+    """
+
+    sds: Mapping[str, float]
+    effects: Mapping[str, float] = field(default_factory=dict)
+    unstable: Mapping[str, Instabilities] = field(default_factory=dict)
+    gate: float = 1.0
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Shares of the simulated studies. *decisions*: by regime and variant. *outcomes*: of every registered comparison and
+    gain in stability, by its id. *supported*: hypotheses, by name. *places*: at which a difference in stability may be shown.
+    """
+
+    studies: int
+    decisions: Mapping[tuple[str, str], Mapping[Decision, float]]
+    outcomes: Mapping[str, Mapping[str, float]]
+    supported: Mapping[str, float]
+    places: int
+
+    def share(self, decision: Decision, regime: str = DEFAULT_REGIME) -> float:
+        """Of that decision in a regime, mean over its variants."""
+        shares = [by.get(decision, 0.0) for (place, _), by in self.decisions.items() if place == regime]
+        return float(np.mean(shares)) if shares else 0.0
+
+
+def simulate(study: Study, world: World, studies: int, rng: np.random.Generator) -> Outcomes:
+    """Draw so many studies, and count what its rules decide."""
+    decisions: dict[tuple[str, str], Counter[Decision]] = {}
+    outcomes: dict[str, Counter[str]] = {}
+    supported: Counter[str] = Counter()
+    places = 1
+    for dataset in datasets(study, world, studies, rng):
+        analysis = analyze(dataset)
+        for place, decision in decisions_of(analysis).items():
+            decisions.setdefault(place, Counter())[decision] += 1
+        for comparison in analysis.comparisons:
+            outcomes.setdefault(comparison.id, Counter())[comparison.outcome] += 1
+        stability = analysis.stability
+        places = stability.places if stability is not None else places
+        for gain in (*stability.parts, *stability.gains) if stability is not None else ():
+            if gain.registered:
+                outcomes.setdefault(gain.id, Counter())[gain.outcome] += 1
+        if study.hypotheses:
+            verdicts = judge_hypotheses(analysis)
+            supported.update(name for name, verdict in verdicts.items() if verdict.status == "supported")
+    return Outcomes(
+        studies,
+        {place: _shares(counts, studies) for place, counts in decisions.items()},
+        {name: _shares(counts, studies) for name, counts in outcomes.items()},
+        _shares(supported, studies),
+        places,
+    )
+
+
+def _shares(counts: Mapping[K, int], studies: int) -> dict[K, float]:
+    return {key: count / studies for key, count in counts.items()}
+
+
+def decisions_of(analysis: Analysis) -> dict[tuple[str, str], Decision]:
+    """What the rules decide, by regime and variant."""
+    return {
+        (regime, variant): decision_of(gather(analysis, variant, regime))
+        for regime in analysis.regimes
+        for variant in analysis.variants
+        if variant != analysis.baseline
+    }
+
+
+def datasets(study: Study, world: World, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
+    """Studies as they might come out."""
+    regimes = [*study.regime_names(), *([TUNED] if TUNED in study.own_seeds() else [])]
+    asked = [
+        (criterion.metric, regime)
+        for criterion in study.criteria
+        for regime in regimes
+        if criterion.metric in world.sds and METRICS[criterion.metric].level != "sweep"
+    ]
+    asked = list(dict.fromkeys(asked))
+    arms = {
+        Arm(metric, None, regime, variant): rng.normal(
+            _mean(study, world, metric, variant), world.sds[metric] / np.sqrt(2), (studies, len(_seeds(study, regime)))
+        )
+        for metric, regime in asked
+        for variant in study.variants
+    }
+    chances = {
+        (regime, variant): rng.random((studies, len(_seeds(study, regime))))
+        for regime in regimes
+        for variant in study.variants
+    }
+    gates = rng.random(studies) < world.gate
+    for number in range(studies):
+        fails = {arm: draws[number] < _chance(study, world, *arm) for arm, draws in chances.items()}
+        yield _dataset(
+            study, world, {arm: draws[number] for arm, draws in arms.items()}, fails, gated=bool(gates[number])
+        )
+
+
+def _seeds(study: Study, regime: str) -> tuple[int, ...]:
+    return study.own_seeds().get(regime, study.seeds)
+
+
+def _mean(study: Study, world: World, metric: str, variant: str) -> float:
+    return 0.0 if variant == study.baseline else world.effects.get(metric, 0.0)
+
+
+def _chance(study: Study, world: World, regime: str, variant: str) -> float:
+    chances = world.unstable.get(regime, Instabilities(0.0, 0.0))
+    return chances.baseline if variant == study.baseline else chances.variant
+
+
+def _dataset(
+    study: Study,
+    world: World,
+    draws: Mapping[Arm, FloatArray],
+    fails: Mapping[tuple[str, str], NDArray[np.bool_]],
+    *,
+    gated: bool,
+) -> Dataset:
+    values: Values = {}
+    for arm, numbers in draws.items():
+        shown = np.exp(numbers) if METRICS[arm.metric].transform == "log" else _BASE + numbers
+        chances = world.unstable.get(arm.regime)
+        lost = (
+            fails[arm.regime, arm.variant] if chances is not None and chances.diverge else np.zeros(len(numbers), bool)
+        )
+        values[arm] = {
+            seed: absent(Absence.DIVERGED) if gone else float(value)
+            for seed, value, gone in zip(_seeds(study, arm.regime), shown, lost, strict=True)
+        }
+    runs = [
+        _run(regime, variant, seed, world, unstable=bool(fail))
+        for (regime, variant), unstable in fails.items()
+        for seed, fail in zip(_seeds(study, regime), unstable, strict=True)
+    ]
+    sensitive = Sensitivity(
+        sensitive=gated and bool(study.evaluation.gate_seeds),
+        beats_chance=None,
+        chance_p=None,
+        control_told_apart=gated,
+        control_p=None,
+        reasons=(),
+    )
+    return Dataset(
+        name=study.name,
+        question="",
+        source="records",
+        source_hash="",
+        criteria_hash=None,
+        baseline=study.baseline,
+        variants=study.variants,
+        regimes=tuple(dict.fromkeys(regime for regime, _ in fails)),
+        seeds=study.seeds,
+        contrasts=study.contrasts,
+        criteria=study.criteria,
+        registered=True,
+        metrics=METRICS,
+        values=values,
+        hypotheses=study.hypotheses,
+        tie_breakers=study.tie_breakers,
+        stability=study.stability,
+        runs=tuple(runs),
+        own_seeds=study.own_seeds(),
+        sensitivity={(arm.metric, None, arm.regime): sensitive for arm in draws if arm.metric in GATED},
+        brief=True,
+    )
+
+
+def _run(regime: str, variant: str, seed: int, world: World, *, unstable: bool) -> RunStability:
+    diverged = unstable and world.unstable[regime].diverge
+    reason = Instability.DIVERGED if diverged else Instability.SPIKED if unstable else Instability.CALM
+    return RunStability.model_construct(
+        run=f"{regime}-{variant}-{seed}",
+        variant=variant,
+        regime=regime,
+        seed=seed,
+        state="diverged" if diverged else "finished",
+        spike_score=None,
+        spike_step=None,
+        unstable=unstable,
+        reason=reason,
+        why="",
+        measures={},
+    )

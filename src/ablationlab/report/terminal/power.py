@@ -1,0 +1,86 @@
+"""What a study will decide, in tables: the output of the simulated studies of `ablationlab power`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from ablationlab.analysis.decision_power import DecisionPower, DesignRow
+from ablationlab.core.format import count, fixed, p_value, percent, plain, setting
+from ablationlab.records.settings import Study
+from ablationlab.records.verdict import Decision
+from ablationlab.report.table import Table
+
+
+def decision_view(study: Study, found: DecisionPower | None) -> Iterator[RenderableType]:
+    """Decisions by true effect, what is shown of each registered question, and what other sizes of the study would buy."""
+    if found is None:
+        yield Text(
+            "\nDecisions are not simulated: that takes a primary criterion with a smallest effect, and its SD (--from, --sd)."
+        )
+        return
+    decisions = [decision for decision in Decision if any(row.decisions.get(decision, 0.0) for row in found.effects)]
+    rows = [
+        (
+            row.regime,
+            f"{row.multiple:+g}".replace("+0", "0"),
+            setting(row.effect),
+            *(percent(row.decisions.get(decision)) for decision in decisions),
+        )
+        for row in found.effects
+    ]
+    heads = ["regime", "true effect", "in units", *decisions]
+    yield Text("")
+    yield Table.simple(
+        f"What {study.name} will decide ({count(found.studies)} simulated studies a row)", heads, rows, heads[1:]
+    ).terminal()
+    yield Text(
+        plain(
+            "True effect of every variant on the primary metric, in smallest effects that matter; above 0 is better. "
+            f"Other metrics do not change. {_assumed(found)}The study's own tests, corrections, families and rules decide."
+        )
+    )
+    shown = [(row.id, percent(row.share), _reason(row.least, row.needs)) for row in found.shown]
+    yield Text("")
+    yield Table.simple(
+        "Shown, if its own smallest effect is true", ["question", "shown", "why not"], shown, ["shown"]
+    ).terminal()
+    yield Text("")
+    heads = ["seeds", "items per task", "training", "adopt at +1", "keep at -1", "tie at 0", "adopt per extra training"]
+    yield Table.simple(
+        "What more would buy", heads, [_design(row, found.designs) for row in found.designs], heads
+    ).terminal()
+    yield Text(
+        "Training in units of the planned one; the last column in percentage points for each further one of it. Items "
+        "cost no training. What more steps buy is not simulated: they change the SD, which a pilot of that length tells."
+    )
+
+
+def _assumed(found: DecisionPower) -> str:
+    chances = [
+        f"{regime} {percent(chance.baseline)} against {percent(chance.variant)}"
+        for regime, chance in found.unstable.items()
+        if chance.baseline or chance.variant
+    ]
+    return f"Runs that break, baseline against variant: {'; '.join(chances)}. " if chances else "No run breaks. "
+
+
+def _reason(least: float | None, needs: float | None) -> str:
+    if least is None or needs is None or least <= needs:
+        return ""
+    return f"p is never below {p_value(least)}, and {setting(needs)} is needed"
+
+
+def _design(row: DesignRow, rows: Sequence[DesignRow]) -> tuple[str, ...]:
+    first, extra = rows[0], row.compute - rows[0].compute
+    return (
+        count(row.seeds),
+        "as planned" if row.items is None else count(row.items),
+        f"{fixed(row.compute, 2)} x",
+        percent(row.adopt),
+        percent(row.keep),
+        percent(row.tie),
+        fixed(100 * (row.adopt - first.adopt) / extra, 0, sign=True) if extra > 0 else "",
+    )

@@ -1,0 +1,121 @@
+"""Simulated studies are decided by the code that decides on real ones, and their rates are those of theory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from ablationlab.analysis import analyze, power_plans
+from ablationlab.analysis.decision_power import decision_power
+from ablationlab.analysis.simulation import Instabilities, World, datasets, decisions_of, simulate
+from ablationlab.records.verdict import Decision
+from ablationlab.stats import compare, paired_t_power
+from ablationlab.stats.simulation import brief_inference
+
+from .builder import study
+
+PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05}
+GUARD = {"metric": "token_ece", "role": "guard", "margin": 0.05}
+SECOND = {"metric": "next_token_accuracy", "role": "secondary", "smallest_effect": 0.05}
+SDS = {"validation_loss": 0.03, "token_ece": 0.03, "next_token_accuracy": 0.03}
+
+
+def asked(**changes):
+    table = {"criteria": [PRIMARY, GUARD, SECOND], "variants": ["none", "layernorm", "rmsnorm"], **changes}
+    return study(**table)
+
+
+def stressed(**changes):
+    return asked(**{"regimes": {"hot": {"training": {"lr": 0.01}}}, "seeds": list(range(1, 9)), **changes})
+
+
+@pytest.mark.parametrize("diverge", [False, True])
+def test_the_light_path_decides_as_the_whole_analysis_does(diverge):
+    world = World(SDS, {"validation_loss": -0.04}, {"hot": Instabilities(0.6, 0.1, diverge=diverge)})
+    for dataset in datasets(stressed(), world, 8, np.random.default_rng(3)):
+        light, whole = analyze(dataset), analyze(replace(dataset, brief=False))
+        assert decisions_of(light) == decisions_of(whole)
+        outcomes = {comparison.id: comparison.outcome for comparison in whole.comparisons}
+        assert all(outcomes[comparison.id] == comparison.outcome for comparison in light.comparisons)
+
+
+@pytest.mark.parametrize("test", ["paired-t", "sign-flip", "wilcoxon"])
+def test_the_brief_numbers_are_those_of_compare(test):
+    rng = np.random.default_rng(5)
+    values = rng.normal(0.02, 0.05, 6)
+    whole = compare(1 + values, np.ones(6), rng=rng, smallest_effect=0.1)
+    brief = brief_inference(list(values), interval="paired-t", test=test, alpha=0.05, smallest_effect=0.1)
+    expected = whole.intervals["paired-t"]
+    assert (brief.interval.low, brief.interval.high) == pytest.approx((expected.low, expected.high))
+    assert brief.test.p == pytest.approx(whole.tests[test].p)
+    assert brief.equivalence.p == pytest.approx(whole.equivalence.p)
+
+
+def test_the_rate_of_one_test_is_the_power_of_the_t_test():
+    world = World({"validation_loss": 0.05}, {"validation_loss": -0.08})
+    found = simulate(study(), world, 600, np.random.default_rng(1))
+    rate = found.outcomes["validation_loss/default/layernorm:none"]["better"]
+    power = paired_t_power(1.6, 5)
+    assert abs(rate - power) < 4 * np.sqrt(power * (1 - power) / 600)
+
+
+def test_under_the_null_neither_adoption_nor_rejection_is_frequent():
+    found = simulate(asked(), World(SDS), 400, np.random.default_rng(2))
+    for variant in ("layernorm", "rmsnorm"):
+        shares = found.decisions["default", variant]
+        adopted = sum(shares.get(d, 0.0) for d in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.TRADE_OFF))
+        assert adopted < 0.045
+        assert shares.get(Decision.KEEP_BASELINE, 0.0) < 0.045
+
+
+def test_a_gate_that_never_opens_leaves_no_verdict():
+    made = study(
+        criteria=[{"metric": "macro_accuracy", "role": "primary", "smallest_effect": 0.01}],
+        evaluation={"gate_seeds": [11, 12, 13]},
+    )
+    found = simulate(made, World({"macro_accuracy": 0.01}, gate=0.0), 20, np.random.default_rng(1))
+    assert found.share(Decision.NO_VERDICT) == 1.0
+    opened = simulate(made, World({"macro_accuracy": 0.01}, gate=1.0), 20, np.random.default_rng(1))
+    assert opened.share(Decision.NO_VERDICT) == 0.0
+
+
+def test_power_honours_the_registered_test_and_its_correction():
+    """Six seeds give p = 0.031 at best; two variants corrected by Holm need 0.025."""
+    table = {"variants": ["none", "layernorm", "rmsnorm"], "seeds": [1, 2, 3, 4, 5, 6]}
+    flips = study(**table, criteria=[PRIMARY | {"test": "sign-flip"}])
+    found = decision_power(flips, power_plans(flips, sd=0.005).rows, studies=20)
+    row = next(row for row in found.shown if row.id == "validation_loss/default/layernorm:none")
+    assert (row.share, row.least, row.needs) == (0.0, 0.03125, 0.025)
+    plain = study(**table, criteria=[PRIMARY])
+    assert decision_power(plain, power_plans(plain, sd=0.005).rows, studies=20).shown[0].share == 1.0
+
+
+def test_more_seeds_cost_what_they_cost_and_decide_more():
+    made = asked()
+    found = decision_power(made, power_plans(made, sd=0.05).rows, studies=60)
+    seeds = {row.seeds: row for row in found.designs}
+    assert [round(row.compute, 2) for row in found.designs] == [1.0, 2.0, 4.0]
+    assert seeds[20].adopt > seeds[5].adopt
+    assert seeds[20].tie > seeds[5].tie
+
+
+def test_power_of_a_stability_gain_follows_the_assumed_chances():
+    made = stressed(seeds=list(range(1, 13)))
+    rows = power_plans(made, sd=0.03).rows
+    sure = decision_power(made, rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=30)
+    none = decision_power(made, rows, unstable={"hot": Instabilities(0.2, 0.2, diverge=True)}, studies=30)
+    name = "stability/diverged/hot/layernorm:none"
+    assert next(row.share for row in sure.shown if row.id == name) == 1.0
+    assert next(row.share for row in none.shown if row.id == name) < 0.2
+    few = decision_power(stressed(), rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=5)
+    row = next(row for row in few.shown if row.id == name)
+    # Eight of eight rescued is p = 2 / 2^8, and there are 2 variants x 2 regimes x 2 kinds of failure to look at.
+    assert (row.share, row.least, row.needs) == (0.0, 2 / 2**8, 0.05 / 8)
+
+
+def test_without_an_sd_or_a_smallest_effect_nothing_is_simulated():
+    assert decision_power(study(), power_plans(study()).rows) is None
+    made = study(criteria=[{"metric": "validation_loss", "role": "primary"}])
+    assert decision_power(made, power_plans(made, sd=0.1).rows) is None
