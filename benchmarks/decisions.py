@@ -62,7 +62,7 @@ def study(seeds: int, primary: str = "validation_loss", **changes: Any) -> Study
 
 
 def old_decision(dataset: Dataset, regime: str, variant: str) -> str:
-    """The rules before: stability gain by an uncorrected interval, then the primary test (Holm over all regimes and variants),
+    """The rules before: stability gain by an uncorrected interval, then the primary test (Holm over regimes and variants),
     adopted unless more runs broke, then equivalence.
     """
     metric = next(criterion.metric for criterion in dataset.criteria if criterion.role == "primary")
