@@ -360,7 +360,7 @@ def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform) -> 
         "pairs": tuple(
             Pair.model_construct(seed=seed, variant=a, reference=b, delta=delta)
             for (seed, a, b), delta in zip(pairs, deltas, strict=True)
-            if criterion.correction == "dunnett" or len(pairs) < MINIMUM_PAIRS
+            if criterion.correction == "dunnett" or criterion.test != "paired-t" or len(pairs) < MINIMUM_PAIRS
         ),
         "intervals": {criterion.interval: decided.interval},
         "tests": {criterion.test: decided.test},
