@@ -29,7 +29,7 @@ from ablationlab.evaluation.scoring import StackScorer, row_batches
 from ablationlab.evaluation.tasks import PackedTask
 from ablationlab.evaluation.tokens import token_scores
 from ablationlab.model.parameters import parameters
-from ablationlab.records.plan import Budget, PlannedRun
+from ablationlab.records.plan import Budget, PlannedRun, Recipe
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.tasks import TaskRequest
 from ablationlab.training.export import gpt2_config, gpt2_name
@@ -57,9 +57,8 @@ def member_of(model: ModelConfig) -> RunWeights:
         seed=1,
         stack=0,
         slot=0,
-        model=model,
-        training=TrainingConfig(steps=1, lr=3e-4),
-        budget=budget,
+        role="compared",
+        recipe=Recipe(model=model, training=TrainingConfig(steps=1, lr=3e-4), budget=budget),
     )
     return RunWeights(run, "final", model, tensors, "step-00000000", "0" * 64)
 

@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results
     from ablationlab.records.settings import Study
     from ablationlab.report.notebook import Frames, load_results
-    from ablationlab.study.extend import corpus, metric, optimizer, part, probe, schedule, task, variant
+    from ablationlab.study.extend import corpus, metric, optimizer, part, probe, schedule, task, trainer, variant
     from ablationlab.study.load import load_study
     from ablationlab.tasks.suite import Item, Template
+    from ablationlab.training.callbacks import huggingface_callback, lightning_callback
     from ablationlab.training.export import GPT, load
     from ablationlab.training.finished import FinishedRun
+    from ablationlab.training.own_run import Run, current_run
     from ablationlab.training.probes.snapshot import Reading
 
 __all__ = [
@@ -41,12 +43,16 @@ __all__ = [
     "Reading",
     "ResidualNorm",
     "Results",
+    "Run",
     "Study",
     "Template",
     "__version__",
     "analyze",
     "compare",
     "corpus",
+    "current_run",
+    "huggingface_callback",
+    "lightning_callback",
     "linear",
     "load",
     "load_results",
@@ -61,6 +67,7 @@ __all__ = [
     "run",
     "schedule",
     "task",
+    "trainer",
     "variant",
 ]
 
@@ -75,10 +82,12 @@ __getattr__ = lazy_exports(
         "model.parts": "BlockPart Head ResidualNorm PartCost PositionScheme option",
         "model.rules": "OptimizerStep",
         "model.weights": "Parameter linear",
-        "study.extend": "corpus metric optimizer part probe schedule task variant",
+        "study.extend": "corpus metric optimizer part probe schedule task trainer variant",
         "study.load": "load_study",
         "tasks.suite": "Item Template",
+        "training.callbacks": "huggingface_callback lightning_callback",
         "training.finished": "FinishedRun",
+        "training.own_run": "Run current_run",
         "training.probes.snapshot": "Reading",
         "training.export": "GPT load",
     },

@@ -439,12 +439,16 @@ def seal(
     workers: int | None,
     listen: Listener = lambda _: None,
     calibrations: Mapping[str, Calibrated] | None = None,
-) -> tuple[Plan, TokenizedCorpus]:
+) -> tuple[Plan, TokenizedCorpus | None]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
     from ablationlab.study.plan import check_texts, make_plan, open_plan, seal_plan
 
     plan = open_plan(results, study) if results.plan.exists() else None
+    if study.trainer is not None:
+        from ablationlab.study.trainers import plan_own_trainer
+
+        return plan or seal_plan(plan_own_trainer(study, device, workers), results), None
     compare_texts(study.data, workers, listen)
     corpus = load_corpus(study.data)
     corpora = _corpora(study)
@@ -571,7 +575,9 @@ def _sealed_by_the_leader(
     return open_plan(results, study), drift
 
 
-def _checked_drift(plan: Plan, corpus: TokenizedCorpus, results: ResultsFolder, options: Options) -> tuple[str, ...]:
+def _checked_drift(
+    plan: Plan, corpus: TokenizedCorpus | None, results: ResultsFolder, options: Options
+) -> tuple[str, ...]:
     """What changed since the plan was sealed; refused unless accepted, or unless there is nothing left to train."""
     from ablationlab.study.plan import plan_drift
     from ablationlab.training.executors.job import open_stacks

@@ -10,7 +10,7 @@ import numpy as np
 
 from ablationlab.records.environment import Environment, Git
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun
+from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, Recipe
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
@@ -88,10 +88,12 @@ def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
                         seed=seed,
                         stack=len(runs),
                         slot=0,
-                        model=variants_of(made)[name].apply(model),
-                        training=training,
-                        budget=Budget(
-                            steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100 * model.width // 16
+                        recipe=Recipe(
+                            model=variants_of(made)[name].apply(model),
+                            training=training,
+                            budget=Budget(
+                                steps=STEPS, tokens=STEPS * 64, matmul_flops=1000, parameters=100 * model.width // 16
+                            ),
                         ),
                     )
                 )
@@ -138,7 +140,11 @@ def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
                     like = cells[name, made.seeds[0]]
                     changes = {"id": f"{name}-lr{lr:g}-s{seed}", "role": "sweep", "seed": seed, "slot": len(found)}
                     training = like.training.changed(lr=lr)
-                    found.append(like.model_copy(update={**changes, "training": training}))
+                    found.append(
+                        like.model_copy(
+                            update={**changes, "recipe": like.recipe.model_copy(update={"training": training})}
+                        )
+                    )
     return found
 
 

@@ -17,7 +17,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
 
-from .builder import CRITERIA, ENVIRONMENT, HYPOTHESES, build, calm, outcome, study, write_run
+from .builder import CRITERIA, ENVIRONMENT, HYPOTHESES, build, calm, make_plan, outcome, study, write_run
 
 PRIMARY = "validation_loss/default/layernorm:none"
 
@@ -236,13 +236,17 @@ def test_a_log_that_cannot_be_taken_is_said(tmp_path):
     assert "not-positive" in {caveat.code for caveat in one.caveats}
 
 
+_RECIPE = make_plan(study()).runs[0].recipe
+OTHER_RATE = _RECIPE.model_copy(update={"training": _RECIPE.training.changed(lr=0.5)})
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"data_order_hash": "other"}, "data_order_hash differs"),
         ({"initial_weights": {"wte": "other"}}, "initial value of wte differs"),
         ({"environment": ENVIRONMENT.model_copy(update={"code_hash": "9" * 64})}, "library or code versions differ"),
-        ({"training": study().training.changed(lr=0.5)}, "training in run.json is not what plan.lock says"),
+        ({"recipe": OTHER_RATE}, "recipe in run.json is not what plan.lock says"),
         ({"seed": 7}, "seed in run.json is not what plan.lock says"),
     ],
 )

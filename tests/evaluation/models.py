@@ -6,7 +6,7 @@ import torch
 
 from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.model.parameters import parameters
-from ablationlab.records.plan import Budget, PlannedRun
+from ablationlab.records.plan import Budget, PlannedRun, Recipe
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.study.variants import VARIANTS
 
@@ -26,9 +26,11 @@ def member(seed: int, variant: str = "none", model: ModelConfig = MODEL) -> RunW
         seed=seed,
         stack=0,
         slot=0,
-        model=changed,
-        training=TrainingConfig(steps=1, lr=1e-3),
-        budget=Budget(steps=1, tokens=1, matmul_flops=1, parameters=1),
+        recipe=Recipe(
+            model=changed,
+            training=TrainingConfig(steps=1, lr=1e-3),
+            budget=Budget(steps=1, tokens=1, matmul_flops=1, parameters=1),
+        ),
     )
     return RunWeights(run, "final", changed, weights, "step-00000001", f"{seed:064d}")
 

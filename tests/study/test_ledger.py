@@ -71,6 +71,11 @@ def bench(study_table, tmp_path) -> Bench:
     return Bench(study_table(), tmp_path / "out")
 
 
+def remade(run, **parts):
+    """A copy of a planned or recorded run with parts of its recipe replaced."""
+    return run.model_copy(update={"recipe": run.recipe.model_copy(update=parts)})
+
+
 def test_tables_are_flattened_to_dotted_keys():
     assert flattened({"a": 1, "b": {"c": {"d": 2}, "e": [3]}}) == {"a": 1, "b.c.d": 2, "b.e": [3]}
 
@@ -130,7 +135,10 @@ def test_what_no_variant_declared_is_named(bench, part, fields, named):
     arm, base = bench.record("layernorm"), bench.record("none")
     old = getattr(arm, part)
     new = {**old, **fields} if isinstance(old, dict) else old.model_copy(update=fields)
-    assert record_mismatches(arm.model_copy(update={part: new}), base) == [named]
+    changed = (
+        remade(arm, **{part: new}) if part in ("model", "training", "budget") else arm.model_copy(update={part: new})
+    )
+    assert record_mismatches(changed, base) == [named]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +158,7 @@ def test_a_run_of_another_seed_regime_order_or_plan_is_named(bench, fields, name
 
 def test_a_run_at_another_rate_is_named(bench):
     arm = bench.record("layernorm")
-    hot = arm.model_copy(update={"training": arm.training.changed(lr=0.5)})
+    hot = remade(arm, training=arm.training.changed(lr=0.5))
     assert record_mismatches(hot, bench.record("none")) == ["training.lr: 0.5 against 0.001"]
 
 
@@ -164,7 +172,7 @@ def test_two_seeds_differ_in_their_data_and_in_every_drawn_parameter(bench):
 
 def test_a_preset_is_only_a_name(bench):
     run = bench.plan.runs[0]
-    named = run.model_copy(update={"model": run.model.changed(preset="char-mini")})
+    named = remade(run, model=run.model.changed(preset="char-mini"))
     assert setting_mismatches(named, run, [Declaration()]) == []
 
 
@@ -228,7 +236,7 @@ def test_the_ledger_refuses_a_pair_that_does_not_match(bench):
     for variant in ("none", "layernorm"):
         bench.finish(bench.record(variant))
     record = bench.record("layernorm")
-    changed = record.model_copy(update={"training": record.training.changed(weight_decay=0.0)})
+    changed = remade(record, training=record.training.changed(weight_decay=0.0))
     changed.replace(bench.results.run(record.id).record)
     with pytest.raises(MismatchError) as caught:
         check_ledger(bench.plan, read_runs(bench.plan, bench.results))
@@ -357,7 +365,7 @@ def test_activation_checkpointing_of_a_start_is_compared(study_table, tmp_path):
 def test_the_layout_of_a_run_is_told_in_words_from_its_records(study_table, tmp_path, layouts, training, words):
     bench = Bench(study_table(), tmp_path)
     record = bench.record("none")
-    record = record.model_copy(update={"training": record.training.changed(**training)})
+    record = remade(record, training=record.training.changed(**training))
     history = tuple(
         Start(
             step=0,

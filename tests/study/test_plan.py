@@ -234,7 +234,8 @@ def test_a_sweep_wider_than_a_stack_fills_stacks_without_padding(plan_of):
 def test_arms_that_differ_in_what_no_table_writes_are_refused(plan_of):
     plan = plan_of({"variants": ["none", "layernorm"]})
     arm, base = (next(run for run in plan.runs if run.variant == name) for name in ("layernorm", "none"))
-    undeclared = arm.model_copy(update={"model": arm.model.changed(dropout=0.1)})
+    recipe = arm.recipe.model_copy(update={"model": arm.model.changed(dropout=0.1)})
+    undeclared = arm.model_copy(update={"recipe": recipe})
     found = setting_mismatches(undeclared, base, [plan.variants["layernorm"], plan.variants["none"]])
     assert found == ["model.dropout: 0.1 against 0.0"]
 
@@ -275,7 +276,7 @@ TOUCHED = [
     ("corpus.tokens_sha256", "00"),
     ("execution.threads", 7),
     ("runs.0.seed", 9),
-    ("runs.0.budget.tokens", 1),
+    ("runs.0.recipe.budget.tokens", 1),
     ("stacks.0", []),
     ("environment.versions.torch", "1.0"),
     ("created", "2001-01-01T00:00:00+00:00"),

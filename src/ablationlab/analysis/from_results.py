@@ -20,7 +20,14 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import REGISTERED, TUNED, Study
 from ablationlab.study.differences import differences, listed
-from ablationlab.study.ledger import check_ledger, matched_inputs, record_mismatches, refuse
+from ablationlab.study.ledger import (
+    check_ledger,
+    matched_inputs,
+    not_checked,
+    own_trainer_sentence,
+    record_mismatches,
+    refuse,
+)
 
 
 def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
@@ -76,11 +83,11 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         tie_breakers=study.tie_breakers,
         stability=study.stability,
         runs=(*stable, *(sweep.runs if sweep is not None else ())),
-        ledger=LedgerCheck(checked_pairs=checked, text=_ledger_text(plan, checked)),
+        ledger=_ledger(plan, done, checked),
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
-        crossing=crossing_of(study),
+        crossing=None if study.trainer is not None else crossing_of(study),
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
         look=look,
@@ -112,18 +119,22 @@ def _added_seeds(plan: Plan) -> tuple[int, ...]:
     return tuple(seed for amendment in plan.amendments for seed in amendment.seeds)
 
 
-def _ledger_text(plan: Plan, pairs: int) -> str:
+def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
+    if plan.study.trainer is not None:
+        ended = [run.result for run in done]
+        return LedgerCheck(checked_pairs=pairs, text=own_trainer_sentence(ended, pairs), not_checked=not_checked(ended))
     same, differs = matched_inputs(plan)
     matching = ", ".join([*same, "precision", "stack width", "threads"])
     text = f"{pairs} pairs of runs match in {matching} and versions, up to what their variants declare."
-    return text + (f" By declaration they differ in {'; '.join(differs)}." if differs else "")
+    text += f" By declaration they differ in {'; '.join(differs)}." if differs else ""
+    return LedgerCheck(checked_pairs=pairs, text=text)
 
 
 def _check_against_plan(done: Sequence[EndedRun]) -> None:
     """Every run must be the one that was planned (the ledger checks that it was made under this very seal)."""
     for ended in done:
         planned = ended.run.planned
-        fields = ("id", "variant", "regime", "seed", "model", "training", "budget")
+        fields = ("id", "variant", "regime", "seed", "recipe", "settings")
         differs = [
             f"{name} in run.json is not what plan.lock says"
             for name in fields
@@ -159,7 +170,7 @@ def _values(own: Plan, done: Mapping[str, EndedRun], names: Sequence[str]) -> Va
     """Every metric of the study's own cells; runs of a sweep beside them are not compared here."""
 
     def tokenizer(variant: str) -> str:
-        return own.corpus_of(variant).tokenizer
+        return "" if own.lab_corpus is None else own.corpus_of(variant).tokenizer
 
     values: Values = {}
     for planned in own.runs:

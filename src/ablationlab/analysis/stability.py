@@ -120,7 +120,7 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         variant=planned.variant,
         regime=planned.regime,
         seed=planned.seed,
-        lr=planned.lr,
+        lr=None if planned.recipe is None else planned.lr,
         state="missing" if run is None else run.result.status,
         spike_score=score,
         spike_step=run.spike.step if run is not None else None,

@@ -82,7 +82,7 @@ def plan(
     from ablationlab.pipeline import register, seal, worker_count
     from ablationlab.records.plan import Plan
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal import plan_summary, plan_tables
+    from ablationlab.report.terminal import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
@@ -102,7 +102,8 @@ def plan(
     for part in plan_tables(sealed):
         printer.console.print(part)
         printer.line()
-    printer.text(plan_summary(sealed, estimate(sealed, count), count))
+    own = resolved.trainer is not None
+    printer.text(own_trainer_summary(sealed, count) if own else plan_summary(sealed, estimate(sealed, count), count))
     for warning in study_warnings(resolved):
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):

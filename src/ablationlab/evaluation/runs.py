@@ -63,6 +63,8 @@ class RunWeights:
 
 def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> RunWeights:
     """The weights that a run ended with."""
+    if result.checkpoint is None:
+        raise RecordError(f"{folder.result} names no checkpoint")
     step = int(result.checkpoint.removeprefix("step-"))
     path = checkpoints.path_of(folder, step)
     record = Checkpoint.read(path / checkpoints.RECORD)

@@ -48,7 +48,7 @@ def choose_precision(asked: Literal["auto", "fp32", "tf32", "bf16"], device: Dev
     return asked
 
 
-def compute_dtype(precision: Precision) -> torch.dtype:
+def compute_dtype(precision: str) -> torch.dtype:
     """The type of matrix products."""
     return torch.bfloat16 if precision == "bf16" else torch.float32
 

@@ -245,6 +245,8 @@ class LedgerCheck(StoredValue):
 
     checked_pairs: int
     text: str
+    # What the user's own trainer did not report, so that nothing is claimed for it.
+    not_checked: tuple[str, ...] = ()
 
 
 class Deviation(StoredValue):

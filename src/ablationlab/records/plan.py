@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from ablationlab.core.errors import RecordError
+from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.records.environment import Environment
 from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
@@ -111,7 +111,7 @@ class Execution(StoredValue):
 
     device: Literal["cpu", "cuda"]
     device_name: str
-    precision: Literal["fp32", "tf32", "bf16"]
+    precision: Literal["fp32", "tf32", "bf16", "own"]  # own: the user's trainer decides
     stack_width: int
     threads: int
     # Of a run that torchrun spreads over processes, as found when it began; the plan's study says what was asked for.
@@ -187,24 +187,66 @@ class Calibrated(StoredValue):
     tries: tuple[Try, ...]
 
 
-class PlannedRun(StoredValue):
-    """One cell of the study."""
+class Recipe(StoredValue):
+    """How this package makes a run, and what the run costs."""
+
+    model: ModelConfig
+    training: TrainingConfig
+    budget: Budget
+
+
+class OwnTrainerError(AblationLabError):
+    """Something was asked of a run that only runs of this package's own loop have."""
+
+
+class WithRecipe(StoredValue):
+    """A run, planned or recorded. This package trains it, by ``recipe``, or the user's own trainer, by ``settings``."""
 
     id: str
+    recipe: Recipe | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def model(self) -> ModelConfig:
+        return self._recipe.model
+
+    @property
+    def training(self) -> TrainingConfig:
+        return self._recipe.training
+
+    @property
+    def budget(self) -> Budget:
+        return self._recipe.budget
+
+    @property
+    def _recipe(self) -> Recipe:
+        if self.recipe is None:
+            raise OwnTrainerError(f"{self.id} was trained by the study's own trainer: its model is not known here")
+        return self.recipe
+
+    @property
+    def lr(self) -> float:
+        """The peak learning rate."""
+        return self._recipe.training.lr
+
+    @property
+    def steps(self) -> int | None:
+        """The steps of its budget, or those that the tables of the user's own trainer name; None where they do not."""
+        if self.recipe is not None:
+            return self.recipe.budget.steps
+        named = self.settings.get("training", {}).get("steps")
+        return named if isinstance(named, int) and named > 0 else None
+
+
+class PlannedRun(WithRecipe):
+    """One cell of the study."""
+
     role: RunRole
     variant: str
     regime: str
     seed: int
     stack: int
     slot: int
-    model: ModelConfig
-    training: TrainingConfig
-    budget: Budget
-
-    @property
-    def lr(self) -> float:
-        """The peak learning rate."""
-        return self.training.lr
 
 
 #: What a look finds of a variant on a primary criterion.
@@ -278,6 +320,8 @@ class Plan(Record):
     Whoever reads results takes them from here, not from what is installed.
     """
 
+    model_config = ConfigDict(serialize_by_alias=True)
+
     KIND: ClassVar[str] = "plan"
     study: Study
     study_hash: str
@@ -286,12 +330,14 @@ class Plan(Record):
     metrics: dict[str, Metric]
     probes: dict[str, ProbeDefinition]
     tasks: tuple[PlannedTask, ...]
-    corpus: Corpus  # the study's own
+    lab_corpus: Corpus | None = Field(alias="corpus")  # the study's own; None with the user's own trainer
     corpora: dict[str, Corpus] = Field(default_factory=dict)  # of variants that change [data]
     execution: Execution
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
     calibrations: dict[str, Calibrated] = Field(default_factory=dict)
+    # Of the files that the study's own trainer consists of: path -> sha256.
+    files: dict[str, str] = Field(default_factory=dict)
     environment: Environment
     created: str
     plan_hash: str
@@ -371,6 +417,12 @@ class Plan(Record):
             }
         )
 
+    @property
+    def corpus(self) -> Corpus:
+        if self.lab_corpus is None:
+            raise OwnTrainerError(f"{self.study.name}: the study's own trainer knows its text")
+        return self.lab_corpus
+
     def run(self, run_id: str) -> PlannedRun:
         """The planned run of that id."""
         return next(run for run in self.runs if run.id == run_id)
@@ -381,4 +433,6 @@ class Plan(Record):
 
     def execution_of(self, run: PlannedRun) -> Execution:
         """How the bits of one run are made: as for all, in the precision of its regime, which its stack shares."""
+        if run.recipe is None:
+            return self.execution
         return self.execution.model_copy(update={"precision": run.training.precision})

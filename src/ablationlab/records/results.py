@@ -112,8 +112,8 @@ class Run:
 
     @property
     def steps(self) -> int:
-        """The steps of its budget."""
-        return self.planned.budget.steps
+        """The steps of its budget; of a trainer that names none, those it has made."""
+        return self.planned.steps or max(self.step, 1)
 
     @cached_property
     def record(self) -> RunRecord | None:
@@ -333,8 +333,9 @@ class Results:
     @property
     def share_done(self) -> float:
         """Run-steps done, of those planned; a diverged run counts as done."""
-        total = sum(run.steps for run in self.runs)
-        return sum(run.steps if run.done else run.step for run in self.runs) / total if total else 1.0
+        weights = [run.planned.steps or 1 for run in self.runs]
+        shares = [1.0 if run.done else run.step / run.steps if run.planned.steps else 0.0 for run in self.runs]
+        return sum(weight * share for weight, share in zip(weights, shares, strict=True)) / max(sum(weights), 1)
 
     def run(self, run_id: str) -> Run | None:
         return self._by_id.get(run_id)

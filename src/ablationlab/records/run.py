@@ -15,18 +15,20 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
-from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Fed, RunRole
-from ablationlab.records.settings import ModelConfig, TrainingConfig
+from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, RunRole, WithRecipe
 from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, content_hash, read_json
 
 FloatArray = NDArray[np.float64]
 
 
-class RunRecord(Record):
-    """run.json: what a run is, written before its first step."""
+class RunRecord(WithRecipe, Record):
+    """run.json: what a run is, written before its first step.
+
+    ``corpus``, ``data_order_hash``, ``initial_weights`` and ``shared_init_hash`` are None for a run of the user's trainer;
+    what it reports of them is in its result.
+    """
 
     KIND: ClassVar[str] = "run"
-    id: str
     role: RunRole
     study: str
     study_hash: str
@@ -36,13 +38,10 @@ class RunRecord(Record):
     declares: Declaration
     regime: str
     seed: int
-    model: ModelConfig
-    training: TrainingConfig
-    corpus: Corpus
-    budget: Budget
-    data_order_hash: str
-    initial_weights: dict[str, str]
-    shared_init_hash: str
+    corpus: Corpus | None
+    data_order_hash: str | None
+    initial_weights: dict[str, str] | None
+    shared_init_hash: str | None
     executor: str
     execution: Execution
     stack: int
@@ -51,11 +50,6 @@ class RunRecord(Record):
     environment: Environment
     drift: tuple[str, ...] = ()
     created: str
-
-    @property
-    def lr(self) -> float:
-        """The peak learning rate."""
-        return self.training.lr
 
 
 class Divergence(StoredValue):
@@ -84,24 +78,29 @@ class Timing(StoredValue):
     """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
 
     train_seconds: float
-    tokens_per_second: float
+    tokens_per_second: float | None
     starts: int
 
 
 class Result(Record):
-    """result.json: how a run ended. The plan defines its metrics."""
+    """result.json: how a run ended. The plan defines its metrics.
+
+    ``tokens``, ``matmul_flops``, ``data_order_hash`` and the last weights are None where the user's own trainer did not
+    report them; ``initial_weights`` are hashes that it reported.
+    """
 
     KIND: ClassVar[str] = "result"
     id: str
     status: Literal["finished", "diverged"]
     steps: int
-    tokens: int
-    matmul_flops: int
-    data_order_hash: str
+    tokens: int | None
+    matmul_flops: int | None
+    data_order_hash: str | None
     divergence: Divergence | None
     metrics: dict[str, float | None]
-    checkpoint: str
-    weights_sha256: str
+    checkpoint: str | None
+    weights_sha256: str | None
+    initial_weights: dict[str, str] | None = None
     history: tuple[Start, ...] = ()
     fed: tuple[Fed, ...] = ()
     timing: Timing
@@ -190,8 +189,6 @@ def read_curves(path: Path) -> dict[str, FloatArray]:
 def _checked(row: object) -> dict[str, object]:
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         raise ValueError("no step in it")
-    if "loss" not in row:
-        raise ValueError("no loss in it")
     return row
 
 

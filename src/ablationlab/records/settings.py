@@ -7,6 +7,7 @@ is loaded (`study.load`), so that a plan is read where one of them is unknown. A
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
@@ -609,8 +610,52 @@ REGISTERED = (
 )
 
 
+class Trainer(Frozen):
+    """Whose code trains the runs, where it is not this package's: a function that a ``use`` file registers, or a program.
+
+    ``settings`` are the study's own tables ([model], [training], [data]), which only that code understands; a variant's
+    tables are laid over them. ``metrics`` are what a run reports at its end, each with its better direction.
+    """
+
+    name: str | None = None
+    command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    settings: dict[str, Any] = Field(default_factory=dict)
+    metrics: Annotated[dict[str, Literal["lower", "higher"]], Field(min_length=1)]
+    # For a program that only prints: name -> regular expression with the groups step and value, searched in every line of its
+    # output. The last value of a name that ``metrics`` has is the run's result.
+    patterns: dict[str, str] = Field(default_factory=dict)
+    # Seconds that one run may take; a run that takes longer is ended and has failed.
+    timeout: Positive | None = None
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.name is None) == (self.command is None):
+            raise ValueError("give either trainer = 'NAME' or command = [...], not both")
+        return self
+
+    @field_validator("patterns")
+    @classmethod
+    def _compile(cls, patterns: dict[str, str]) -> dict[str, str]:
+        for name, pattern in patterns.items():
+            try:
+                groups = re.compile(pattern).groupindex
+            except re.error as error:
+                raise ValueError(f"{name}: {pattern!r} is not a regular expression: {error}") from error
+            if not {"step", "value"} <= groups.keys():
+                raise ValueError(f"{name}: {pattern!r} needs the groups (?P<step>...) and (?P<value>...)")
+        return patterns
+
+    @property
+    def title(self) -> str:
+        """The trainer in a few words."""
+        return self.name if self.name is not None else " ".join(self.command or ())
+
+
 class Study(Frozen):
-    """A whole study, resolved: what is asked, what is trained, how it will be judged."""
+    """A whole study, resolved: what is asked, what is trained, how it will be judged.
+
+    ``model`` and ``training`` are None where the user's own ``trainer`` trains.
+    """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
     question: str = ""
@@ -622,8 +667,9 @@ class Study(Frozen):
     tables: dict[str, VariantTable] = Field(default_factory=dict)
     contrasts: tuple[tuple[str, str], ...] = ()
     seeds: Annotated[tuple[Natural, ...], Field(min_length=1)]
-    model: ModelConfig
-    training: TrainingConfig
+    model: ModelConfig | None = None
+    training: TrainingConfig | None = None
+    trainer: Trainer | None = None
     data: DataConfig = DataConfig()
     budget: BudgetConfig = BudgetConfig()
     execution: ExecutionConfig = ExecutionConfig()
@@ -728,7 +774,9 @@ class Study(Frozen):
         return {SWEEP: self.sweep_seeds()} | ({TUNED: self.judging_seeds()} if self.sweep.selection_seeds else {})
 
     def in_regime(self, name: str) -> tuple[ModelConfig, TrainingConfig]:
-        """Model and training with one regime's overrides applied."""
+        """Model and training with one regime's overrides applied; of studies that this package trains."""
+        assert self.model is not None, "the user's own trainer has its own settings"
+        assert self.training is not None, "the user's own trainer has its own settings"
         if name == DEFAULT_REGIME:
             return self.model, self.training
         regime = self.regimes[name]

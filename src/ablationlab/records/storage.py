@@ -181,6 +181,10 @@ class Lock:
             os.close(handle)
         return False
 
+    def descriptors(self) -> tuple[int, ...]:
+        """For a child that is to hold the lock too, as long as it lives."""
+        return () if self._handle is None else (self._handle,)
+
     def release(self) -> None:
         """Give the lock back; the file stays, so that two processes never lock different files of one name."""
         if self._handle is not None:

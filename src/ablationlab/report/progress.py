@@ -51,7 +51,7 @@ def display_for(console: Console, plan: Plan, done_steps: int) -> Display:
 
 
 def _total_steps(plan: Plan) -> int:
-    return sum(run.budget.steps for run in plan.runs)
+    return sum(run.steps or 1 for run in plan.runs)
 
 
 def _label(plan: Plan, stack: int) -> str:
@@ -82,7 +82,7 @@ class _Counter:
             self.first[event.stack] = event.payload.start
             self.at[event.stack] = event.payload.step
         elif event.kind in ("done", "elsewhere"):
-            steps = self.plan.run(self.plan.stacks[event.stack][0]).budget.steps
+            steps = self.plan.run(self.plan.stacks[event.stack][0]).steps or 1
             self.first.setdefault(event.stack, steps)
             self.at[event.stack] = steps
 

@@ -18,7 +18,7 @@ from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import LOSS_TERMS, OPTIONS, PARTS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
-from ablationlab.records.metrics import METRICS
+from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import (
     ALPHA,
     DEFAULT_REGIME,
@@ -44,19 +44,38 @@ from ablationlab.records.settings import (
 )
 from ablationlab.stats import expected_false_positives, sign_flip_floor
 from ablationlab.study.probes import ALL, PROBES
+from ablationlab.study.trainers import trainer_problems
 from ablationlab.study.variants import VARIANTS, Variant, resolved
 
 #: Tests over patterns of signs: their p is never below 2 / 2^n.
 SIGN_TESTS = ("sign-flip", "wilcoxon")
 #: Below so many pairs a bootstrap test is too liberal.
 FEW_PAIRS = 10
+#: Metrics that follow from the curves of a run, whoever trained it.
+FROM_CURVES = (
+    "spike_score",
+    "gradient_spike_score",
+    "gradient_spikes",
+    "largest_loss_rise",
+    "steps_to_loss",
+    "mean_training_loss",
+)
 #: Metrics that are means over the tasks that count.
 GATED = ("macro_accuracy", "macro_accuracy_fewshot")
 
 
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     """Every problem of that kind."""
+    if isinstance(data.get("trainer"), Mapping):
+        return [
+            *trainer_problems(data),
+            *_reference_problems(data),
+            *_repeated_criteria(data),
+            *_impossible_criteria(data),
+            *_hypothesis_problems(data),
+        ]
     found = [
+        *trainer_problems(data),
         *_variant_problems(data),
         *_unknown_names_of_models(data),
         *_unknown_data(data),
@@ -284,18 +303,19 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         metric = criterion.get("metric")
         if metric == "steps_to_loss" and "loss_threshold" not in _table(data, "stability"):
             yield Problem(f"criteria[{i}].metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
-        if isinstance(metric, str) and metric not in METRICS:
-            yield Problem.unknown(f"criteria[{i}].metric", "metric", metric, METRICS)
-        elif isinstance(metric, str) and METRICS[metric].level == "step":
+        known = _metrics(data)
+        if isinstance(metric, str) and metric not in known:
+            yield Problem.unknown(f"criteria[{i}].metric", "metric", metric, known)
+        elif isinstance(metric, str) and known[metric].level == "step":
             text = f"{metric!r} is a number per step; a criterion needs one per run or per item"
             yield Problem(f"criteria[{i}].metric", text)
         elif isinstance(metric, str) and isinstance(regime, str):
-            over_sweep = METRICS[metric].level == "sweep"
+            over_sweep = known[metric].level == "sweep"
             if over_sweep and regime != SWEEP:
                 text = "is a number over all rates of a sweep, so its criterion says regime = 'sweep'"
                 yield Problem(f"criteria[{i}].metric", text, repr(metric))
             elif regime == SWEEP and not over_sweep:
-                allowed = ", ".join(name for name, known in METRICS.items() if known.level == "sweep")
+                allowed = ", ".join(name for name, other in known.items() if other.level == "sweep")
                 yield Problem(f"criteria[{i}].metric", "is not a number over a sweep", repr(metric), allowed)
         pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
     for key, pair in pairs:
@@ -307,11 +327,24 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(key, "compares a variant with itself", names[0])
 
 
+def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
+    """What a criterion may name: this package's metrics, or those that the study's own trainer reports."""
+    own = data.get("trainer")
+    if not isinstance(own, Mapping):
+        return dict(METRICS.items())
+    names = own.get("metrics")
+    reported = [name for name in names if isinstance(name, str)] if isinstance(names, Mapping) else []
+    return {name: Metric(name, "", "", None, name) for name in reported} | {
+        name: metric for name, metric in METRICS.items() if name in FROM_CURVES
+    }
+
+
 def _hypothesis_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     for i, hypothesis in enumerate(_list(data, "hypotheses")):
         metric = hypothesis.get("metric") if isinstance(hypothesis, Mapping) else None
-        if isinstance(metric, str) and metric not in METRICS:
-            yield Problem.unknown(f"hypotheses[{i}].metric", "metric", metric, METRICS)
+        known = _metrics(data)
+        if isinstance(metric, str) and metric not in known:
+            yield Problem.unknown(f"hypotheses[{i}].metric", "metric", metric, known)
 
 
 def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -18,6 +18,7 @@ from ablationlab.records.metrics import MEASURED_METRICS, METRICS, Metric
 from ablationlab.records.probes import Measure, ProbeDefinition
 from ablationlab.records.settings import VariantTable
 from ablationlab.study.probes import OWN_MEASUREMENTS, PROBES, Probe
+from ablationlab.study.trainers import TRAINERS, RegisteredTrainer
 from ablationlab.study.variants import VARIANTS, Variant
 from ablationlab.tasks.suite import KINDS, TaskKind, Template
 
@@ -143,6 +144,22 @@ def task(name: str, *templates: Template, meaning: str) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         register(_signatures("task"), name, function, 4)
         register(KINDS, name, TaskKind(name, meaning, templates or (Template("plain", delimiter=""),), function))
+        return function
+
+    return decorate
+
+
+def trainer(name: str, *, metrics: Mapping[str, Literal["lower", "higher"]]) -> Callable[[F], F]:
+    """The study's own training code: ``(run: lab.Run) -> {metric: value}``; *metrics*: their names and better directions."""
+
+    def decorate(function: F) -> F:
+        wrong = {metric: direction for metric, direction in metrics.items() if direction not in ("lower", "higher")}
+        if wrong or not metrics:
+            raise refuse(
+                f"metrics of trainer {name!r} are {dict(metrics)!r}; each needs 'lower' or 'higher', the better one"
+            )
+        register(_signatures("trainer"), name, function, 1)
+        register(TRAINERS, name, RegisteredTrainer(name, function, dict(metrics)))
         return function
 
     return decorate

@@ -6,7 +6,7 @@ of arms that differ in anything else is refused, with the name of the thing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from ablationlab.core.errors import MismatchError
 from ablationlab.core.format import percent
@@ -67,14 +67,17 @@ def setting_mismatches(
 
 def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> list[str]:
     """Everything in two runs' records that should be equal and is not; what a sweep varies may differ in *tuned* arms."""
+    if a.recipe is None or b.recipe is None:
+        return _own_trainer_mismatches(a, b)
 
     def free(key: str) -> bool:
         return a.declares.covers_setting(key) or b.declares.covers_setting(key)
 
     found = setting_mismatches(a, b, (a.declares, b.declares), tuned=tuned)
-    for name in sorted(a.initial_weights.keys() | b.initial_weights.keys()):
+    ours_start, theirs_start = a.initial_weights or {}, b.initial_weights or {}
+    for name in sorted(ours_start.keys() | theirs_start.keys()):
         declared = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
-        if not declared and a.initial_weights.get(name) != b.initial_weights.get(name):
+        if not declared and ours_start.get(name) != theirs_start.get(name):
             found.append(f"initial value of {name} differs")
     other_text = bool(a.declares.data or b.declares.data)
     other_order = other_text or free("training.batch") or free("model.context")
@@ -96,15 +99,71 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
         ours = ours.model_copy(update={"precision": b.execution.precision})
     if ours != b.execution:
         found.append("execution differs")
+    return found + _version_mismatches(a, b)
+
+
+def _version_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     made = [(record.environment.versions, record.environment.code_hash) for record in (a, b)]
-    if made[0] != made[1] and not (a.drift or b.drift):
-        found.append("library or code versions differ")
+    return ["library or code versions differ"] if made[0] != made[1] and not (a.drift or b.drift) else []
+
+
+def _own_trainer_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
+    """Of runs that the user's own trainer makes: their tables, up to what the variants write, seed and regime."""
+    ours, theirs = flattened(a.settings), flattened(b.settings)
+    found = [
+        f"{key}: {ours.get(key)!r} against {theirs.get(key)!r}"
+        for key in sorted(ours.keys() | theirs.keys())
+        if ours.get(key) != theirs.get(key) and not (a.declares.covers_setting(key) or b.declares.covers_setting(key))
+    ]
+    for name in ("seed", "regime", "plan_hash"):
+        if getattr(a, name) != getattr(b, name):
+            found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
+    return found + _version_mismatches(a, b)
+
+
+#: What two runs of the user's own trainer may report, and the ledger then compares.
+ORDER, START, TOKENS, FLOPS = "data order", "initial weights", "tokens", "FLOPs"
+
+
+def reported_mismatches(a: RunRecord, b: RunRecord, ours: Result, theirs: Result) -> list[str]:
+    """What the user's own trainer reported of two runs and is not equal, up to what the variants write."""
+
+    def free(*keys: str) -> bool:
+        return any(setting.startswith(keys) for record in (a, b) for setting in record.declares.settings)
+
+    found = []
+    orders = (ours.data_order_hash, theirs.data_order_hash)
+    if None not in orders and orders[0] != orders[1] and not free("data", "training.batch", "model.context"):
+        found.append("the data was fed in another order")
+    if None not in (ours.tokens, theirs.tokens) and ours.tokens != theirs.tokens and not free("training.tokens"):
+        found.append(f"tokens: {ours.tokens:,} against {theirs.tokens:,}")
     return found
+
+
+def not_checked(results: Sequence[Result]) -> tuple[str, ...]:
+    """What at least one run of the user's own trainer did not report."""
+    absent = {
+        ORDER: any(result.data_order_hash is None for result in results),
+        START: any(result.initial_weights is None for result in results),
+        TOKENS: any(result.tokens is None for result in results),
+        FLOPS: any(result.matmul_flops is None for result in results),
+    }
+    return tuple(name for name, missing in absent.items() if missing)
+
+
+def own_trainer_sentence(results: Sequence[Result], pairs: int) -> str:
+    """What was compared of *pairs* whose runs the user's own trainer made, and what could not be."""
+    missing = not_checked(results)
+    same = ["settings", *(name for name in (ORDER, TOKENS) if name not in missing), "versions"]
+    text = f"{pairs} pairs of runs match in {', '.join(same[:-1])} and {same[-1]}, up to what their variants declare."
+    return text + (f" Not checked, because the trainer does not report it: {', '.join(missing)}." if missing else "")
 
 
 def _corpus_mismatches(a: RunRecord, b: RunRecord, free: Callable[[str], bool]) -> list[str]:
     """Arms that declare another [data] may differ in what they declare: not in the text if only the tokenizer is another."""
     found = []
+    assert a.corpus is not None
+    assert b.corpus is not None
     if not free("data.corpus") and not free("data.mixture") and a.corpus.sha256 != b.corpus.sha256:
         found.append("the text differs")
     if not free("data.tokenizer") and a.corpus.tokenizer != b.corpus.tokenizer:
@@ -149,7 +208,7 @@ def _several(count: int, one: str) -> str:
 
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:
     """Whether a run did what its record promised; a diverged run may end early, a finished one may not."""
-    if result.status == "diverged":
+    if result.status == "diverged" or record.recipe is None:
         return []
     found = []
     for name in ("steps", "tokens", "matmul_flops"):
@@ -181,7 +240,10 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     for (regime, seed, rate, variant), (record, result) in cells.items():
         base = cells.get((regime, seed, rate, plan.study.baseline))
         if base is not None and variant != plan.study.baseline:
-            refuse(record.id, base[0].id, record_mismatches(record, base[0]) + environment_mismatches(result, base[1]))
+            found = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
+            if record.recipe is None:
+                found += reported_mismatches(record, base[0], result, base[1])
+            refuse(record.id, base[0].id, found)
             pairs += 1
     return pairs
 
@@ -225,6 +287,8 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
 def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
     ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
+    if any(record.recipe is None for record, _ in ended):
+        return f"Ledger: {own_trainer_sentence([result for _, result in ended], pairs)}"
     layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
     drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
     matched, differs = matched_inputs(plan)

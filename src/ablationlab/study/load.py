@@ -21,31 +21,39 @@ from ablationlab.records.settings import Study, looks_like_path, merged, validat
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
+from ablationlab.study.trainers import has_own_trainer, with_trainer
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
     """Validate a study given as nested tables; raises `StudyError` with every problem. Paths of ``use`` are relative to
     *folder*, or to the current one. The code there is run, for what it registers may be named in the study."""
-    study = None
-    data = with_tables(data)
+    data = dict(data)
     code, problems = found_code(data, folder or Path.cwd())
     if "use" in data:
         data["use"] = code
+    files = [CodeFile(**{**entry, "path": Path(entry["path"])}) for entry in code] if not problems else []
     try:
-        study = validated(Study, data)
-    except ValidationError as error:
-        problems += [_where_written(problem) for problem in problems_of(error, Study, data)]
-    try:
-        with using([CodeFile(**{**entry, "path": Path(entry["path"])}) for entry in code] if not problems else []):
-            problems += cross_checks(data)
+        with using(files):
+            data = with_tables(with_trainer(data))
+            study, found = _validated(data)
+            found += cross_checks(data)
     except CodeError as error:
-        problems.append(Problem("use", str(error)))
+        study, found = _validated(with_tables(data))
+        found.append(Problem("use", str(error)))
+    problems += found
     if study is not None and study.text is not None:
         problems += text_problems(study.text)
     if problems:
         raise StudyError(source, list(dict.fromkeys(problems)))
     assert study is not None
     return study
+
+
+def _validated(data: Mapping[str, Any]) -> tuple[Study | None, list[Problem]]:
+    try:
+        return validated(Study, data), []
+    except ValidationError as error:
+        return None, [_where_written(problem) for problem in problems_of(error, Study, data)]
 
 
 def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +69,8 @@ def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _where_written(problem: Problem) -> Problem:
-    return replace(problem, key=re.sub(r"^tables\b", "variants", problem.key))
+    key = re.sub(r"^trainer\.(settings\.)?(?!name$)", "", problem.key).replace("trainer.name", "trainer")
+    return replace(problem, key=re.sub(r"^tables\b", "variants", key))
 
 
 def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
@@ -94,6 +103,11 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
     """
     if isinstance(data.get("text"), str):
         data["text"] = read_text(folder / Path(data["text"]).expanduser(), source)
+    command = data.get("command")
+    if isinstance(command, list):  # files that stand beside the study file are found from anywhere
+        data["command"] = [_program_file(word, folder) for word in command]
+    if has_own_trainer(data):
+        return  # its [data] is its own trainer's
     tables = {"data": data.get("data")}
     variants = data.get("variants")
     for name, variant in variants.items() if isinstance(variants, dict) else ():
@@ -106,6 +120,11 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
             table["corpus"] = _resolved(corpus, folder, source, f"{key}.corpus")
         if isinstance(mixture, dict):
             table["mixture"] = {_resolved(name, folder, source, f"{key}.mixture"): mixture[name] for name in mixture}
+
+
+def _program_file(word: Any, folder: Path) -> Any:
+    path = folder / word if (isinstance(word, str) and "/" in word) or str(word).endswith(".py") else None
+    return str(path.resolve()) if path is not None and path.is_file() else word
 
 
 def _resolved(corpus: str, folder: Path, source: str, key: str) -> str:

@@ -29,6 +29,7 @@ from ablationlab.records.plan import (
     Plan,
     PlannedRun,
     PlannedTask,
+    Recipe,
     RunRole,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
@@ -37,6 +38,7 @@ from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import PROBES, probe_intervals
+from ablationlab.study.trainers import program_drift
 from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -172,7 +174,7 @@ def make_plan(
         execution=Execution(
             device=device_kind,
             device_name=device_name,
-            precision=precision(study.training.precision),
+            precision=precision(study.in_regime(DEFAULT_REGIME)[1].precision),
             stack_width=width,
             threads=threads,
         ),
@@ -367,14 +369,16 @@ class _CellMaker:
             seed=seed,
             stack=0,
             slot=0,
-            model=model,
-            training=resolved,
-            budget=Budget(
-                steps=steps,
-                tokens=tokens,
-                matmul_flops=tokens * matmul_flops_per_token(model),
-                parameters=parameter_count(model),
-                match=study.budget.match,
+            recipe=Recipe(
+                model=model,
+                training=resolved,
+                budget=Budget(
+                    steps=steps,
+                    tokens=tokens,
+                    matmul_flops=tokens * matmul_flops_per_token(model),
+                    parameters=parameter_count(model),
+                    match=study.budget.match,
+                ),
             ),
         )
 
@@ -524,12 +528,13 @@ def check_texts(plan: Plan, corpora: Mapping[str, TokenizedCorpus]) -> None:
             )
 
 
-def plan_drift(plan: Plan, corpus: TokenizedCorpus, device: Literal["auto", "cpu", "cuda"]) -> tuple[str, ...]:
+def plan_drift(plan: Plan, corpus: TokenizedCorpus | None, device: Literal["auto", "cpu", "cuda"]) -> tuple[str, ...]:
     """What changed since the plan was sealed; changed data, or another device asked for by name, is refused outright."""
-    check_texts(plan, {"": corpus})
+    if corpus is not None:
+        check_texts(plan, {"": corpus})
     if device not in ("auto", plan.execution.device):
         raise PlanError(f"the plan was sealed for {plan.execution.device}; make a new plan with --out to use {device}")
-    return drift(plan.environment, current())
+    return drift(plan.environment, current()) + program_drift(plan)
 
 
 # --- what torchrun can spread over processes ------------------------------------------------------------

@@ -36,11 +36,12 @@ class GPT(nn.Module):
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer this run was trained with, from its record."""
-        if self.record.corpus.tokenizer != "char":
-            return TOKENIZERS[self.record.corpus.tokenizer].of("")
-        if self.record.corpus.characters is None:
+        corpus = self.record.corpus
+        if corpus is not None and corpus.tokenizer != "char":
+            return TOKENIZERS[corpus.tokenizer].of("")
+        if corpus is None or corpus.characters is None:
             raise RecordError(f"the record of {self.record.id} holds no characters for its tokenizer")
-        return CharTokenizer(self.record.corpus.characters)
+        return CharTokenizer(corpus.characters)
 
 
 def _attach(root: nn.Module, name: str, value: nn.Parameter) -> None:
@@ -61,6 +62,10 @@ def load(run: str | Path) -> GPT:
     if not folder.done:
         raise RecordError(f"{folder.path} has no result yet; finish the study first (ablationlab run)")
     result = Result.read(folder.result)
+    if result.checkpoint is None:
+        raise RecordError(
+            f"{folder.path} was trained by the study's own trainer, whose weights this program does not read"
+        )
     step = int(result.checkpoint.removeprefix("step-"))
     weights = checkpoints.load(folder, step).state["weights"]
     return GPT(record.model, weights, record).eval()

@@ -14,7 +14,7 @@ from ablationlab.instrument.costing.hardware import START_SECONDS, Hardware, Pre
 from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, place
 from ablationlab.model.parameters import parameter_count
 from ablationlab.records.plan import Corpus, Declaration, PlannedRun
-from ablationlab.records.settings import DataConfig, ModelConfig, Study, TrainingConfig, steps_of
+from ablationlab.records.settings import DEFAULT_REGIME, DataConfig, ModelConfig, Study, TrainingConfig, steps_of
 from ablationlab.study.plan import batch_refusal, probes_refusal, stackable, study_cells, width_on_gpu
 
 #: Two layouts' times count as different if they differ by more than this share, as the network's part is assumed.
@@ -211,16 +211,16 @@ def declared_corpus(study: Study) -> DeclaredCorpus:
     A character vocabulary depends on the text, so the text is read (such texts are small). For other tokenizers the size
     follows from the study's budget: the training tokens of the longest run, and the held-out share in addition.
     """
-    tokenizer = TOKENIZERS[study.data.tokenizer]
-    if tokenizer is CharTokenizer and study.model.vocabulary is None:
+    tokenizer, own = TOKENIZERS[study.data.tokenizer], study.in_regime(DEFAULT_REGIME)[0]
+    if tokenizer is CharTokenizer and own.vocabulary is None:
         counted = load_corpus(study.data).record
         return DeclaredCorpus(counted, f"{counted.train_tokens:,} training tokens, counted")
-    vocabulary = study.model.vocabulary or tokenizer.of("").vocabulary
+    vocabulary = own.vocabulary or tokenizer.of("").vocabulary
     longest = max(
         steps_of(model, training) * training.batch * model.context
         for model, training in (study.in_regime(name) for name in study.regime_names())
     )
-    held_out = max(int(longest * study.data.validation / (1 - study.data.validation)), study.model.context + 1)
+    held_out = max(int(longest * study.data.validation / (1 - study.data.validation)), own.context + 1)
     record = Corpus(
         name=_name(study.data),
         source="declared",
@@ -228,7 +228,7 @@ def declared_corpus(study: Study) -> DeclaredCorpus:
         tokenizer=study.data.tokenizer,
         vocabulary=vocabulary,
         tokens_sha256="",
-        train_tokens=max(longest, study.model.context + 1),
+        train_tokens=max(longest, own.context + 1),
         validation_tokens=held_out,
         validation_bytes=0,
     )

@@ -152,7 +152,7 @@ class Dose:
 
 def doses(dataset: Dataset, study: Study, folder: Path) -> tuple[float, list[Dose]]:
     """The study's own rate, and every variant at every rate of its sweep; empty without a sweep."""
-    sweep, base = dataset.sweep, study.training.lr
+    sweep, base = dataset.sweep, study.in_regime(DEFAULT_REGIME)[1].lr
     if sweep is None:
         return base, []
     if not sweep.selection_seeds:
@@ -183,7 +183,7 @@ def _dose(
     variant: str,
     lr: float,
 ) -> Dose:
-    base = study.training.lr
+    base = study.in_regime(DEFAULT_REGIME)[1].lr
     assert study.sweep is not None
     both = [(points[variant, lr, seed], points[study.baseline, base, seed]) for seed in study.sweep.selection_seeds]
     pairs = tuple((a.loss, b.loss) for a, b in both if a.loss is not None and b.loss is not None)
@@ -239,12 +239,12 @@ def _check(study: Study, results: Results, sweep: SweepAnalysis) -> None:
     """
     runs = {(run.lr, run.seed): run for run in results.runs if run.variant == study.baseline}
     for seed in (*sweep.selection_seeds, *sweep.seeds):
-        own = runs[study.training.lr, seed]
+        own = runs[study.in_regime(DEFAULT_REGIME)[1].lr, seed]
         reference = own.record
         if not own.done or reference is None:
             continue
         for lr in sweep.rates:
             other = runs[lr, seed]
             record = other.record
-            if lr != study.training.lr and other.done and record is not None:
+            if lr != study.in_regime(DEFAULT_REGIME)[1].lr and other.done and record is not None:
                 refuse(record.id, reference.id, record_mismatches(record, reference, tuned=True))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.core.format import amount, count, setting
 from ablationlab.report.table import Cell, Column, Table
+from ablationlab.report.terminal.study import precisions
 
 if TYPE_CHECKING:
     from ablationlab.records.plan import Corpus, Plan
@@ -21,11 +23,20 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
             ("variants", count(len(results.variants)), ", ".join(results.variants[:4])),
             ("seeds", count(len(results.seeds)), "paired"),
         ]
+    how = plan.execution
+    if plan.study.trainer is not None:
+        own = plan.study.trainer
+        return [
+            ("runs", f"{results.ended} of {len(results.runs)}", " × ".join(_counts(results))),
+            ("trained by", "the study's own code", own.title),
+            ("trained on", how.device_name, "precision and budget are the trainer's"),
+            ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
+        ]
     budgets = [run.budget for run in plan.runs]
     first = budgets[0]
     same = len({(budget.tokens, budget.steps) for budget in budgets}) == 1
     sizes = dict.fromkeys(amount(size) for size in sorted(budget.parameters for budget in budgets))
-    how = plan.execution
+    preset = None if plan.study.model is None else plan.study.model.preset
     return [
         ("runs", f"{results.ended} of {len(results.runs)}", " × ".join(_counts(results))),
         (
@@ -33,7 +44,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
             f"{amount(first.tokens)} tokens",
             f"{count(first.steps)} steps, {'equal for all' if same else 'by regime'}; {_rates(plan)}",
         ),
-        ("parameters", " to ".join(list(sizes)[:: max(1, len(sizes) - 1)]), plan.study.model.preset or "own model"),
+        ("parameters", " to ".join(list(sizes)[:: max(1, len(sizes) - 1)]), preset or "own model"),
         ("corpus", plan.corpus.name, _corpus(plan.corpus)),
         ("trained on", how.device_name, f"{how.precision}, stack of {how.stack_width}"),
         ("sealed", plan.created[:10], f"plan {plan.plan_hash[:10]}"),
@@ -69,7 +80,7 @@ def version_table(results: Results) -> Table:
             *environment.versions.items(),
             ("platform", environment.platform),
             ("processor", environment.processor),
-            ("device", f"{plan.execution.device_name}, {plan.execution.precision}"),
+            ("device", f"{plan.execution.device_name}, {precisions(plan)}"),
             ("threads per process, stack width", f"{plan.execution.threads}, {plan.execution.stack_width}"),
             ("code hash", environment.code_hash),
         ]
@@ -88,9 +99,10 @@ def seal_table(results: Results) -> Table:
             ("plan", plan.plan_hash),
             ("study", plan.study_hash),
             ("criteria", plan.criteria_hash),
-            ("corpus, text", plan.corpus.sha256),
-            ("corpus, tokens", plan.corpus.tokens_sha256),
+            *((Path(name).name, digest) for name, digest in plan.files.items()),
         ]
+        if plan.study.trainer is None:
+            rows += [("corpus, text", plan.corpus.sha256), ("corpus, tokens", plan.corpus.tokens_sha256)]
     if results.verdict is not None:
         rows.append(("analysis", results.verdict.analysis_hash))
     return _named("seals", "SHA-256 of what pins the study.", rows)

@@ -132,11 +132,16 @@ def _speed(run: Run) -> str:
     if run.result is None:
         return ""
     timing = run.result.timing
-    return f"trained in {duration(timing.train_seconds)}; {amount(timing.tokens_per_second)} tokens/s of its stack"
+    speed = "" if timing.tokens_per_second is None else f"; {amount(timing.tokens_per_second)} tokens/s of its stack"
+    return f"trained in {duration(timing.train_seconds)}{speed}"
 
 
 def _hashes(run: Run) -> Sequence[tuple[str, str]]:
     record, result = run.record, run.result
-    hashes = [] if record is None else [("data order", record.data_order_hash)]
-    hashes += [] if record is None else [("shared initial weights", record.shared_init_hash)]
-    return hashes + ([("final weights", result.weights_sha256)] if result is not None and result.weights_sha256 else [])
+    order = next((one.data_order_hash for one in (record, result) if one is not None and one.data_order_hash), None)
+    hashes = [
+        ("data order", order),
+        ("shared initial weights", None if record is None else record.shared_init_hash),
+        ("final weights", None if result is None else result.weights_sha256),
+    ]
+    return [(name, digest) for name, digest in hashes if digest]

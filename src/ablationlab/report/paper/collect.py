@@ -17,7 +17,7 @@ from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
-from ablationlab.records.settings import Study, StudyText, looks_like_path
+from ablationlab.records.settings import DEFAULT_REGIME, Study, StudyText, flattened, looks_like_path
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import design_lines
 from ablationlab.report.naming import in_sentence, metric_name, metric_of
@@ -54,6 +54,8 @@ from ablationlab.report.paper.facts import (
     StabilityFacts,
     StatisticsFacts,
     TableData,
+    TrainerArm,
+    TrainerFacts,
     TrainingFacts,
 )
 from ablationlab.report.paper.figures import Picture
@@ -75,6 +77,7 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
     assert analysis is not None
     assert verdict is not None
     study = None if plan is None else plan.study
+    trained = None if plan is None or plan.study.trainer is not None else plan  # by this package
     asked, others = split(analysis)
     readable = _readable(analysis)
     return Facts(
@@ -93,11 +96,12 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         plan=None if plan is None else PlanFacts(plan.plan_hash, plan.created[:10], _day(plan.created)),
         source_hash=analysis.source_hash,
         text=None if study is None or study.text is None else _own_text(study.text),
-        design=None if plan is None else _design(plan),
-        model=None if plan is None else settings_of(_run_of(plan, analysis.baseline).model),
-        arms=() if plan is None else _arms(results.variants, plan),
-        corpus=None if plan is None else _corpus(plan),
-        training=None if plan is None else _training(plan, analysis),
+        trainer=None if plan is None or trained is not None else _trainer(plan),
+        design=None if trained is None else _design(trained),
+        model=None if trained is None else settings_of(_run_of(trained, analysis.baseline).model),
+        arms=() if trained is None else _arms(results.variants, trained),
+        corpus=None if trained is None else _corpus(trained),
+        training=None if trained is None else _training(trained, analysis),
         ledger=None if analysis.ledger is None else analysis.ledger.text,
         measures=_measures(results, asked or others, readable),
         statistics=_statistics(asked or others, analysis),
@@ -106,7 +110,7 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         results=_results(analysis, asked, others),
         stability=None if analysis.stability is None else _stability(analysis, analysis.stability, study),
         evaluation=_evaluation(results, analysis),
-        diagnostics=None if plan is None else _diagnostics(results, analysis, plan),
+        diagnostics=None if trained is None else _diagnostics(results, analysis, plan),
         replication=_replication(results),
         verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
         hypotheses=tuple(_hypotheses(verdict.hypotheses, readable)),
@@ -146,6 +150,17 @@ def _day(created: str) -> tuple[int, int, int] | None:
     """The day on which the plan was sealed: a date that the same records always have."""
     found = re.match(r"(\d{4})-(\d\d)-(\d\d)", created)
     return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def _trainer(plan: Plan) -> TrainerFacts:
+    own = plan.study.trainer
+    assert own is not None
+    arms = []
+    for run in (_run_of(plan, name) for name in plan.study.variants):
+        flat = flattened(run.settings)
+        changes = tuple(Named(key, _value(flat[key])) for key in plan.variants[run.variant].settings if key in flat)
+        arms.append(TrainerArm(run.variant, plan.variants[run.variant].about, changes))
+    return TrainerFacts(own.title, own.command is not None, tuple(own.metrics), tuple(arms))
 
 
 def _design(plan: Plan) -> DesignFacts:
@@ -221,7 +236,7 @@ def _training(plan: Plan, analysis: Analysis) -> TrainingFacts:
         for name, regime in study.regimes.items()
     )
     return TrainingFacts(
-        settings=settings_of(study.training),
+        settings=settings_of(study.in_regime(DEFAULT_REGIME)[1]),
         steps=format.count(budget.steps),
         tokens=format.count(budget.tokens),
         flops=format.number(float(budget.matmul_flops)),
@@ -260,8 +275,9 @@ def _hashes(analysis: Analysis, verdict: Verdict, plan: Plan | None) -> tuple[Na
         Named("plan", plan.plan_hash),
         Named("study", plan.study_hash),
         Named("criteria", plan.criteria_hash),
-        Named("text", plan.corpus.sha256),
-        Named("tokens", plan.corpus.tokens_sha256),
+        *(Named(Path(name).name, digest) for name, digest in plan.files.items()),
+        *(() if plan.lab_corpus is None else (Named("text", plan.corpus.sha256),)),
+        *(() if plan.lab_corpus is None else (Named("tokens", plan.corpus.tokens_sha256),)),
         Named("code", plan.environment.code_hash),
         last,
     )

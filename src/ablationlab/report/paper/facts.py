@@ -66,6 +66,23 @@ class CorpusFacts:
 
 
 @dataclass(frozen=True)
+class TrainerArm:
+    name: str
+    about: str
+    changes: tuple[Named, ...]
+
+
+@dataclass(frozen=True)
+class TrainerFacts:
+    """The study's own trainer: its name or command, what it reports, and what each arm changes."""
+
+    title: str
+    command: bool
+    metrics: tuple[str, ...]
+    arms: tuple[TrainerArm, ...]
+
+
+@dataclass(frozen=True)
 class DesignFacts:
     """Parameters of the first run, and the token budgets of all runs."""
 
@@ -328,7 +345,8 @@ class FigureFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """facts.json. *plan*, *model*, *training* and *environment* are None for a table of values."""
+    """facts.json. *plan*, *model*, *training* and *environment* are None for a table of values; *model*, *training*, *corpus*
+    and *design* also where the study's own *trainer* made the runs."""
 
     study: str
     question: str
@@ -345,6 +363,7 @@ class Facts:
     plan: PlanFacts | None
     source_hash: str
     text: OwnText | None
+    trainer: TrainerFacts | None
     design: DesignFacts | None
     model: Settings | None
     arms: tuple[ArmFacts, ...]

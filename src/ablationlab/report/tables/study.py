@@ -19,9 +19,9 @@ from ablationlab.core.format import (
 )
 from ablationlab.instrument.replication import ReplicatedDirection, ReplicatedFigure, Replication, words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, Interactions, StabilityGain, SweepAnalysis
-from ablationlab.records.plan import Declaration, Plan
+from ablationlab.records.plan import Budget, Declaration, Plan
 from ablationlab.records.results import Results, Run
-from ablationlab.records.run import RunRecord
+from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import metric_name, metric_of, printed_unit
@@ -90,17 +90,16 @@ def variant_table(results: Results, plan: Plan) -> Table:
         cells.setdefault((run.variant, run.regime), []).append(run)
     names = list(dict.fromkeys(run.variant for run in results.runs))
     order = sorted(cells, key=lambda cell: names.index(cell[0]))
+    ours = plan.study.trainer is None
     rows = []
     for variant, regime in order:
-        declared, budget = plan.variants.get(variant, Declaration()), cells[variant, regime][0].planned.budget
+        declared, recipe = plan.variants.get(variant, Declaration()), cells[variant, regime][0].planned.recipe
+        budget = None if recipe is None else recipe.budget
         changes = (*declared.settings, *declared.parameters)
         rows.append(
             (
                 *(Cell.name(variant), Cell.name(regime), Cell.of(declared.formula), Cell.of(declared.about)),
-                Cell.of(budget.parameters, count(budget.parameters)),
-                Cell.of(budget.steps, count(budget.steps)),
-                Cell.of(budget.tokens, count(budget.tokens)),
-                Cell.of(budget.matmul_flops, amount(budget.matmul_flops)),
+                *((Cell.of(None),) * 4 if budget is None else _costs(budget)),
                 Cell.of(len(cells[variant, regime])),
                 Cell(", ".join(changes), ", ".join(changes) or "nothing", code=bool(changes)),
             )
@@ -108,19 +107,32 @@ def variant_table(results: Results, plan: Plan) -> Table:
     columns = (
         Column("variant", "Variant"),
         Column("regime", "Regime", printed=len({regime for _, regime in order}) > 1),
-        Column("formula", "Input to block 1"),
+        Column(
+            "formula", "Input to block 1", printed=ours or any(variant.formula for variant in plan.variants.values())
+        ),
         Column("meaning", "Meaning"),
-        Column("parameters", "Parameters", "right"),
-        Column("steps", "Steps", "right"),
-        Column("tokens", "Tokens", "right"),
-        Column("matmul_flops", "Matrix-product FLOPs", "right"),
+        Column("parameters", "Parameters", "right", printed=ours),
+        Column("steps", "Steps", "right", printed=ours),
+        Column("tokens", "Tokens", "right", printed=ours),
+        Column("matmul_flops", "Matrix-product FLOPs", "right", printed=ours),
         Column("runs", "Runs", "right"),
         Column("declares", "Declares"),
     )
     title = (
         "The arms: input of the first block, parameters, the budget of one run, and the settings a variant may change."
+        if ours
+        else "The arms, and the settings a variant may change. Budgets are the trainer's and not checked."
     )
     return Table("variants", title, columns, tuple(rows))
+
+
+def _costs(budget: Budget) -> tuple[Cell, ...]:
+    return (
+        Cell.of(budget.parameters, count(budget.parameters)),
+        Cell.of(budget.steps, count(budget.steps)),
+        Cell.of(budget.tokens, count(budget.tokens)),
+        Cell.of(budget.matmul_flops, amount(budget.matmul_flops)),
+    )
 
 
 def run_table(results: Results) -> Table:
@@ -131,7 +143,7 @@ def run_table(results: Results) -> Table:
         Column("variant", "Variant"),
         Column("regime", "Regime"),
         Column("seed", "Seed", "right"),
-        Column("lr", "Learning rate", "right"),
+        Column("lr", "Learning rate", "right", printed=any(run.planned.recipe is not None for run in results.runs)),
         Column("state", "State"),
         Column("steps", "Steps", "right"),
         *(Column(name, metric_name(name), "right") for name in names),
@@ -144,7 +156,8 @@ def run_table(results: Results) -> Table:
         rows.append(
             (
                 Cell.name(run.id, colour=colour_of.get(run.variant, "")),
-                *(Cell.name(run.variant), Cell.name(run.regime), Cell.of(run.seed), Cell.of(run.lr, setting(run.lr))),
+                *(Cell.name(run.variant), Cell.name(run.regime), Cell.of(run.seed)),
+                Cell.of(None) if run.planned.recipe is None else Cell.of(run.lr, setting(run.lr)),
                 Cell.of(
                     run.state,
                     note="" if end is None else f"step {count(end.step)}: {end.cause}",
@@ -177,23 +190,26 @@ def main_metrics(runs: Sequence[Run], plan: Plan) -> list[str]:
 
 def hash_table(results: Results) -> Table:
     """Per regime and seed: whether data order and shared initial weights are equal across all arms."""
-    cells: dict[tuple[str, int], list[RunRecord]] = {}
+    cells: dict[tuple[str, int], list[Run]] = {}
     for run in results.runs:
         if run.record is not None:
-            cells.setdefault((run.regime, run.seed), []).append(run.record)
+            cells.setdefault((run.regime, run.seed), []).append(run)
 
-    def equal(hashes: list[str]) -> Cell:
+    def equal(reported: list[str | None]) -> Cell:
+        hashes = [digest for digest in reported if digest is not None]
+        if len(hashes) < len(reported):
+            return Cell(None, "not checked: not reported", tone="warn")
         same = len(set(hashes)) == 1
         text = f"{min(hashes)[:12]} {'equal' if same else 'differs'}"
         return Cell(min(hashes), text, tone="good" if same else "bad")
 
     rows = tuple(
         (
-            *(Cell.of(seed), Cell.name(regime), Cell.of(len(records))),
-            equal([record.data_order_hash for record in records]),
-            equal([record.shared_init_hash for record in records]),
+            *(Cell.of(seed), Cell.name(regime), Cell.of(len(runs))),
+            equal([_order(run) for run in runs]),
+            equal([_start(run) for run in runs]),
         )
-        for (regime, seed), records in cells.items()
+        for (regime, seed), runs in cells.items()
     )
     columns = (
         Column("seed", "Seed"),
@@ -203,6 +219,20 @@ def hash_table(results: Results) -> Table:
         Column("shared_weights", "Shared initial weights"),
     )
     return Table("hashes", "By seed: the data order and the shared initial weights, across all arms.", columns, rows)
+
+
+def _order(run: Run) -> str | None:
+    own = run.record is None or run.record.recipe is None
+    return (
+        None if run.record is None else run.result.data_order_hash if own and run.result else run.record.data_order_hash
+    )
+
+
+def _start(run: Run) -> str | None:
+    if run.record is not None and run.record.recipe is not None:
+        return run.record.shared_init_hash
+    weights = None if run.result is None else run.result.initial_weights
+    return None if weights is None else content_hash(weights)
 
 
 def arm_table(analysis: Analysis) -> Table:

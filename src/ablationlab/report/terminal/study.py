@@ -11,6 +11,7 @@ from ablationlab.core.format import amount, byte_size, count, duration, mean_sd,
 from ablationlab.instrument.costing.estimate import Estimate
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
+from ablationlab.records.settings import flattened
 from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
 from ablationlab.report.tables.study import main_metrics
@@ -19,6 +20,8 @@ from ablationlab.study.plan import possible_processes
 
 def plan_tables(plan: Plan) -> list[RenderableType]:
     """The arms of a plan, and its runs."""
+    if plan.study.trainer is not None:
+        return _own_trainer_tables(plan)
     each = [(run.id, run.seed, run.stack, run.slot) for run in plan.runs]
     runs = Table.simple("Runs", ["id", "seed", "stack", "slot"], each, ["seed", "stack", "slot"])
     return [arm_table(plan).terminal(), runs.terminal()]
@@ -46,6 +49,40 @@ def arm_table(plan: Plan) -> Table:
     return Table.simple("Arms", heads, rows, heads[2:])
 
 
+def _own_trainer_tables(plan: Plan) -> list[RenderableType]:
+    """The same of a study with its own trainer: what each arm writes, for nothing else of it is known here."""
+    arms: dict[tuple[str, str], list[PlannedRun]] = {}
+    for run in plan.runs:
+        arms.setdefault((run.regime, run.variant), []).append(run)
+    rows = [
+        (
+            regime,
+            variant + (" (baseline)" if variant == plan.study.baseline else ""),
+            len(runs),
+            ", ".join(f"{key} = {flattened(runs[0].settings)[key]}" for key in plan.variants[variant].settings),
+        )
+        for (regime, variant), runs in arms.items()
+    ]
+    each = [(run.id, run.seed) for run in plan.runs]
+    return [
+        Table.simple("Arms", ["regime", "variant", "runs", "changes"], rows, ["runs"]).terminal(),
+        Table.simple("Runs", ["id", "seed"], each, ["seed"]).terminal(),
+    ]
+
+
+def own_trainer_summary(plan: Plan, workers: int) -> str:
+    """The plan of a study with its own trainer in a few sentences."""
+    own = plan.study.trainer
+    assert own is not None
+    kind = f"trainer {own.name!r}" if own.name is not None else f"command: {own.title}"
+    files = f"Sealed files: {', '.join(plan.files)}.\n" if plan.files else ""
+    return plain(
+        f"{len(plan.runs)} runs by the study's own {kind}, {workers} at a time on {plan.execution.device_name}.\n"
+        f"This runs your code. It is asked for {', '.join(own.metrics)}.\n{files}"
+        f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
+    )
+
+
 def _rates(runs: Sequence[PlannedRun]) -> str:
     rates = sorted({run.lr for run in runs})
     if len(rates) == 1:
@@ -55,6 +92,8 @@ def _rates(runs: Sequence[PlannedRun]) -> str:
 
 def precisions(plan: Plan) -> str:
     """The precision of the study, and of every regime that has another."""
+    if plan.study.trainer is not None:
+        return "precision of its own trainer"
     others = dict.fromkeys(
         f"{run.training.precision} in {run.regime}"
         for run in plan.runs
@@ -118,14 +157,12 @@ def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
     """Mean and spread per arm of the main metrics: description, not inference."""
     names = main_metrics(rows, plan)
     by_id = {run.id: run for run in plan.runs}
-    swept = len({(run.regime, run.variant, run.lr) for run in plan.runs}) > len(
-        {(run.regime, run.variant) for run in plan.runs}
-    )
+    swept = plan.study.sweep is not None
     rows = [row for row in rows if row.planned.role != "gate"]
     arms: dict[tuple[str, str, float], list[Run]] = {}
     for row in sorted(rows, key=lambda row: by_id[row.id].lr) if swept else rows:
         run = by_id[row.id]
-        arms.setdefault((run.regime, run.variant, run.lr), []).append(row)
+        arms.setdefault((run.regime, run.variant, run.lr if swept else 0.0), []).append(row)
     if swept:
         places = list(dict.fromkeys((run.regime, run.variant) for run in plan.runs))
         arms = dict(sorted(arms.items(), key=lambda arm: places.index(arm[0][:2])))

@@ -201,8 +201,10 @@ class Texts:
         self.job = job
         self._loaded: dict[str, TokenizedCorpus] = {}
 
-    def of(self, stack: int) -> TokenizedCorpus:
-        """The text of a stack."""
+    def of(self, stack: int) -> TokenizedCorpus | None:
+        """The text of a stack; None where the user's own trainer has it."""
+        if self.job.plan.study.trainer is not None:
+            return None
         from ablationlab.data.corpus import load_corpus
 
         data = self.job.data_of(stack)
@@ -217,13 +219,17 @@ class Texts:
 def train_stack(
     job: Job,
     stack: int,
-    corpus: TokenizedCorpus,
+    corpus: TokenizedCorpus | None,
     executor: str,
     send: Listener,
     should_stop: Callable[[], bool],
+    lock: Lock,
     ranks: Ranks | None = None,
 ) -> Literal["done", "stopped"]:
     """Train one stack, whose lock is held, from its last checkpoint."""
+    if job.plan.study.trainer is not None:
+        return _train_with_own_trainer(job, stack, executor, send, should_stop, lock)
+    assert corpus is not None
     from ablationlab.records.environment import current
     from ablationlab.training.loop import StackTrainer, Stopped
 
@@ -241,6 +247,28 @@ def train_stack(
             report=lambda progress: send(Event("progress", stack, progress)),
             should_stop=should_stop,
         ).train()
+    except Stopped:
+        return "stopped"
+    return "done"
+
+
+def _train_with_own_trainer(
+    job: Job, stack: int, executor: str, send: Listener, should_stop: Callable[[], bool], lock: Lock
+) -> Literal["done", "stopped"]:
+    from ablationlab.training.own_trainer import train_run
+    from ablationlab.training.progress import Stopped
+
+    try:
+        train_run(
+            job.plan,
+            stack,
+            ResultsFolder(job.folder),
+            executor=executor,
+            drift=job.drift,
+            lock=lock,
+            report=lambda progress: send(Event("progress", stack, progress)),
+            should_stop=should_stop,
+        )
     except Stopped:
         return "stopped"
     return "done"
@@ -281,7 +309,7 @@ def train_open_stacks(job: Job, listen: Listener, train: Callable[[list[int], In
 def attempt(
     job: Job,
     stack: int,
-    corpus: TokenizedCorpus,
+    corpus: TokenizedCorpus | None,
     executor: str,
     send: Listener,
     should_stop: Callable[[], bool],
@@ -290,7 +318,9 @@ def attempt(
     lock = Lock(ResultsFolder(job.folder).stack_lock(stack))
     try:
         state = take(job, stack, lock)
-        return Event(train_stack(job, stack, corpus, executor, send, should_stop) if state == "taken" else state, stack)
+        return Event(
+            train_stack(job, stack, corpus, executor, send, should_stop, lock) if state == "taken" else state, stack
+        )
     except AblationLabError as error:
         return Event("failed", stack, str(error), fatal=isinstance(error, StorageError | OutOfMemory))
     except (BrokenPipeError, EOFError):

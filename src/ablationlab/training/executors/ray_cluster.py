@@ -486,7 +486,8 @@ def _attempt_here(given: JobFile, stack: int, send: Listener, should_stop: Calla
             return Event("failed", stack, f"its worker is not what the plan was sealed for: {'; '.join(changed)}")
         activate_code(job.plan.study, ResultsFolder(job.folder))
         job = replace(job, drift=changed)
-        corpus = _corpus(job.data_of(stack).model_dump_json())
+        own = job.plan.study.trainer is not None
+        corpus = None if own else _corpus(job.data_of(stack).model_dump_json())
     except AblationLabError as error:
         return Event("failed", stack, str(error))
     return attempt(job, stack, corpus, NAME, send, should_stop)

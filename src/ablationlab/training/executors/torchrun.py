@@ -257,7 +257,7 @@ def work(
                 if ranks.leads:
                     texts.of(stack)  # the others then find it in the cache
                 ranks.agree(True)
-                state = train_stack(job, stack, texts.of(stack), NAME, send, should_stop, ranks)
+                state = train_stack(job, stack, texts.of(stack), NAME, send, should_stop, lock, ranks)
         finally:
             lock.release()
         send(Event(state, stack))

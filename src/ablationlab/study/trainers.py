@@ -1,0 +1,257 @@
+"""Studies whose runs the user's own code trains: what a study file says of it, and the plan of such a study.
+
+``trainer = "NAME"`` is a function that a ``use`` file registers with `trainer`; ``command = [...]`` is any program. The
+tables [model], [training] and [data] are settings that only that code understands: regimes and variants lay theirs over them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from ablationlab.core.errors import PlanError, Problem, nearest
+from ablationlab.core.processes import usable_cores
+from ablationlab.core.registry import Registry
+from ablationlab.records.environment import current
+from ablationlab.records.metrics import METRICS, Metric
+from ablationlab.records.plan import Declaration, Execution, Plan, PlannedRun
+from ablationlab.records.settings import DEFAULT_REGIME, Study, Trainer, flattened, merged
+from ablationlab.records.storage import content_hash
+from ablationlab.study.variants import Variant, variants_of
+
+Direction = Literal["lower", "higher"]
+#: Tables of a study file that belong to the user's own trainer.
+TABLES = ("model", "training", "data")
+#: Tables that describe what this package's own loop does.
+_OURS = ("sweep", "evaluation", "probes", "execution")
+#: Keys of a study file that say how its own trainer is called and read.
+_KEYS = ("command", "metrics", "patterns", "timeout")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+#: Placeholders of a command beside the settings themselves.
+PLACES = ("seed", "variant", "regime", "folder", "settings", "python", "arguments")
+
+
+@dataclass(frozen=True)
+class RegisteredTrainer:
+    """A function that trains one run and returns its metrics."""
+
+    name: str
+    train: Callable[[Any], Mapping[str, float]]
+    metrics: Mapping[str, Direction]
+
+
+TRAINERS: Registry[RegisteredTrainer] = Registry("trainer")
+
+
+def has_own_trainer(data: Mapping[str, Any]) -> bool:
+    """Whether a study file's tables name its own trainer."""
+    return data.get("trainer") is not None or data.get("command") is not None
+
+
+def with_trainer(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A study file's tables, where its own trainer is named: what belongs to the trainer stands under ``trainer``."""
+    if not has_own_trainer(data) or isinstance(data.get("trainer"), Mapping):
+        return dict(data)
+    moved = {key: value for key, value in data.items() if key not in (*TABLES, "trainer", *_KEYS)}
+    own: dict[str, Any] = {"settings": {name: data[name] for name in TABLES if name in data}}
+    own |= {key: data[key] for key in _KEYS if key in data}
+    if data.get("trainer") is not None:
+        own["name"] = data["trainer"]
+        if isinstance(data["trainer"], str) and data["trainer"] in TRAINERS:
+            own.setdefault("metrics", dict(TRAINERS[data["trainer"]].metrics))
+    variants = data.get("variants")
+    if isinstance(variants, Mapping):  # here an empty table is an arm without changes, whatever its name
+        moved |= {"variants": list(variants), "tables": dict(variants)}
+    return {"tie_breakers": [], **moved, "trainer": own}
+
+
+def trainer_problems(data: Mapping[str, Any]) -> list[Problem]:
+    """What is wrong with a study of the user's own trainer, or with one that lacks its model."""
+    own = data.get("trainer")
+    if not isinstance(own, Mapping):
+        return [Problem(key, "is missing") for key in ("model", "training") if data.get(key) is None]
+    problems = [
+        Problem(key, "is about runs that this package trains; a study with its own trainer has no such table")
+        for key in _OURS
+        if data.get(key)
+    ]
+    tables = data.get("tables")
+    known = list(tables) if isinstance(tables, Mapping) else []
+    listed = data.get("variants")
+    for variant in listed if isinstance(listed, list | tuple) else ():
+        if variant not in known:
+            problems.append(
+                Problem(
+                    f"variants.{variant}", "needs a table of its own: built-in variants change this package's model"
+                )
+            )
+    if isinstance(data.get("baseline"), str) and known and data["baseline"] not in known:
+        problems.append(Problem.unknown("baseline", "variant", data["baseline"], known))
+    name, command = own.get("name"), own.get("command")
+    if isinstance(name, str) and name not in TRAINERS:
+        problems.append(Problem.unknown("trainer", "trainer", name, list(TRAINERS)))
+    if isinstance(command, Sequence) and not isinstance(command, str):
+        settings = own.get("settings")
+        keys = list(flattened(settings)) if isinstance(settings, Mapping) else []
+        problems += _placeholder_problems([word for word in command if isinstance(word, str)], keys)
+    return problems
+
+
+def _placeholder_problems(command: Sequence[str], keys: Sequence[str]) -> list[Problem]:
+    allowed = [*PLACES, *keys]
+    problems = [
+        Problem("command", f"unknown placeholder {{{name}}}", None, ", ".join(allowed), nearest(name, allowed))
+        for word in command
+        for name in _PLACEHOLDER.findall(word)
+        if name not in allowed
+    ]
+    if any("{arguments}" in word and word != "{arguments}" for word in command):
+        problems.append(Problem("command", "{arguments} stands for several words, so it must be a word of its own"))
+    if "{arguments}" in command:
+        leaves = [_argument(key) for key in keys]
+        twice = sorted({leaf for leaf in leaves if leaves.count(leaf) > 1})
+        problems += [
+            Problem("command", f"{{arguments}} would give --{leaf} twice, from two tables; name one of them otherwise")
+            for leaf in twice
+        ]
+    return problems
+
+
+def _argument(key: str) -> str:
+    """Of ``training.weight_decay``, ``weight_decay``: the table is how we sort settings, not how a program does."""
+    return key.partition(".")[2]
+
+
+def command_line(command: Sequence[str], values: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+    """The words of a command, placeholders filled in; *values* are those of `PLACES`."""
+    flat = flattened(settings)
+
+    def fill(match: re.Match[str]) -> str:
+        name = match[1]
+        return _word(flat[name] if name in flat else values[name]) if name in flat or name in values else match[0]
+
+    words: list[str] = []
+    for word in command:
+        if word == "{arguments}":
+            words += [f"--{_argument(key)}={_word(value)}" for key, value in flat.items()]
+        else:
+            words.append(_PLACEHOLDER.sub(fill, word))
+    return words
+
+
+def _word(value: Any) -> str:
+    """As a program's command line has it: True rather than true, for most programs here are Python."""
+    return str(value) if isinstance(value, str | bool | int | float) else json.dumps(value)
+
+
+def own_trainer_metrics(own: Trainer) -> dict[str, Metric]:
+    """Every metric of this package, with those that the trainer reports in the place of the same names."""
+    reported = {
+        name: Metric(name, "reported by the study's own trainer", "", direction, name)
+        for name, direction in own.metrics.items()
+    }
+    return dict(METRICS.items()) | {
+        name: METRICS[name] if name in METRICS and METRICS[name].direction == metric.direction else metric
+        for name, metric in reported.items()
+    }
+
+
+def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "auto", workers: int | None = None) -> Plan:
+    """The plan of a study that its own trainer trains. Nothing is written."""
+    from ablationlab.model.device import choose_device
+
+    own = study.trainer
+    assert own is not None
+    device_kind, device_name = choose_device(device)
+    variants = variants_of(study)
+    cells = [(regime, seed, name) for regime in study.regime_names() for seed in study.seeds for name in study.variants]
+    runs = tuple(
+        _planned(study, own, variants[name], regime, seed, stack) for stack, (regime, seed, name) in enumerate(cells)
+    )
+    _check_arms(study, runs)
+    plan = Plan(
+        study=study,
+        study_hash=study.hash,
+        criteria_hash=study.criteria_hash,
+        variants={
+            name: Declaration(
+                formula=variant.table.formula, about=variant.table.about, settings=tuple(variant.table.settings)
+            )
+            for name, variant in variants.items()
+        },
+        metrics=own_trainer_metrics(own),
+        probes={},
+        tasks=(),
+        corpus=None,
+        execution=Execution(
+            device=device_kind,
+            device_name=device_name,
+            precision="own",
+            stack_width=1,
+            threads=max(1, usable_cores() // min(workers or 1, len(runs))),
+        ),
+        runs=runs,
+        stacks=tuple((run.id,) for run in runs),
+        files=program_files(own),
+        environment=current(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        plan_hash="",
+    )
+    return plan.sealed()
+
+
+def program_files(own: Trainer) -> dict[str, str]:
+    """The files that a command names, and their hashes: a program that changes between two runs is drift."""
+    words = own.command or ()
+    return {word: sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file()}
+
+
+def program_drift(plan: Plan) -> tuple[str, ...]:
+    """Files of the command that are not what they were when the plan was sealed."""
+    now = program_files(plan.study.trainer) if plan.study.trainer is not None else {}
+    return tuple(
+        f"{name} {digest[:12]} -> {now.get(name, 'absent')[:12]}"
+        for name, digest in plan.files.items()
+        if now.get(name) != digest
+    )
+
+
+def _planned(study: Study, own: Trainer, variant: Variant, regime: str, seed: int, stack: int) -> PlannedRun:
+    over = study.regimes[regime] if regime != DEFAULT_REGIME else None
+    tables: dict[str, Any] = {name: own.settings.get(name, {}) for name in TABLES}
+    if over is not None:
+        tables = merged(tables, {"model": over.model, "training": over.training})
+    changes = variant.table
+    tables = merged(tables, {"model": changes.model, "training": changes.training, "data": changes.data})
+    settings = {name: table for name, table in tables.items() if table}
+    identity = {
+        "settings": settings,
+        "seed": seed,
+        "trainer": own.model_dump(mode="json", exclude={"settings", "timeout"}),
+    }
+    parts = [*([] if regime == DEFAULT_REGIME else [regime]), variant.name, f"s{seed}", content_hash(identity)[:8]]
+    return PlannedRun(
+        id="-".join(parts),
+        settings=settings,
+        role="compared",
+        variant=variant.name,
+        regime=regime,
+        seed=seed,
+        stack=stack,
+        slot=0,
+    )
+
+
+def _check_arms(study: Study, runs: Sequence[PlannedRun]) -> None:
+    base = {(run.regime, run.seed): run.settings for run in runs if run.variant == study.baseline}
+    same = dict.fromkeys(
+        run.variant for run in runs if run.variant != study.baseline and run.settings == base[run.regime, run.seed]
+    )
+    if same:
+        raise PlanError(f"variants that change nothing: {', '.join(same)}. They equal the baseline {study.baseline!r}")

@@ -1,0 +1,271 @@
+"""The run that the user's own trainer makes, as the trainer sees it: its settings, and what it reports. No torch until asked.
+
+A trainer in Python gets a `Run`; a program of the user opens one with `current_run`, or does without: ``ABLATIONLAB_RUN`` is
+the run's folder, settings.json in it says what to train, and every line that the program appends to reported.jsonl is a JSON
+object:
+
+    {"step": 10, "loss": 2.31}                         numbers of a step, by any name; ``loss`` shows spikes and divergence
+    {"result": {"val_loss": 1.93}}                     the metrics that the study names, at the end
+    {"initial_weights": {"wte": "sha256..."}}          optional, for the ledger, as are the next two
+    {"data_order": "sha256..."}
+    {"tokens": 614400, "flops": 1.02e14}
+    {"diverged": {"step": 120, "cause": "loss is NaN"}}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from ablationlab.core.errors import AblationLabError, RecordError
+from ablationlab.records.storage import replace
+from ablationlab.training.progress import Stopped
+
+FOLDER_VARIABLE = "ABLATIONLAB_RUN"
+REPORTED, SETTINGS, STATE = "reported.jsonl", "settings.json", "state"
+#: Between two checkpoints of `Run.steps`.
+CHECKPOINT_SECONDS = 60.0
+
+
+class Stateful(Protocol):
+    """A model, an optimizer, a schedule: anything whose state can be saved."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> Any: ...
+
+
+class Run:
+    """One run of the user's own trainer. ``settings``: the study's tables with the variant's laid over them."""
+
+    def __init__(self, folder: Path, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+        self.folder = folder
+        try:
+            told = json.loads((folder / SETTINGS).read_bytes())
+        except (OSError, ValueError) as error:
+            raise RecordError(f"{folder} is not the folder of a run: {error}") from error
+        self.id: str = told["id"]
+        self.variant: str = told["variant"]
+        self.regime: str = told["regime"]
+        self.seed: int = told["seed"]
+        self.device: str = told["device"]
+        self.settings: dict[str, Any] = told["settings"]
+        self._should_stop = should_stop
+        self._order = ""
+        self._reported = folder / REPORTED
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        return None
+
+    def started(self, model: Any) -> None:
+        """Report hashes of the initial weights, of a torch module or of a mapping of arrays: the ledger compares them."""
+        named = dict(model.named_parameters()) if hasattr(model, "named_parameters") else dict(model)
+        self._write({"initial_weights": {name: _digest(value) for name, value in named.items()}})
+
+    def steps(self, total: int | None = None, **stateful: Stateful) -> Iterator[int]:
+        """Step numbers from 1 to *total*, which is settings["training"]["steps"] unless given.
+
+        The state of everything in *stateful* (``model=model, optimizer=optimizer``), and of the random number generators of
+        Python, numpy and torch, is saved about once a minute and when the user stops. A run that was stopped or killed
+        continues after the last saved step, in the same random state.
+        """
+        total = total if total is not None else self.settings.get("training", {}).get("steps")
+        if not isinstance(total, int) or total < 1:
+            raise AblationLabError("run.steps() needs the number of steps, or training.steps in the study file")
+        first = self._restore(stateful) + 1
+        saved = time.monotonic()
+        for step in range(first, total + 1):
+            yield step
+            stopping = self._should_stop() and step < total
+            if stateful and (stopping or time.monotonic() - saved > CHECKPOINT_SECONDS):
+                self._save(step, stateful)
+                saved = time.monotonic()
+            if stopping:
+                raise Stopped
+
+    def log(self, step: int, *, fed: Any = None, **numbers: float) -> None:
+        """Report numbers of a step; ``fed``, the batch, feeds the check that all arms see the same data in the same order."""
+        if fed is not None:
+            self._order = hashlib.sha256(f"{self._order} {_digest(fed)}".encode()).hexdigest()
+        self._write({"step": int(step), **{name: float(value) for name, value in numbers.items()}})
+
+    def budget(self, *, tokens: int | None = None, flops: float | None = None) -> None:
+        """Report what the run cost, for the ledger."""
+        self._write({name: value for name, value in (("tokens", tokens), ("flops", flops)) if value is not None})
+
+    def diverged(self, step: int, cause: str) -> None:
+        """Report that the run diverged. Its trainer then ends; the study counts it as a result, not as a failure."""
+        self._write({"diverged": {"step": int(step), "cause": str(cause)}})
+
+    def finish(self, **metrics: float) -> None:
+        """Report the metrics that the run ended with."""
+        if self._order:
+            self._write({"data_order": self._order})
+        self._write({"result": {name: float(value) for name, value in metrics.items()}})
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        with self._reported.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _save(self, step: int, stateful: Mapping[str, Stateful]) -> None:
+        from safetensors.torch import save
+
+        tensors: dict[str, Any] = {}
+        state = {name: _taken(thing.state_dict(), name, tensors) for name, thing in stateful.items()}
+        state["random"] = _taken(_random_state(), "random", tensors)
+        size = self._reported.stat().st_size if self._reported.exists() else 0
+        blob = save(tensors)
+        body = {"step": step, "order": self._order, "reported": size, "sha256": hashlib.sha256(blob).hexdigest()}
+        replace(self.folder / f"{STATE}-{step % 2}.safetensors", blob)
+        replace(self.folder / f"{STATE}.json", json.dumps({**body, "state": state}).encode())
+
+    def _restore(self, stateful: Mapping[str, Stateful]) -> int:
+        """Load the last saved state, if there is one; its step, or 0."""
+        from safetensors.torch import load
+
+        path = self.folder / f"{STATE}.json"
+        if not stateful or not path.exists():
+            return 0
+        saved = json.loads(path.read_bytes())
+        blob = (self.folder / f"{STATE}-{saved['step'] % 2}.safetensors").read_bytes()
+        if hashlib.sha256(blob).hexdigest() != saved["sha256"]:
+            raise RecordError(
+                f"{path} and its tensors do not belong together; move the run's folder away and run again"
+            )
+        tensors = load(blob)
+        for name, thing in stateful.items():
+            if name not in saved["state"]:
+                raise AblationLabError(
+                    f"run.steps({name}=...): the saved state has no {name!r}; it was saved by other code"
+                )
+            thing.load_state_dict(_given(saved["state"][name], tensors))
+        _restore_random(_given(saved["state"]["random"], tensors))
+        self._order = saved["order"]
+        with self._reported.open("r+b") as file:
+            file.truncate(saved["reported"])
+        step: int = saved["step"]
+        return step
+
+
+def current_run() -> Run:
+    """The run that this program was started for, by ``command`` of a study file."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder is None:
+        raise AblationLabError(
+            f"{FOLDER_VARIABLE} is not set: this program was not started by `ablationlab run`, as the command of a study"
+        )
+    return Run(Path(folder))
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python, numpy and torch, as is done before a registered trainer is called."""
+    import numpy as np
+    import torch
+
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002 - the user's code may use the global generator
+    torch.manual_seed(seed)
+
+
+def _digest(value: Any) -> str:
+    """SHA-256 of an array's bytes, of text, or of a nest of them."""
+    if isinstance(value, Mapping):
+        return hashlib.sha256(" ".join(f"{key}={_digest(value[key])}" for key in sorted(value)).encode()).hexdigest()
+    if isinstance(value, str | bytes):
+        return hashlib.sha256(value.encode() if isinstance(value, str) else value).hexdigest()
+    if isinstance(value, list | tuple):
+        return hashlib.sha256(" ".join(map(_digest, value)).encode()).hexdigest()
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float().numpy() if str(value.dtype) == "torch.bfloat16" else value.numpy()
+    import numpy as np
+
+    array = np.ascontiguousarray(value)
+    return hashlib.sha256(f"{array.dtype} {array.shape}".encode() + array.tobytes()).hexdigest()
+
+
+def _random_state() -> dict[str, Any]:
+    import numpy as np
+    import torch
+
+    kind, keys, position, has_gauss, gauss = np.random.get_state()  # noqa: NPY002
+    state: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position, has_gauss, gauss],
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def _restore_random(state: dict[str, Any]) -> None:
+    import numpy as np
+    import torch
+
+    random.setstate(state["python"])
+    kind, keys, *rest = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))  # noqa: NPY002
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(state["cuda"])
+
+
+def _taken(value: Any, path: str, tensors: dict[str, Any]) -> Any:
+    """A state as JSON; its tensors are put into *tensors*, by their path."""
+    if hasattr(value, "detach"):
+        tensors[path] = value.detach().cpu().contiguous().clone()
+        return {"tensor": path}
+    if isinstance(value, Mapping):
+        return {"table": [[_taken(k, path, tensors), _taken(v, f"{path}.{k}", tensors)] for k, v in value.items()]}
+    if isinstance(value, list | tuple):
+        items = [_taken(item, f"{path}.{number}", tensors) for number, item in enumerate(value)]
+        return {"tuple" if isinstance(value, tuple) else "list": items}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"value": value} if not isinstance(value, float) or math.isfinite(value) else {"float": str(value)}
+    raise AblationLabError(
+        f"run.steps() cannot save {path}: {type(value).__name__} is neither a tensor nor a plain value"
+    )
+
+
+def _given(saved: Any, tensors: Mapping[str, Any]) -> Any:
+    [(kind, value)] = saved.items()
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "table":
+        return {_given(k, tensors): _given(v, tensors) for k, v in value}
+    if kind in ("list", "tuple"):
+        items = [_given(item, tensors) for item in value]
+        return tuple(items) if kind == "tuple" else items
+    return float(value) if kind == "float" else value
+
+
+def _lines(path: Path) -> Iterable[dict[str, Any]]:
+    """The lines of a reported.jsonl; a torn last one is left out."""
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        if not line.strip():
+            continue
+        try:
+            parsed = json.loads(line)
+        except ValueError as error:
+            raise RecordError(f"{path}, line {number}: not JSON: {error}") from error
+        if not isinstance(parsed, dict):
+            raise RecordError(f"{path}, line {number}: {line[:80].decode(errors='replace')!r} is not a JSON object")
+        yield parsed
+
+
+def reported_lines(folder: Path) -> list[dict[str, Any]]:
+    """Everything that a run's trainer reported; none if nothing."""
+    path = folder / REPORTED
+    return list(_lines(path)) if path.exists() else []

@@ -1,0 +1,412 @@
+"""Trains one run with the user's own trainer, a registered function or a program, and writes its records.
+
+The run's folder has settings.json (what the trainer is told), reported.jsonl (what it tells, see `own_run`), output.log (what
+it prints) and starts.json. metrics.jsonl and result.json are made from these when it has ended well.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from ablationlab.core.errors import RecordError, RunFailure, nearest
+from ablationlab.records.environment import Environment, current
+from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.settings import Trainer
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace
+from ablationlab.study.trainers import TRAINERS, command_line
+from ablationlab.training.own_run import FOLDER_VARIABLE, SETTINGS, STATE, Run, reported_lines, seed_everything
+from ablationlab.training.progress import Progress, Stopped
+
+OUTPUT, STARTS = "output.log", "starts.json"
+_POLL_SECONDS, _REPORT_SECONDS = 0.1, 0.5
+#: After a request to stop, before the program is ended by force.
+GRACE_SECONDS = 20.0
+#: A child that becomes the program, and is killed by the system when the process that started it dies.
+_BECOME = (
+    "import ctypes, os, sys; "
+    "sys.platform == 'linux' and ctypes.CDLL(None).prctl(1, 9); os.execvp(sys.argv[1], sys.argv[1:])"
+)
+
+
+def train_run(
+    plan: Plan,
+    stack: int,
+    results: ResultsFolder,
+    *,
+    executor: str,
+    drift: tuple[str, ...],
+    lock: Lock,
+    report: Callable[[Progress], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Train the run, whose lock is held. Raises `Stopped` when the user stops it, `RunFailure` when it fails."""
+    run = plan.run(plan.stacks[stack][0])
+    own, folder = plan.study.trainer, results.run(run.id)
+    assert own is not None
+    environment = current()
+    with _device(plan, results) as device:
+        _ensure_record(plan, run, folder, executor, environment, drift)
+        told = {"id": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed, "device": device}
+        replace(folder.path / SETTINGS, json.dumps({**told, "settings": run.settings}, indent=1).encode())
+        starts = _begin(plan, folder, environment, drift)
+        began = time.monotonic()
+        progress = _Watcher(run, folder, own, report)
+        if own.command is not None:
+            _run_program(own, run, folder, plan.execution.threads, device, lock, progress.look, should_stop)
+        else:
+            _call_trainer(own, folder, progress.look, should_stop)
+        _conclude(own, run, folder, starts, time.monotonic() - began)
+
+
+def _ensure_record(
+    plan: Plan, run: PlannedRun, folder: RunFolder, executor: str, environment: Environment, drift: tuple[str, ...]
+) -> None:
+    if folder.record.exists():
+        if RunRecord.read(folder.record).plan_hash != plan.plan_hash:
+            raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
+        return
+    folder.path.mkdir(parents=True, exist_ok=True)
+    RunRecord(
+        id=run.id,
+        recipe=None,
+        settings=run.settings,
+        role=run.role,
+        study=plan.study.name,
+        study_hash=plan.study_hash,
+        plan_hash=plan.plan_hash,
+        variant=run.variant,
+        baseline=plan.study.baseline,
+        declares=plan.variants[run.variant],
+        regime=run.regime,
+        seed=run.seed,
+        corpus=None,
+        data_order_hash=None,
+        initial_weights=None,
+        shared_init_hash=None,
+        executor=executor,
+        execution=plan.execution,
+        stack=run.stack,
+        slot=run.slot,
+        stack_members=(run.id,),
+        environment=environment,
+        drift=drift,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).create(folder.record)
+
+
+def _begin(plan: Plan, folder: RunFolder, environment: Environment, drift: tuple[str, ...]) -> tuple[Start, ...]:
+    """Every start of this run, the one that begins now included."""
+    path = folder.path / STARTS
+    earlier = [Start.model_validate(start) for start in json.loads(path.read_bytes())] if path.exists() else []
+    now = Start(
+        step=_last_step(_steps(reported_lines(folder.path))),
+        versions=environment.versions,
+        code_hash=environment.code_hash,
+        processor=environment.processor,
+        device_name=plan.execution.device_name,
+        threads=plan.execution.threads,
+        drift=drift,
+    )
+    starts = (*earlier, now)
+    replace(path, json.dumps([start.model_dump(mode="json") for start in starts], indent=1).encode())
+    return starts
+
+
+@contextmanager
+def _device(plan: Plan, results: ResultsFolder) -> Iterator[str]:
+    """A GPU that no other run of this study uses, or the CPU."""
+    if plan.execution.device == "cpu":
+        yield "cpu"
+        return
+    import torch
+
+    locks = {number: Lock(results.locks / f"device-{number}") for number in range(torch.cuda.device_count())}
+    number = next((number for number, lock in locks.items() if lock.acquire()), 0)
+    try:
+        yield f"cuda:{number}"
+    finally:
+        locks[number].release()
+
+
+# ---- calling it ---------------------------------------------------------------------------------------------------------
+
+
+def _call_trainer(own: Trainer, folder: RunFolder, look: Callable[[], None], should_stop: Callable[[], bool]) -> None:
+    """Call a registered function, in this process. What it prints goes to output.log."""
+    assert own.name is not None
+    if not (folder.path / f"{STATE}.json").exists():
+        (folder.path / "reported.jsonl").unlink(missing_ok=True)  # begun and never saved: it starts again
+
+    def stop() -> bool:
+        look()
+        return should_stop()
+
+    run = Run(folder.path, should_stop=stop)
+    seed_everything(run.seed)
+    with (folder.path / OUTPUT).open("a", encoding="utf-8") as output, redirect_stdout(output), redirect_stderr(output):
+        try:
+            metrics = TRAINERS[own.name].train(run)
+        except Stopped:
+            raise
+        except Exception as error:
+            traceback.print_exc()
+            where = f"{_place(error)}: {type(error).__name__}: {error}"
+            raise RunFailure(f"{where}; {folder.path / OUTPUT} has the rest") from error
+    if metrics is not None:
+        if not isinstance(metrics, Mapping):
+            raise RunFailure(f"the trainer {own.name!r} returned {type(metrics).__name__}, not a mapping of metrics")
+        run.finish(**metrics)
+
+
+def _place(error: Exception) -> str:
+    """File, line and function of the user's own code that raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    package = str(Path(__file__).parents[1])
+    frame = next((frame for frame in reversed(frames) if not frame.filename.startswith(package)), frames[-1])
+    return f"{frame.filename}, line {frame.lineno}, in {frame.name}"
+
+
+def _run_program(
+    own: Trainer,
+    run: PlannedRun,
+    folder: RunFolder,
+    threads: int,
+    device: str,
+    lock: Lock,
+    look: Callable[[], None],
+    should_stop: Callable[[], bool],
+) -> None:
+    """Run the command to its end. It inherits the run's lock, so that no second process can ever write into this folder."""
+    assert own.command is not None
+    values = {
+        "seed": run.seed,
+        "variant": run.variant,
+        "regime": run.regime,
+        "folder": str(folder.path.resolve()),
+        "settings": str((folder.path / SETTINGS).resolve()),
+        "python": sys.executable,
+    }
+    words = command_line(own.command, values, run.settings)
+    environment = {**os.environ, FOLDER_VARIABLE: str(folder.path.resolve()), "PYTHONUNBUFFERED": "1"}
+    environment.setdefault("OMP_NUM_THREADS", str(threads))
+    if device.startswith("cuda:") and "CUDA_VISIBLE_DEVICES" not in os.environ:
+        environment["CUDA_VISIBLE_DEVICES"] = device.removeprefix("cuda:")
+    with (folder.path / OUTPUT).open("ab") as output:
+        output.write(f"$ {' '.join(words)}\n".encode())
+        output.flush()
+        try:
+            program = subprocess.Popen(
+                [sys.executable, "-c", _BECOME, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+                pass_fds=lock.descriptors(),
+            )
+        except OSError as error:
+            raise RunFailure(f"{words[0]} could not be started: {error.strerror}") from error
+    began = time.monotonic()
+    try:
+        while program.poll() is None:
+            time.sleep(_POLL_SECONDS)
+            look()
+            if should_stop():
+                _end(program, signal.SIGINT, GRACE_SECONDS)
+                raise Stopped
+            if own.timeout is not None and time.monotonic() - began > own.timeout:
+                _end(program, signal.SIGTERM, GRACE_SECONDS)
+                raise RunFailure(f"it ran past timeout = {own.timeout:g} seconds and was ended")
+    finally:
+        _end(program, signal.SIGKILL, GRACE_SECONDS)
+    if program.returncode != 0:
+        how = f"exit code {program.returncode}" if program.returncode > 0 else f"signal {-program.returncode}"
+        raise RunFailure(f"{words[0]} ended with {how}; its last line: {_last_line(folder.path / OUTPUT)}")
+
+
+def _end(program: subprocess.Popen[bytes], number: signal.Signals, grace: float) -> None:
+    """Signal the program's whole group, and kill it if it does not end in time."""
+    if program.poll() is None:
+        os.killpg(program.pid, number)
+        try:
+            program.wait(grace)
+        except subprocess.TimeoutExpired:
+            os.killpg(program.pid, signal.SIGKILL)
+            program.wait()
+
+
+def _last_line(path: Path) -> str:
+    lines = [line.strip() for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return (lines[-1][:200] if len(lines) > 1 else "it printed nothing") + f" ({path})"
+
+
+# ---- reading what it reported -------------------------------------------------------------------------------------------
+
+
+class _Watcher:
+    """Tells how far a run is, from what its trainer has reported so far."""
+
+    def __init__(self, run: PlannedRun, folder: RunFolder, own: Trainer, report: Callable[[Progress], None]) -> None:
+        self.run, self.folder, self.own, self.report = run, folder, own, report
+        self._looked, self._first, self._step = 0.0, -1, -1
+
+    def look(self) -> None:
+        """Report a new step, at most twice a second."""
+        if time.monotonic() - self._looked < _REPORT_SECONDS:
+            return
+        self._looked = time.monotonic()
+        steps = _steps(_everything(self.own, self.folder))
+        last = _last_step(steps)
+        self._first = last if self._first < 0 else self._first
+        if steps and last != self._step:
+            self._step = last
+            self.report(
+                Progress(
+                    stack=self.run.stack,
+                    start=self._first,
+                    step=last,
+                    steps=self.run.steps or last,
+                    runs=1,
+                    diverged=0,
+                    loss=float(steps[-1].get("loss", math.nan)),
+                    gradient_norm=float(steps[-1].get("gradient_norm", math.nan)),
+                    tokens_per_second=math.nan,
+                )
+            )
+
+
+def _everything(own: Trainer, folder: RunFolder) -> list[dict[str, Any]]:
+    """Lines that it reported, and those that its patterns find in what it printed."""
+    return [*reported_lines(folder.path), *_found(own.patterns, folder.path / OUTPUT)]
+
+
+def _found(patterns: Mapping[str, str], path: Path) -> list[dict[str, Any]]:
+    if not patterns or not path.exists():
+        return []
+    searches = {name: re.compile(pattern) for name, pattern in patterns.items()}
+    lines: list[dict[str, Any]] = []
+    for line in path.read_text(errors="replace").splitlines():
+        for name, search in searches.items():
+            match = search.search(line)
+            if match is None:
+                continue
+            try:
+                step, value = int(match["step"]), float(match["value"])
+            except ValueError:
+                raise RunFailure(
+                    f"patterns.{name} found {match[0]!r} in {path}: step or value is not a number"
+                ) from None
+            if lines and lines[-1]["step"] == step:
+                lines[-1][name] = value
+            else:
+                lines.append({"step": step, name: value})
+    return lines
+
+
+def _steps(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of steps, ascending: where a step comes again, the run was started again, and what followed is void."""
+    kept: list[dict[str, Any]] = []
+    for line in lines:
+        if isinstance(line.get("step"), int):
+            while kept and kept[-1]["step"] > line["step"]:
+                kept.pop()
+            if kept and kept[-1]["step"] == line["step"]:
+                kept[-1] |= line
+            else:
+                kept.append(dict(line))
+    return kept
+
+
+def _last_step(steps: Sequence[Mapping[str, Any]]) -> int:
+    return int(steps[-1]["step"]) if steps else 0
+
+
+def _last(lines: Sequence[Mapping[str, Any]], key: str) -> Any:
+    return next((line[key] for line in reversed(lines) if key in line and "step" not in line), None)
+
+
+def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[Start, ...], seconds: float) -> None:
+    """metrics.jsonl and result.json, from what was reported."""
+    lines = _everything(own, folder)
+    steps = _steps(lines)
+    metrics = {name: _number(value, f"result.{name}") for name, value in (_last(lines, "result") or {}).items()}
+    for name in own.patterns.keys() & own.metrics.keys() - metrics.keys():
+        values = [step[name] for step in steps if name in step]
+        metrics |= {name: float(values[-1])} if values else {}
+    divergence = _divergence(lines, steps, metrics)
+    missing = [name for name in own.metrics if name not in metrics]
+    if missing and divergence is None:
+        raise RunFailure(_lacks(missing, list(metrics), folder))
+    rows = [{key: _spelled(value) for key, value in step.items() if _is_number(value)} for step in steps]
+    replace(folder.metrics, (METRICS_HEADER + "".join(json.dumps(row) + "\n" for row in rows)).encode())
+    tokens, flops = _last(lines, "tokens"), _last(lines, "flops")
+    status: Literal["finished", "diverged"] = "finished" if divergence is None else "diverged"
+    Result(
+        id=run.id,
+        status=status,
+        steps=_last_step(steps),
+        tokens=None if tokens is None else int(tokens),
+        matmul_flops=None if flops is None else int(flops),
+        data_order_hash=_last(lines, "data_order"),
+        divergence=divergence,
+        metrics={name: metrics.get(name) if status == "finished" else None for name in own.metrics},
+        checkpoint=None,
+        weights_sha256=None,
+        initial_weights=_last(lines, "initial_weights"),
+        history=starts,
+        timing=Timing(
+            train_seconds=seconds,
+            tokens_per_second=None if tokens is None or seconds <= 0 else int(tokens) / seconds,
+            starts=len(starts),
+        ),
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+    ).create(folder.result)
+
+
+def _divergence(
+    lines: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]
+) -> Divergence | None:
+    """The trainer said so, its last loss is no number, or a metric is none."""
+    said = _last(lines, "diverged")
+    if isinstance(said, Mapping):
+        return Divergence(step=int(said.get("step", _last_step(steps))), cause=str(said.get("cause", "reported"))[:200])
+    bad = next((step for step in steps if _is_number(step.get("loss")) and not math.isfinite(step["loss"])), None)
+    if bad is not None and not math.isfinite(steps[-1].get("loss", 0.0)):
+        return Divergence(step=bad["step"], cause=f"loss is {bad['loss']}")
+    wrong = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
+    return None if wrong is None else Divergence(step=_last_step(steps), cause=f"{wrong} is {metrics[wrong]}")
+
+
+def _lacks(missing: Sequence[str], reported: Sequence[str], folder: RunFolder) -> str:
+    text = f"it ended well but did not report {', '.join(missing)}, which the study names in metrics"
+    text += f"; it reported {', '.join(reported)}" if reported else "; it reported no result"
+    guesses = [guess for name in missing if (guess := nearest(name, reported)) is not None]
+    return text + (f". Did you mean {', '.join(guesses)}?" if guesses else "") + f" ({folder.path / 'reported.jsonl'})"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(value: Any, where: str) -> float:
+    if not _is_number(value):
+        raise RunFailure(f"{where} is {value!r}, not a number")
+    return float(value)
+
+
+def _spelled(value: float) -> float | str:
+    return value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
