@@ -43,7 +43,7 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> Any: ...
 
 
-class Run:
+class TrainerRun:
     """One run of the user's own trainer. ``settings``: the study's tables with the variant's laid over them."""
 
     def __init__(self, folder: Path, *, should_stop: Callable[[], bool] = lambda: False) -> None:
@@ -158,14 +158,18 @@ class Run:
         return step
 
 
-def current_run() -> Run:
+#: Its name in ``import ablationlab as lab``.
+Run = TrainerRun
+
+
+def current_run() -> TrainerRun:
     """The run that this program was started for, by ``command`` of a study file."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if folder is None:
         raise AblationLabError(
             f"{FOLDER_VARIABLE} is not set: this program was not started by `ablationlab run`, as the command of a study"
         )
-    return Run(Path(folder))
+    return TrainerRun(Path(folder))
 
 
 def seed_everything(seed: int) -> None:
