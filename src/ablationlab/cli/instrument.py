@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (replicate, validate):
+    for verb in (replicate, validate, check):
         add(app, verb)
 
 
@@ -144,3 +144,25 @@ def validate(
         printer.text(line)
     printer.text(f"\nWritten to {target}: {', '.join(written)}")
     return 0
+
+
+def check(file: Annotated[Path, Parameter(help="A Python file as a study lists it under `use`. It is run.")]) -> int:
+    """Test your own parts, optimizers and schedules on a tiny model, beside the plain one.
+
+    Gradients against differences, a run alone against the same run in a stack, the same bits twice, a resumed run, and the
+    FLOPs declared against those counted. Exits with 1 if a test fails.
+    """
+    from ablationlab.instrument.own_code import check_code
+
+    checks = check_code(file)
+    printer = Printer()
+    if not checks:
+        printer.text(f"{file} registers no part, optimizer or schedule; there is nothing to test.")
+        return 0
+    width = max(len(result.thing) for result in checks)
+    for result in checks:
+        state = "ok" if result.passed else "FAILED"
+        printer.text(f"{result.thing:<{width}}  {result.test:<30}  {state:<6}  {result.value}", wrap=False)
+    failed = sum(not result.passed for result in checks)
+    printer.text(f"\n{len(checks) - failed} of {len(checks)} tests passed.")
+    return 1 if failed else 0

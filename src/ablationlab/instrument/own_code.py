@@ -1,0 +1,158 @@
+"""Tests of a study's own code against the plain model, on a tiny one: gradients, stacking, repetition, resume, FLOPs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ablationlab.core.code import find, load, using
+from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.parameters import matmul_flops_per_token, parameters
+from ablationlab.model.parts import PARTS
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
+from ablationlab.records.settings import ModelConfig, TrainingConfig
+from ablationlab.training.stack import Member, Stack
+
+MODEL = ModelConfig(layers=2, width=24, heads=2, context=8, vocabulary=13)
+TRAINING = TrainingConfig(steps=4, batch=3, lr=1e-2, warmup=1, precision="fp32")
+#: Largest relative error of the derivative along a parameter's gradient, in single precision; the change of the loss that it
+#: is taken over, the smallest norm of a gradient that it is taken of, and what drawn weights are multiplied by before.
+DERIVATIVE, CHANGE, SMALL, LARGER = 0.03, 3e-3, 0.02, 10.0
+#: Largest difference between declared and counted FLOPs, as a share of the plain model's.
+FLOPS = 0.02
+#: Largest difference of logits between a run alone and the same run in a stack.
+STACKED = 1e-4
+
+
+@dataclass(frozen=True)
+class CodeCheck:
+    """One test of one registered thing. *value* is what was found, in words."""
+
+    thing: str
+    test: str
+    passed: bool
+    value: str
+
+
+def check_code(path: Path) -> list[CodeCheck]:
+    """Every test of everything in a file that can be tested so."""
+    code = find(str(path), Path.cwd())
+    things = load([code])
+    checks: list[CodeCheck] = []
+    torch.set_num_threads(1)
+    with using([code]):
+        for setting, registry in PARTS.items():
+            for name in things.get(registry.kind, {}):
+                value = {"loss_terms": (name,)} if setting == "loss" else {setting: name}
+                model = MODEL.changed(**value)
+                checks += [
+                    *_part_checks(f"{setting} {name}", model),
+                    *_run_checks(f"{setting} {name}", model, TRAINING),
+                ]
+        for name in things.get(OPTIMIZERS.kind, {}):
+            checks += _run_checks(f"optimizer {name}", MODEL, TRAINING.changed(optimizer=name))
+        for name in things.get(SCHEDULES.kind, {}):
+            factors = [float(SCHEDULES[name](TRAINING, step, 100)) for step in range(1, 101)]
+            finite = all(math.isfinite(factor) and factor >= 0 for factor in factors)
+            checks.append(CodeCheck(f"schedule {name}", "factors", finite, f"{min(factors):.3g} to {max(factors):.3g}"))
+    return checks
+
+
+def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:
+    # Larger than they start, so that every part has a say in the loss.
+    weights = {
+        p.name: torch.stack([torch.from_numpy(p.draw(seed)) for seed in (1, 2, 3)]) * (1.0 if p.std is None else LARGER)
+        for p in parameters(model)
+    }
+    tokens = torch.from_numpy(np.random.default_rng(0).integers(0, 13, (3, 2, 9)))
+    inputs, targets = tokens[..., :-1], tokens[..., 1:]
+    fronts = [model.front] * 3
+
+    def total(params: dict[str, torch.Tensor]) -> torch.Tensor:
+        return ForwardPass(params, model, fronts).losses_R(inputs, targets)[1].sum()
+
+    leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
+    gradients = torch.autograd.grad(total(leaves), list(leaves.values()), allow_unused=True)
+    unused = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
+    yield CodeCheck(thing, "every parameter is used", not unused, ", ".join(unused) or "all")
+    worst, where = 0.0, ""
+    for name, gradient in zip(leaves, gradients, strict=True):
+        norm = 0.0 if gradient is None else float(gradient.norm())
+        if gradient is None or norm < SMALL:
+            continue  # too small for differences in single precision
+        step = CHANGE / norm * gradient / norm
+        up, down = (float(total({**weights, name: weights[name] + sign * step})) for sign in (1, -1))
+        error = abs((up - down) / (2 * CHANGE) - 1)
+        worst, where = max((worst, where), (error, name))
+    text = f"relative error at most {worst:.1g} ({where})"
+    yield CodeCheck(thing, "gradients against differences", worst < DERIVATIVE, text)
+
+    together = ForwardPass(weights, model, fronts).logits(inputs)
+    alone = torch.cat(
+        [
+            ForwardPass({n: v[r : r + 1] for n, v in weights.items()}, model, fronts[:1]).logits(inputs[r : r + 1])
+            for r in range(3)
+        ]
+    )
+    apart = float((together - alone).abs().max())
+    yield CodeCheck(thing, "alone and in a stack", apart < STACKED, f"logits differ by {apart:.1g}")
+
+    declared, counted = (each(model) - each(MODEL) for each in (_declared, _counted))
+    agrees = abs(counted - declared) <= FLOPS * _declared(MODEL)
+    yield CodeCheck(thing, "FLOPs beside the plain model", agrees, f"declared {declared:+,}, counted {counted:+,}")
+
+
+def _declared(model: ModelConfig) -> int:
+    return matmul_flops_per_token(model) // 3 * 16
+
+
+def _counted(model: ModelConfig) -> int:
+    """Matrix-multiply FLOPs of a forward pass over 16 tokens."""
+    params = {p.name: torch.from_numpy(p.draw(1))[None] for p in parameters(model)}
+    tokens = torch.zeros(1, 2, 8, dtype=torch.int64)
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        ForwardPass(params, model, [model.front]).logits(tokens)
+    return int(counter.get_total_flops())
+
+
+def _run_checks(thing: str, model: ModelConfig, training: TrainingConfig) -> Iterator[CodeCheck]:
+    first = _trained(model, training, 4)
+    again = _trained(model, training, 4)
+    yield CodeCheck(thing, "same bits twice", _equal(first, again), "4 steps")
+    half = _trained(model, training, 2)
+    resumed = _stack(model, training)
+    for slot in range(2):
+        resumed.restore(slot, half.state(slot), alive=True)
+    for step in (3, 4):
+        resumed.train_step(step, resumed.offsets(step))
+    yield CodeCheck(thing, "resumed after 2 of 4 steps", _equal(first, resumed), "same bits wanted")
+    finite = bool(first.weights_RP.isfinite().all())
+    yield CodeCheck(thing, "weights stay finite", finite, "4 steps")
+
+
+def _stack(model: ModelConfig, training: TrainingConfig) -> Stack:
+    text = np.random.default_rng(1).integers(0, 13, 500)
+    members = [Member(f"s{seed}", seed, training.lr, model) for seed in (1, 2)]
+    return Stack(members, 2, training, 4, text, torch.device("cpu"), torch.float32)
+
+
+def _trained(model: ModelConfig, training: TrainingConfig, steps: int) -> Stack:
+    stack = _stack(model, training)
+    for step in range(1, steps + 1):
+        stack.train_step(step, stack.offsets(step))
+    return stack
+
+
+def _equal(a: Stack, b: Stack) -> bool:
+    return all(
+        torch.equal(value, b.state(slot)[part][name])
+        for slot in range(2)
+        for part, values in a.state(slot).items()
+        for name, value in values.items()
+    )
