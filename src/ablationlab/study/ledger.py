@@ -85,6 +85,8 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
         # One order is a beginning of the other if both are what the seed gives for their number of steps.
         other_order = True
         for record in (a, b):
+            if record.corpus is None:  # a trainer of the user's own, which reports no order
+                continue
             shape = {"batch": record.training.batch, "context": record.model.context}
             planned = planned_data_order(record.seed, record.corpus, steps=record.budget.steps, **shape)
             if record.data_order_hash != planned:
