@@ -6,7 +6,7 @@ from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import failure_bound, log_rank_p, paired_survival, survival_curve
-from ablationlab.stats.failures import exact_upper_bound, score_upper_bound
+from ablationlab.stats.failures import exact_upper_bound, pairs_without_failure, score_upper_bound
 from ablationlab.stats.stability import tango_interval
 
 
@@ -71,6 +71,14 @@ def test_survival_is_the_product_of_what_is_left():
     assert [row.survival for row in steps] == pytest.approx([5 / 6, 3 / 6])
     with pytest.raises(StatisticsError, match="100 steps"):
         survival_curve([101], 100)
+
+
+@pytest.mark.parametrize("margin", [0.05, 0.2, 0.5])
+def test_pairs_without_failure_are_the_fewest_that_show_the_margin(margin):
+    n = pairs_without_failure(margin, alpha=0.025)
+    bounds = [failure_bound([False] * pairs, [False] * pairs, alpha=0.025).upper for pairs in (n - 1, n)]
+    assert bounds[0] > margin >= bounds[1]
+    assert pairs_without_failure(0.2, alpha=0.025) == 18  # one arm alone would take 17
 
 
 def test_log_rank_agrees_with_scipy():

@@ -1,7 +1,7 @@
 """What a comparison cannot claim: a code for programs, the method it is about ("" for all of them), and a sentence.
 
 The tables hold simulated coverage and false-positive rates by distribution, method and number of pairs (None: the interval
-had no finite bound). ``python benchmarks/coverage.py --python`` writes them; docs/statistics.md gives their standard errors.
+had no finite bound). ``python benchmarks/coverage.py --python`` writes them; docs/validation.md gives their standard errors.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ def crossed_bootstrap(
     """Resample seeds (jointly for all tasks) and items (within each task), pairs kept whole on both.
 
     The tasks themselves are fixed. Percentile intervals: with few seeds they undercover where seeds dominate
-    the noise, and are conservative where seed-by-item noise does (Owen 2007); see docs/statistics.md.
+    the noise, and are conservative where seed-by-item noise does (Owen 2007); see docs/validation.md.
     """
     level, resamples = fraction("level", level), count("resamples", resamples, minimum=100)
     seeds = common_seeds(tasks)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from ablationlab.records.analysis import Absence, Analysis, Comparison, StabilityGain
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
 from ablationlab.stats import failure_bound, paired_t_interval
+from ablationlab.stats.failures import pairs_without_failure
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,7 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
         margin=margin,
         non_inferior=worst is not None and worst <= margin,
         pairs=min((gain.n for gain in registered), default=0),
-        # n pairs without a failure bound the rate by 1 - (alpha / 2)^(1 / n).
-        seeds_for_margin=math.ceil(math.log(alpha / 2) / math.log(1 - margin)),
+        seeds_for_margin=pairs_without_failure(margin, alpha=alpha / 2),
     )
 
 
