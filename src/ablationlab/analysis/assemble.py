@@ -38,6 +38,7 @@ def analyze(dataset: Dataset) -> Analysis:
         stability=stability(dataset, comparisons),
         sweep=dataset.sweep.model_copy(update={"comparisons": swept}) if dataset.sweep is not None else None,
         interactions=interactions(dataset),
+        readings=dataset.readings,
         power=() if dataset.brief else power_of(comparisons, dataset.primary),
         ledger=dataset.ledger,
         deviations=dataset.deviations,

@@ -14,6 +14,7 @@ from ablationlab.records.analysis import (
     Deviation,
     EvaluationAnalysis,
     LedgerCheck,
+    Readings,
     RunStability,
     Seed,
     SweepAnalysis,
@@ -111,6 +112,7 @@ class Dataset:
     own_seeds: Mapping[str, tuple[Seed, ...]] = field(default_factory=dict)
     sweep: SweepAnalysis | None = None
     crossing: Crossing | None = None
+    readings: Readings | None = None
     sensitivity: Mapping[tuple[str, str | None, str], Sensitivity] = field(default_factory=dict)
     evaluation: EvaluationAnalysis | None = None
     exploratory_tasks: frozenset[str] = frozenset()

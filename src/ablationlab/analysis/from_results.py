@@ -10,6 +10,7 @@ from pathlib import Path
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Values
 from ablationlab.analysis.evaluation import Evaluated, read_evaluations, values_of, with_evaluation
 from ablationlab.analysis.interactions import crossing_of
+from ablationlab.analysis.readings import readings
 from ablationlab.analysis.stability import EndedRun, ended_run, measured_names, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
 from ablationlab.analysis.wording import deviation
@@ -88,6 +89,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
         crossing=None if study.trainer is not None else crossing_of(study),
+        readings=readings(plan, done),
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
         look=look,

@@ -652,6 +652,61 @@ class Interactions(StoredValue):
     text: str
 
 
+# --- other readings of the curves ------------------------------------------------------------------------------
+
+#: Difference in loss at equal tokens, FLOPs or time; ratio of the tokens that take both arms to one loss.
+ReadingKind = Literal["tokens", "flops", "time", "efficiency"]
+
+
+class ReadingGap(StrEnum):
+    """Why a reading cannot be had."""
+
+    NO_PAIR = "no-pair"
+    OTHER_TEXT = "other-text"
+    NOT_REPORTED = "not-reported"
+    SHARED_STACK = "shared-stack"
+    OTHER_CONDITIONS = "other-conditions"
+    TOO_COARSE = "too-coarse"
+
+
+class Reading(StoredValue):
+    """One reading of the curves of a variant and the baseline, paired by seed.
+
+    The shares say how much of each run lies before the place where the curves are read, on average. *efficiency*: tokens of
+    the variant / tokens of the baseline to the higher of their final losses, geometric mean; *reached*: on how many seeds
+    the variant reaches the baseline's final loss.
+    """
+
+    kind: ReadingKind
+    variant: str
+    regime: str
+    n: int = 0
+    planned: int
+    values: tuple[SeedValue, ...] = ()
+    estimate: float | None = None
+    low: float | None = None
+    high: float | None = None
+    variant_share: float | None = None
+    baseline_share: float | None = None
+    reached: int | None = None
+    gap: ReadingGap | None = None
+
+
+class Readings(StoredValue):
+    """The same curves at other budgets than the one that *match* made equal.
+
+    *curve*: the validation curve, or the smoothed training loss. *clock*: whether the evaluation timed all runs in turn, or
+    each was timed while it trained.
+    """
+
+    curve: Literal["curve_loss", "loss"]
+    match: Literal["tokens", "flops", "time"]
+    clock: Literal["evaluation", "training"]
+    level: float
+    label: Literal["exploratory"] = "exploratory"
+    readings: tuple[Reading, ...]
+
+
 # --- the whole ------------------------------------------------------------------------------------------------
 
 
@@ -679,6 +734,7 @@ class Analysis(Record):
     stability: StabilityAnalysis | None
     sweep: SweepAnalysis | None = None
     interactions: Interactions | None = None
+    readings: Readings | None = None
     power: tuple[Power, ...]
     ledger: LedgerCheck | None
     deviations: tuple[Deviation, ...]

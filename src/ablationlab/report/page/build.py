@@ -19,6 +19,7 @@ from ablationlab.report.page.embed import asset, by_column, json_for_script, pol
 from ablationlab.report.page.folds import comparison_folds, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
 from ablationlab.report.tables.comparisons import PAGE, comparison_table, text_table
+from ablationlab.report.tables.readings import reading_table, reading_text
 from ablationlab.report.tables.study import (
     direction_table,
     figure_table,
@@ -109,6 +110,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "figures": {name: _placed(figures) for name, figures in drawn.by_section.items()},
         "filters": _filters(comparisons),
         "interactions": analysis.interactions if analysis is not None else None,
+        "reading_text": "" if analysis is None or analysis.readings is None else reading_text(analysis.readings),
         "gain_caveats": list(dict.fromkeys(caveat.text for gain in gains for caveat in gain.caveats)),
         "sweep": analysis.sweep if analysis is not None else None,
         "probe_failures": drawn.probe_failures,
@@ -139,6 +141,7 @@ ANALYSIS_TABLES = (
     "evaluation_table",
     "calibration_table",
     "interaction_table",
+    "reading_table",
     "stability_tables",
     "rate_table",
     "power_table",
@@ -174,6 +177,8 @@ def _analysis_tables(
         tables["text_table"] = text.html()
     if analysis.interactions is not None:
         tables["interaction_table"] = interaction_table(analysis.interactions).html()
+    if analysis.readings is not None:
+        tables["reading_table"] = reading_table(analysis.readings, regimes).html()
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
         own = arms.without("unstable", "gain")

@@ -22,6 +22,7 @@ from ablationlab.report.tables.comparisons import (
     split,
     text_table,
 )
+from ablationlab.report.tables.readings import reading_table
 from ablationlab.report.tables.study import (
     DECISIONS,
     arm_table,
@@ -92,6 +93,7 @@ def tables_of(results: Results) -> list[Table]:
         pair_table(analysis),
         method_table(analysis),
         interaction_table(analysis.interactions) if analysis.interactions is not None else None,
+        reading_table(analysis.readings, regimes) if analysis.readings is not None else None,
         rate_table(analysis.sweep) if analysis.sweep is not None else None,
         task_table(results),
         variant_table(results, plan) if plan is not None else None,

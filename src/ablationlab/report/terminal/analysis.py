@@ -31,6 +31,7 @@ from ablationlab.report.tables.comparisons import (
     split,
     text_table,
 )
+from ablationlab.report.tables.readings import reading_table, reading_text
 from ablationlab.report.tables.study import (
     direction_table,
     factor_table,
@@ -82,6 +83,10 @@ def analysis_view(
         yield ""
         yield text.terminal()
     yield from _sweep(analysis)
+    if analysis.readings is not None:
+        yield ""
+        yield reading_table(analysis.readings, len(analysis.regimes)).terminal()
+        yield Text(plain(reading_text(analysis.readings)))
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
         yield _lines("Mind", notes)

@@ -1,0 +1,100 @@
+"""Loss curves read at other places than their ends: at an equal cost, and where they reach a loss. Never beyond their ends.
+
+Two curves are read at an equal cost at the end of the cheaper one. To compare how fast they fall, both are read where they
+first reach the higher of their two final losses: each has one, so no seed drops out, and swapping the arms inverts the ratio.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+#: Half the window of `smoothed`, as a share of the curve.
+HALF_WINDOW: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Losses at rising costs (tokens, FLOPs or seconds); *whole* is the cost of the whole run."""
+
+    costs: FloatArray
+    losses: FloatArray
+    whole: float
+
+    @classmethod
+    def of(cls, costs: ArrayLike, losses: ArrayLike, whole: float) -> Curve:
+        x, y = np.asarray(costs, dtype=np.float64), np.asarray(losses, dtype=np.float64)
+        finite = np.isfinite(x) & np.isfinite(y)
+        return cls(x[finite], y[finite], whole)
+
+    def at(self, cost: float) -> float | None:
+        """The loss at a cost, between the two nearest points; None where the curve does not go."""
+        if not self.costs.size or not self.costs[0] <= cost <= self.costs[-1]:
+            return None
+        return float(np.interp(cost, self.costs, self.losses))
+
+    def reaches(self, loss: float) -> float | None:
+        """The cost at which it is first at or below a loss; None if it never is, or was before its first point."""
+        below = np.flatnonzero(self.losses <= loss)
+        if not below.size or below[0] == 0:
+            return None
+        after = int(below[0])
+        (x0, x1), (y0, y1) = self.costs[after - 1 : after + 1], self.losses[after - 1 : after + 1]
+        return float(x0 + (x1 - x0) * (y0 - loss) / (y0 - y1))
+
+
+def smoothed(losses: ArrayLike) -> FloatArray:
+    """The mean of each loss and its neighbours, 2 % of the curve on either side, as many as there are at the ends."""
+    values = np.asarray(losses, dtype=np.float64)
+    half = int(values.size * HALF_WINDOW)
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    places = np.arange(values.size)
+    low, high = np.maximum(places - half, 0), np.minimum(places + half + 1, values.size)
+    means: FloatArray = (sums[high] - sums[low]) / (high - low)
+    return means
+
+
+@dataclass(frozen=True)
+class EqualCost:
+    """variant - reference at one cost, and which share of each run that is."""
+
+    delta: float
+    variant_share: float
+    reference_share: float
+
+
+def at_equal_cost(variant: Curve, reference: Curve) -> EqualCost | None:
+    """At the largest cost that both curves have; None if one starts after the other has ended."""
+    if not variant.costs.size or not reference.costs.size:
+        return None
+    cost = float(min(variant.costs[-1], reference.costs[-1]))
+    ours, theirs = variant.at(cost), reference.at(cost)
+    if ours is None or theirs is None:
+        return None
+    return EqualCost(ours - theirs, cost / variant.whole, cost / reference.whole)
+
+
+@dataclass(frozen=True)
+class EqualLoss:
+    """Cost of the variant / cost of the reference, to the higher of their final losses.
+
+    *reached*: the variant reaches the reference's final loss.
+    """
+
+    ratio: float
+    reached: bool
+
+
+def at_equal_loss(variant: Curve, reference: Curve) -> EqualLoss | None:
+    """None where a curve is there before its first point."""
+    if not variant.costs.size or not reference.costs.size:
+        return None
+    target = float(max(variant.losses[-1], reference.losses[-1]))
+    ours, theirs = variant.reaches(target), reference.reaches(target)
+    if ours is None or theirs is None:
+        return None
+    return EqualLoss(ours / theirs, bool(variant.losses.min() <= reference.losses[-1]))
