@@ -16,7 +16,7 @@ _GAPS = {
     ReadingGap.NO_PAIR: "no seed has both runs",
     ReadingGap.OTHER_TEXT: "the arms train on other text, so their curves cannot be compared",
     ReadingGap.NOT_REPORTED: "the trainer does not report it",
-    ReadingGap.SHARED_STACK: "both arms trained in one stack, whose steps take one time; `ablationlab evaluate` times them apart",
+    ReadingGap.SHARED_STACK: "both arms trained in one stack, whose steps take one time; `evaluate` times them apart",
     ReadingGap.OTHER_CONDITIONS: "the runs were timed under different conditions",
     ReadingGap.TOO_COARSE: "the curves have too few points",
 }
@@ -87,8 +87,9 @@ def reading_text(readings: Readings) -> str:
         else "Time was measured while the runs trained."
     )
     return (
-        f"Read from {curve}, between its points, never beyond its ends; variant − baseline per seed, {level(readings.level)} t "
-        "intervals over seeds. Losses are read where the cheaper run ends. Tokens to one loss: how many the variant needs / how "
-        "many the baseline needs, to the higher of their final losses; below 1 the variant is more data-efficient. A run that is "
-        f"read before its end has not had the end of its schedule, so it looks worse than with a budget of that size. {clock}"
+        f"Read from {curve}, between its points, never beyond its ends; variant − baseline per seed, "
+        f"{level(readings.level)} t intervals over seeds. Losses are read where the cheaper run ends. Tokens to one loss: "
+        "how many the variant needs / how many the baseline needs, to the higher of their final losses; below 1 the variant "
+        "is more data-efficient. A run that is read before its end has not had the end of its schedule, so it looks worse "
+        f"than with a budget of that size. {clock}"
     )
