@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from ablationlab.stats import paired_t_interval
-from ablationlab.stats.curves import Curve, at_equal_cost, at_equal_loss, smoothed
+from ablationlab.stats.curves import LossCurve, at_equal_cost, at_equal_loss, smoothed
 
 
 def test_a_costlier_arm_is_read_where_the_cheaper_one_ends():
-    reference = Curve.of([10, 20, 30, 40], [4.0, 3.0, 2.5, 2.2], 40)
-    variant = Curve.of([15, 30, 45, 60], [3.9, 2.8, 2.2, 1.9], 60)
+    reference = LossCurve.of([10, 20, 30, 40], [4.0, 3.0, 2.5, 2.2], 40)
+    variant = LossCurve.of([15, 30, 45, 60], [3.9, 2.8, 2.2, 1.9], 60)
     found = at_equal_cost(variant, reference)
     assert found.delta == pytest.approx(2.8 - 0.6 * 10 / 15 - 2.2)
     assert (found.variant_share, found.reference_share) == pytest.approx((40 / 60, 1.0))
 
 
 def test_nothing_is_read_beyond_the_ends_of_a_curve():
-    late, early = Curve.of([50, 60], [2.0, 1.0], 60), Curve.of([10, 20], [4.0, 3.0], 20)
+    late, early = LossCurve.of([50, 60], [2.0, 1.0], 60), LossCurve.of([10, 20], [4.0, 3.0], 20)
     assert at_equal_cost(late, early) is None
     assert early.at(5) is None
     assert early.at(25) is None
@@ -28,8 +28,8 @@ def test_nothing_is_read_beyond_the_ends_of_a_curve():
 
 
 def test_tokens_to_one_loss_are_read_at_the_higher_final_loss():
-    reference = Curve.of([10, 20, 30, 40], [4.0, 3.0, 2.5, 2.2], 40)
-    variant = Curve.of([10, 20, 30, 40], [3.5, 2.4, 2.0, 1.8], 40)
+    reference = LossCurve.of([10, 20, 30, 40], [4.0, 3.0, 2.5, 2.2], 40)
+    variant = LossCurve.of([10, 20, 30, 40], [3.5, 2.4, 2.0, 1.8], 40)
     better, worse = at_equal_loss(variant, reference), at_equal_loss(reference, variant)
     assert better.ratio == pytest.approx((20 + 10 * 0.2 / 0.4) / 40)
     assert better.reached
@@ -56,7 +56,8 @@ def test_equal_arms_are_found_equal_as_often_as_the_level_says():
         for _ in range(5):
             shared = 2 + 2 * np.exp(-steps / 40) + rng.normal(0, 0.05)
             arms = [
-                Curve.of(steps, shared + rng.normal(0, 0.02) + 0.01 * rng.standard_normal(100), 100) for _ in range(2)
+                LossCurve.of(steps, shared + rng.normal(0, 0.02) + 0.01 * rng.standard_normal(100), 100)
+                for _ in range(2)
             ]
             values["cost"].append(at_equal_cost(*arms).delta)
             values["loss"].append(np.log(at_equal_loss(*arms).ratio))

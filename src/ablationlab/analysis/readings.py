@@ -14,10 +14,10 @@ from typing import Final, Literal
 import numpy as np
 
 from ablationlab.analysis.stability import EndedRun
-from ablationlab.records.analysis import Reading, ReadingGap, ReadingKind, Readings, SeedValue
+from ablationlab.records.analysis import CurveReading, ReadingGap, ReadingKind, Readings, SeedValue
 from ablationlab.records.plan import Plan
 from ablationlab.stats import paired_t_interval
-from ablationlab.stats.curves import Curve, at_equal_cost, at_equal_loss, smoothed
+from ablationlab.stats.curves import LossCurve, at_equal_cost, at_equal_loss, smoothed
 
 LEVEL: Final = 0.95
 CurveName = Literal["curve_loss", "loss"]
@@ -74,14 +74,14 @@ def _timed_together(runs: Iterable[EndedRun]) -> bool:
 
 def _reading(
     plan: Plan, kind: ReadingKind, variant: str, regime: str, runs: Runs, curve: CurveName, timed: bool
-) -> Reading:
+) -> CurveReading:
     baseline, seeds = plan.study.baseline, plan.study.seeds
     pairs = {
         seed: (runs[variant, regime, seed], runs[baseline, regime, seed])
         for seed in seeds
         if (variant, regime, seed) in runs and (baseline, regime, seed) in runs
     }
-    empty = Reading(kind=kind, variant=variant, regime=regime, planned=len(seeds))
+    empty = CurveReading(kind=kind, variant=variant, regime=regime, planned=len(seeds))
     gap = _gap(plan, kind, variant, list(pairs.values()), timed)
     if gap is not None:
         return empty.model_copy(update={"gap": gap})
@@ -105,7 +105,7 @@ def _reading(
         None if bound is None else math.exp(bound) if log else bound
         for bound in (interval.estimate, interval.low, interval.high)
     )
-    return Reading(
+    return CurveReading(
         kind=kind,
         variant=variant,
         regime=regime,
@@ -149,7 +149,7 @@ def _gap(
     return ReadingGap.OTHER_CONDITIONS if len(where) > 1 else None
 
 
-def _curve(ended: EndedRun, name: CurveName, kind: ReadingKind, timed: bool) -> Curve:
+def _curve(ended: EndedRun, name: CurveName, kind: ReadingKind, timed: bool) -> LossCurve:
     """Losses by cost. A step costs the same from the first to the last."""
     result = ended.result
     cost: float
@@ -167,4 +167,4 @@ def _curve(ended: EndedRun, name: CurveName, kind: ReadingKind, timed: bool) -> 
     losses = ended.run.curves[name]
     if name == "loss":
         losses = smoothed(losses)
-    return Curve.of(steps * (cost / result.steps), losses, cost)
+    return LossCurve.of(steps * (cost / result.steps), losses, cost)

@@ -669,7 +669,7 @@ class ReadingGap(StrEnum):
     TOO_COARSE = "too-coarse"
 
 
-class Reading(StoredValue):
+class CurveReading(StoredValue):
     """One reading of the curves of a variant and the baseline, paired by seed.
 
     The shares say how much of each run lies before the place where the curves are read, on average. *efficiency*: tokens of
@@ -704,7 +704,7 @@ class Readings(StoredValue):
     clock: Literal["evaluation", "training"]
     level: float
     label: Literal["exploratory"] = "exploratory"
-    readings: tuple[Reading, ...]
+    readings: tuple[CurveReading, ...]
 
 
 # --- the whole ------------------------------------------------------------------------------------------------

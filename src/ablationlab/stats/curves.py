@@ -18,7 +18,7 @@ HALF_WINDOW: Final = 0.02
 
 
 @dataclass(frozen=True)
-class Curve:
+class LossCurve:
     """Losses at rising costs (tokens, FLOPs or seconds); *whole* is the cost of the whole run."""
 
     costs: FloatArray
@@ -26,7 +26,7 @@ class Curve:
     whole: float
 
     @classmethod
-    def of(cls, costs: ArrayLike, losses: ArrayLike, whole: float) -> Curve:
+    def of(cls, costs: ArrayLike, losses: ArrayLike, whole: float) -> LossCurve:
         x, y = np.asarray(costs, dtype=np.float64), np.asarray(losses, dtype=np.float64)
         finite = np.isfinite(x) & np.isfinite(y)
         return cls(x[finite], y[finite], whole)
@@ -67,7 +67,7 @@ class EqualCost:
     reference_share: float
 
 
-def at_equal_cost(variant: Curve, reference: Curve) -> EqualCost | None:
+def at_equal_cost(variant: LossCurve, reference: LossCurve) -> EqualCost | None:
     """At the largest cost that both curves have; None if one starts after the other has ended."""
     if not variant.costs.size or not reference.costs.size:
         return None
@@ -89,7 +89,7 @@ class EqualLoss:
     reached: bool
 
 
-def at_equal_loss(variant: Curve, reference: Curve) -> EqualLoss | None:
+def at_equal_loss(variant: LossCurve, reference: LossCurve) -> EqualLoss | None:
     """None where a curve is there before its first point."""
     if not variant.costs.size or not reference.costs.size:
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablationlab.core.format import DASH, difference, level, number, part, percent
-from ablationlab.records.analysis import Reading, ReadingGap, Readings
+from ablationlab.records.analysis import CurveReading, ReadingGap, Readings
 from ablationlab.report.table import Cell, Column, Table
 
 _NAMES = {
@@ -41,7 +41,7 @@ def reading_table(readings: Readings, regimes: int) -> Table:
     )
 
 
-def _row(reading: Reading) -> tuple[Cell, ...]:
+def _row(reading: CurveReading) -> tuple[Cell, ...]:
     if reading.kind == "efficiency":
         estimate = DASH if reading.estimate is None else f"×{number(reading.estimate)}"
         interval = DASH if reading.low is None else f"[{number(reading.low)}, {number(reading.high)}]"
@@ -68,7 +68,7 @@ def _row(reading: Reading) -> tuple[Cell, ...]:
     )
 
 
-def _note(reading: Reading) -> str:
+def _note(reading: CurveReading) -> str:
     if reading.gap is not None:
         return _GAPS[reading.gap]
     return f"{part(reading.n, reading.planned)} seeds" if reading.n < reading.planned else ""
