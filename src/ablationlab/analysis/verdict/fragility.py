@@ -75,12 +75,16 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
     rest = [comparison for comparison in analysis.comparisons if comparison.role is None]
     stability = analysis.stability
     if stability is not None:
+        others = [run for run in stability.runs if run.seed != seed]
         contrasts = Contrasts.of(
-            [run for run in stability.runs if run.seed != seed],
+            others,
             analysis.regimes,
             analysis.variants,
             [(gain.variant, gain.reference) for gain in stability.gains if gain.regime == analysis.regimes[0]],
-            {regime: [run.seed for run in stability.runs if run.regime == regime] for regime in analysis.regimes},
+            {
+                regime: list(dict.fromkeys(run.seed for run in others if run.regime == regime))
+                for regime in analysis.regimes
+            },
             sorted({gain.failure for gain in (*stability.parts, *stability.gains) if gain.registered}),
             analysis.baseline,
             stability.alpha,
