@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict.fragility import without
-
-from ..builder import build, study
+from analysis.builder import build, study
 
 
 def test_without_a_seed_stability_is_that_of_the_other_seeds(tmp_path):
