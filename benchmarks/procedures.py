@@ -1,4 +1,5 @@
-"""Simulated error rates of the procedures in ablationlab.stats: families, tuned arms, seeds x items, failures, trends.
+"""Simulated error rates of the procedures in ablationlab.stats: families, tuned arms, seeds x items, failures, trends,
+variance components.
 
     PYTHONPATH=src python benchmarks/procedures.py                   # the tables of docs/validation.md; minutes on one core
     PYTHONPATH=src python benchmarks/procedures.py --quick families  # a tenth of the studies, one table
@@ -15,7 +16,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from scipy import special, stats
 
-from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs
+from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, variance_components
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.failures import exact_upper_bound, paired_survival, score_upper_bound
 from ablationlab.stats.families import dunnett_critical, gate_graph, graph_test, pooled_error
@@ -316,6 +317,29 @@ def flags(studies: int) -> None:
     table("Stragglers flagged, %", ["pairs", "normal", "heavy tails (t, 3)", "one pair 8 SDs off: flagged"], rows)
 
 
+def components(studies: int) -> None:
+    """Coverage of the intervals of variance components, and their mean estimates; the last SD is the rest's."""
+    rows = []
+    for shape in ((3, 3), (5, 5), (3, 3, 3)):
+        for given in ((1.0, 1.0, 1.0), (1.0, 0.3, 0.3), (0.0, 2.0, 0.0)):
+            rng = np.random.default_rng(23)
+            sds = (*given[: len(shape)], 1.0)
+            covered, variances = np.zeros(len(sds)), np.zeros(len(sds))
+            for _ in range(studies):
+                values = rng.normal(size=shape)
+                for axis, sd in enumerate(sds[:-1]):
+                    values = values + rng.normal(0, sd, [n if place == axis else 1 for place, n in enumerate(shape)])
+                found = variance_components(values, [*"abc"[: len(shape)]], rng=rng)
+                covered += [part.low <= sd <= part.high for part, sd in zip(found, sds, strict=True)]
+                variances += [part.sd**2 for part in found]
+            lists = (sds, np.sqrt(variances / studies))
+            cells = [" / ".join(f"{value:.2f}" for value in numbers) for numbers in lists]
+            cover = " / ".join(f"{100 * share:.1f}" for share in covered / studies)
+            rows.append([" × ".join(map(str, shape)), *cells, cover])
+    heads = ["layout", "SD of each source / rest", "root of the mean estimated variance", "95 % interval covers"]
+    table("Variance components, %", heads, rows)
+
+
 PARTS: dict[str, Callable[[int], None]] = {
     "families": families,
     "tuned": tuned,
@@ -323,6 +347,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "failures": failures,
     "trends": trends,
     "flags": flags,
+    "components": components,
 }
 
 

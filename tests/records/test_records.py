@@ -112,7 +112,7 @@ def test_a_record_of_another_version_is_refused_with_both_versions(tmp_path):
     path.write_text(json.dumps({**json.loads(result().to_bytes()), "schema_version": 1}))
     with pytest.raises(RecordError) as caught:
         Result.read(path)
-    assert str(caught.value) == f"{path} has schema version 1; this program reads 2"
+    assert str(caught.value) == f"{path} has schema version 1; this program reads 3"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_damage_in_the_middle_is_named_with_its_line(tmp_path):
 
 @pytest.mark.parametrize(
     "head",
-    [LINE, '{"schema_version": 1, "kind": "metrics"}\n', '{"schema_version": 2, "kind": "run"}\n', "\n"],
+    [LINE, '{"schema_version": 1, "kind": "metrics"}\n', '{"schema_version": 3, "kind": "run"}\n', "\n"],
 )
 def test_a_metrics_file_without_a_header_of_ours_is_refused(tmp_path, head):
     with pytest.raises(RecordError, match=r"metrics\.jsonl, line 1: "):

@@ -39,6 +39,7 @@ def analyze(dataset: Dataset) -> Analysis:
         sweep=dataset.sweep.model_copy(update={"comparisons": swept}) if dataset.sweep is not None else None,
         interactions=interactions(dataset),
         readings=dataset.readings,
+        noise=dataset.noise,
         power=() if dataset.brief else power_of(comparisons, dataset.primary),
         ledger=dataset.ledger,
         deviations=dataset.deviations,

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any, Final, Literal
+from statistics import stdev
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
@@ -178,7 +179,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     numbers: dict[str, Any] = {}
     if pairs:
         if dataset.brief:
-            numbers = _brief_numbers(planned.criterion, pairs, transform)
+            numbers = _brief_numbers(planned.criterion, pairs, transform, looked_at=dataset.look is not None)
         else:
             result = _computed(planned, pairs, transform, promised)
             numbers = _numbers(result, pairs)
@@ -344,8 +345,13 @@ def _computed(planned: PlannedComparison, pairs: Pairs, transform: Transform, pr
     )
 
 
-def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform) -> dict[str, Any]:
-    """What decides, and nothing else: the registered interval and test, and equivalence."""
+def _brief_numbers(
+    criterion: Criterion, pairs: Pairs, transform: Transform, *, looked_at: bool = False
+) -> dict[str, Any]:
+    """What decides, and nothing else: the registered interval and test, and equivalence.
+
+    *looked_at*: by a planned look, which makes its own of pairs and spread.
+    """
     deltas = [log(a / b) if transform == "log" else a - b for _, a, b in pairs]
     decided = brief_inference(
         deltas,
@@ -360,8 +366,12 @@ def _brief_numbers(criterion: Criterion, pairs: Pairs, transform: Transform) -> 
         "pairs": tuple(
             Pair.model_construct(seed=seed, variant=a, reference=b, delta=delta)
             for (seed, a, b), delta in zip(pairs, deltas, strict=True)
-            if criterion.correction == "dunnett" or criterion.test != "paired-t" or len(pairs) < MINIMUM_PAIRS
+            if looked_at
+            or criterion.correction == "dunnett"
+            or criterion.test != "paired-t"
+            or len(pairs) < MINIMUM_PAIRS
         ),
+        **({"delta_sd": stdev(deltas)} if looked_at and len(deltas) > 1 else {}),
         "intervals": {criterion.interval: decided.interval},
         "tests": {criterion.test: decided.test},
         "equivalence": decided.equivalence,
@@ -404,7 +414,7 @@ def corrected(
     members: dict[str, list[Comparison]] = {}
     for comparison in own:
         members.setdefault(comparison.family, []).append(comparison)
-    chains = _chains(own, order)
+    chains = chains_of(own, order)
     decided: dict[str, FamilyMember] = {}
     families = []
     for name, family in members.items():
@@ -423,13 +433,31 @@ def corrected(
     ], families
 
 
-def _chains(comparisons: Sequence[Comparison], order: Mapping[str, int]) -> dict[str, list[Comparison]]:
+class Question(Protocol):
+    """A comparison, planned or made."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def role(self) -> Role | None: ...
+    @property
+    def regime(self) -> str: ...
+    @property
+    def variant(self) -> str: ...
+    @property
+    def reference(self) -> str: ...
+
+
+Q = TypeVar("Q", bound=Question)
+
+
+def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, list[Q]]:
     """Primary comparison -> the secondaries behind its gate, in registered order, contrasts between variants last.
 
     A secondary of a regime without a primary comparison stands behind the first one of its variant.
     """
     primaries = [comparison for comparison in comparisons if comparison.role == "primary"]
-    chains: dict[str, list[Comparison]] = {primary.id: [] for primary in primaries}
+    chains: dict[str, list[Q]] = {primary.id: [] for primary in primaries}
     references = {primary.reference for primary in primaries}
     asked = [comparison for comparison in comparisons if comparison.role == "secondary"]
     for comparison in sorted(asked, key=lambda c: (c.reference not in references, order[c.id])):

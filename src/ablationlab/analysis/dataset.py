@@ -14,6 +14,7 @@ from ablationlab.records.analysis import (
     Deviation,
     EvaluationAnalysis,
     LedgerCheck,
+    NoiseSources,
     Readings,
     RunStability,
     Seed,
@@ -113,6 +114,7 @@ class Dataset:
     sweep: SweepAnalysis | None = None
     crossing: Crossing | None = None
     readings: Readings | None = None
+    noise: tuple[NoiseSources, ...] = ()
     sensitivity: Mapping[tuple[str, str | None, str], Sensitivity] = field(default_factory=dict)
     evaluation: EvaluationAnalysis | None = None
     exploratory_tasks: frozenset[str] = frozenset()

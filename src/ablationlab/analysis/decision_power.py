@@ -30,12 +30,16 @@ ADOPTED: Final = (Decision.ADOPT, Decision.ADOPT_IN_REGIME, Decision.ADOPT_PROVI
 
 @dataclass(frozen=True)
 class EffectRow:
-    """What is decided in a regime, mean over variants, if each of them has that true *effect* on the primary metric."""
+    """What is decided in a regime, mean over variants, if each of them has that true *effect* on the primary metric.
+
+    *seeds*: trained on average until the study stops.
+    """
 
     regime: str
     multiple: float
     effect: float
     decisions: Mapping[Decision, float]
+    seeds: float
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,9 @@ def decision_power(
     found = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
     regimes = list(dict.fromkeys(regime for regime, _ in found[0.0].decisions))
     effects = tuple(
-        EffectRow(regime, multiple, multiple * primary.smallest_effect, _mean(found[multiple], regime))
+        EffectRow(
+            regime, multiple, multiple * primary.smallest_effect, _mean(found[multiple], regime), found[multiple].seeds
+        )
         for regime in regimes
         for multiple in multiples
     )
@@ -154,7 +160,7 @@ def _instabilities(study: Study, pilot: Analysis | None) -> dict[str, Instabilit
             shares = [
                 sum(arm.unstable_runs for arm in group) / sum(arm.runs for arm in group) for group in (base, others)
             ]
-            chances[regime] = Instabilities(*shares, diverge=any(arm.diverged for arm in arms))
+            chances[regime] = Instabilities(shares[0], shares[1], diverge=any(arm.diverged for arm in arms))
     return chances
 
 
@@ -165,7 +171,11 @@ def _mean(outcomes: Outcomes, regime: str) -> dict[Decision, float]:
 def _with_seeds(study: Study, count: int) -> Study:
     taken = {*study.evaluation.gate_seeds, *study.sweep_seeds()} - set(study.seeds)
     fresh = [seed for seed in range(max(study.seeds) + 1, max(study.seeds) + 10 * count) if seed not in taken]
-    return study.changed(seeds=(*study.seeds, *fresh[: count - len(study.seeds)]))
+    design = study.design
+    if design is not None:  # the same shares of the seeds
+        looks = tuple(look * count // len(study.seeds) for look in design.looks)
+        design = design.changed(looks=looks)
+    return study.changed(seeds=(*study.seeds, *fresh[: count - len(study.seeds)]), design=design)
 
 
 def _runs(study: Study) -> int:

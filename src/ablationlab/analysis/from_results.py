@@ -10,6 +10,7 @@ from pathlib import Path
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Values
 from ablationlab.analysis.evaluation import Evaluated, read_evaluations, values_of, with_evaluation
 from ablationlab.analysis.interactions import crossing_of
+from ablationlab.analysis.noise import noise_sources
 from ablationlab.analysis.readings import readings
 from ablationlab.analysis.stability import EndedRun, ended_run, measured_names, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
@@ -60,7 +61,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
     by_id = {ended.run.id: ended for ended in done}
     own = plan.model_copy(update={"runs": tuple(run for run in plan.runs if run.role == "compared")})
     stable = [stability_of(run, by_id.get(run.id), study.stability) for run in own.runs]
-    finished = [run for run in results.runs if run.planned.role != "sweep" and run.state == "finished"]
+    finished = [run for run in results.runs if run.planned.role not in ("sweep", "noise") and run.state == "finished"]
     evaluated = read_evaluations(own, results, finished)
     values = _values(own, by_id, names) | (sweep.values if sweep is not None else {})
     if evaluated:
@@ -88,6 +89,7 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         deviations=tuple(_deviations(plan, results, done, study_file, evaluated)),
         own_seeds=study.own_seeds(),
         sweep=sweep.part if sweep is not None else None,
+        noise=noise_sources(study, plan, by_id, names),
         crossing=None if study.trainer is not None else crossing_of(study),
         readings=readings(plan, done),
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
@@ -136,7 +138,7 @@ def _check_against_plan(done: Sequence[EndedRun]) -> None:
     """Every run must be the one that was planned (the ledger checks that it was made under this very seal)."""
     for ended in done:
         planned = ended.run.planned
-        fields = ("id", "variant", "regime", "seed", "recipe", "settings")
+        fields = ("id", "variant", "regime", "seed", "streams", "recipe", "settings")
         differs = [
             f"{name} in run.json is not what plan.lock says"
             for name in fields
@@ -152,16 +154,13 @@ def _check_against_plan(done: Sequence[EndedRun]) -> None:
 def _check_arms(plan: Plan, results: Results, done: Sequence[EndedRun], contrasts: Iterable[tuple[str, str]]) -> int:
     """The ledger over every variant-baseline pair and every contrast; the number of pairs that match."""
     checked = check_ledger(plan, results.runs)
-    rate_of = plan.study.rate_of
-    cells = {
-        (ended.run.regime, ended.run.seed, rate_of(ended.record), ended.run.variant): ended.record for ended in done
-    }
+    cells = {(plan.study.pair_of(ended.record), ended.run.variant): ended.record for ended in done}
     baseline = plan.study.baseline
     for variant, reference in dict.fromkeys(contrasts):
         if baseline in (variant, reference):
             continue
-        for (regime, seed, rate, name), record in cells.items():
-            other = cells.get((regime, seed, rate, reference)) if name == variant else None
+        for (pair, name), record in cells.items():
+            other = cells.get((pair, reference)) if name == variant else None
             if other is not None:
                 refuse(record.id, other.id, record_mismatches(record, other))
                 checked += 1

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ablationlab.analysis.comparisons import PlannedComparison, planned_comparisons
+from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
 from ablationlab.analysis.dataset import Arm, Dataset
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.analysis import Analysis, Comparison, Power
@@ -22,6 +22,7 @@ from ablationlab.stats import (
     sd_interval,
     tost_pairs_needed,
 )
+from ablationlab.stats.families import planned_levels
 
 
 def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
@@ -116,8 +117,8 @@ def power_plans(
     notes = [] if asked else ["The study registers no criteria, so there is no effect to plan for: add [[criteria]]."]
     if pilot is not None:
         notes += _about_pilot(study, pilot)
-    sizes = {family: sum(q.family == family for q in asked) for family in {q.family for q in asked}}
-    rows = [_row(planned, sizes[planned.family], study, pilot, sd, discordance) for planned in asked]
+    alphas = _alphas(asked, len(study.seeds))
+    rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
     notes += _about_rows(rows)
     n = len(study.seeds)
     detectable = {p: detectable_effect(n, power=p) for p in (0.8, 0.9)} if n >= 2 else None
@@ -151,17 +152,42 @@ def _arms(study: Study) -> Iterable[Arm]:
         yield Arm(criterion.metric, None, criterion.regime, study.baseline)
 
 
+def _alphas(asked: Sequence[PlannedComparison], pairs: int) -> dict[str, float]:
+    """What the p of each registered comparison must reach if no other is true, by the families of the analysis.
+
+    A secondary's primary is taken as shown. Guards cost no alpha.
+    """
+    chains = chains_of(asked, {planned.id: planned.order for planned in asked})
+    families: dict[str, list[PlannedComparison]] = {}
+    for planned in asked:
+        families.setdefault(planned.family, []).append(planned)
+    alphas = {}
+    for family in families.values():
+        alpha = family[0].criterion.alpha
+        behind = [chains.get(planned.id, []) for planned in family]
+        correction = family[0].correction
+        if correction == "gatekeeping":
+            if chains:
+                continue  # each stands behind its primary
+            correction = "holm"
+        levels, passed = planned_levels(
+            [len(chain) for chain in behind], correction=correction, alpha=alpha, pairs=pairs
+        )
+        alphas |= {planned.id: level for planned, level in zip(family, levels, strict=True)}
+        for chain, shares in zip(behind, passed, strict=True):
+            alphas |= {planned.id: share for planned, share in zip(chain, shares, strict=True)}
+    return alphas
+
+
 def _row(
     planned: PlannedComparison,
-    family: int,
+    alpha: float,
     study: Study,
     pilot: Analysis | None,
     assumed: float | None,
     discordance: float | None,
 ) -> PlannedPower:
     criterion = planned.criterion
-    corrects = criterion.correction in ("holm", "bonferroni")
-    alpha = criterion.alpha / family if corrects else criterion.alpha
     spread, pairs, source = _spread(planned, pilot, assumed)
     effect = criterion.smallest_effect
     seeds = len(study.own_seeds().get(planned.regime, study.seeds))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -60,6 +60,7 @@ class World:
 class Outcomes:
     """Shares of the simulated studies. *decisions*: by regime and variant. *outcomes*: of every registered comparison and
     gain in stability, by its id. *supported*: hypotheses, by name. *places*: at which a difference in stability may be shown.
+    *seeds*: trained on average, which a design with looks may cut short.
     """
 
     studies: int
@@ -67,6 +68,7 @@ class Outcomes:
     outcomes: Mapping[str, Mapping[str, float]]
     supported: Mapping[str, float]
     places: int
+    seeds: float
 
     def share(self, decision: Decision, regime: str = DEFAULT_REGIME) -> float:
         """Of that decision in a regime, mean over its variants."""
@@ -80,8 +82,10 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
     outcomes: dict[str, Counter[str]] = {}
     supported: Counter[str] = Counter()
     places = 1
+    trained = 0
     for dataset in datasets(study, world, studies, rng):
-        analysis = analyze(dataset)
+        analysis = analyze_to_stop(dataset)
+        trained += len(analysis.seeds)
         for place, decision in decisions_of(analysis).items():
             decisions.setdefault(place, Counter())[decision] += 1
         for comparison in analysis.comparisons:
@@ -100,7 +104,19 @@ def simulate(study: Study, world: World, studies: int, rng: np.random.Generator)
         {name: _shares(counts, studies) for name, counts in outcomes.items()},
         _shares(supported, studies),
         places,
+        trained / studies,
     )
+
+
+def analyze_to_stop(dataset: Dataset) -> Analysis:
+    """The analysis that decides: of all seeds, or of a design's first look at which the study stops."""
+    for number, seeds in enumerate(dataset.design.looks if dataset.design is not None else (), start=1):
+        counted = dataset.seeds[:seeds]
+        runs = tuple(run for run in dataset.runs if run.seed in counted)
+        analysis = analyze(replace(dataset, seeds=counted, runs=runs, look=number))
+        if analysis.look is not None and analysis.look.stop:
+            return analysis
+    return analyze(dataset)
 
 
 def _shares(counts: Mapping[K, int], studies: int) -> dict[K, float]:
@@ -205,13 +221,14 @@ def _dataset(
         contrasts=study.contrasts,
         criteria=study.criteria,
         registered=True,
-        metrics=METRICS,
+        metrics=dict(METRICS.items()),
         values=values,
         hypotheses=study.hypotheses,
         tie_breakers=study.tie_breakers,
         stability=study.stability,
         runs=tuple(runs),
         own_seeds=study.own_seeds(),
+        design=study.design,
         sensitivity={(arm.metric, None, arm.regime): sensitive for arm in draws if arm.metric in GATED},
         brief=True,
     )

@@ -32,6 +32,7 @@ from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.results import Caveat, CaveatCode
+from ablationlab.stats.sequential import Looks
 from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score, stability_gain
 
 #: Metrics that no result holds: they are made here, from the course of the run.
@@ -143,9 +144,10 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
     """All of it; None where nothing is known of the runs' course (a table of values)."""
     if not dataset.runs:
         return None
+    alpha = spent_at_look(dataset)
     return StabilityAnalysis(
         threshold=dataset.stability.spike_score,
-        alpha=dataset.alpha,
+        alpha=alpha,
         margin=dataset.stability.margin,
         smoothness=dataset.stability.smoothness,
         runs=dataset.runs,
@@ -159,11 +161,23 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
                 {regime: dataset.seeds_of(regime) for regime in dataset.regimes},
                 dataset.stability.failures,
                 dataset.baseline,
-                dataset.alpha,
+                alpha,
                 swept_places(comparisons, dataset.baseline),
             )
         ),
     )
+
+
+def spent_at_look(dataset: Dataset) -> float:
+    """What tests of stability may spend here: the registered alpha, or at a planned look what its design spends there.
+
+    The looks together spend alpha, whatever the tests have in common (Bonferroni): exact levels as for Student's t do not
+    exist for counts.
+    """
+    if dataset.design is None or dataset.look is None:
+        return dataset.alpha
+    spent = np.diff(Looks(dataset.design.looks, dataset.design.spending).spent(dataset.alpha), prepend=0.0)
+    return float(spent[dataset.look - 1])
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,9 @@ def swept(
     if study.sweep is None:
         return None
     cells = {
-        (run.variant, run.lr, run.seed): run for run in plan.runs if run.regime == DEFAULT_REGIME and run.role != "gate"
+        (run.variant, run.lr, run.seed): run
+        for run in plan.runs
+        if run.regime == DEFAULT_REGIME and run.role in ("compared", "sweep")
     }
     grid = _Grid(study, study.sweep, cells, {ended.run.id: ended for ended in done})
     points = _points(grid)

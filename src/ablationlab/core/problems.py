@@ -17,7 +17,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
     """One problem per thing wrong; the branches of a union that all failed count as one thing."""
     by_key: dict[str, Problem] = {}
     for detail in error.errors(include_url=False):
-        if detail["type"] == "too_short" and detail["input"]:
+        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
             continue  # its elements are wrong, and are reported themselves
         location = _location(detail["loc"], data)
         problem = _problem(detail, location, model)
@@ -78,7 +78,10 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
     if kind == "finite_number":
         return Problem(key, "is not a finite number", value)
     if kind in ("too_short", "string_too_short"):
-        return Problem(key, "must not be empty")
+        least = context.get("min_length", 1)
+        return (
+            Problem(key, "must not be empty") if least < 2 else Problem(key, "is too short", value, f"{least} or more")
+        )
     return Problem(key, detail["msg"].removeprefix("Input should be ").removeprefix("Value error, "), value)
 
 

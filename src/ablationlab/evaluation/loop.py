@@ -174,7 +174,7 @@ def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], d
     finished, diverged = {}, {}
     for run in plan.runs:
         folder = results.run(run.id)
-        if not folder.done or run.role == "sweep":
+        if not folder.done or run.role in ("sweep", "noise"):
             continue
         result = Result.read(folder.result)
         if result.status == "finished":

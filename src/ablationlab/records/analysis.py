@@ -28,6 +28,7 @@ from ablationlab.stats.results import (
     McNemar,
     PValue,
     Sensitivity,
+    VarianceComponent,
 )
 
 Seed = int | str
@@ -707,6 +708,23 @@ class Readings(StoredValue):
     readings: tuple[CurveReading, ...]
 
 
+class NoiseSources(StoredValue):
+    """Where the variance of a metric comes from over the runs of ``[noise]``, on the scale that it is tested on.
+
+    Of one arm's value, or of variant - reference in the same combination of seeds. ``components``: empty where runs of the
+    layout are missing or diverged, for it must be whole.
+    """
+
+    metric: str
+    variant: str
+    reference: str | None
+    transform: Literal["identity", "log"]
+    runs: int
+    missing: int
+    level: float
+    components: tuple[VarianceComponent, ...]
+
+
 # --- the whole ------------------------------------------------------------------------------------------------
 
 
@@ -735,6 +753,7 @@ class Analysis(Record):
     sweep: SweepAnalysis | None = None
     interactions: Interactions | None = None
     readings: Readings | None = None
+    noise: tuple[NoiseSources, ...] = ()
     power: tuple[Power, ...]
     ledger: LedgerCheck | None
     deviations: tuple[Deviation, ...]

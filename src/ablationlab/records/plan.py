@@ -165,9 +165,9 @@ class PlannedTask(StoredValue):
     characters: dict[str, str] = Field(default_factory=dict)
 
 
-#: What a run is for: the study's own comparisons, a rate of its sweep beside them, or the gate of its tasks, which decides on
-#: runs that are never compared.
-RunRole = Literal["compared", "sweep", "gate"]
+#: What a run is for: the study's own comparisons, a rate of its sweep beside them, the gate of its tasks, or a combination of
+#: seeds that tells where the noise comes from; the last two are never compared.
+RunRole = Literal["compared", "sweep", "gate", "noise"]
 
 
 class Try(StoredValue):
@@ -199,10 +199,23 @@ class OwnTrainerError(AblationLabError):
     """Something was asked of a run that only runs of this package's own loop have."""
 
 
+class Streams(StoredValue):
+    """Seeds of a run whose streams do not share one."""
+
+    init: int
+    data: int
+    dropout: int
+
+
 class WithRecipe(StoredValue):
-    """A run, planned or recorded. This package trains it, by ``recipe``, or the user's own trainer, by ``settings``."""
+    """A run, planned or recorded. This package trains it, by ``recipe``, or the user's own trainer, by ``settings``.
+
+    ``seed`` is that of all its streams, unless ``streams`` gives each its own; then it is that of the initial weights.
+    """
 
     id: str
+    seed: int
+    streams: Streams | None = None
     recipe: Recipe | None = None
     settings: dict[str, Any] = Field(default_factory=dict)
 
@@ -225,6 +238,12 @@ class WithRecipe(StoredValue):
         return self.recipe
 
     @property
+    def seed_triple(self) -> tuple[int, int, int]:
+        """Seeds of initial weights, data order and dropout."""
+        own = self.streams
+        return (self.seed, self.seed, self.seed) if own is None else (own.init, own.data, own.dropout)
+
+    @property
     def lr(self) -> float:
         """The peak learning rate."""
         return self._recipe.training.lr
@@ -244,7 +263,6 @@ class PlannedRun(WithRecipe):
     role: RunRole
     variant: str
     regime: str
-    seed: int
     stack: int
     slot: int
 

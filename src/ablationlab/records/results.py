@@ -353,7 +353,8 @@ class Results:
     def _cells(self) -> dict[tuple[str, str, Seed], list[Run]]:
         cells: dict[tuple[str, str, Seed], list[Run]] = {}
         for run in self.runs:
-            cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
+            if run.planned.role != "noise":
+                cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
         return cells
 
     def comparison(self, comparison_id: str) -> Comparison | None:

@@ -37,7 +37,6 @@ class RunRecord(WithRecipe, Record):
     baseline: str
     declares: Declaration
     regime: str
-    seed: int
     corpus: Corpus | None
     data_order_hash: str | None
     initial_weights: dict[str, str] | None

@@ -495,6 +495,10 @@ class UsedCode(Frozen):
     entry_point: bool = False
 
 
+#: What a run draws at random, each from a stream of its own.
+NoiseStream = Literal["init", "data", "dropout"]
+
+
 class Sweep(Frozen):
     """Learning rates that every variant is trained at, in the default regime, on every seed of the sweep.
 
@@ -514,6 +518,42 @@ class Sweep(Frozen):
     @classmethod
     def _no_duplicates(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
         return values if values is None else _unique(values)
+
+
+class Noise(Frozen):
+    """Runs that tell where the noise comes from: every combination of these seeds, for every variant, in the default regime.
+
+    The study's own runs take all three streams from one seed, so that their pairs share nothing; these runs share streams,
+    so they are never compared. Without ``dropout``, its masks have the seed of the data order.
+    """
+
+    init: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    data: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    dropout: Annotated[tuple[Natural, ...], Field(min_length=2)] | None = None
+
+    @field_validator("init", "data", "dropout", mode="before")
+    @classmethod
+    def _seed_ranges(cls, seeds: Any) -> Any:
+        return _seeds(seeds)
+
+    @field_validator("init", "data", "dropout")
+    @classmethod
+    def _no_duplicates(cls, values: tuple[int, ...] | None) -> tuple[int, ...] | None:
+        return values if values is None else _unique(values)
+
+    @property
+    def streams(self) -> tuple[NoiseStream, ...]:
+        """The streams that have seeds of their own here."""
+        return ("init", "data") if self.dropout is None else ("init", "data", "dropout")
+
+    def cells(self) -> list[tuple[int, int, int]]:
+        """(init, data, dropout) of every run."""
+        return [
+            (init, data, dropout)
+            for init in self.init
+            for data in self.data
+            for dropout in (self.dropout if self.dropout is not None else (data,))
+        ]
 
 
 class Criterion(Frozen):
@@ -676,6 +716,7 @@ class Study(Frozen):
     regimes: dict[str, Regime] = Field(default_factory=dict)
     sweep: Sweep | None = None
     design: Design | None = None
+    noise: Noise | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
     # Probe -> its interval in steps; "all" stands for every probe that the study's models have something to show to.
     probes: dict[str, Count] = Field(default_factory=dict)
@@ -753,9 +794,9 @@ class Study(Frozen):
         """The default regime, then the named ones."""
         return (DEFAULT_REGIME, *(name for name in self.regimes if name != DEFAULT_REGIME))
 
-    def rate_of(self, run: PlannedRun | RunRecord) -> float | None:
-        """The learning rate that a run is paired by, beside its regime and seed: that of a sweep; None without one."""
-        return run.lr if self.sweep is not None else None
+    def pair_of(self, run: PlannedRun | RunRecord) -> tuple[str, tuple[int, int, int], float | None]:
+        """What makes runs of two variants a pair: their regime, the seed of every stream, and the rate of a sweep."""
+        return run.regime, run.seed_triple, run.lr if self.sweep is not None else None
 
     def judging_seeds(self) -> tuple[int, ...]:
         """The seeds of the sweep that variants are judged on, each at its best rate; none without a sweep."""

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         interval_caveats,
     )
     from ablationlab.stats.comparison import as_ratio, compare, ratio_of_geometric_means, summarize
+    from ablationlab.stats.components import variance_components
     from ablationlab.stats.crossed import CrossedMeans, crossed_mean, crossed_means
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
     from ablationlab.stats.failures import failure_bound, log_rank_p, paired_survival, survival_curve
@@ -183,6 +184,7 @@ __all__ = [
     "survival_curve",
     "tost_pairs_needed",
     "tost_power",
+    "variance_components",
     "welch_test",
     "wilcoxon_test",
 ]
@@ -193,6 +195,7 @@ __getattr__ = lazy_exports(
         "_common": "paired_deltas",
         "caveats": "comparison_caveats expected_coverage expected_false_positives interval_caveats",
         "comparison": "as_ratio compare ratio_of_geometric_means summarize",
+        "components": "variance_components",
         "crossed": "CrossedMeans crossed_mean crossed_means",
         "effects": "cohens_d_z hedges_g_av paired_tost",
         "failures": "failure_bound log_rank_p paired_survival survival_curve",

@@ -295,6 +295,25 @@ def _without(at: int, w: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatAr
     return w, new
 
 
+def planned_levels(
+    chains: Sequence[int], *, correction: str, alpha: float, pairs: int
+) -> tuple[list[float], list[list[float]]]:
+    """The p that each primary, and each secondary behind it, must reach if nothing else in the family is true.
+
+    *chains*: how many secondaries stand behind each primary. A secondary's primary, and those before it, count as shown.
+    """
+    m, alpha = len(chains), fraction("alpha", alpha)
+    if correction == "dunnett":
+        freedom = max(pairs - 1, 1) * m
+        level = float(2 * special.stdtr(freedom, -dunnett_critical(m, freedom, alpha)))
+        passed = [passed_by_dunnett(m, freedom, alpha)] * m
+    else:
+        level = alpha if correction == "none" else alpha / m
+        weights, passes = gate_graph([True] * m, chains, 0.0 if correction == "bonferroni" else ONWARD)
+        passed = [float(alpha * weights[k] * passes[k, m:].sum()) for k in range(m)]
+    return [level] * m, [[share] * size for share, size in zip(passed, chains, strict=True)]
+
+
 # --- Dunnett --------------------------------------------------------------------------------------------------
 
 

@@ -233,6 +233,18 @@ class McNemar(StatisticalResult):
 
 
 @dataclass(frozen=True)
+class VarianceComponent(StatisticalResult):
+    """A source's part of the variance, as an SD with its interval, and as a share of the whole."""
+
+    source: str
+    levels: int
+    sd: float
+    low: float
+    high: float
+    share: float | None
+
+
+@dataclass(frozen=True)
 class CrossedMean(StatisticalResult):
     """A mean difference over random seeds and random items (or documents): interval, two-sided p, and what makes the noise.
 

@@ -91,6 +91,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         *_sweep_problems(data),
         *_gate_problems(data),
         *_design_problems(data),
+        *_noise_problems(data),
         *_calibration_problems(data),
     ]
     return [*found, *_probe_problems(data)]
@@ -458,6 +459,22 @@ def _gate_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     if shared:
         text = "tasks must be chosen on other seeds than those that are compared"
         yield Problem("evaluation.gate_seeds", text, ", ".join(map(str, shared)))
+
+
+def _noise_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """What a table of variances needs: streams of this package's own, and dropout to draw for."""
+    table = _table(data, "noise")
+    if not table:
+        return
+    if "design" in data:
+        yield Problem(
+            "noise",
+            "a study with looks may stop before every combination of seeds is trained; ask for one or the other",
+        )
+    if "dropout" in table and not _table(data, "model").get("dropout"):
+        yield Problem(
+            "noise.dropout", "the model has no dropout", repr(table["dropout"]), "leave it out, or set model.dropout"
+        )
 
 
 def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -88,7 +88,7 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
             if record.corpus is None:  # a trainer of the user's own, which reports no order
                 continue
             shape = {"batch": record.training.batch, "context": record.model.context}
-            planned = planned_data_order(record.seed, record.corpus, steps=record.budget.steps, **shape)
+            planned = planned_data_order(record.seed_triple[1], record.corpus, steps=record.budget.steps, **shape)
             if record.data_order_hash != planned:
                 found.append(f"data_order_hash of {record.id} is not that of its seed")
     for field in (*(() if other_order else ("data_order_hash",)), "shared_init_hash", "plan_hash"):
@@ -237,10 +237,10 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
                 differs = ["plan_hash differs: it was made under another plan"]
                 refuse(f"the record of {run.id}", "the sealed plan", differs)
             refuse(f"the record of {run.id}", "its result", result_mismatches(run.record, run.result))
-            cells[run.regime, run.seed, plan.study.rate_of(run.record), run.variant] = run.record, run.result
+            cells[plan.study.pair_of(run.record), run.variant] = run.record, run.result
     pairs = 0
-    for (regime, seed, rate, variant), (record, result) in cells.items():
-        base = cells.get((regime, seed, rate, plan.study.baseline))
+    for (pair, variant), (record, result) in cells.items():
+        base = cells.get((pair, plan.study.baseline))
         if base is not None and variant != plan.study.baseline:
             found = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
             if record.recipe is None:
@@ -253,11 +253,9 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
 def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
     """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
     pairs = []
-    base = {
-        (run.regime, run.seed, plan.study.rate_of(run)): run for run in plan.runs if run.variant == plan.study.baseline
-    }
+    base = {plan.study.pair_of(run): run for run in plan.runs if run.variant == plan.study.baseline}
     for run in plan.runs:
-        other = base.get((run.regime, run.seed, plan.study.rate_of(run)))
+        other = base.get(plan.study.pair_of(run))
         if other is not None and run.variant != plan.study.baseline:
             pairs.append((run, other))
     same, differs = [], []

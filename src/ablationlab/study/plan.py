@@ -31,6 +31,7 @@ from ablationlab.records.plan import (
     PlannedTask,
     Recipe,
     RunRole,
+    Streams,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
 from ablationlab.records.storage import ResultsFolder, content_hash, slug
@@ -94,6 +95,12 @@ def study_cells(
         maker.cell(regime, seed, study.baseline, role="gate")
         for regime in study.regime_names()
         for seed in study.evaluation.gate_seeds
+    ]
+    cells += [
+        maker.cell(DEFAULT_REGIME, triple[0], name, role="noise", streams=triple)
+        for triple in (study.noise.cells() if study.noise is not None else ())
+        for name in study.variants
+        if not (len(set(triple)) == 1 and triple[0] in study.seeds)  # such a run is the study's own
     ]
     if study.evaluation.tasks:
         from ablationlab.tasks import check_tasks
@@ -333,9 +340,15 @@ class _CellMaker:
         return ours, trained
 
     def cell(
-        self, regime: str, seed: int, name: str, lr: float | None = None, role: RunRole = "compared"
+        self,
+        regime: str,
+        seed: int,
+        name: str,
+        lr: float | None = None,
+        role: RunRole = "compared",
+        streams: tuple[int, int, int] | None = None,
     ) -> PlannedRun:
-        """One run; *lr* is given for those of a sweep."""
+        """One run; *lr* is given for those of a sweep, *streams* (init, data, dropout) where each has its own seed."""
         study, corpus = self.study, self.corpora[name].record
         model, training = self._arm(regime, name)
         if lr is not None and not (lr == training.lr and seed in study.seeds):
@@ -355,18 +368,22 @@ class _CellMaker:
             "training": resolved.model_dump(
                 mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None
             ),
-            "seed": seed,
+            "seed": seed if streams is None else list(streams),
             "corpus": corpus.tokens_sha256,
             "validation": study.data.validation,
         }
         parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
-        parts += [*([f"lr{lr:g}"] if role == "sweep" else []), f"s{seed}"]
+        parts += [*([f"lr{lr:g}"] if role == "sweep" else [])]
+        parts += [f"s{seed}"] if streams is None else ["s" + ".".join(map(str, streams))]
         return PlannedRun(
             id="-".join([*parts, content_hash(identity)[:8]]),
             role=role,
             variant=name,
             regime=regime,
             seed=seed,
+            streams=None
+            if streams is None
+            else Streams(**dict(zip(("init", "data", "dropout"), streams, strict=True))),
             stack=0,
             slot=0,
             recipe=Recipe(
@@ -485,9 +502,9 @@ def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Cor
 
 def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> None:
     """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
-    by_cell = {(run.regime, run.seed, study.rate_of(run), run.variant): run for run in runs}
+    base_of = {study.pair_of(run): run for run in runs if run.variant == study.baseline}
     for run in runs:
-        base = by_cell[run.regime, run.seed, study.rate_of(run), study.baseline]
+        base = base_of[study.pair_of(run)]
         ours, theirs = ((arm.model, arm.training, declared[arm.variant].data) for arm in (run, base))
         if run.variant != study.baseline and ours == theirs:
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")

@@ -29,7 +29,7 @@ Direction = Literal["lower", "higher"]
 #: Tables of a study file that belong to the user's own trainer.
 TABLES = ("model", "training", "data")
 #: Tables that describe what this package's own loop does.
-_OURS = ("sweep", "evaluation", "probes", "execution")
+_OURS = ("sweep", "noise", "evaluation", "probes", "execution")
 #: Keys of a study file that say how its own trainer is called and read.
 _KEYS = ("command", "metrics", "patterns", "timeout")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")

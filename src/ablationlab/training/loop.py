@@ -78,7 +78,7 @@ class StackTrainer:
         self.steps = planned[0].budget.steps
         how = plan.execution_of(planned[0])
         device = prepare(how)
-        members = [Member(r.id, r.seed, r.lr, r.model) for r in planned]
+        members = [Member(run.id, run.seed, run.lr, run.model, run.seed_triple) for run in planned]
         dtype = compute_dtype(how.precision)
         self.stack: Stack | DistributedStack
         if ranks is None:

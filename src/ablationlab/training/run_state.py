@@ -71,9 +71,10 @@ def ensure_run_record(
         declares=plan.variants[run.variant],
         regime=run.regime,
         seed=run.seed,
+        streams=run.streams,
         recipe=run.recipe,
         corpus=corpus,
-        data_order_hash=_order(run.seed, corpus, run.budget.steps, run.training.batch, run.model.context),
+        data_order_hash=_order(run.seed_triple[1], corpus, run.budget.steps, run.training.batch, run.model.context),
         initial_weights=digests,
         shared_init_hash=joint_digest(digests, shared),
         executor=executor,
@@ -213,7 +214,7 @@ class RunState:
             history=history,  # with this start, which validates, even if it trained nothing
             fed=drawn_samples(
                 corpus,
-                self.planned.seed,
+                self.planned.seed_triple[1],
                 steps=steps,
                 batch=self.planned.training.batch,
                 context=self.planned.model.context,

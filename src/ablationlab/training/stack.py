@@ -44,12 +44,17 @@ RESIDENT_TOKENS = 2**26
 
 @dataclass(frozen=True)
 class Member:
-    """One run of a stack."""
+    """One run of a stack. *streams*: seeds of initial weights, data order and dropout, where they are not all *seed*."""
 
     id: str
     seed: int
     lr: float
     model: ModelConfig
+    streams: tuple[int, int, int] | None = None
+
+    @property
+    def seeds(self) -> tuple[int, int, int]:
+        return self.streams if self.streams is not None else (self.seed, self.seed, self.seed)
 
 
 @dataclass(frozen=True)
@@ -142,14 +147,15 @@ class Stack:
         assert 0 < len(members) <= width
         self.members = tuple(members)
         padded = [*members, *[members[-1]] * (width - len(members))]
-        self.seeds = tuple(member.seed for member in padded)
+        # Of the data order and of dropout.
+        self.seeds, self.dropout_seeds = (tuple(member.seeds[place] for member in padded) for place in (1, 2))
         self.fronts = tuple(member.model.front for member in padded)
         self.model = members[0].model
         self.training, self.steps, self.device, self.dtype = training, steps, device, dtype
         self.layout = ParameterLayout.of(members)
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
         for row, member in enumerate(padded):
-            self._fill(row, {parameter.name: parameter.draw(member.seed) for parameter in parameters(member.model)})
+            self._fill(row, {parameter.name: parameter.draw(member.seeds[0]) for parameter in parameters(member.model)})
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
         self.optimizer = start_optimizer(
             training, self.weights_RP.detach(), self.layout.decaying(training.decay), self.layout.views
@@ -260,7 +266,7 @@ class Stack:
         self._put(self._lr, self.learning_rates(steps))
         self._put(self._clock, np.array([clock(self.training, step) for step in steps], dtype=np.float32))
         if self.model.dropout:
-            self._put(self._keys, np.stack([dropout_keys(self.seeds, step, self._sites) for step in steps]))
+            self._put(self._keys, np.stack([dropout_keys(self.dropout_seeds, step, self._sites) for step in steps]))
         self._cursor.zero_()
         self._steps_fed = count
 

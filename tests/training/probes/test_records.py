@@ -106,7 +106,7 @@ def test_a_torn_last_line_is_left_out_and_any_other_damage_named(run):
     with pytest.raises(RecordError, match=r"probes\.jsonl, line 2"):
         read_probes(run)
     with pytest.raises(RecordError, match="no probes header"):
-        list(parse(b'{"kind": "metrics", "schema_version": 2}\n', "x"))
+        list(parse(b'{"kind": "metrics", "schema_version": 3}\n', "x"))
 
 
 def test_a_run_without_probes_has_none(tmp_path):

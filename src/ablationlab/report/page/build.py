@@ -27,6 +27,7 @@ from ablationlab.report.tables.study import (
     hash_table,
     interaction_table,
     main_metrics,
+    noise_table,
     power_table,
     rate_table,
     run_table,
@@ -142,6 +143,7 @@ ANALYSIS_TABLES = (
     "calibration_table",
     "interaction_table",
     "reading_table",
+    "noise_table",
     "stability_tables",
     "rate_table",
     "power_table",
@@ -179,6 +181,8 @@ def _analysis_tables(
         tables["interaction_table"] = interaction_table(analysis.interactions).html()
     if analysis.readings is not None:
         tables["reading_table"] = reading_table(analysis.readings, regimes).html()
+    if (noise := noise_table(analysis.noise)) is not None:
+        tables["noise_table"] = noise.html()
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
         own = arms.without("unstable", "gain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from ablationlab.core.format import (
     DASH,
@@ -18,7 +19,15 @@ from ablationlab.core.format import (
     setting,
 )
 from ablationlab.instrument.replication import ReplicatedDirection, ReplicatedFigure, Replication, words
-from ablationlab.records.analysis import MACRO, Analysis, Comparison, Interactions, StabilityGain, SweepAnalysis
+from ablationlab.records.analysis import (
+    MACRO,
+    Analysis,
+    Comparison,
+    Interactions,
+    NoiseSources,
+    StabilityGain,
+    SweepAnalysis,
+)
 from ablationlab.records.plan import Budget, Declaration, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash
@@ -477,6 +486,57 @@ def rate_table(sweep: SweepAnalysis) -> Table:
         Column("why", "Note", printed=any(chosen.why for chosen in sweep.best)),
     )
     return Table("rates", "Learning-rate sensitivity, and the best rate of each variant.", columns, tuple(rows))
+
+
+def noise_table(noise: Sequence[NoiseSources], metric: str | None = None) -> Table | None:
+    """A row per metric and arm or difference: the SD that each source makes, its interval and its share of the variance.
+
+    *metric*: of that one alone.
+    """
+    shown = [sources for sources in noise if metric in (None, sources.metric)]
+    names = list(dict.fromkeys(part.source for sources in shown for part in sources.components))
+    if not shown:
+        return None
+    rows = []
+    for sources in shown:
+        parts = {part.source: part for part in sources.components}
+        cells = []
+        for name in names:
+            part = parts.get(name)
+            reach = f"{number(part.low, 2)} to {number(part.high, 2)}" if part is not None else DASH
+            cells += [
+                Cell.of(part.sd if part else None, number(part.sd if part else None, 3)),
+                Cell.of(part.low if part else None, reach),
+                Cell.of(part.high if part else None),
+                Cell.of(part.share if part else None, percent(part.share if part else None)),
+            ]
+        what = sources.variant if sources.reference is None else f"{sources.variant} − {sources.reference}"
+        scale = " (log)" if sources.transform == "log" else ""
+        note = f"{sources.missing} runs are missing" if sources.missing else ""
+        rows.append(
+            (
+                Cell.name(metric_name(sources.metric) + scale),
+                Cell.of(what),
+                Cell.of(sources.runs),
+                *cells,
+                Cell.of(note),
+            )
+        )
+    columns = [Column("metric", "Metric"), Column("of", "Of"), Column("n", "Cells", "right")]
+    for name in names:
+        columns += [
+            Column(f"{name}_sd", f"SD by {NOISE[name]}", "right"),
+            Column(f"{name}_low", "Interval", "right", below=True),
+            Column(f"{name}_high", printed=False),
+            Column(f"{name}_share", "Share", "right"),
+        ]
+    columns.append(Column("note", "Note", printed=any(sources.missing for sources in shown)))
+    title = "Where the noise comes from: standard deviations by source, over every combination of seeds"
+    return Table("noise", title, tuple(columns), tuple(rows))
+
+
+#: Sources of variance in words.
+NOISE: Final = {"init": "initial weights", "data": "data order", "dropout": "dropout", "rest": "all else"}
 
 
 def factor_table(interactions: Interactions) -> Table:

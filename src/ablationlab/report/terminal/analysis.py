@@ -37,6 +37,7 @@ from ablationlab.report.tables.study import (
     factor_table,
     figure_table,
     interaction_table,
+    noise_table,
     rate_table,
     stability_table,
     sweep_table,
@@ -87,6 +88,7 @@ def analysis_view(
         yield ""
         yield reading_table(analysis.readings, len(analysis.regimes)).terminal()
         yield Text(plain(reading_text(analysis.readings)))
+    yield from _noise(analysis)
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
         yield _lines("Mind", notes)
@@ -194,6 +196,14 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
         yield ""
         yield interaction_table(analysis.interactions).terminal()
         yield Text(plain(analysis.interactions.text))
+
+
+def _noise(analysis: Analysis) -> Iterator[RenderableType]:
+    """Of the primary metric; the page and tables have every metric."""
+    table = noise_table(analysis.noise, analysis.primary)
+    if table is not None:
+        yield ""
+        yield table.terminal()
 
 
 def _lines(title: str, lines: Sequence[str]) -> Text:

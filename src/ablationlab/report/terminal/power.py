@@ -28,10 +28,12 @@ def decision_view(study: Study, found: DecisionPower | None) -> Iterator[Rendera
             f"{row.multiple:+g}".replace("+0", "0"),
             setting(row.effect),
             *(percent(row.decisions.get(decision)) for decision in decisions),
+            *([fixed(row.seeds, 1)] if study.design is not None else []),
         )
         for row in found.effects
     ]
     heads = ["regime", "true effect", "in units", *decisions]
+    heads += ["seeds on average"] if study.design is not None else []
     yield Text("")
     yield Table.simple(
         f"What {study.name} will decide ({count(found.studies)} simulated studies a row)", heads, rows, heads[1:]

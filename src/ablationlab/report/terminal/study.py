@@ -29,13 +29,14 @@ def plan_tables(plan: Plan) -> list[RenderableType]:
 
 def arm_table(plan: Plan) -> Table:
     """The arms of a plan: how many runs, and what one costs."""
-    arms: dict[tuple[str, str, bool], list[PlannedRun]] = {}
+    arms: dict[tuple[str, str, str], list[PlannedRun]] = {}
     for run in plan.runs:
-        arms.setdefault((run.regime, run.variant, run.role == "gate"), []).append(run)
+        kind = f" ({run.role})" if run.role in ("gate", "noise") else ""
+        arms.setdefault((run.regime, run.variant, kind), []).append(run)
     rows = [
         (
             regime,
-            variant + (" (gate)" if gate else " (baseline)" if variant == plan.study.baseline else ""),
+            variant + (kind or (" (baseline)" if variant == plan.study.baseline else "")),
             len(runs),
             count(runs[0].budget.parameters),
             count(runs[0].budget.steps),
@@ -43,7 +44,7 @@ def arm_table(plan: Plan) -> Table:
             amount(runs[0].budget.matmul_flops),
             _rates(runs),
         )
-        for (regime, variant, gate), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
+        for (regime, variant, kind), runs in sorted(arms.items(), key=lambda arm: arm[1][0].regime)
     ]
     heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run", "lr"]
     return Table.simple("Arms", heads, rows, heads[2:])
@@ -158,7 +159,7 @@ def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
     names = main_metrics(rows, plan)
     by_id = {run.id: run for run in plan.runs}
     swept = plan.study.sweep is not None
-    rows = [row for row in rows if row.planned.role != "gate"]
+    rows = [row for row in rows if row.planned.role not in ("gate", "noise")]
     arms: dict[tuple[str, str, float], list[Run]] = {}
     for row in sorted(rows, key=lambda row: by_id[row.id].lr) if swept else rows:
         run = by_id[row.id]

@@ -53,7 +53,8 @@ class DistributedStack:
     ) -> None:
         (member,) = members
         assert execution.parallel is not None
-        self.members, self.seeds, self.fronts = (member,), (member.seed,), (member.model.front,)
+        self.members, self.fronts = (member,), (member.model.front,)
+        self.seeds, self.dropout_seeds = (member.seeds[1],), (member.seeds[2],)
         self.model, self.training, self.steps, self.dtype = member.model, training, steps, dtype
         self.ranks, self.device, self.execution = ranks, ranks.device, execution
         self.share_of_batch = training.batch // ranks.world
@@ -85,7 +86,7 @@ class DistributedStack:
         """Every rank draws every parameter from its own stream and keeps its part: no traffic, and no draw depends on W."""
         with torch.no_grad():
             for parameter in parameters(self.model):
-                value: Tensor = torch.from_numpy(parameter.draw(self.members[0].seed))
+                value: Tensor = torch.from_numpy(parameter.draw(self.members[0].seeds[0]))
                 self._put(self._parameters[parameter.name], value)
 
     def _put(self, target: Tensor, value: Tensor) -> None:
@@ -207,7 +208,7 @@ class DistributedStack:
         """The masks of a pass that begins at sample *first* of the whole batch."""
         if not self.model.dropout:
             return None
-        keys = torch.from_numpy(dropout_keys(self.seeds, step, self._sites)).to(self.device)
+        keys = torch.from_numpy(dropout_keys(self.dropout_seeds, step, self._sites)).to(self.device)
         return Dropout(self.model.dropout, self._sites, keys, first)
 
     @contextmanager
