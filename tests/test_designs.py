@@ -141,8 +141,8 @@ def test_a_look_that_was_taken_on_other_records_is_refused(study_table, tmp_path
         ({"design": {"looks": [4, 3, 5]}}, "design.looks", "numbers of seeds that rise"),
         ({"design": {"looks": [2, 5]}}, "design.looks[0]", "out of range"),
         ({"criteria": [{**PRIMARY, "role": "secondary"}]}, "design", "a look decides on a primary criterion"),
-        ({"criteria": [{**PRIMARY, "test": "sign-flip"}]}, "criteria[0].test", "made for Student's t alone"),
-        ({"sweep": {"lr": [1e-3, 2e-3]}}, "design", "a [sweep] has no looks"),
+        ({"criteria": [{**PRIMARY, "test": "sign-flip"}]}, "criteria[0].test", "looks work with Student's t only"),
+        ({"sweep": {"lr": [1e-3, 2e-3]}}, "design", "a study with a [sweep] cannot have looks"),
     ],
 )
 def test_a_design_that_cannot_decide_is_refused_before_anything_runs(study_table, changes, key, text):
@@ -330,7 +330,7 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     code, output, _ = cli("plan", study, "--out", out, "--device", "cpu")
     assert code == 0
     assert "8 runs in" in output
-    assert "Looks after so many seeds" in output
+    assert "Looks, by number of seeds" in output
     code, output, _ = cli("run", study, "--out", out, "--device", "cpu", "--workers", "1", "--no-report")
     assert code == 0
     assert "Look 1 of 2 (3 seeds): continue" in " ".join(output.split())

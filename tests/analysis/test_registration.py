@@ -27,7 +27,7 @@ def test_the_defaults_are_part_of_what_is_registered():
         ({"stability": {"spike_scor": 7.0}}, "did you mean 'spike_score'"),
         ({"tie_breakers": ["a", "a"]}, "given more than once: a"),
         ({"tie_breakers": [""]}, "must not be empty"),
-        ({"criteria": [*CRITERIA, CRITERIA[0] | {"alpha": 0.1}]}, "criteria[1]: asks again what criteria[0] asks"),
+        ({"criteria": [*CRITERIA, CRITERIA[0] | {"alpha": 0.1}]}, "criteria[1]: repeats criteria[0]"),
     ],
 )
 def test_mistakes_are_named(changes, says):
@@ -52,14 +52,14 @@ PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.
     [
         (
             [PRIMARY | {"test": "sign-flip"}],
-            "criteria[0].test: with 5 seeds p is never below 0.0625: nothing is shown at 0.05",
+            "criteria[0].test: with 5 seeds p is never below 0.0625, so it cannot reach 0.05",
         ),
         ([PRIMARY | {"test": "wilcoxon"}], "paired-t, or 6 seeds or more"),
-        ([PRIMARY | {"alpha": 0.6}], "criteria[0].alpha: is no evidence"),
-        ([PRIMARY, {"metric": "token_ece", "role": "guard"}], "criteria[1].margin: a guard is shown to cost no more"),
+        ([PRIMARY | {"alpha": 0.6}], "criteria[0].alpha: is too large to show anything"),
+        ([PRIMARY, {"metric": "token_ece", "role": "guard"}], "criteria[1].margin: a guard needs a margin"),
         (
             [PRIMARY, {"metric": "perplexity", "role": "primary"}],
-            "criteria[1].role: regime 'default' has its primary metric already, 'validation_loss'",
+            "criteria[1].role: regime 'default' already has a primary metric, 'validation_loss'",
         ),
     ],
 )

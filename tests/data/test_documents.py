@@ -101,7 +101,7 @@ def test_files_that_are_not_what_they_say_are_named(tmp_path):
     parquet.write_table(nested, tmp_path / "d.parquet")
     said = refusal(tmp_path / "d.parquet")
     assert "column 'text' is of type struct<a: string>, not text; columns of text: body; choose one with" in said
-    assert said.endswith("; copy nested text to a column of its own")
+    assert said.endswith("; copy nested text to its own column")
     parquet.write_table(pa.table({"text": pa.array(["x", None])}), tmp_path / "e.parquet")
     assert f"{tmp_path / 'e.parquet'}, row 2: 'text' is not text, but null" in refusal(tmp_path / "e.parquet")
     for number, kind in enumerate((pa.large_string(), pa.dictionary(pa.int32(), pa.string()))):

@@ -57,7 +57,7 @@ BAD = [
     (
         {"model.front": {"norm": "center"}},
         "model.front.norm",
-        ["is set by variants, never by a study", "place"],
+        ["is set by variants, not by [model]", "place"],
     ),
     ({"model.width": -16}, "model.width", ["got -16", "at least 1"]),
     ({"model.layers": -1}, "model.layers", ["got -1", "at least 0"]),
@@ -137,7 +137,7 @@ BAD = [
     ({"criteria": [{"metric": "perplexity", "alpha": 5}]}, "criteria[0].alpha", ["got 5", "below 1"]),
     ({"sweep": {"lr": []}}, "sweep.lr", ["must not be empty"]),
     ({"sweep": {"lr": [1e-3, 1e-3]}}, "sweep.lr", ["given more than once: 0.001"]),
-    ({"sweep": {"lr": [1e-3]}}, "sweep.lr", ["one rate is no sweep (got 0.001)", "two rates or more"]),
+    ({"sweep": {"lr": [1e-3]}}, "sweep.lr", ["a sweep needs more than one rate (got 0.001)", "two rates or more"]),
     ({"sweep": {"lr": [1e-3, 0.0]}}, "sweep.lr[1]", ["got 0", "above 0"]),
     ({"sweep": {"lr": [1e-3, -1.0]}}, "sweep.lr[1]", ["got -1", "above 0"]),
     ({"sweep": {"selection_seeds": [9]}}, "sweep.lr", ["is missing"]),
@@ -168,7 +168,7 @@ BAD = [
     (
         {"sweep": {"lr": [1e-3, 1e-2]}, "criteria": [{"metric": "perplexity", "regime": "sweep"}]},
         "criteria[0].metric",
-        ["not a number over a sweep", "lr_sensitivity, unstable_share"],
+        ["not measured over a sweep", "lr_sensitivity, unstable_share"],
     ),
     (
         {"sweep": {"lr": [1e-3, 1e-2]}, "criteria": [{"metric": "lr_sensitivity"}]},

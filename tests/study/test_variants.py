@@ -197,7 +197,7 @@ BAD = [
     ({"x": {"model": {"preset": "gpt2-small"}}}, "variants.x.model.preset", "write its settings"),
     ({"layernorm": {"model": {"tied": False}}}, "variants.layernorm", "is a known variant"),
     ({"x": {"from": "y"}, "y": {"from": "x"}}, "variants.x.from", "x -> y -> x"),
-    ({"a/b": {"model": {"tied": False}}}, "variants.a/b", "is no name of a variant"),
+    ({"a/b": {"model": {"tied": False}}}, "variants.a/b", "is not a valid name of a variant"),
 ]
 
 

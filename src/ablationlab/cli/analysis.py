@@ -53,7 +53,9 @@ def evaluate(
         int | None,
         Parameter(validator=Number(gte=10), help="Items per task, at most. Default: evaluation.items, or all."),
     ] = None,
-    device: Annotated[Literal["auto", "cpu", "cuda"], Parameter(help="Where to score; all runs alike.")] = "auto",
+    device: Annotated[
+        Literal["auto", "cpu", "cuda"], Parameter(help="Where to score; the same for all runs.")
+    ] = "auto",
     workers: Annotated[int | None, Processes, Parameter(help="Processes on a CPU. Default: one per core.")] = None,
     throughput: Annotated[bool, Parameter(help="Time inference and training, all runs in turn.")] = True,
 ) -> int:
@@ -132,20 +134,27 @@ def analyze(
         str | None, Parameter(help="Table: which value of a curve counts: last, best or step=N. Default: last.")
     ] = None,
     unpaired: Annotated[
-        bool, Parameter(negative="", help="Table: equal seeds mean nothing, or there are none: Welch's test.")
+        bool,
+        Parameter(
+            negative="", help="Table: runs of equal seeds are not pairs, or there are no seeds; uses Welch's test."
+        ),
     ] = False,
     primary: Annotated[str | None, Parameter(help="Table: the metric that decides.")] = None,
     lower: Annotated[Names, Parameter(help="Table: a metric that is better lower; may be repeated.")] = (),
     higher: Annotated[Names, Parameter(help="Table: a metric that is better higher; may be repeated.")] = (),
     log: Annotated[Names, Parameter(help="Table: a metric to test as its logarithm (a perplexity).")] = (),
     smallest_effect: Effect = None,
-    margin: Annotated[float | None, Parameter(help="Table: largest loss that a gain in stability may cost.")] = None,
+    margin: Annotated[
+        float | None, Parameter(help="Table: the most that the primary metric may get worse in return for stability.")
+    ] = None,
     alpha: Annotated[float | None, Parameter(help="Table: significance level. Default: 0.05.")] = None,
     test: Annotated[
-        Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None, Parameter(help="Table. Default: paired-t.")
+        Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None,
+        Parameter(help="Table: the test that decides. Default: paired-t."),
     ] = None,
     correction: Annotated[
-        Literal["holm", "bonferroni", "benjamini-hochberg", "none"] | None, Parameter(help="Table. Default: holm.")
+        Literal["holm", "bonferroni", "benjamini-hochberg", "none"] | None,
+        Parameter(help="Table: the correction for several variants. Default: holm."),
     ] = None,
     tie_breaker: Annotated[Names, Parameter(help="Table: a metric that breaks a tie; may be repeated, in order.")] = (),
 ) -> int:
@@ -255,7 +264,7 @@ def power(
     ] = None,
     sd: Annotated[
         float | None,
-        Parameter(help="Assumed SD of the deltas, in units of the metric (of its logarithm where so tested)."),
+        Parameter(help="Assumed SD of the deltas, in units of the metric (of its logarithm if that is tested)."),
     ] = None,
     discordance: Annotated[
         float | None,
@@ -334,9 +343,9 @@ def compare(
             "per seed; or one log."
         ),
     ],
-    b: Annotated[Path, Parameter(help="Samples of the reference, alike.")],
-    *more: Annotated[Path, Parameter(help="Further ones: then the last is the reference of all others.")],
-    baseline: Annotated[Path | None, Parameter(help="Another reference than the last one.")] = None,
+    b: Annotated[Path, Parameter(help="Samples of the reference, in the same form.")],
+    *more: Annotated[Path, Parameter(help="More folders; the last one is then the reference of all others.")],
+    baseline: Annotated[Path | None, Parameter(help="The reference, if it is not the last one.")] = None,
     metric: Annotated[
         str | None,
         Parameter(help="Which of the samples' metrics. Default: acc, then exact_match; of a log, its scorer."),
@@ -355,8 +364,8 @@ def compare(
     """Compare folders of lm-eval --log_samples output, or logs of inspect_ai, item by item; delta = A - B.
 
     Items pair on their id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
-    for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and a crossed
-    bootstrap over seeds and items; and the macro average over tasks. Three or more folders: each is compared with the last,
+    for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and an
+    interval over seeds and items; and the macro average over tasks. Three or more folders: each is compared with the last,
     and all p-values are corrected as one family.
     """
     from ablationlab.analysis.lm_eval import compare_samples
@@ -409,7 +418,7 @@ def trend(
     """Say how a variant's effect changes with scale, from studies of three or more sizes; with --at, predict it.
 
     The effects are regressed on log size, each weighted by its error and by what the studies differ in beyond the trend. The
-    prediction assumes that the trend goes on in a straight line.
+    prediction assumes that the trend continues as a straight line.
     """
     from ablationlab.analysis.trends import study_trend
     from ablationlab.report.terminal.analysis import trend_view

@@ -19,11 +19,11 @@ app = App(
     version=__version__,
     help=(
         "Does this change to a GPT help, at equal compute? One study file becomes paired, budget-matched, multi-seed "
-        "training runs with records one can trace.\n\n"
+        "training runs, and a verdict with its evidence.\n\n"
         "Start with: ablationlab run studies/quick.toml"
     ),
     help_format="plaintext",
-    help_epilogue="A traceback instead of the short message: put --debug anywhere on the line.",
+    help_epilogue="Add --debug anywhere to see a traceback instead of the short message.",
     suppress_keyboard_interrupt=False,  # `main` handles it
 )
 for group in (study, browse, data, analysis, report, instrument):

@@ -46,7 +46,7 @@ def init(
 ) -> int:
     """Write a commented study file that runs. On a terminal, what you do not give as an option is asked for.
 
-    Beside it lies study.schema.json, with which editors complete and check the file. Nothing that is there is overwritten.
+    Also writes study.schema.json, with which editors complete and check the file. Existing files are not overwritten.
     """
     from ablationlab.study.starter import DEFAULTS, starter, write_starter
 
@@ -142,7 +142,7 @@ def open_(
     *,
     part: Annotated[Literal["page", "paper"], Parameter(help="What to open.")] = "page",
 ) -> int:
-    """Open the page of a study in a browser; where there is no browser, its path is printed."""
+    """Open the page of a study in a browser, or print its path if there is no browser."""
     import webbrowser
 
     from ablationlab.study.places import find_results

@@ -89,7 +89,7 @@ def prepare(
         near_duplicates=near_duplicates,
     )
     if out is not None and len(inputs) > 1:
-        raise DataError("--out takes one input; prepare each into a folder of its own, and mix them in the study")
+        raise DataError("--out takes one input; prepare each into its own folder, and mix them in the study")
     for name in inputs:
         source = open_documents(name, text_key)
         if out is None and (name not in SOURCES or settings != cache_settings(tokenizer)):
@@ -102,7 +102,7 @@ def prepare(
 
 
 def verify(folder: Annotated[Path, Parameter(help="A prepared folder.")]) -> int:
-    """Take the checksum of every shard of a prepared folder again, and show its manifest."""
+    """Check every shard of a prepared folder against its checksum, and show the manifest."""
     from ablationlab.data.prepared import open_prepared
 
     Printer().text(_summary(open_prepared(folder, verify_all=True).manifest, folder), wrap=False)
@@ -116,7 +116,7 @@ def overlap(
 ) -> int:
     """Look for text that the corpora of a mixture have in common, in parallel, and show what was found.
 
-    The outcome is kept in the cache. Planning or running the study looks for it in the same way where it is not there.
+    The result is kept in the cache. `plan` and `run` do the same if it is not there yet.
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.pipeline import compare_texts

@@ -22,7 +22,7 @@ def register(app: App) -> None:
 
 def replicate(
     table: Annotated[
-        str | None, Parameter(help="A table's name, or the path of a TOML file of one. Without it: list what there is.")
+        str | None, Parameter(help="A table's name, or the path of its TOML file. Without it: list the tables.")
     ] = None,
     *,
     results: Annotated[
@@ -149,8 +149,8 @@ def validate(
 def check(file: Annotated[Path, Parameter(help="A Python file as a study lists it under `use`. It is run.")]) -> int:
     """Test your own parts, optimizers and schedules on a tiny model, beside the plain one.
 
-    Gradients against differences, a run alone against the same run in a stack, the same bits twice, a resumed run, and the
-    FLOPs declared against those counted. Exits with 1 if a test fails.
+    Compares gradients with finite differences, a run alone with the same run in a stack, two identical runs bit by bit,
+    a resumed run with an uninterrupted one, and declared FLOPs with counted ones. Exits with 1 if a test fails.
     """
     from ablationlab.instrument.own_code import check_code
 

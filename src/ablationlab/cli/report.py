@@ -64,12 +64,13 @@ def watch(
         Parameter(help="Address to listen on. Default: 127.0.0.1, which only this machine can reach."),
     ] = None,
     tensorboard: Annotated[
-        Path | None, Parameter(help="Also mirror the runs' numbers, as they come, into TensorBoard event files here.")
+        Path | None,
+        Parameter(help="Also write the runs' numbers, while they train, as TensorBoard event files."),
     ] = None,
 ) -> int:
     """Serve a page that follows a study while it runs: progress, curves, warnings. Read-only; Ctrl-C stops it.
 
-    What it shows is interim, not inference: the test was registered for all of the runs.
+    The numbers are interim: draw no conclusions before all registered runs are done.
     """
     from ablationlab.report.watch import Watcher, is_loopback
     from ablationlab.study.places import find_results
@@ -101,7 +102,7 @@ def watch(
             lines = [f"Watching {results} at {server.address}  (Ctrl-C stops it)"]
             if not is_loopback(server.host):
                 lines.append("Whoever can reach this machine on that port can read this study's curves and settings.")
-            lines.append("What it shows is interim, not inference.")
+            lines.append("The numbers are interim: draw no conclusions yet.")
             for line in lines:
                 printer.text(line, wrap=False)
             server.also = between

@@ -157,7 +157,7 @@ def _parquet(file: Path, key: str) -> Iterator[Piece]:
             raise DataError(
                 f"{file}: column {key!r} is of type {kind}, not text"
                 + (f"; columns of text: {', '.join(others)}; choose one with --text-key" if others else "")
-                + ("; copy nested text to a column of its own" if pa.types.is_nested(kind) else "")
+                + ("; copy nested text to its own column" if pa.types.is_nested(kind) else "")
             )
         number = 0
         for batch in table.iter_batches(batch_size=_PARQUET_ROWS, columns=[key]):

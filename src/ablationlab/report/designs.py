@@ -39,7 +39,7 @@ def calibration_line(regime: str, asked: Calibrate) -> str:
     """What a calibration will do."""
     return (
         f"Regime {regime} is calibrated first: {asked.setting} between {setting(asked.low)} and {setting(asked.high)}, until "
-        f"about {percent(asked.target)} of the baselines break; {len(asked.seeds)} seeds of their own, at most {asked.tries} "
+        f"about {percent(asked.target)} of the baselines break; {len(asked.seeds)} separate seeds, at most {asked.tries} "
         "values."
     )
 
@@ -49,7 +49,7 @@ def calibrated_line(regime: str, found: Calibrated) -> str:
     tries = ", ".join(f"{setting(one.value)}: {one.broken} of {len(one.seeds)}" for one in found.tries)
     return (
         f"Regime {regime} was calibrated before the plan was sealed: {found.setting} = {setting(found.value)} "
-        f"(baselines that break, on seeds of their own: {tries})."
+        f"(baselines that break, on separate seeds: {tries})."
     )
 
 
@@ -76,7 +76,7 @@ def levels_line(study: Study) -> str:
     )
     futility = f" Futile below a {percent(design.futility)} chance of a decision." if design.futility else ""
     return (
-        f"Looks after so many seeds, with the p-value that shows a difference: {looks}; {design.spending} spending of "
+        f"Looks, by number of seeds, with the p-value that shows a difference: {looks}; {design.spending} spending of "
         f"{number(alpha)}.{futility}"
     )
 

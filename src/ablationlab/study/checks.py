@@ -116,7 +116,7 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     for name in listed:
         if isinstance(name, str) and not _NAME.fullmatch(name):
             allowed = "letters, digits, dots, dashes and underscores, at most 60"
-            yield Problem(f"variants.{name}", "is no name of a variant", repr(name), allowed)
+            yield Problem(f"variants.{name}", "is not a valid name of a variant", repr(name), allowed)
     yield from _table_problems(data, tables, known)
 
 
@@ -208,12 +208,12 @@ def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         tables[f"regimes.{name}.model"] = _table(regime, "model")
     for key, model in tables.items():
         if model.get("redraw"):
-            text = "is set by variants, never by a study; choose a variant (ablationlab variants)"
+            text = "is set by variants, not by [model]; choose one (ablationlab variants) or write [variants.NAME]"
             yield Problem(f"{key}.redraw", text, repr(model["redraw"]))
         for setting, value in _table(model, "front").items():
             field = FrontEnd.model_fields.get(setting)
             if field is not None and setting != "place" and value != field.default:
-                text = "is set by variants, never by a study; choose a variant (ablationlab variants)"
+                text = "is set by variants, not by [model]; choose one (ablationlab variants) or write [variants.NAME]"
                 yield Problem(
                     f"{key}.front.{setting}", text, None, "place, which every variant keeps unless it names one"
                 )
@@ -280,7 +280,7 @@ def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         if plan.tokens is not None and plan.tokens % per_step:
             low = max(plan.tokens // per_step * per_step, per_step)
             allowed = f"multiples of batch x context = {per_step}, such as {low} or {low + per_step}"
-            yield Problem(f"{key}.tokens", "is no whole number of steps", str(plan.tokens), allowed)
+            yield Problem(f"{key}.tokens", "is not a whole number of steps", str(plan.tokens), allowed)
         elif plan.schedule == "warmup-cosine" and plan.warmup >= steps_of(here, plan):
             allowed = f"below {steps_of(here, plan)}"
             yield Problem(f"{key}.warmup", "must be shorter than the run", str(plan.warmup), allowed)
@@ -313,11 +313,11 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         elif isinstance(metric, str) and isinstance(regime, str):
             over_sweep = known[metric].level == "sweep"
             if over_sweep and regime != SWEEP:
-                text = "is a number over all rates of a sweep, so its criterion says regime = 'sweep'"
+                text = "is measured over all rates of a sweep, so its criterion needs regime = 'sweep'"
                 yield Problem(f"criteria[{i}].metric", text, repr(metric))
             elif regime == SWEEP and not over_sweep:
                 allowed = ", ".join(name for name, other in known.items() if other.level == "sweep")
-                yield Problem(f"criteria[{i}].metric", "is not a number over a sweep", repr(metric), allowed)
+                yield Problem(f"criteria[{i}].metric", "is not measured over a sweep", repr(metric), allowed)
         pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
     for key, pair in pairs:
         names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []
@@ -358,7 +358,7 @@ def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
         question = (str(criterion.get("metric")), str(criterion.get("regime", DEFAULT_REGIME)), arms)
         first = next((number for number, other in asked if other == question), None)
         if first is not None:
-            yield Problem(f"criteria[{i}]", f"asks again what criteria[{first}] asks", question[0])
+            yield Problem(f"criteria[{i}]", f"repeats criteria[{first}]", question[0])
         asked.append((i, question))
 
 
@@ -373,21 +373,24 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
             continue
         if LARGEST_ALPHA < alpha < 1:
             yield Problem(
-                f"criteria[{i}].alpha", "is no evidence", f"{alpha:g}", f"up to {LARGEST_ALPHA:g}; usual is 0.05"
+                f"criteria[{i}].alpha",
+                "is too large to show anything",
+                f"{alpha:g}",
+                f"up to {LARGEST_ALPHA:g}; 0.05 is usual",
             )
         pairs = _pair_count(data, criterion)
         if test in SIGN_TESTS and pairs and sign_flip_floor(pairs) > alpha > 0:
-            text = f"with {pairs} seeds p is never below {sign_flip_floor(pairs):g}: nothing is shown at {alpha:g}"
+            text = f"with {pairs} seeds p is never below {sign_flip_floor(pairs):g}, so it cannot reach {alpha:g}"
             needed = next(n for n in range(pairs, 10_000) if sign_flip_floor(n) <= alpha)
             yield Problem(f"criteria[{i}].test", text, repr(test), f"paired-t, or {needed} seeds or more")
         role, metric = criterion.get("role"), str(criterion.get("metric"))
         if role == "guard" and criterion.get("margin") is None and criterion.get("smallest_effect") is None:
-            text = "a guard is shown to cost no more than its margin, and there is none; how much would you accept?"
+            text = "a guard needs a margin: by how much may this metric get worse?"
             yield Problem(f"criteria[{i}].margin", text)
         regime = str(criterion.get("regime", DEFAULT_REGIME))
         first, other = primaries.setdefault(regime, (i, metric)) if role == "primary" else (i, metric)
         if other != metric:
-            text = f"regime {regime!r} has its primary metric already, {other!r} (criteria[{first}]); one decides"
+            text = f"regime {regime!r} already has a primary metric, {other!r} (criteria[{first}]); only one can decide"
             yield Problem(f"criteria[{i}].role", text, "'primary'", "secondary, guard")
 
 
@@ -412,7 +415,9 @@ def study_warnings(study: Study) -> tuple[str, ...]:
                 f"{tests} tests corrected by {criterion.correction} need {criterion.alpha / tests:g}: nothing can be shown"
             )
         if criterion.metric in GATED and not study.evaluation.gate_seeds:
-            warnings.append(f"{about}: without evaluation.gate_seeds no task counts, so it can decide nothing")
+            warnings.append(
+                f"{about}: without evaluation.gate_seeds no task counts, so this criterion cannot decide anything"
+            )
     return tuple(dict.fromkeys(warnings))
 
 
@@ -435,7 +440,7 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """What makes a sweep say nothing, or says it on the seeds that it was chosen on."""
     table = _table(data, "sweep")
     if len(_list(table, "lr")) == 1:
-        yield Problem("sweep.lr", "one rate is no sweep", str(table["lr"][0]), "two rates or more")
+        yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
     chosen = {seed for seed in _seeds(table, "selection_seeds") if isinstance(seed, int)}
     own = "seeds" in table
     judging = [seed for seed in _seeds(table if own else data, "seeds") if isinstance(seed, int)]
@@ -447,7 +452,7 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     if chosen and len(left) == 1:
         key = "sweep.seeds" if own else "seeds"
         text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
-        yield Problem(key, text, str(left[0]), "two or more beside the selection seeds, five to show much")
+        yield Problem(key, text, str(left[0]), "two or more besides the selection seeds; five or more are better")
 
 
 def _gate_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -487,14 +492,14 @@ def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         text = f"the last look must count all {len(seeds)} seeds"
         yield Problem("design.looks", text, str(looks[-1]), f"{len(seeds)}, or other seeds")
     if "sweep" in data:
-        yield Problem("design", "a [sweep] has no looks; ask for one or the other")
+        yield Problem("design", "a study with a [sweep] cannot have looks; choose one of the two")
     criteria = [(i, asked) for i, asked in enumerate(_list(data, "criteria")) if isinstance(asked, Mapping)]
     if not any(asked.get("role") == "primary" for _, asked in criteria):
-        yield Problem("design", "a look decides on a primary criterion, and there is none (role = 'primary')")
+        yield Problem("design", "looks need a primary criterion (role = 'primary')")
     for i, asked in criteria:
         for key, allowed in (("test", "paired-t"), ("interval", "paired-t")):
             if asked.get(key, allowed) != allowed:
-                text = "looks are made for Student's t alone"
+                text = "looks work with Student's t only"
                 yield Problem(f"criteria[{i}].{key}", text, repr(asked[key]), allowed)
         if asked.get("correction") not in (None, "holm", "bonferroni", "none"):
             text = "does not hold its level over several looks"
@@ -530,7 +535,7 @@ def _calibration_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 calibrate.written(model, training, getattr(calibrate, end))
             except ValidationError as error:
                 text = error.errors()[0]["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-                yield Problem(f"{key}.{end}", f"is no {calibrate.setting}: {text}", str(table[end]))
+                yield Problem(f"{key}.{end}", f"is not a valid {calibrate.setting}: {text}", str(table[end]))
 
 
 def _numbers(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

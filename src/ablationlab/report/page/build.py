@@ -275,9 +275,9 @@ def _no_verdict(results: Results) -> str:
     if results.analysis is None and not any(run.done for run in results.runs):
         return "No run has ended yet, so there is nothing to judge."
     if results.analysis is None:
-        return f"There is no analysis.json yet. Make it with: ablationlab analyze {results.folder}"
+        return f"There is no analysis.json yet. To create it: ablationlab analyze {results.folder}"
     if results.verdict is None:
-        return f"There is no verdict.json yet. Make it with: ablationlab analyze {results.folder}"
+        return f"There is no verdict.json yet. To create it: ablationlab analyze {results.folder}"
     return "The study has no variant to judge beside its baseline."
 
 

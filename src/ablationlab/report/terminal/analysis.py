@@ -262,7 +262,7 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
     if fit.prediction is not None:
         yield Text(
             f"The sign seen at the largest size holds at {count(int(fit.prediction.size))} with probability "
-            f"{percent(fit.prediction.sign_holds)}, if the effect goes on linearly in log size."
+            f"{percent(fit.prediction.sign_holds)}, if the effect stays linear in log size."
         )
 
 

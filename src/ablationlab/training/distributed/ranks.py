@@ -44,7 +44,7 @@ class Ranks:
             if local >= torch.cuda.device_count():
                 raise PlanError(
                     f"{local + 1} processes or more on this machine, but {torch.cuda.device_count()} GPUs: every process "
-                    "needs one of its own"
+                    "needs its own GPU"
                 )
             where = torch.device("cuda", local)
             torch.cuda.set_device(where)
