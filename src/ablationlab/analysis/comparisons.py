@@ -185,7 +185,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
             numbers = _numbers(result, pairs)
             caveats += result.caveats
     elif not refused:
-        caveats.append(wording.caveat(CaveatCode.NO_PAIRS))
+        caveats.append(Caveat(CaveatCode.NO_PAIRS))
     return _recorded(dataset, planned, transform, len(pairs), promised, missing, caveats, numbers)
 
 
@@ -253,7 +253,7 @@ def _about_diverged(diverged: Sequence[Missing], refused: bool) -> list[Caveat]:
     if not diverged:
         return []
     code = CaveatCode.REFUSED_FOR_DIVERGENCE if refused else CaveatCode.SURVIVORS_ONLY
-    return [wording.caveat(code, runs=", ".join(f"{m.arm} seed {m.seed}" for m in diverged))]
+    return [Caveat(code, details={"runs": tuple(f"{m.arm} seed {m.seed}" for m in diverged)})]
 
 
 def unpaired(dataset: Dataset, planned: PlannedComparison) -> bool:
@@ -281,7 +281,8 @@ def _unpaired_comparison(dataset: Dataset, planned: PlannedComparison) -> Compar
     ]
     transform, caveats = _transform(planned.metric, [run.value for run in runs])
     planned = _without_margins(planned) if caveats else planned
-    caveats.insert(0, wording.caveat(CaveatCode.UNPAIRED, variant=planned.variant, reference=planned.reference))
+    arms_compared = {"variant": planned.variant, "reference": planned.reference}
+    caveats.insert(0, Caveat(CaveatCode.UNPAIRED, details={**arms_compared}))
     caveats += _about_diverged([m for m in missing if m.reason == Absence.DIVERGED], refused=False)
     samples = [[run.value for run in runs if run.arm == name] for name in (planned.variant, planned.reference)]
     numbers: dict[str, Any] = {"design": "unpaired", "runs": runs, "interval": "welch", "test": "welch"}
@@ -325,7 +326,7 @@ def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Mi
 
 def _transform(metric: Metric, values: Sequence[float]) -> tuple[Transform, list[Caveat]]:
     if metric.transform == "log" and any(value <= 0 for value in values):
-        return "identity", [wording.caveat(CaveatCode.NOT_POSITIVE)]
+        return "identity", [Caveat(CaveatCode.NOT_POSITIVE)]
     return metric.transform, []
 
 

@@ -246,10 +246,7 @@ def gated(
             if not isinstance(half, Absent):
                 halves.append((half, final))
     if len(scores) < 2:
-        why = f"it takes gate runs on two seeds or more, and {len(scores)} of {len(gate_runs)} have a value"
-        return Sensitivity(
-            sensitive=False, beats_chance=None, chance_p=None, control_told_apart=False, control_p=None, reasons=(why,)
-        )
+        return Sensitivity(sensitive=False, gate_runs=len(scores), planned_gate_runs=len(gate_runs))
     results = [evaluated.any_result(task) for task in tasks]
     control = ([half for half, _ in halves], [final for _, final in halves]) if len(halves) >= 2 else None
     return sensitivity(
@@ -265,12 +262,12 @@ def macro_gate(
 ) -> Sensitivity:
     """The gate on a macro average: over the *good* ones of *mine*, over all of *mine* where none is."""
     gate = gated(evaluated, gate_runs, good or mine, lambda result: result.accuracy, guessable=True)
-    counted = ", ".join(task.label for task in good)
-    if good:
-        why = f"the mean is over the {len(good)} of {len(mine)} tasks that are sensitive: {counted}"
-        return replace(gate, reasons=(why, *gate.reasons))
-    why = f"none of the {len(mine)} tasks is sensitive; the mean shown is over all of them"
-    return replace(gate, sensitive=False, reasons=(why, *gate.reasons))
+    return replace(
+        gate,
+        sensitive=bool(good) and gate.sensitive,
+        sensitive_tasks=tuple(task.label for task in good),
+        tasks=len(mine),
+    )
 
 
 def described(

@@ -162,17 +162,16 @@ def _contrast(
     planned: int,
 ) -> InteractionContrast:
     values = list(per_seed.values())
-    numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "note": "no seed has every cell"}
+    numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "status": "too-few-pairs"}
     if values:
         interval = paired_t_interval(values, level=LEVEL)
         test = paired_t_test(values)
-        note = interval.note or (f"{len(values)} of {planned} seeds have every cell" if len(values) < planned else "")
         numbers = {
             "estimate": interval.estimate,
             "low": interval.low,
             "high": interval.high,
             "p": test.p,
-            "note": note,
+            "status": interval.status,
         }
     return InteractionContrast(
         variant=variant,

@@ -68,7 +68,7 @@ class ItemScores:
     tasks: tuple[TaskScores, ...]
     seeds: tuple[str, ...]
     source_hash: str
-    notes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # tasks that are not in every run
 
 
 def compare_items(
@@ -194,7 +194,7 @@ def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> _I
     items = sum(delta.size for delta in deltas)
     interval = Interval("items-t", level, estimate, None, None, items, exact=True)
     if any(delta.size < 2 for delta in deltas) or all(np.ptp(delta) == 0 for delta in deltas):
-        return _ItemMean(replace(interval, status="degenerate", note="item deltas do not vary"), None)
+        return _ItemMean(replace(interval, status="degenerate"), None)
     parts = [(float(delta.var(ddof=1)) / delta.size, delta.size - 1) for delta in deltas]
     variance = sum(part for part, _ in parts)
     freedom = variance**2 / sum(part**2 / of for part, of in parts)
@@ -222,17 +222,22 @@ def _about_chance(task: TaskScores) -> list[Caveat]:
     p = float(distributions.binom.sf(right - 1, items, task.chance))
     if p < 0.05:
         return []
-    return [wording.caveat(CaveatCode.AT_CHANCE, task.task, chance=task.chance, items=items, best=best, p=p)]
+    return [Caveat(CaveatCode.AT_CHANCE, task.task, {"chance": task.chance, "items": items, "best": best, "p": p})]
 
 
 def _caveats(scores: ItemScores) -> list[Caveat]:
-    caveats = [wording.caveat(CaveatCode.LEFT_OUT, what=note) for note in scores.notes]
+    caveats = [Caveat(CaveatCode.LEFT_OUT, task) for task in scores.left_out]
     for task in scores.tasks:
         if task.unpaired_variant + task.unpaired_reference:
-            lost = {"variant": task.unpaired_variant, "reference": task.unpaired_reference}
-            caveats.append(wording.caveat(CaveatCode.UNPAIRED_ITEMS, task.task, task=task.task, **lost))
+            caveats.append(
+                Caveat(
+                    CaveatCode.UNPAIRED_ITEMS,
+                    task.task,
+                    {"variant": task.unpaired_variant, "reference": task.unpaired_reference},
+                )
+            )
     if len(scores.seeds) < 3:
-        caveats.append(wording.caveat(CaveatCode.TOO_FEW_SEEDS, seeds=len(scores.seeds)))
+        caveats.append(Caveat(CaveatCode.TOO_FEW_SEEDS, details={"seeds": len(scores.seeds)}))
     return caveats
 
 

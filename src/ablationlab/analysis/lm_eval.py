@@ -56,7 +56,7 @@ def read_pair(
     arms = [_runs(folder) for folder in (variant, reference)]
     seeds = _shared_seeds(variant, reference, arms)
     files = [{seed: _files(arm[seed]) for seed in seeds} for arm in arms]
-    tasks, notes = _shared_tasks(variant, reference, files, allow_unpaired)
+    tasks, left_out = _shared_tasks(variant, reference, files, allow_unpaired)
     scores = []
     for task in tasks:
         loaded = [[_load(arm[seed][task], metric, filter_name) for seed in seeds] for arm in files]
@@ -72,7 +72,7 @@ def read_pair(
         tasks=tuple(scores),
         seeds=tuple(seed or "the only run" for seed in seeds),
         source_hash=content_hash(hashes),
-        notes=tuple(notes),
+        left_out=tuple(left_out),
     )
 
 
@@ -186,11 +186,10 @@ def _shared_tasks(
     runs = [run for arm in files for run in arm.values()]
     everywhere = [task for task in runs[0] if all(task in run for run in runs)]
     partial = sorted({task for run in runs for task in run} - set(everywhere))
-    notes = [f"task {task} is not in every run and is left out" for task in partial]
     if not everywhere or (partial and not allow_unpaired):
-        problems = notes or ["no task is in every run"]
+        problems = [f"task {task} is not in every run" for task in partial] or ["no task is in every run"]
         raise TableError(f"{variant} and {reference}", [*problems, "--allow-unpaired leaves out what does not pair"])
-    return everywhere, notes
+    return everywhere, partial
 
 
 def _load(path: Path, metric: str | None, filter_name: str | None) -> tuple[str, dict[str, Sample]]:

@@ -41,7 +41,6 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
         last.n,
         exact=True,
         status=last.status,
-        note=last.note,
     )
     ordinary = paired_t_interval(deltas, level=1 - float(looks.levels(alpha)[here]))
     interval = Interval(
@@ -53,7 +52,6 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
         ordinary.n,
         exact=True,
         status=ordinary.status,
-        note=ordinary.note,
     )
     equivalence = comparison.equivalence
     if equivalence is not None:

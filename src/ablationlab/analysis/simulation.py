@@ -24,7 +24,7 @@ from ablationlab.records.analysis import Absence, Analysis, Instability, RunStab
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
 from ablationlab.records.verdict import Decision
-from ablationlab.stats import Sensitivity
+from ablationlab.stats.results import ControlOutcome, Sensitivity
 from ablationlab.study.checks import GATED
 
 K = TypeVar("K")
@@ -200,14 +200,8 @@ def _dataset(
         for (regime, variant), unstable in fails.items()
         for seed, fail in zip(_seeds(study, regime), unstable, strict=True)
     ]
-    sensitive = Sensitivity(
-        sensitive=gated and bool(study.evaluation.gate_seeds),
-        beats_chance=None,
-        chance_p=None,
-        control_told_apart=gated,
-        control_p=None,
-        reasons=(),
-    )
+    control: ControlOutcome = "told-apart" if gated else "not-told-apart"
+    sensitive = Sensitivity(sensitive=gated and bool(study.evaluation.gate_seeds), control=control)
     return Dataset(
         name=study.name,
         question="",

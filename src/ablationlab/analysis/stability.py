@@ -341,9 +341,9 @@ def _gain(
 def _caveats(gain: Gain, planned: int) -> list[Caveat]:
     caveats = []
     if gain.n < planned:
-        caveats.append(wording.caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, n=gain.n, planned=planned))
+        caveats.append(Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, details={"n": gain.n, "planned": planned}))
     if gain.n < 4:
-        caveats.append(wording.caveat(CaveatCode.CANNOT_EXCLUDE_ZERO, "tango", n=gain.n))
+        caveats.append(Caveat(CaveatCode.CANNOT_EXCLUDE_ZERO, "tango", {"n": gain.n}))
     elif gain.n == 4:
-        caveats.append(wording.caveat(CaveatCode.UNDERCOVERAGE, "tango"))
+        caveats.append(Caveat(CaveatCode.UNDERCOVERAGE, "tango", {"n": gain.n}))
     return caveats

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from statistics import stdev
 from typing import Final, Literal
 
-from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
 from ablationlab.analysis.stability import EndedRun, stability_of, value_of
 from ablationlab.core.format import setting
@@ -117,7 +116,6 @@ def swept(
         tuned_at=tuned_at,
         minima=tuple(TunedMinimum(variant=variant, minimum=minimum) for variant, minimum in minima.items()),
         comparisons=(),
-        notes=(*_notes(points, best, study), *_tuned_notes(tuned_at, minima)),
     )
     return Swept(
         part=part,
@@ -205,7 +203,7 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateS
             best_lr=None,
             best_loss=None,
             unstable_share=share,
-            why=wording.absence(absent(Absence.RATES_MISSING, rates=missing)),
+            missing=missing,
         )
     counted = {point.lr: point.counted for point in points if point.counted is not None}
     best = best_rate({lr: [loss] for lr, loss in counted.items()})
@@ -216,7 +214,6 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateS
         best_lr=best.lr,
         best_loss=best.mean_loss,
         unstable_share=share,
-        why="",
     )
 
 
@@ -230,9 +227,8 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
     chosen_on, judged_on = grid.sweep.selection_seeds, grid.study.judging_seeds()
     losses = {lr: [points[variant, lr, seed].counted for seed in chosen_on] for lr in grid.rates}
     counted = {lr: [loss for loss in seed_losses if loss is not None] for lr, seed_losses in losses.items()}
-    missing = [f"{lr:g}" for lr, seed_losses in counted.items() if len(seed_losses) < len(chosen_on)]
+    missing = tuple(lr for lr, seed_losses in counted.items() if len(seed_losses) < len(chosen_on))
     if missing:
-        why = f"not chosen: a selection seed has no loss at {', '.join(missing)}"
         return ChosenRate(
             variant=variant,
             lr=None,
@@ -240,10 +236,9 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
             chosen_on=chosen_on,
             judged_on=judged_on,
             edge=False,
-            why=why,
+            missing=missing,
         )
     best = best_rate(counted)
-    why = "at the edge of the sweep: a better rate may lie beyond it" if best.edge else ""
     return ChosenRate(
         variant=variant,
         lr=best.lr,
@@ -251,7 +246,6 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
         chosen_on=chosen_on,
         judged_on=judged_on,
         edge=best.edge,
-        why=why,
     )
 
 
@@ -274,22 +268,6 @@ def _fitted_values(grid: _Grid, fitted: Mapping[str, FittedMinimum]) -> Values:
     }
 
 
-def _tuned_notes(tuned_at: str | None, minima: Mapping[str, FittedMinimum | None]) -> list[str]:
-    if tuned_at is None:
-        return []
-    if tuned_at == "fitted-minima":
-        shown = ", ".join(f"{variant} {setting(minimum.lr)}" for variant, minimum in minima.items() if minimum)
-        return [
-            f"Tuned arms: {METRIC} is that at each variant's fitted best rate ({shown}); "
-            "other metrics are at the chosen grid rates."
-        ]
-    whys = {variant: wording.FITS[minimum.status if minimum else "missing"] for variant, minimum in minima.items()}
-    why = "; ".join(f"{variant}: {text}" for variant, text in whys.items() if text)
-    return [
-        f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."
-    ]
-
-
 def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:
     values: Values = {}
     pick: dict[str, Callable[[RateSensitivity], float | None]] = {
@@ -307,11 +285,11 @@ def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[S
 def _absent(points: Sequence[SweepPoint], sensitivity: RateSensitivity) -> Absent:
     mine = [point for point in points if (point.variant, point.seed) == (sensitivity.variant, sensitivity.seed)]
     rates = _without_loss(mine)
-    return absent(Absence.RATES_MISSING, rates=rates) if rates else absent(Absence.RUN_MISSING)
+    return absent(Absence.RATES_MISSING, rates=", ".join(map(setting, rates))) if rates else absent(Absence.RUN_MISSING)
 
 
-def _without_loss(points: Sequence[SweepPoint]) -> str:
-    return ", ".join(f"{point.lr:g}" for point in points if point.counted is None)
+def _without_loss(points: Sequence[SweepPoint]) -> tuple[float, ...]:
+    return tuple(point.lr for point in points if point.counted is None)
 
 
 def _tuned_values(grid: _Grid, rates: Mapping[str, float], names: Sequence[str]) -> Values:
@@ -347,21 +325,3 @@ def _check_tuned(grid: _Grid, rates: Mapping[str, float], pairs: Sequence[tuple[
                 refuse(a.run.id, b.run.id, record_mismatches(a.record, b.record, tuned=True))
                 checked += 1
     return checked
-
-
-def _notes(points: Sequence[SweepPoint], best: Sequence[ChosenRate], study: Study) -> list[str]:
-    notes = []
-    missing = sum(point.state == "missing" for point in points)
-    if missing:
-        notes.append(f"{missing} of {len(points)} runs of the sweep are not finished.")
-    clipped = sum(point.clipped for point in points)
-    if clipped:
-        notes.append(
-            f"{clipped} of {len(points)} runs diverged or ended worse than they began, and count their loss at the start."
-        )
-    if not best:
-        notes.append("The sweep has no selection_seeds, so no rate is chosen and nothing is judged at tuned rates.")
-    notes += [f"{rate.variant}: {f'best rate {rate.lr:g} ' if rate.lr else ''}{rate.why}." for rate in best if rate.why]
-    if best and len(study.judging_seeds()) < 3:
-        notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
-    return notes

@@ -5,8 +5,9 @@ This is the one place where the analysis and the verdict find their words; nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from string import Formatter
+from typing import TYPE_CHECKING, Any, Final
 
 from ablationlab.analysis.dataset import Absent
 from ablationlab.core.format import (
@@ -24,12 +25,14 @@ from ablationlab.core.format import (
 from ablationlab.records.analysis import (
     Absence,
     Analysis,
+    ChosenRate,
     Comparison,
     Deviation,
     DeviationCode,
     Failure,
     Instability,
     StabilityGain,
+    SweepAnalysis,
 )
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
@@ -44,18 +47,40 @@ from ablationlab.records.verdict import (
     VerdictFragility,
 )
 from ablationlab.stats import Caveat, CaveatCode
+from ablationlab.stats.results import ControlOutcome, Sensitivity, Status
 
 if TYPE_CHECKING:
     from ablationlab.analysis.verdict.evidence import Evidence
 
 # --- codes ----------------------------------------------------------------------------------------------------
 
+
+class _Words(Formatter):
+    """Templates whose fields name a function of `core.format` for a number: ``{threshold:setting}``."""
+
+    _HOW: Final[Mapping[str, Callable[[Any], str]]] = {
+        "count": count,
+        "level": level,
+        "number": number,
+        "p": p_clause,
+        "percent": percent,
+        "setting": setting,
+    }
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return self._HOW[format_spec](value) if format_spec else str(value)
+
+
+def _filled(template: str, details: Mapping[str, Any]) -> str:
+    return _Words().vformat(template, (), details)
+
+
 _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.OTHER_TOKENIZER: "counted per token of another tokenizer than the baseline's",
     Absence.NOT_RECORDED: "no value recorded",
     Absence.NOT_IN_CURVE: "has no {metric}",
     Absence.NOT_FINITE: "the value is {value}",
-    Absence.TOO_LARGE: "the value {value:g} is beyond 1e100",
+    Absence.TOO_LARGE: "the value {value:number} is beyond 10¹⁰⁰",
     Absence.NOT_FINISHED: "not finished",
     Absence.NOT_IN_TABLE: "no value in the table",
     Absence.NOT_EVALUATED: "not evaluated",
@@ -75,16 +100,16 @@ def absence(value: Absent) -> str:
         if "text" in value.details:
             return f"diverged (the table says {value.details['text']})"
         known = "step" in value.details
-        return "diverged at step {step} ({cause})".format_map(value.details) if known else "diverged"
-    return _ABSENCES[value.reason].format_map(value.details)
+        return _filled("diverged at step {step:count} ({cause})", value.details) if known else "diverged"
+    return _filled(_ABSENCES[value.reason], value.details)
 
 
 _INSTABILITIES: Final[Mapping[Instability, str]] = {
     Instability.NOT_FINISHED: "not finished",
-    Instability.ENDED_WORSE: "ended worse than it began: loss {final:.3g}, {initial:.3g} at the start",
+    Instability.ENDED_WORSE: "ended worse than it began: loss {final:number}, {initial:number} at the start",
     Instability.TOO_SHORT: "finished; too short a curve for a spike score",
-    Instability.SPIKED: "spike score {score:.3g} above {threshold:g}",
-    Instability.CALM: "spike score {score:.3g} within {threshold:g}",
+    Instability.SPIKED: "spike score {score:number} above {threshold:setting}",
+    Instability.CALM: "spike score {score:number} within {threshold:setting}",
     Instability.NOT_A_NUMBER: "{metric} is not a finite number",
     Instability.SPIKES_UNKNOWN: "{metric} is a number; spikes are not known",
 }
@@ -92,10 +117,29 @@ _INSTABILITIES: Final[Mapping[Instability, str]] = {
 
 def instability(reason: Instability, **details: object) -> str:
     """Why a run counts as stable or unstable; `absence` says how one diverged."""
-    return _INSTABILITIES[reason].format_map(details)
+    return _filled(_INSTABILITIES[reason], details)
 
 
 _CAVEATS: Final[Mapping[CaveatCode, str]] = {
+    CaveatCode.TOO_FEW_PAIRS: "{pairs}: fewer than 3 give no interval, no effect size and no t or bootstrap p.",
+    CaveatCode.CONSTANT_DELTAS: (
+        "All {n:count} deltas equal {value:number}: no spread, so no interval and no t or bootstrap p."
+    ),
+    CaveatCode.FEWER_PAIRS_THAN_PLANNED: (
+        "Compared on {pairs} of the {planned:count} planned; the missing ones may differ from these."
+    ),
+    CaveatCode.PAIRING_DID_NOT_HELP: (
+        "Pairing by seed did not help here: the deltas vary more than unpaired arms would."
+    ),
+    CaveatCode.UNBOUNDED_INTERVAL: "The {about} interval has no finite bound with {pairs}: {why}.",
+    CaveatCode.CANNOT_REACH_ALPHA: (
+        "With {pairs} the two-sided {about} test cannot go below p = {minimum_p:setting}, so it cannot reach "
+        "{alpha:setting} whatever the data."
+    ),
+    CaveatCode.FALSE_POSITIVES: (
+        "The {about} test rejects a true null about {rate:percent} of the time at a nominal {alpha:level} with {pairs} "
+        "(simulated, normal differences)."
+    ),
     CaveatCode.NO_PAIRS: "No seed has a value in both arms.",
     CaveatCode.UNPAIRED: (
         "Unpaired: {variant} and {reference} share no seed, so Welch's test compares their means. What a shared seed cancels "
@@ -112,29 +156,82 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.REFUSED_FOR_DIVERGENCE: (
         "Not compared, by the registered rule for diverged runs: {runs}. That they diverged counts under stability."
     ),
-    CaveatCode.FEWER_PAIRS_THAN_PLANNED: "Judged on {n} of the {planned} planned pairs.",
     CaveatCode.CANNOT_EXCLUDE_ZERO: (
-        "{n} pairs cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
-    ),
-    CaveatCode.UNDERCOVERAGE: (
-        "With 4 pairs the interval excludes a true gain of 0 in up to 12.5 % of studies instead of 5 %."
+        "{pairs} cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
     ),
     CaveatCode.AT_CHANCE: (
-        "Neither arm beats guessing ({chance:.3g}) on these {items} items (best {best:.3g}, one-sided p = {p:.2g}): "
+        "Neither arm beats guessing ({chance:number}) on these {items:count} items (best {best:number}, one-sided {p:p}): "
         "not sensitive, so no difference here is no evidence of equivalence."
     ),
-    CaveatCode.LEFT_OUT: "{what}.",
-    CaveatCode.UNPAIRED_ITEMS: "{task}: {variant} and {reference} items did not pair and are left out.",
+    CaveatCode.LEFT_OUT: "Task {about} is not in every run and is left out.",
+    CaveatCode.UNPAIRED_ITEMS: "{about}: {variant:count} and {reference:count} items did not pair and are left out.",
     CaveatCode.TOO_FEW_SEEDS: (
-        "{seeds} run(s) per arm: this speaks about these trained models on other items, not about training "
+        "{seeds:count} run(s) per arm: this speaks about these trained models on other items, not about training "
         "them again with other seeds. 3 seeds give a first interval over seeds."
+    ),
+}
+#: Undercoverage by the method it is about, where it was simulated at the level of the interval.
+_UNDERCOVERAGE: Final[Mapping[str, str]] = {
+    "tango": (
+        "With {pairs} the interval excludes a true gain of 0 in up to {share:level} of studies instead of {alpha:level}."
+    ),
+    "crossed": (
+        "A nominal {level:level} crossed bootstrap over {n:count} seeds and their items covers about {covers:percent} where "
+        "differences between seeds make the noise (simulated); where the items do, it covers more than it says."
     ),
 }
 
 
-def caveat(code: CaveatCode, about: str = "", **details: object) -> Caveat:
-    """A caveat of the analysis with its sentence; those of a statistic come with it (`stats.caveats`)."""
-    return Caveat(code, about, _CAVEATS[code].format_map(details))
+def caveat(known: Caveat) -> str:
+    """What to know before believing a number, in one or two sentences."""
+    details: dict[str, Any] = {"about": known.about, **known.details}
+    if "n" in details:
+        details["pairs"] = pairs_of(details["n"])
+    if "runs" in details:
+        details["runs"] = ", ".join(details["runs"])
+    if known.code == CaveatCode.UNBOUNDED_INTERVAL:
+        details["why"] = no_number("unbounded", details["n"], known.about)
+    if known.code != CaveatCode.UNDERCOVERAGE:
+        return _filled(_CAVEATS[known.code], details)
+    if known.about == "tango":
+        details |= {"share": 0.125, "alpha": 0.05}
+    elif "covers" not in details:
+        template = "The {about} interval undercovers at few pairs; by how much was simulated at {level:level} only."
+        return _filled(template, details)
+    usual = (
+        "A nominal {level:level} {about} bootstrap interval over {pairs} covers about {covers:percent} "
+        "(simulated, normal differences)."
+    )
+    return _filled(_UNDERCOVERAGE.get(known.about, usual), details)
+
+
+def no_number(status: Status, n: int, method: str = "") -> str:
+    """Why a statistic has no number; nothing where it has one."""
+    if status == "too-few-pairs":
+        unit = _UNITS.get(method, "pairs")
+        return f"fewer than 3 {unit}: {count(n)} given"
+    if status == "degenerate":
+        return _DEGENERATE.get(method, f"all {count(n)} deltas are equal, so their spread is not known")
+    if status == "unbounded":
+        if method == "bootstrap-t":
+            return "too many resamples hold one value only"
+        return "the test cannot reach this level, whatever the data"
+    return ""
+
+
+_UNITS: Final[Mapping[str, str]] = {
+    "welch": "runs in an arm",
+    "prediction": "runs",
+    "crossed": "seeds",
+    "seeds-x-items": "seeds",
+}
+_DEGENERATE: Final[Mapping[str, str]] = {
+    "welch": "neither arm varies, so the spread is not known",
+    "prediction": "the runs do not vary, so their spread is not known",
+    "item-bootstrap": "all item deltas are equal",
+    "crossed": "all item deltas are equal",
+    "seeds-x-items": "the item deltas do not vary",
+}
 
 
 _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
@@ -159,8 +256,8 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Whether the arms match in tokens, data, initial weights and settings cannot be checked from a table."
     ),
     DeviationCode.UNEQUAL_STEPS: (
-        "The curves of {about} end at different steps, {first:,} to {last:,}: the last values compare unequal training. "
-        "--at step={first} compares at the same step."
+        "The curves of {about} end at different steps, {first:count} to {last:count}: the last values compare unequal "
+        "training. --at step={first} compares at the same step."
     ),
     DeviationCode.BEST_OF_CURVE: (
         "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
@@ -187,7 +284,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
 
 def deviation(code: DeviationCode, about: str, **details: object) -> Deviation:
     """Something that is not as it was registered, with its sentence."""
-    return Deviation(code=code, about=about, text=_DEVIATIONS[code].format_map({"about": about, **details}))
+    return Deviation(code=code, about=about, text=_filled(_DEVIATIONS[code], {"about": about, **details}))
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------
@@ -265,9 +362,49 @@ def compared(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
     return tuple(f"{c.variant} in {c.regime}: {measured(c)}" for c in comparisons)
 
 
-def sensitivity_reasons(comparisons: Iterable[Comparison]) -> list[str]:
-    """Why a metric is not sensitive, each reason once."""
-    return sorted({reason for c in comparisons if c.sensitivity for reason in c.sensitivity.reasons})
+def sensitivity_reasons(gate: Sensitivity | None) -> list[str]:
+    """Why a metric can tell models apart, or cannot, a clause each."""
+    if gate is None:
+        return []
+    reasons = []
+    if gate.tasks is not None and gate.sensitive_tasks:
+        tasks = ", ".join(gate.sensitive_tasks)
+        reasons.append(
+            f"the mean is over the {len(gate.sensitive_tasks)} of {gate.tasks} tasks that are sensitive: {tasks}"
+        )
+    elif gate.tasks is not None:
+        reasons.append(f"none of the {gate.tasks} tasks is sensitive; the mean shown is over all of them")
+    if gate.gate_runs is not None:
+        return [
+            *reasons,
+            f"it takes gate runs on two seeds or more, and {gate.gate_runs} of {gate.planned_gate_runs} have a value",
+        ]
+    if gate.accuracy is None:
+        reasons.append("the metric has no chance level; only the positive control was asked")
+    else:
+        verb = "beats" if gate.beats_chance else "does not beat"
+        reasons.append(
+            f"mean baseline accuracy {number(gate.accuracy)} on {counted(gate.items or 0, 'item')} {verb} chance "
+            f"{number(gate.chance)} (one-sided {p_clause(gate.chance_p)})"
+        )
+    text = _CONTROLS[gate.control]
+    if gate.control_p is not None:
+        text += (
+            f" (mean delta {number(gate.control_delta, sign=True)}, {pairs_of(gate.control_pairs)}, "
+            f"two-sided {p_clause(gate.control_p)})"
+        )
+    elif gate.control == "not-testable":
+        text += f" ({pairs_of(gate.control_pairs)})"
+    return [*reasons, text]
+
+
+_CONTROLS: Final[Mapping[ControlOutcome, str]] = {
+    "told-apart": "the positive control is told apart from the baseline",
+    "not-told-apart": "the positive control is not told apart from the baseline",
+    "wrong-direction": "the positive control differs in the wrong direction",
+    "not-testable": "the positive control cannot be judged: too few pairs, or none that varies",
+    "not-given": "no positive control was given",
+}
 
 
 # --- stability ------------------------------------------------------------------------------------------------
@@ -339,8 +476,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.NO_DIRECTION:
             return f"{metric} has no better direction, so it cannot decide"
         case Reason.NOT_SENSITIVE:
-            reasons = "; ".join(primary.sensitivity.reasons) if primary is not None and primary.sensitivity else ""
-            return f"{metric} is not sensitive at this scale: {reasons}"
+            reasons = sensitivity_reasons(primary.sensitivity if primary is not None else None)
+            return f"{metric} is not sensitive at this scale: {'; '.join(reasons)}"
         case Reason.STABILITY_UNKNOWN:
             return "nothing is known of the runs' stability"
         case Reason.LESS_STABLE:
@@ -666,8 +803,56 @@ def hypothesis_lines(hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
     return [f"{name} {found.status}. {found.statement} Because: {found.why}." for name, found in hypotheses.items()]
 
 
+# --- sweeps ---------------------------------------------------------------------------------------------------
+
+
+def sweep_notes(sweep: SweepAnalysis) -> list[str]:
+    """What to know about a sweep."""
+    notes, runs = [], count(len(sweep.points))
+    missing = sum(point.state == "missing" for point in sweep.points)
+    if missing:
+        notes.append(f"{count(missing)} of {runs} runs of the sweep are not finished.")
+    clipped = sum(point.clipped for point in sweep.points)
+    if clipped:
+        notes.append(
+            f"{count(clipped)} of {runs} runs diverged or ended worse than they began, and count their loss at the start."
+        )
+    if not sweep.best:
+        notes.append("The sweep has no selection_seeds, so no rate is chosen and nothing is judged at tuned rates.")
+    for rate in sweep.best:
+        if text := about_rate(rate):
+            best = "" if rate.lr is None else f"best rate {setting(rate.lr)} "
+            notes.append(f"{rate.variant}: {best}{text}.")
+    if sweep.best and len(sweep.seeds) < 3:
+        notes.append("Fewer than 3 seeds judge the tuned rates: too few for an interval.")
+    return [*notes, *_tuned(sweep)]
+
+
+def about_rate(rate: ChosenRate) -> str:
+    """What to know about a chosen rate; nothing where all is well."""
+    if rate.missing:
+        return f"not chosen: a selection seed has no loss at {', '.join(map(setting, rate.missing))}"
+    return "at the edge of the sweep: a better rate may lie beyond it" if rate.edge else ""
+
+
+def _tuned(sweep: SweepAnalysis) -> list[str]:
+    if sweep.tuned_at is None:
+        return []
+    if sweep.tuned_at == "fitted-minima":
+        shown = ", ".join(f"{tuned.variant} {setting(tuned.minimum.lr)}" for tuned in sweep.minima if tuned.minimum)
+        return [
+            f"Tuned arms: {sweep.metric} is that at each variant's fitted best rate ({shown}); "
+            "other metrics are at the chosen grid rates."
+        ]
+    reasons = {tuned.variant: _FITS[tuned.minimum.status if tuned.minimum else "missing"] for tuned in sweep.minima}
+    why = "; ".join(f"{variant}: {text}" for variant, text in reasons.items() if text)
+    return [
+        f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."
+    ]
+
+
 #: Why a variant's best learning rate was not fitted; nothing where it was.
-FITS: Final[Mapping[str, str]] = {
+_FITS: Final[Mapping[str, str]] = {
     "ok": "",
     "grid-edge": "the best rate is at the edge of the sweep",
     "coarse-grid": "the neighbouring rates are more than a factor of two away",

@@ -28,6 +28,7 @@ from ablationlab.stats.results import (
     McNemar,
     PValue,
     Sensitivity,
+    Status,
     VarianceComponent,
 )
 
@@ -523,7 +524,7 @@ class SweepCurve(StoredValue):
 
 
 class RateSensitivity(StoredValue):
-    """Learning-rate sensitivity of one variant on one seed; null where a rate is missing, and *why* says which."""
+    """Learning-rate sensitivity of one variant on one seed; null where there is no loss at the rates *missing*."""
 
     variant: str
     seed: int
@@ -531,7 +532,7 @@ class RateSensitivity(StoredValue):
     best_lr: float | None
     best_loss: float | None
     unstable_share: float | None
-    why: str
+    missing: tuple[float, ...] = ()
 
 
 class RateSensitivitySummary(StoredValue):
@@ -550,6 +551,7 @@ class ChosenRate(StoredValue):
     """The rate chosen for a variant: lowest mean counted loss over the selection seeds, the lower rate on a tie.
 
     *judged_on* are other seeds. *edge*: it is the lowest or the highest rate of the sweep, so a better one may lie beyond.
+    None is chosen where a selection seed has no loss at the rates *missing*.
     """
 
     variant: str
@@ -558,7 +560,7 @@ class ChosenRate(StoredValue):
     chosen_on: tuple[int, ...]
     judged_on: tuple[int, ...]
     edge: bool
-    why: str
+    missing: tuple[float, ...] = ()
 
 
 class TunedMinimum(StoredValue):
@@ -585,7 +587,6 @@ class SweepAnalysis(StoredValue):
     )  # what the loss of tuned arms is; null where no rate is chosen
     minima: tuple[TunedMinimum, ...]
     comparisons: tuple[str, ...]
-    notes: tuple[str, ...]
 
 
 # --- factorial studies ----------------------------------------------------------------------------------------
@@ -638,7 +639,7 @@ class InteractionContrast(StoredValue):
     level: float
     p: float | None
     p_adjusted: float | None
-    note: str = ""
+    status: Status
 
 
 class Interactions(StoredValue):

@@ -21,8 +21,6 @@ IntArray = NDArray[np.int64]
 
 #: With one or two differences an interval is all assumption and no data.
 MINIMUM_PAIRS: Final = 3
-TOO_FEW_PAIRS: Final = "fewer than 3 pairs: {n} given, no inference is made"
-CONSTANT_DELTAS: Final = "all {n} deltas are equal ({value:.6g}): their spread, hence any inference, is undefined"
 
 #: Beyond this, squares and their sums overflow; no metric of a run that did not diverge is near it.
 LARGEST: Final = 1e100
@@ -177,13 +175,11 @@ class Canonical:
         ends = sorted((low * self.factor, high * self.factor))
         return ends[0], ends[1]
 
-    def problem(self) -> tuple[Status, str] | None:
+    def problem(self) -> Status | None:
         """Why no inference can be made from these deltas, if so."""
         if self.n < MINIMUM_PAIRS:
-            return "too-few-pairs", TOO_FEW_PAIRS.format(n=self.n)
-        if self.constant:
-            return "degenerate", CONSTANT_DELTAS.format(n=self.n, value=self.estimate)
-        return None
+            return "too-few-pairs"
+        return "degenerate" if self.constant else None
 
 
 def canonical(deltas: ArrayLike) -> Canonical:

@@ -1,4 +1,4 @@
-"""What a comparison cannot claim: a code for programs, the method it is about ("" for all of them), and a sentence.
+"""What a comparison cannot claim: a code, the method it is about ("" for all of them), and the numbers it speaks of.
 
 The tables hold simulated coverage and false-positive rates by distribution, method and number of pairs (None: the interval
 had no finite bound). ``python benchmarks/coverage.py --python`` writes them; docs/validation.md gives their standard errors.
@@ -7,12 +7,12 @@ had no finite bound). ``python benchmarks/coverage.py --python`` writes them; do
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from ablationlab.core.registry import Registry
-from ablationlab.stats._common import count
+from ablationlab.stats._common import MINIMUM_PAIRS, count
 from ablationlab.stats.results import Caveat, CaveatCode, Interval, PairedSample, PValue
 
 #: The nominal level of the simulated intervals; the tests ran at 1 - LEVEL.
@@ -97,80 +97,44 @@ def comparison_caveats(
 
 def _about_the_pairs(sample: PairedSample, planned: int | None) -> list[Caveat]:
     n, found = sample.n, []
-    if n < 3:
-        text = f"{_pairs(n)}: fewer than 3 give no interval, no effect size and no t or bootstrap p."
-        found.append(Caveat(CaveatCode.TOO_FEW_PAIRS, "", text))
+    if n < MINIMUM_PAIRS:
+        found.append(Caveat(CaveatCode.TOO_FEW_PAIRS, details={"n": n}))
     elif sample.delta_sd == 0:
-        text = f"All {n} deltas equal {sample.delta:.6g}: no spread, so no interval and no t or bootstrap p."
-        found.append(Caveat(CaveatCode.CONSTANT_DELTAS, "", text))
+        found.append(Caveat(CaveatCode.CONSTANT_DELTAS, details={"n": n, "value": sample.delta}))
     if planned is not None and n < count("planned_pairs", planned):
-        text = f"Compared on {_pairs(n)} of the {planned} planned; the missing ones may differ from these."
-        found.append(Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, "", text))
-    if sample.variance_reduction is not None and sample.variance_reduction < 0 and n >= 3:
-        text = "Pairing by seed did not help here: the deltas vary more than unpaired arms would."
-        found.append(Caveat(CaveatCode.PAIRING_DID_NOT_HELP, "", text))
+        found.append(Caveat(CaveatCode.FEWER_PAIRS_THAN_PLANNED, details={"n": n, "planned": planned}))
+    if sample.variance_reduction is not None and sample.variance_reduction < 0 and n >= MINIMUM_PAIRS:
+        found.append(Caveat(CaveatCode.PAIRING_DID_NOT_HELP))
     return found
 
 
 def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
-    """What one interval cannot claim; the crossed seeds x items interval has its own."""
-    if interval.method == "crossed" and interval.status == "ok":
-        return _about_crossed(interval)
+    """What one interval cannot claim. Undercoverage has *covers* where it was simulated at the interval's level."""
     n, name = interval.n, interval.method
     if interval.status == "unbounded":
-        text = f"The {name} interval has no finite bound with {_pairs(n)}: {interval.note}."
-        return (Caveat(CaveatCode.UNBOUNDED_INTERVAL, name, text),)
-    if interval.status != "ok" or name not in COVERAGE["normal"]:
+        return (Caveat(CaveatCode.UNBOUNDED_INTERVAL, name, {"n": n}),)
+    if interval.status != "ok" or name not in (*COVERAGE["normal"], "crossed"):
         return ()
     if not np.isclose(interval.level, LEVEL):
-        if name == "paired-t" or n > 50:
+        if name in ("paired-t", "crossed") or n > 50:
             return ()
-        text = f"The {name} interval undercovers at few pairs; by how much was simulated at {LEVEL:.0%} only."
-        return (Caveat(CaveatCode.UNDERCOVERAGE, name, text),)
-    covers = expected_coverage(name, n)
+        return (Caveat(CaveatCode.UNDERCOVERAGE, name, {"n": n, "level": LEVEL}),)
+    covers = _interpolate(CROSSED, n, LEVEL) if name == "crossed" else expected_coverage(name, n)
     if covers is None or covers >= LEVEL - 0.01:
         return ()
-    text = (
-        f"A nominal {LEVEL:.0%} {name} bootstrap interval over {_pairs(n)} covers about {covers:.0%} "
-        "(simulated, normal differences)."
-    )
-    return (Caveat(CaveatCode.UNDERCOVERAGE, name, text),)
-
-
-def _about_crossed(interval: Interval) -> tuple[Caveat, ...]:
-    covers = _interpolate(CROSSED, interval.n, LEVEL)
-    if covers is None or covers >= LEVEL - 0.01 or not np.isclose(interval.level, LEVEL):
-        return ()
-    text = (
-        f"A nominal {LEVEL:.0%} crossed bootstrap over {interval.n} seeds and their items covers about "
-        f"{covers:.0%} where differences between seeds make the noise (simulated); where the items do, it "
-        "covers more than it says."
-    )
-    return (Caveat(CaveatCode.UNDERCOVERAGE, "crossed", text),)
+    return (Caveat(CaveatCode.UNDERCOVERAGE, name, {"n": n, "level": LEVEL, "covers": covers}),)
 
 
 def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
     if test.p is None:
         return []
     if test.minimum_p is not None and test.minimum_p > alpha:
-        kind = "exact two-sided " if test.exact else "two-sided "
-        text = (
-            f"With {_pairs(test.n)} the {kind}{test.test} test cannot go below p = {test.minimum_p:.4g}, "
-            f"so it cannot reach {alpha:g} whatever the data."
-        )
-        return [Caveat(CaveatCode.CANNOT_REACH_ALPHA, test.test, text)]
-    false = expected_false_positives(test.test, test.n) if np.isclose(alpha, 1 - LEVEL) else None
-    if false is None or false <= alpha + 0.01:
+        details: dict[str, Any] = {"n": test.n, "minimum_p": test.minimum_p, "alpha": alpha}
+        return [Caveat(CaveatCode.CANNOT_REACH_ALPHA, test.test, details)]
+    rate = expected_false_positives(test.test, test.n) if np.isclose(alpha, 1 - LEVEL) else None
+    if rate is None or rate <= alpha + 0.01:
         return []
-    text = (
-        f"The {test.test} test rejects a true null about {false:.0%} of the time at a nominal {alpha:.0%} "
-        f"with {_pairs(test.n)} (simulated, normal differences)."
-    )
-    return [Caveat(CaveatCode.FALSE_POSITIVES, test.test, text)]
-
-
-def _pairs(n: int) -> str:
-    return "1 pair" if n == 1 else f"{n} pairs"
+    return [Caveat(CaveatCode.FALSE_POSITIVES, test.test, {"n": test.n, "rate": rate, "alpha": alpha})]
 
 
 def _tables(

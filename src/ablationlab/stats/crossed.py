@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import MINIMUM_PAIRS, TOO_FEW_PAIRS, FloatArray, finite, fraction, power_of_two
+from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, finite, fraction, power_of_two
 from ablationlab.stats.items import ItemPairs, common_seeds
 from ablationlab.stats.results import CrossedMean, Interval, StatisticalResult, Status
 
@@ -71,14 +71,14 @@ def _crossed(tables: list[FloatArray], level: float) -> CrossedMean:
     macro_S = np.mean([table.mean(axis=1) for table in scaled], axis=0)
     estimate = float(macro_S.mean() * scale)
 
-    def none(status: Status, note: str) -> CrossedMean:
-        interval = Interval(METHOD, level, estimate, None, None, seeds, exact=True, status=status, note=note)
+    def none(status: Status) -> CrossedMean:
+        interval = Interval(METHOD, level, estimate, None, None, seeds, exact=True, status=status)
         return CrossedMean(interval, None, None, seeds, items, None, None, None)
 
     if seeds < MINIMUM_PAIRS:
-        return none("too-few-pairs", TOO_FEW_PAIRS.format(n=seeds))
+        return none("too-few-pairs")
     if all(np.ptp(table) == 0 for table in scaled):
-        return none("degenerate", "all item deltas are equal")
+        return none("degenerate")
     # Each term of Var(mean): (signed value, degrees of freedom).
     seed = float(macro_S.var(ddof=1)) / seeds
     parts = [_mean_squares(table, len(tables)) for table in scaled if table.shape[1] > 1]
@@ -90,7 +90,7 @@ def _crossed(tables: list[FloatArray], level: float) -> CrossedMean:
         terms += [(-value, freedom) for _, value, _, freedom in parts]
     variance = sum(value for value, _ in terms)
     if not variance > 0:
-        return none("degenerate", "the seed means are equal and the items do not vary")
+        return none("degenerate")
     freedom = variance**2 / sum(value**2 / freedom for value, freedom in terms)
     error = float(np.sqrt(variance)) * scale
     half = float(special.stdtrit(freedom, (1 + level) / 2)) * error

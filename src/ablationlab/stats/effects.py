@@ -43,7 +43,7 @@ def cohens_d_z(deltas: ArrayLike, *, level: float = 0.95) -> EffectSize:
     """J(n - 1) mean(delta) / sd(delta), with its exact noncentral-t interval, which J does not shrink."""
     sample, level = canonical(deltas), fraction("level", level)
     if problem := sample.problem():
-        return EffectSize("d_z", None, None, None, level, sample.n, *problem)
+        return EffectSize("d_z", None, None, None, level, sample.n, problem)
     return _effect("d_z", sample, 1.0, hedges_correction(sample.n - 1), level)
 
 
@@ -57,7 +57,7 @@ def hedges_g_av(variant: ArrayLike, reference: ArrayLike, *, level: float = 0.95
     a, b = pair("variant", variant, "reference", reference)
     sample, level = canonical(paired_deltas(a, b)), fraction("level", level)
     if problem := sample.problem():
-        return EffectSize("g_av", None, None, None, level, sample.n, *problem)
+        return EffectSize("g_av", None, None, None, level, sample.n, problem)
     s_a, s_b = standard_deviation(a), standard_deviation(b)
     assert s_a is not None
     assert s_b is not None
@@ -112,7 +112,7 @@ def paired_tost(deltas: ArrayLike, *, smallest_effect: float | tuple[float, floa
         raise StatisticsError(f"alpha must be below 0.5 so that 1 - 2 alpha is a level, got {alpha!r}")
     sample = canonical(deltas)
     if problem := sample.problem():
-        return Equivalence(bounds, alpha, None, None, None, None, None, None, sample.n, *problem)
+        return Equivalence(bounds, alpha, None, None, None, None, None, None, sample.n, problem)
     error = float(sample.sd * abs(sample.factor) / np.sqrt(sample.n))
     p_low, p_high = (
         float(special.stdtr(sample.n - 1, side * (sample.estimate - bound) / error))

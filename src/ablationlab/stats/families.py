@@ -151,9 +151,7 @@ def deciding_interval(
     if test == "paired-t":
         return paired_t_interval(deltas, level=level)
     if problem := given.problem():
-        return Interval(
-            test, level, given.estimate, None, None, given.n, exact=True, status=problem[0], note=problem[1]
-        )
+        return Interval(test, level, given.estimate, None, None, given.n, exact=True, status=problem)
     values = sample("deltas", deltas)
     seed = int(rng.integers(2**63))
 
@@ -175,8 +173,7 @@ def deciding_interval(
                 break
             outside += side * max(abs(outside - centre), reach)
             if abs(outside - centre) > 1e6 * reach:
-                note = f"the {test} test of {given.n} pairs cannot reach {alpha:.3g}"
-                return Interval(test, level, centre, None, None, given.n, exact=True, status="unbounded", note=note)
+                return Interval(test, level, centre, None, None, given.n, exact=True, status="unbounded")
         for _ in range(_HALVINGS):
             middle = (inside + outside) / 2
             inside, outside = (inside, middle) if reject(middle) else (middle, outside)

@@ -38,7 +38,7 @@ def paired_t_interval(deltas: ArrayLike, *, level: float = 0.95) -> Interval:
     """mean +- t_(n-1, 1-alpha/2) s / sqrt(n); exact for normal deltas."""
     sample, level = canonical(deltas), fraction("level", level)
     if problem := sample.problem():
-        return _none("paired-t", sample, level, *problem)
+        return _none("paired-t", sample, level, problem)
     half = special.stdtrit(sample.n - 1, (1 + level) / 2) * sample.sd / np.sqrt(sample.n)
     return _interval("paired-t", sample, level, sample.mean - half, sample.mean + half, exact=True)
 
@@ -84,12 +84,11 @@ def bootstrap_interval(
     sample, level = canonical(deltas), fraction("level", level)
     resamples = count("resamples", resamples, minimum=100)
     if problem := sample.problem():
-        return _none(method, sample, level, *problem)
+        return _none(method, sample, level, problem)
     drawn = _bootstrap.draw(sample.n, resamples, rng)
     low, high = (float(end[0]) for end in bounds(sample.values[None, :], drawn, level))
     if not (np.isfinite(low) and np.isfinite(high)):
-        note = "too many resamples hold one value only, so the studentized bootstrap has no finite bound"
-        return _none(method, sample, level, "unbounded", note)
+        return _none(method, sample, level, "unbounded")
     return _interval(method, sample, level, low, high, exact=drawn.exact)
 
 
@@ -108,8 +107,8 @@ def _interval(method: str, sample: Canonical, level: float, low: float, high: fl
     return Interval(method, level, sample.estimate, *ends, n=sample.n, exact=exact)
 
 
-def _none(method: str, sample: Canonical, level: float, status: Status, note: str) -> Interval:
-    return Interval(method, level, sample.estimate, None, None, sample.n, exact=True, status=status, note=note)
+def _none(method: str, sample: Canonical, level: float, status: Status) -> Interval:
+    return Interval(method, level, sample.estimate, None, None, sample.n, exact=True, status=status)
 
 
 def difference_of_means(
@@ -137,11 +136,9 @@ def difference_of_means(
     method: Literal["welch", "prediction"] = "prediction" if sd is None else "welch"
     own, estimate, size = _common.standard_deviation(values), float(values.mean()) - mean, int(values.size)
     if own is None or size < MINIMUM_PAIRS:
-        note = f"fewer than {MINIMUM_PAIRS} runs of ours: {size} given, no inference is made"
-        return DifferenceOfMeans(method, level, estimate, None, None, size, n, None, "too-few-pairs", note)
+        return DifferenceOfMeans(method, level, estimate, None, None, size, n, None, "too-few-pairs")
     if own == 0.0 and not sd:
-        note = f"all {size} of our runs gave {float(values[0]):.6g}: their spread, hence any inference, is undefined"
-        return DifferenceOfMeans(method, level, estimate, None, None, size, n, None, "degenerate", note)
+        return DifferenceOfMeans(method, level, estimate, None, None, size, n, None, "degenerate")
     if sd is None:
         error, freedom = own * float(np.sqrt(1 / size + 1 / n)), float(size - 1)
     else:

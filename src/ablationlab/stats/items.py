@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +23,6 @@ from scipy import stats
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import (
     MINIMUM_PAIRS,
-    TOO_FEW_PAIRS,
     FloatArray,
     IntArray,
     count,
@@ -33,7 +32,7 @@ from ablationlab.stats._common import (
     sample,
 )
 from ablationlab.stats.intervals import RESAMPLES
-from ablationlab.stats.results import Interval, McNemar, Sensitivity, StatisticalResult, Status
+from ablationlab.stats.results import ControlOutcome, Interval, McNemar, Sensitivity, StatisticalResult, Status
 from ablationlab.stats.significance import paired_t_test
 
 #: Up to this many distinct values the counts are drawn, beyond it the items themselves.
@@ -110,8 +109,7 @@ def item_bootstrap(
         values, counts = np.unique(delta_I, return_counts=True)
         estimate = float(delta_I.mean())
         if values.size == 1:
-            note = f"all {delta_I.size} item deltas are equal ({values[0]:.6g})"
-            intervals.append(_none("item-bootstrap", level, estimate, delta_I.size, "degenerate", note))
+            intervals.append(_none("item-bootstrap", level, estimate, delta_I.size, "degenerate"))
             continue
         means = _resampled_means(values, counts, resamples, rng)
         intervals.append(_percentile("item-bootstrap", level, estimate, delta_I.size, means))
@@ -135,10 +133,9 @@ def crossed_bootstrap(
     estimates = {name: float(pairs.deltas.mean()) for name, pairs in tasks.items()}
     macro = float(np.mean(list(estimates.values())))
     if seeds < MINIMUM_PAIRS:
-        note = TOO_FEW_PAIRS.format(n=seeds)
         return Crossed(
-            {name: _none("crossed", level, value, seeds, "too-few-pairs", note) for name, value in estimates.items()},
-            _none("crossed", level, macro, seeds, "too-few-pairs", note),
+            {name: _none("crossed", level, value, seeds, "too-few-pairs") for name, value in estimates.items()},
+            _none("crossed", level, macro, seeds, "too-few-pairs"),
             resamples,
         )
     drawn_RS = rng.multinomial(seeds, np.full(seeds, 1.0 / seeds), size=resamples)
@@ -218,7 +215,7 @@ def _resampled_means(values: FloatArray, counts: IntArray, resamples: int, rng: 
 
 def _crossed_interval(level: float, estimate: float, seeds: int, means_R: FloatArray, constant: bool) -> Interval:
     if constant:
-        return _none("crossed", level, estimate, seeds, "degenerate", "all item deltas are equal")
+        return _none("crossed", level, estimate, seeds, "degenerate")
     return _percentile("crossed", level, estimate, seeds, means_R)
 
 
@@ -227,8 +224,8 @@ def _percentile(method: str, level: float, estimate: float, n: int, means_R: Flo
     return Interval(method, level, estimate, float(low), float(high), n, exact=False)
 
 
-def _none(method: str, level: float, estimate: float, n: int, status: Status, note: str) -> Interval:
-    return Interval(method, level, estimate, None, None, n, exact=True, status=status, note=note)
+def _none(method: str, level: float, estimate: float, n: int, status: Status) -> Interval:
+    return Interval(method, level, estimate, None, None, n, exact=True, status=status)
 
 
 def sensitivity(
@@ -248,24 +245,13 @@ def sensitivity(
     of the baseline), paired by seed; None where it was not run, which makes the task not sensitive.
     """
     alpha = fraction("alpha", alpha)
-    beats, chance_p, reasons = _beats_chance(baseline_accuracies, items, chance, alpha)
-    apart, control_p, reason = _control(control, alpha, higher_is_better)
-    reasons.append(reason)
-    return Sensitivity(
-        sensitive=beats is not False and apart,
-        beats_chance=beats,
-        chance_p=chance_p,
-        control_told_apart=apart,
-        control_p=control_p,
-        reasons=tuple(reasons),
-    )
+    asked = _beats_chance(baseline_accuracies, items, chance, alpha) if chance is not None else {}
+    judged = _control(control, alpha, higher_is_better)
+    told_apart = judged["control"] == "told-apart"
+    return Sensitivity(sensitive=asked.get("beats_chance", True) and told_apart, **asked, **judged)
 
 
-def _beats_chance(
-    accuracies: ArrayLike, items: int | Sequence[int], chance: float | None, alpha: float
-) -> tuple[bool | None, float | None, list[str]]:
-    if chance is None:
-        return None, None, ["the metric has no chance level; only the positive control was asked"]
+def _beats_chance(accuracies: ArrayLike, items: int | Sequence[int], chance: float, alpha: float) -> dict[str, Any]:
     chance = fraction("chance", chance)
     values = sample("baseline_accuracies", accuracies)
     if ((values < 0) | (values > 1)).any():
@@ -279,25 +265,24 @@ def _beats_chance(
     mean = float(values.mean())
     right = int(np.floor(mean * fewest + 1e-9))
     p = float(stats.binom.sf(right - 1, fewest, chance))
-    beats = p < alpha
-    verb = "beats" if beats else "does not beat"
-    shown = f"{verb} chance {chance:.4f} (one-sided p = {p:.3g})"
-    return beats, p, [f"mean baseline accuracy {mean:.4f} on {fewest} items {shown}"]
+    return {"beats_chance": p < alpha, "chance_p": p, "accuracy": mean, "items": fewest, "chance": chance}
 
 
-def _control(
-    control: tuple[ArrayLike, ArrayLike] | None, alpha: float, higher_is_better: bool
-) -> tuple[bool, float | None, str]:
+def _control(control: tuple[ArrayLike, ArrayLike] | None, alpha: float, higher_is_better: bool) -> dict[str, Any]:
     if control is None:
-        return False, None, "no positive control was given"
+        return {"control": "not-given"}
     deltas = paired_deltas(*control)
     test = paired_t_test(deltas)
+    outcome: ControlOutcome = "told-apart"
     if test.p is None:
-        return False, None, f"the positive control cannot be judged: {test.note}"
-    worse = (deltas.mean() < 0) == higher_is_better
-    shown = f"(mean delta {deltas.mean():.4g}, n = {test.n}, two-sided p = {test.p:.3g})"
-    if test.p >= alpha:
-        return False, test.p, f"the positive control is not told apart from the baseline {shown}"
-    if not worse:
-        return False, test.p, f"the positive control differs in the wrong direction {shown}"
-    return True, test.p, f"the positive control is told apart from the baseline {shown}"
+        outcome = "not-testable"
+    elif test.p >= alpha:
+        outcome = "not-told-apart"
+    elif (deltas.mean() < 0) != higher_is_better:
+        outcome = "wrong-direction"
+    return {
+        "control": outcome,
+        "control_p": test.p,
+        "control_delta": float(deltas.mean()),
+        "control_pairs": test.n,
+    }

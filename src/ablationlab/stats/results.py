@@ -1,11 +1,11 @@
 """The results of the statistics, as they are stored in analysis.json and comparison.json. Loads neither numpy nor scipy.
 
-A number that could not be computed is None, and *status* and *note* say why; none is ever NaN or infinite.
+A number that could not be computed is None, and *status* says why; none is ever NaN or infinite. Words are made elsewhere.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Literal
 
@@ -54,7 +54,7 @@ class GeometricRatio(StatisticalResult):
 
 @dataclass(frozen=True)
 class Interval(StatisticalResult):
-    """low <= mean delta <= high at *level*; without bounds where *status* is not "ok", and *note* says why.
+    """low <= mean delta <= high at *level*; without bounds where *status* is not "ok".
 
     exact: no random draws were made (a formula, or the full bootstrap distribution).
     """
@@ -67,7 +67,6 @@ class Interval(StatisticalResult):
     n: int
     exact: bool
     status: Status = "ok"
-    note: str = ""
 
     def excludes(self, value: float) -> bool | None:
         """Whether *value* lies outside; None where there is no interval."""
@@ -76,7 +75,7 @@ class Interval(StatisticalResult):
 
 @dataclass(frozen=True)
 class PValue(StatisticalResult):
-    """A two-sided p-value; None where *status* is not "ok", and *note* says why.
+    """A two-sided p-value; None where *status* is not "ok".
 
     minimum_p is the smallest value the test could have given for pairs like these (None: no floor).
     """
@@ -88,7 +87,6 @@ class PValue(StatisticalResult):
     exact: bool
     minimum_p: float | None = None
     status: Status = "ok"
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -108,7 +106,7 @@ class FamilyMember(StatisticalResult):
 
 @dataclass(frozen=True)
 class EffectSize(StatisticalResult):
-    """A standardized mean delta with its interval; None where *status* is not "ok", and *note* says why."""
+    """A standardized mean delta with its interval; None where *status* is not "ok"."""
 
     name: str
     estimate: float | None
@@ -117,14 +115,13 @@ class EffectSize(StatisticalResult):
     level: float
     n: int
     status: Status = "ok"
-    note: str = ""
 
 
 @dataclass(frozen=True)
 class Equivalence(StatisticalResult):
     """Two one-sided tests against *bounds*; low and high bound the interval at level 1 - 2 alpha.
 
-    *equivalent*: False means "not shown", not "different"; None means that it could not be tested, and *note* says why.
+    *equivalent*: False means "not shown", not "different"; None means that it could not be tested.
     """
 
     bounds: tuple[float, float]
@@ -137,7 +134,6 @@ class Equivalence(StatisticalResult):
     equivalent: bool | None
     n: int
     status: Status = "ok"
-    note: str = ""
 
 
 class CaveatCode(StrEnum):
@@ -168,11 +164,14 @@ class CaveatCode(StrEnum):
 
 @dataclass(frozen=True)
 class Caveat(StatisticalResult):
-    """One thing to know before believing a number; *about* is the method it concerns, "" for the whole comparison."""
+    """One thing to know before believing a number, with the values it speaks of.
+
+    *about* is the method or task it concerns, "" for the whole comparison. `analysis.wording` has the sentences.
+    """
 
     code: CaveatCode
-    about: str
-    text: str
+    about: str = ""
+    details: dict[str, int | float | str | tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -262,19 +261,37 @@ class CrossedMean(StatisticalResult):
     rest_variance: float | None
 
 
+#: How a positive control came out; the last four speak of why it was not told apart.
+ControlOutcome = Literal["told-apart", "not-told-apart", "wrong-direction", "not-testable", "not-given"]
+
+
 @dataclass(frozen=True)
 class Sensitivity(StatisticalResult):
-    """Whether a task can tell models apart at this scale, and why; one that cannot never counts as evidence.
+    """Whether a task can tell models apart at this scale; one that cannot never counts as evidence.
 
-    chance_p and control_p are None where not tested.
+    *accuracy* is the baselines' mean on *items* items; a p is None where there was no test. *gate_runs* of
+    *planned_gate_runs* have a value; it is set where they are too few to ask. A mean over tasks is over the
+    *sensitive_tasks* of all *tasks*, or over all of them where none is sensitive.
     """
 
     sensitive: bool
-    beats_chance: bool | None
-    chance_p: float | None
-    control_told_apart: bool
-    control_p: float | None
-    reasons: tuple[str, ...]
+    beats_chance: bool | None = None
+    chance_p: float | None = None
+    accuracy: float | None = None
+    items: int | None = None
+    chance: float | None = None
+    control: ControlOutcome = "not-given"
+    control_p: float | None = None
+    control_delta: float | None = None
+    control_pairs: int = 0
+    gate_runs: int | None = None
+    planned_gate_runs: int | None = None
+    sensitive_tasks: tuple[str, ...] = ()
+    tasks: int | None = None
+
+    @property
+    def control_told_apart(self) -> bool:
+        return self.control == "told-apart"
 
 
 @dataclass(frozen=True)
@@ -405,7 +422,7 @@ class Trend(StatisticalResult):
 
 @dataclass(frozen=True)
 class DifferenceOfMeans(StatisticalResult):
-    """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok", and *note* says why."""
+    """low <= mean(ours) - mean(theirs) <= high at *level*; without bounds where *status* is not "ok"."""
 
     method: Literal["welch", "prediction"]
     level: float
@@ -416,7 +433,6 @@ class DifferenceOfMeans(StatisticalResult):
     published_n: int
     degrees_of_freedom: float | None
     status: Status = "ok"
-    note: str = ""
 
     @property
     def holds_zero(self) -> bool | None:

@@ -41,7 +41,7 @@ def paired_t_test(deltas: ArrayLike) -> PValue:
     """t = mean / (s / sqrt(n)) against Student's t with n - 1 degrees of freedom."""
     sample = canonical(deltas)
     if problem := sample.problem():
-        return _none("paired-t", sample, *problem)
+        return _none("paired-t", sample, problem)
     t = sample.mean / (sample.sd / np.sqrt(sample.n))
     p = 2 * special.stdtr(sample.n - 1, -abs(t))
     return PValue("paired-t", float(p), _signed(t, sample), sample.n, exact=True)
@@ -55,8 +55,7 @@ def sign_flip_test(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.ran
     """
     sample, resamples = canonical(deltas), count("resamples", resamples, minimum=100)
     p, floor, exact = _sign_flip(sample.values, resamples, rng)
-    note = "" if np.any(sample.values) else "all deltas are zero"
-    return PValue("sign-flip", p, sample.estimate, sample.n, exact=exact, minimum_p=floor, note=note)
+    return PValue("sign-flip", p, sample.estimate, sample.n, exact=exact, minimum_p=floor)
 
 
 def bootstrap_test(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> PValue:
@@ -66,7 +65,7 @@ def bootstrap_test(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.ran
     """
     sample, resamples = canonical(deltas), count("resamples", resamples, minimum=100)
     if problem := sample.problem():
-        return _none("bootstrap", sample, *problem)
+        return _none("bootstrap", sample, problem)
     drawn = _bootstrap.draw(sample.n, resamples, rng)
     p = float(_bootstrap.shifted_p(sample.values[None, :], drawn)[0])
     floor = 1.0 / (1.0 + drawn.total)
@@ -86,8 +85,7 @@ def wilcoxon_test(deltas: ArrayLike) -> PValue:
     digit = 10.0 ** (np.floor(np.log10(np.abs(values))) - 9)
     values = np.round(values / digit) * digit
     if values.size == 0:
-        note = "all deltas are zero"
-        return PValue("wilcoxon", 1.0, 0.0, sample.n, exact=True, minimum_p=1.0, note=note)
+        return PValue("wilcoxon", 1.0, 0.0, sample.n, exact=True, minimum_p=1.0)
     ranks = stats.rankdata(np.abs(values)) * np.sign(values)
     statistic = _signed(float(ranks.sum()), sample)
     if values.size <= ENUMERATE_UP_TO:
@@ -152,8 +150,8 @@ def _signed(statistic: float, sample: Canonical) -> float:
     return float(statistic * np.sign(sample.factor))
 
 
-def _none(test: str, sample: Canonical, status: Status, note: str) -> PValue:
-    return PValue(test, None, None, sample.n, exact=True, status=status, note=note)
+def _none(test: str, sample: Canonical, status: Status) -> PValue:
+    return PValue(test, None, None, sample.n, exact=True, status=status)
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def welch_test(variant: ArrayLike, reference: ArrayLike) -> PValue:
 def _test(a: FloatArray, b: FloatArray) -> PValue:
     n = min(a.size, b.size)
     if problem := _problem(a, b):
-        return PValue(WELCH, None, None, n, exact=True, status=problem[0], note=problem[1])
+        return PValue(WELCH, None, None, n, exact=True, status=problem)
     estimate, error, freedom = _parts(a, b)
     t = estimate / error
     return PValue(WELCH, float(2 * special.stdtr(freedom, -abs(t))), t, n, exact=True)
@@ -84,7 +84,7 @@ def _interval(a: FloatArray, b: FloatArray, level: float) -> Interval:
     n = min(a.size, b.size)
     if problem := _problem(a, b):
         estimate = float(np.sort(a).mean() - np.sort(b).mean())
-        return Interval(WELCH, level, estimate, None, None, n, exact=True, status=problem[0], note=problem[1])
+        return Interval(WELCH, level, estimate, None, None, n, exact=True, status=problem)
     estimate, error, freedom = _parts(a, b)
     half = float(special.stdtrit(freedom, (1 + level) / 2)) * error
     return Interval(WELCH, level, estimate, estimate - half, estimate + half, n, exact=True)
@@ -94,7 +94,7 @@ def _equivalence(a: FloatArray, b: FloatArray, smallest_effect: float, alpha: fl
     bounds = equivalence_bounds(smallest_effect)
     n = min(a.size, b.size)
     if problem := _problem(a, b):
-        return Equivalence(bounds, alpha, None, None, None, None, None, None, n, *problem)
+        return Equivalence(bounds, alpha, None, None, None, None, None, None, n, problem)
     estimate, error, freedom = _parts(a, b)
     p_low = float(special.stdtr(freedom, -(estimate - bounds[0]) / error))
     p_high = float(special.stdtr(freedom, (estimate - bounds[1]) / error))
@@ -112,11 +112,11 @@ def _parts(a: FloatArray, b: FloatArray) -> tuple[float, float, float]:
     return low.estimate, half / float(special.stdtrit(low.degrees_of_freedom, 0.975)), low.degrees_of_freedom
 
 
-def _problem(a: FloatArray, b: FloatArray) -> tuple[Status, str] | None:
+def _problem(a: FloatArray, b: FloatArray) -> Status | None:
     if min(a.size, b.size) < MINIMUM_PAIRS:
-        return "too-few-pairs", f"fewer than {MINIMUM_PAIRS} runs in an arm: {a.size} and {b.size} given"
+        return "too-few-pairs"
     if not standard_deviation(a) and not standard_deviation(b):
-        return "degenerate", "neither arm varies: the spread, hence any inference, is undefined"
+        return "degenerate"
     return None
 
 

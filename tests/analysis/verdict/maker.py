@@ -58,9 +58,13 @@ def comparison(
             sensitive=sensitive,
             beats_chance=sensitive,
             chance_p=0.5,
-            control_told_apart=sensitive,
+            accuracy=0.5,
+            items=100,
+            chance=0.5,
+            control="told-apart" if sensitive else "not-told-apart",
             control_p=0.5,
-            reasons=("because I say so",),
+            control_delta=-0.1,
+            control_pairs=3,
         )
     values: dict[str, Any] = {
         "id": f"{metric}/{regime}/{variant}:{BASELINE}",

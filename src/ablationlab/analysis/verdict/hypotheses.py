@@ -74,7 +74,8 @@ def _usable(analysis: Analysis, metric: str) -> list[Comparison] | Judgement:
     scored = analysis.metrics[metric].family == TASK_FAMILY
     usable = [c for c in every if (c.sensitivity.sensitive if c.sensitivity is not None else not scored)]
     if not usable:
-        reasons = sensitivity_reasons(every) or ["no baseline beyond chance and no positive control on record"]
+        reasons = sorted({reason for c in every for reason in sensitivity_reasons(c.sensitivity)})
+        reasons = reasons or ["no baseline beyond chance and no positive control on record"]
         return _undecided(
             HypothesisReason.NOT_SENSITIVE, f"{metric} is not shown to be sensitive at this scale", *reasons
         )

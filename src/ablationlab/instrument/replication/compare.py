@@ -13,7 +13,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.dataset import Absent, absent
 from ablationlab.analysis.dataset import Value as AnalysisValue
 from ablationlab.analysis.stability import EndedRun, ended_run, value_of
-from ablationlab.analysis.wording import absence
+from ablationlab.analysis.wording import absence, no_number, sensitivity_reasons
 from ablationlab.core.errors import RecordError
 from ablationlab.instrument.replication.published_table import Direction, PublishedFigure, PublishedTable, Value
 from ablationlab.records.analysis import Absence, Analysis, Comparison
@@ -134,7 +134,7 @@ def _figure(
         sd = float(numbers.std(ddof=1)) if numbers.size > 1 else None
         low, high, method = made.low, made.high, made.method
         outcome = "no-interval" if made.holds_zero is None else "within" if made.holds_zero else "outside"
-        why = made.note or _WHY[made.method]
+        why = no_number(made.status, made.n, made.method) or _WHY[made.method]
     return ReplicatedFigure(
         metric=figure.metric,
         take=figure.take,
@@ -200,7 +200,7 @@ def _judged(direction: Direction, comparison: Comparison | None) -> tuple[Direct
     if comparison is None or comparison.delta is None:
         return "not-measured", "the records hold no such comparison"
     if comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
-        return "undecided", "not sensitive at this scale: " + "; ".join(comparison.sensitivity.reasons)
+        return "undecided", "not sensitive at this scale: " + "; ".join(sensitivity_reasons(comparison.sensitivity))
     shown = comparison.outcome in ("better", "worse", "different")
     survivors = "surviving pairs only" if any(c.code == "survivors-only" for c in comparison.caveats) else ""
     if shown:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
+from ablationlab.analysis import wording
 from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, colours, config
@@ -112,7 +113,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "filters": _filters(comparisons),
         "interactions": analysis.interactions if analysis is not None else None,
         "reading_text": "" if analysis is None or analysis.readings is None else reading_text(analysis.readings),
-        "gain_caveats": list(dict.fromkeys(caveat.text for gain in gains for caveat in gain.caveats)),
+        "gain_caveats": list(dict.fromkeys(wording.caveat(caveat) for gain in gains for caveat in gain.caveats)),
         "sweep": analysis.sweep if analysis is not None else None,
         "probe_failures": drawn.probe_failures,
         "task_notes": analysis.evaluation.notes if analysis is not None and analysis.evaluation is not None else (),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from ablationlab.analysis.wording import caveat, no_number, sensitivity_reasons
 from ablationlab.core.format import amount, difference, duration, number, p_clause, p_value, setting
 from ablationlab.records.settings import flattened
 from ablationlab.report.page.embed import macros
@@ -33,10 +34,12 @@ def comparison_folds(
             comparison.id,
             template.comparison(
                 comparison,
+                runs=[(run.seed, run.arm, number(run.value, 5)) for run in comparison.runs],
                 pairs=_pairs(results, comparison, runs),
                 intervals=_intervals(comparison),
                 tests=_tests(comparison),
                 effects=_effects(comparison),
+                caveats=[*map(caveat, comparison.caveats), *sensitivity_reasons(comparison.sensitivity)],
             ),
         )
         for comparison in comparisons
@@ -60,7 +63,7 @@ def _intervals(comparison: Comparison) -> list[tuple[str, str, str]]:
     rows = []
     for name, interval in comparison.intervals.items():
         bounds = difference(interval.estimate, interval.low, interval.high)
-        text = bounds.range if interval.status == "ok" else interval.note or interval.status
+        text = bounds.range if interval.status == "ok" else no_number(interval.status, interval.n, interval.method)
         rows.append((name, text, "" if interval.exact else "resampled"))
     return rows
 
@@ -69,7 +72,7 @@ def _tests(comparison: Comparison) -> list[tuple[str, str, str]]:
     return [
         (
             name,
-            p_value(test.p) if test.status == "ok" else test.note or test.status,
+            p_value(test.p) if test.status == "ok" else no_number(test.status, test.n, test.test),
             "" if test.minimum_p is None else f"cannot go below {p_value(test.minimum_p)}",
         )
         for name, test in comparison.tests.items()
@@ -85,7 +88,9 @@ def _effects(comparison: Comparison) -> list[tuple[str, str]]:
     if tost is not None:
         bounds = f"within ±{setting(tost.bounds[1])}"
         if tost.equivalent is None:
-            rows.append(("equivalence", f"could not be tested {bounds}: {tost.note or tost.status}"))
+            rows.append(
+                ("equivalence", f"could not be tested {bounds}: {no_number(tost.status, tost.n, comparison.test)}")
+            )
         else:
             word = "shown" if tost.equivalent else "not shown"
             rows.append(("equivalence", f"{word} {bounds} (TOST, {p_clause(tost.p)})"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -12,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from ablationlab.analysis import wording
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
@@ -79,7 +81,7 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
     study = None if plan is None else plan.study
     trained = None if plan is None or plan.study.trainer is not None else plan  # by this package
     asked, others = split(analysis)
-    readable = _readable(analysis)
+    readable = partial(in_sentence, metrics={comparison.metric for comparison in analysis.comparisons})
     return Facts(
         study=analysis.study,
         question=analysis.question.strip(),
@@ -130,17 +132,6 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
 
 def _own_text(text: StudyText) -> OwnText:
     return OwnText(paragraphs(text.introduction), paragraphs(text.related_work))
-
-
-def _readable(analysis: Analysis) -> Callable[[str], str]:
-    """Sentences of the records with metrics and signs as a paper prints them."""
-    metrics = {comparison.metric for comparison in analysis.comparisons}
-
-    def readable(text: str) -> str:
-        text = re.sub(r"(?<=\d) ?%", f"{format.NARROW}%", in_sentence(text, metrics))
-        return re.sub(r"(?<![\w.])-(?=\d)", format.MINUS, text)
-
-    return readable
 
 
 # What was trained
@@ -617,7 +608,7 @@ def _power(analysis: Analysis) -> PowerFacts | None:
 def _caveats(asked: Iterable[Comparison]) -> tuple[str, ...]:
     """Caveats about the pairs and about the interval and test that decide, each once; statistics.md has the others."""
     texts = dict.fromkeys(
-        caveat.text
+        wording.caveat(caveat)
         for comparison in asked
         for caveat in comparison.caveats
         if caveat.about in ("", comparison.test, comparison.interval)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ablationlab.analysis.wording import no_number
 from ablationlab.core.format import DASH, Difference, count, difference, mean_sd, number, p_value, percent, setting
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.report.naming import metric_of, printed_unit
@@ -218,7 +219,7 @@ def method_table(analysis: Analysis) -> Table:
                 (
                     *(Cell.name(comparison.id), Cell.of("interval"), Cell.of(name), *bounds, Cell.of(None)),
                     Cell.of(name == comparison.interval, "yes" if name == comparison.interval else ""),
-                    Cell.of(interval.note if interval.status != "ok" else ""),
+                    Cell.of(no_number(interval.status, interval.n, interval.method)),
                 )
             )
         for name, test in comparison.tests.items():
@@ -227,7 +228,7 @@ def method_table(analysis: Analysis) -> Table:
                     *(Cell.name(comparison.id), Cell.of("test"), Cell.of(name), Cell.of(None), Cell.of(None)),
                     Cell.of(test.p, p_value(test.p)),
                     Cell.of(name == comparison.test, "yes" if name == comparison.test else ""),
-                    Cell.of(test.note if test.status != "ok" else ""),
+                    Cell.of(no_number(test.status, test.n, test.test)),
                 )
             )
     columns = (

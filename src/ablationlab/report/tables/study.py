@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from ablationlab.analysis import wording
 from ablationlab.core.format import (
     DASH,
     Difference,
@@ -23,6 +24,7 @@ from ablationlab.records.analysis import (
     MACRO,
     Analysis,
     Comparison,
+    InteractionContrast,
     Interactions,
     NoiseSources,
     StabilityGain,
@@ -471,7 +473,7 @@ def rate_table(sweep: SweepAnalysis) -> Table:
                 Cell.of(chosen.mean_loss if chosen else None, number(chosen.mean_loss if chosen else None, 4)),
                 Cell.of(", ".join(map(str, chosen.chosen_on)) if chosen else ""),
                 Cell.of(", ".join(map(str, chosen.judged_on)) if chosen else ""),
-                Cell.of(chosen.why if chosen else ""),
+                Cell.of(wording.about_rate(chosen) if chosen else ""),
             )
         )
     columns = (
@@ -483,7 +485,7 @@ def rate_table(sweep: SweepAnalysis) -> Table:
         Column("mean_loss", "Mean loss", "right"),
         Column("chosen_on", "Chosen on seeds"),
         Column("judged_on", "Judged on seeds"),
-        Column("why", "Note", printed=any(chosen.why for chosen in sweep.best)),
+        Column("why", "Note", printed=any(wording.about_rate(chosen) for chosen in sweep.best)),
     )
     return Table("rates", "Learning-rate sensitivity, and the best rate of each variant.", columns, tuple(rows))
 
@@ -576,7 +578,7 @@ def interaction_table(interactions: Interactions) -> Table:
                     Cell.of(contrast.low, shown.interval),
                     Cell.of(contrast.high),
                 ),
-                *(Cell.of(contrast.p_adjusted, p_value(contrast.p_adjusted)), Cell.of(contrast.note)),
+                *(Cell.of(contrast.p_adjusted, p_value(contrast.p_adjusted)), Cell.of(_seeds_used(contrast))),
             )
         )
     columns = (
@@ -588,9 +590,17 @@ def interaction_table(interactions: Interactions) -> Table:
         Column("low", "Interval", "right", below=True),
         Column("high", printed=False),
         Column("p_adjusted", "Adjusted p", "right"),
-        Column("note", "Note", printed=any(contrast.note for contrast in interactions.contrasts)),
+        Column("note", "Note", printed=any(map(_seeds_used, interactions.contrasts))),
     )
     return Table("interactions", "Main effects and interaction (difference of differences)", columns, tuple(rows))
+
+
+def _seeds_used(contrast: InteractionContrast) -> str:
+    """What to know about a contrast; nothing where every seed counts."""
+    if not contrast.n:
+        return "no seed has every cell"
+    fewer = f"{count(contrast.n)} of {count(contrast.planned)} seeds have every cell"
+    return wording.no_number(contrast.status, contrast.n) or (fewer if contrast.n < contrast.planned else "")
 
 
 def _estimate(shown: Difference) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ablationlab.analysis.wording import hypothesis_lines
+from ablationlab.analysis import wording
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
 from ablationlab.records.analysis import Analysis, Comparison
@@ -122,7 +122,7 @@ def statistics_markdown(results: Results) -> str:
     parts.append(_source(analysis, verdict))
     parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(verdict)]
     if verdict.hypotheses:
-        parts += ["## Hypotheses", _bullets(hypothesis_lines(verdict.hypotheses))]
+        parts += ["## Hypotheses", _bullets(wording.hypothesis_lines(verdict.hypotheses))]
     parts += _section(criteria_table(analysis), "Criteria")
     if asked:
         title = "Registered comparisons" if asked[0].label == "registered" else "The question asked (exploratory)"
@@ -187,7 +187,7 @@ def _notes(comparisons: Sequence[Comparison]) -> str:
         if it.missing:
             text += "; missing: " + ", ".join(f"seed {gone.seed} of {gone.arm} ({gone.why})" for gone in it.missing)
         lines.append(text + ".")
-    caveats = list(dict.fromkeys(caveat.text for comparison in comparisons for caveat in comparison.caveats))
+    caveats = list(dict.fromkeys(wording.caveat(caveat) for comparison in comparisons for caveat in comparison.caveats))
     return _bullets(lines) + ("\n\nMind:\n\n" + _bullets(caveats) if caveats else "")
 
 

@@ -9,9 +9,9 @@ from statistics import fmean
 from rich.console import RenderableType
 from rich.text import Text
 
+from ablationlab.analysis import wording
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import StudyTrend
-from ablationlab.analysis.wording import hypothesis_lines
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
@@ -114,7 +114,7 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     if analysis.look is not None:
         yield _lines("Look", [look_line(analysis.look)])
     if verdict.hypotheses:
-        yield _lines("Hypotheses", hypothesis_lines(verdict.hypotheses))
+        yield _lines("Hypotheses", wording.hypothesis_lines(verdict.hypotheses))
     yield _lines("Recommendation", verdict.recommendation.split("\n"))
     fragile = [
         f"{found.variant}{f' ({found.regime})' if len(analysis.regimes) > 1 else ''}: {found.fragility.text}"
@@ -143,14 +143,14 @@ def _comparisons(
 
 
 def _notes(comparisons: Sequence[Comparison], everything: bool) -> list[str]:
-    texts = [caveat.text for comparison in comparisons for caveat in important(comparison, everything)]
+    texts = [wording.caveat(caveat) for comparison in comparisons for caveat in important(comparison, everything)]
     # What the other methods cannot claim is printed once, so that nobody picks the smallest p.
     texts += [
-        c.text
+        wording.caveat(caveat)
         for comparison in comparisons
         if comparison.n >= 3
-        for c in comparison.caveats
-        if c.code in _OTHER_METHODS
+        for caveat in comparison.caveats
+        if caveat.code in _OTHER_METHODS
     ]
     return list(dict.fromkeys(texts))
 
@@ -188,8 +188,8 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
             "that diverged, or ended worse than it began, counts with its loss at the start. The best rate is chosen on "
             "the selection seeds alone; comparisons in the regime tuned use the others."
         )
-        for note in analysis.sweep.notes:
-            yield Text(f"  {note}")
+        for note in wording.sweep_notes(analysis.sweep):
+            yield Text(f"  {plain(note)}")
     if analysis.interactions is not None:
         yield ""
         yield factor_table(analysis.interactions).terminal()
@@ -228,8 +228,8 @@ def items_view(items: ItemComparison) -> Iterator[RenderableType]:
         f"{items.correction} over the tasks. Over items: these trained models on other items (range over seeds where there "
         "are several). Over seeds: retrained models on these items. Crossed: both."
     )
-    texts = [caveat.text for task in items.tasks for caveat in task.caveats]
-    texts += [caveat.text for caveat in items.caveats]
+    caveats = [*(caveat for task in items.tasks for caveat in task.caveats), *items.caveats]
+    texts = [wording.caveat(caveat) for caveat in caveats]
     texts += [
         f"{task.task}: {count(task.needs_items)} items would show the smallest effect in one pair of models (80 % power)."
         for task in items.tasks
