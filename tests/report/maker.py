@@ -239,11 +239,11 @@ def sweep() -> SweepAnalysis:
         for seed in range(1, 5):
             sensitivities.append(
                 {"variant": variant, "seed": seed, "sensitivity": 0.3 + 0.1 * rng.random(), "best_lr": 1e-3}
-                | {"best_loss": 2.0, "unstable_share": 0.0, "why": ""}
+                | {"best_loss": 2.0, "unstable_share": 0.0}
             )
         summaries.append({"variant": variant, "n": 4, "mean": 0.35, "sd": 0.1, "low": 0.3, "high": 0.4, "level": 0.95})
     best = [
-        {"variant": v, "lr": 1e-3, "mean_loss": 2.02, "chosen_on": [11], "judged_on": [1, 2], "edge": False, "why": ""}
+        {"variant": v, "lr": 1e-3, "mean_loss": 2.02, "chosen_on": [11], "judged_on": [1, 2], "edge": False}
         for v in VARIANTS
     ]
     return SweepAnalysis.model_validate(
@@ -260,6 +260,5 @@ def sweep() -> SweepAnalysis:
             "tuned_at": None,
             "minima": [],
             "comparisons": [],
-            "notes": ["A note of the sweep."],
         }
     )

@@ -220,7 +220,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     swept = sweep()
     curves = (swept.curves[0].model_copy(update={"variant": EVIL}),)
     nothing = {"points": (), "sensitivities": (), "summaries": (), "best": ()}
-    swept = swept.model_copy(update={**nothing, "notes": (EVIL,), "curves": curves})
+    swept = swept.model_copy(update={**nothing, "curves": curves})
     analysis = results.analysis.model_copy(update={"sweep": swept})
     return write_page(results.changed(runs=runs, plan=plan, analysis=analysis, stale=()), folder)
 
