@@ -98,8 +98,9 @@ def test_analyze_a_csv(command, tmp_path):
     code, printed, _ = command("analyze", "runs.csv", "--baseline", "none", "--lower", "loss", "--out", "o")
     assert code == 0
     assert "exploratory: nothing was registered" in printed
-    assert "ADOPT" in printed
-    assert Verdict.read(tmp_path / "o/verdict.json").verdicts[0].decision == "adopt"
+    assert "ADOPT PROVISIONALLY" in printed
+    assert "stability was not recorded" in " ".join(printed.split())
+    assert Verdict.read(tmp_path / "o/verdict.json").verdicts[0].decision == "adopt-provisionally"
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def mixed(results: Results, shared: Shared | None, overlap: str | None) -> Resul
     assert results.plan is not None
     changes = {"name": "mixture", "source": "0.7 news + 0.3 speeches_#1", "components": parts, "overlap": overlap}
     corpus = results.plan.corpus.model_copy(update=changes)
-    return results.changed(plan=results.plan.model_copy(update={"corpus": corpus}))
+    return results.changed(plan=results.plan.model_copy(update={"lab_corpus": corpus}))
 
 
 def test_what_is_mixed_is_named(results):

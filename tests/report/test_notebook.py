@@ -13,6 +13,8 @@ from nbclient import NotebookClient
 
 import ablationlab
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.verdict import Verdict
 from conftest import corpus_text, torch_as_it_was
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "embedding_norm.ipynb"
@@ -48,8 +50,14 @@ def test_the_notebook_is_committed_without_outputs_and_knows_no_machine():
 def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
     with torch_as_it_was():
         results = ablationlab.run(trained.study, out=tmp_path / "python", device="cpu", workers=1)
-    for name in ("analysis.json", "verdict.json"):
-        assert (tmp_path / "python" / name).read_bytes() == (trained.results / name).read_bytes()
+    # Two plans are sealed at two times, so their hashes differ, and nothing else does.
+    (ours, our_verdict), (theirs, their_verdict) = (
+        (Analysis.read(folder / "analysis.json"), Verdict.read(folder / "verdict.json"))
+        for folder in (tmp_path / "python", trained.results)
+    )
+    assert ours.model_copy(update={"source_hash": theirs.source_hash}) == theirs
+    hashes = {"source_hash": their_verdict.source_hash, "analysis_hash": their_verdict.analysis_hash}
+    assert our_verdict.model_copy(update=hashes) == their_verdict
     for run in (trained.results / "runs").iterdir():
         other = tmp_path / "python" / "runs" / run.name
         assert (other / "metrics.jsonl").read_bytes() == (run / "metrics.jsonl").read_bytes()

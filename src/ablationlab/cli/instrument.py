@@ -60,9 +60,9 @@ def replicate(
         printer.console.print(library_view([(name, load_table(table_path(name))) for name in names()]))
         return 0
     path = table_path(table)
-    published = load_table(path, None if results is None else Results.open(results, strict=True).plan)
     if results is not None and (out is not None or set_ or quick):
         raise AblationLabError("--results takes runs as they are: --out, --set and --quick are for runs to be made")
+    published = load_table(path, None if results is None else Results.open(results, strict=True).plan)
     file = study or study_path(published, path)
     wanted = load_study(file)
     check_study(published, wanted, str(path))

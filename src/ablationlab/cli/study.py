@@ -24,7 +24,6 @@ from ablationlab.cli.common import (
     add,
 )
 from ablationlab.core.errors import AblationLabError, RecordError
-from ablationlab.records.settings import MOST_SEEDS
 
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
@@ -255,6 +254,8 @@ def extend(
 
 def seed_numbers(text: str) -> list[int]:
     """Seeds as a command line gives them: 6-10, or 6,8,11, or both."""
+    from ablationlab.records.settings import MOST_SEEDS
+
     seeds: list[int] = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         ends = re.fullmatch(r"(\d+)(?:-(\d+))?", part)

@@ -42,7 +42,6 @@ from ablationlab.records.settings import (
     steps_of,
     validated,
 )
-from ablationlab.stats import expected_false_positives, sign_flip_floor
 from ablationlab.study.probes import ALL, PROBES
 from ablationlab.study.trainers import trainer_problems
 from ablationlab.study.variants import VARIANTS, Variant, resolved
@@ -379,9 +378,9 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
                 f"up to {LARGEST_ALPHA:g}; 0.05 is usual",
             )
         pairs = _pair_count(data, criterion)
-        if test in SIGN_TESTS and pairs and sign_flip_floor(pairs) > alpha > 0:
-            text = f"with {pairs} seeds p is never below {sign_flip_floor(pairs):g}, so it cannot reach {alpha:g}"
-            needed = next(n for n in range(pairs, 10_000) if sign_flip_floor(n) <= alpha)
+        if test in SIGN_TESTS and pairs and (least := _least_p(pairs)) > alpha > 0:
+            text = f"with {pairs} seeds p is never below {least:g}, so it cannot reach {alpha:g}"
+            needed = next(n for n in range(pairs, 10_000) if _least_p(n) <= alpha)
             yield Problem(f"criteria[{i}].test", text, repr(test), f"paired-t, or {needed} seeds or more")
         role, metric = criterion.get("role"), str(criterion.get("metric"))
         if role == "guard" and criterion.get("margin") is None and criterion.get("smallest_effect") is None:
@@ -394,8 +393,17 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"criteria[{i}].role", text, "'primary'", "secondary, guard")
 
 
+def _least_p(pairs: int) -> float:
+    """Of a test by signs."""
+    from ablationlab.stats import sign_flip_floor  # it takes scipy, and most studies do not ask
+
+    return sign_flip_floor(pairs)
+
+
 def study_warnings(study: Study) -> tuple[str, ...]:
     """What a study may do and should think about: said when it is planned."""
+    from ablationlab.stats import expected_false_positives, sign_flip_floor  # only when planning: it takes scipy
+
     warnings = []
     for criterion in study.criteria:
         pairs = len(study.own_seeds().get(criterion.regime, study.seeds))

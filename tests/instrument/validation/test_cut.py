@@ -11,6 +11,7 @@ from ablationlab.instrument.validation.cut import cut
 from ablationlab.instrument.validation.rates import comparison_rates
 from ablationlab.instrument.validation.run import concluded
 from ablationlab.records.analysis import Absence
+from ablationlab.records.settings import Stability
 
 from .test_rates import material, run_part
 
@@ -49,10 +50,10 @@ def test_an_unfinished_run_sets_its_study_aside_and_is_counted():
 def test_a_diverged_run_is_an_outcome_and_its_study_stays(rule):
     runs = [run_part(name, seed) for name in ("none", "redrawn") for seed in range(50)]
     runs[7] = run_part("none", 7, "diverged")
-    given = material(DELTAS[:50], runs=tuple(runs), diverged=rule)
+    given = material(DELTAS[:50], runs=tuple(runs))
     values = {arm: dict(by_seed) for arm, by_seed in given.values.items()}
     next(by_seed for arm, by_seed in values.items() if arm.variant == "none")[7] = Absent(Absence.DIVERGED)
-    made = cut(material(DELTAS[:50], runs=tuple(runs), diverged=rule, values=values), 5)
+    made = cut(material(DELTAS[:50], runs=tuple(runs), stability=Stability(diverged=rule), values=values), 5)
     assert len(made.groups) == 10
     analyses, verdicts = concluded(made)
     hit = analyses[1].comparisons[0]

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.special import gamma
 
 from ablationlab.core.errors import MismatchError, StatisticsError
 from ablationlab.instrument.validation import Validation, validate
@@ -63,7 +64,8 @@ def test_an_injected_effect_is_calibrated_on_other_seeds_and_held_against_its_po
     ]
     assert half.calibration.n == 40
     assert half.calibration.mean == pytest.approx(np.mean(deltas))
-    assert half.calibration.d == pytest.approx(np.mean(deltas) / np.std(deltas, ddof=1))
+    unbiased = gamma(39 / 2) / gamma(38 / 2) / np.sqrt(39 / 2)  # Hedges 1981
+    assert half.calibration.d == pytest.approx(unbiased * np.mean(deltas) / np.std(deltas, ddof=1))
     assert half.calibration.d_low < 1.68 < half.calibration.d_high
     assert half.planned_low < half.planned < half.planned_high
     assert half.planned_low < half.expected < half.planned_high

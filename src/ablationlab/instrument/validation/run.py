@@ -90,13 +90,15 @@ def _each_comparison(analyses: Sequence[Analysis]) -> list[list[Comparison]]:
 def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
     families = []
     for family in analyses[0].families:
-        if not family.id.startswith("registered/"):
-            continue
         flags, alphas = [], set()
         for analysis in analyses:
             members = [comparison for comparison in analysis.comparisons if comparison.family == family.id]
             flags.append(any(comparison.outcome in SIGNIFICANT for comparison in members))
-            alphas |= {comparison.alpha for comparison in members}
+            alphas |= {comparison.alpha for comparison in members if comparison.label == "registered"}
+        if (
+            family.correction == "none" or not alphas
+        ):  # guards spend no alpha; nothing is promised of what was not asked
+            continue
         share, alpha = counted(flags), max(alphas)
         families.append(
             FamilyRates(

@@ -14,7 +14,7 @@ from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, colours, config
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
-from ablationlab.report.naming import in_sentence, metric_name
+from ablationlab.report.naming import in_sentence, main_metrics, metric_name
 from ablationlab.report.page import design
 from ablationlab.report.page.embed import asset, by_column, json_for_script, policy, render, vega_bundle
 from ablationlab.report.page.folds import comparison_folds, run_folds
@@ -27,7 +27,6 @@ from ablationlab.report.tables.study import (
     gain_table,
     hash_table,
     interaction_table,
-    main_metrics,
     noise_table,
     power_table,
     rate_table,

@@ -38,8 +38,6 @@ from ablationlab.report.charts import colours
 from ablationlab.report.naming import metric_name, metric_of, printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 
-#: Metrics of a run that are shown at a glance.
-MOST_METRICS = 6
 #: What a decision is called in a sentence and in a table.
 DECISIONS = {
     "adopt": "adopt the variant",
@@ -188,15 +186,6 @@ _STATES: dict[str, Tone] = {
     "running": "warn",
     "started": "warn",
 }
-
-
-def main_metrics(runs: Sequence[Run], plan: Plan) -> list[str]:
-    """The metrics of runs that are shown first: those of the criteria, then others that are not a function of one."""
-    recorded = dict.fromkeys(name for run in runs if run.result is not None for name in run.result.metrics)
-    criteria = sorted(plan.study.criteria, key=lambda criterion: criterion.role != "primary")
-    asked = [criterion.metric for criterion in criteria]
-    own = [name for name in recorded if name in plan.metrics and plan.metrics[name].derived_from is None]
-    return [name for name in dict.fromkeys((*asked, *own)) if name in recorded][:MOST_METRICS]
 
 
 def hash_table(results: Results) -> Table:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ablationlab.report.terminal.power import decision_view
     from ablationlab.report.terminal.study import (
         overlap_table,
+        own_trainer_summary,
         plan_summary,
         plan_tables,
         precisions,
@@ -52,6 +53,7 @@ __all__ = [
     "metrics_table",
     "open_place",
     "overlap_table",
+    "own_trainer_summary",
     "plan_summary",
     "plan_tables",
     "power_view",
@@ -76,6 +78,7 @@ __getattr__ = lazy_exports(
         "catalog": "corpora_table library_view metrics_table presets_table probes_table variants_table",
         "costing": "Money costing_view",
         "power": "decision_view",
-        "study": "overlap_table plan_summary plan_tables precisions results_table shared_text status_table",
+        "study": "overlap_table own_trainer_summary plan_summary plan_tables precisions results_table shared_text "
+        "status_table",
     },
 )

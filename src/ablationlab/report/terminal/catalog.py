@@ -6,18 +6,21 @@ The only file of the report that asks today's registries: everything else reads 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
 from ablationlab.core.format import DASH, amount, count
 from ablationlab.data.sources import SOURCES, cached_path, is_cached
-from ablationlab.instrument.replication import PublishedTable
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import PRESETS, ModelConfig
 from ablationlab.report.table import Table
 from ablationlab.study.probes import PROBES
 from ablationlab.study.variants import VARIANTS
+
+if TYPE_CHECKING:  # it takes scipy
+    from ablationlab.instrument.replication import PublishedTable
 
 
 def variants_table() -> RenderableType:

@@ -12,9 +12,8 @@ from ablationlab.instrument.costing.estimate import Estimate
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.settings import flattened
-from ablationlab.report.naming import metric_name
+from ablationlab.report.naming import main_metrics, metric_name
 from ablationlab.report.table import Table
-from ablationlab.report.tables.study import main_metrics
 from ablationlab.study.plan import possible_processes
 
 
