@@ -9,6 +9,9 @@ import statsmodels.formula.api as smf
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.interactions import crossing_of
+from ablationlab.core.errors import StudyError
+from ablationlab.report.tables.study import interaction_table
+from ablationlab.study.load import parse_study
 
 from .builder import build, study
 
@@ -49,7 +52,7 @@ def contrast(found, kind, *factors):
 def test_the_settings_that_the_regimes_cross_are_found():
     crossing = crossing_of(study(regimes=REGIMES))
     assert set(crossing.keys) == set(KEYS)
-    assert sorted(crossing.regimes.values()) == ["default", "large", "token", "token-large"]
+    assert sorted(crossing.names.values()) == ["default", "large", "token", "token-large"]
 
 
 @pytest.mark.parametrize(
@@ -124,3 +127,109 @@ def test_p_is_adjusted_over_the_variants_of_one_kind_of_contrast(tmp_path):
     )
     for one in analyze(read_results(tmp_path)).interactions.contrasts:
         assert one.p_adjusted == pytest.approx(min(1.0, 2 * one.p))
+
+
+# --- [factors] ------------------------------------------------------------------------------------------------
+
+FACTORS = {
+    "model.front.norm": ["none", "rmsnorm"],
+    "training.weight_decay": [0.1, 0.0],
+    "training.clip": [1.0, "off"],
+}
+
+
+def crossed(**changes):
+    return parse_study(
+        {
+            **{key: value for key, value in study().model_dump(mode="json", exclude_defaults=True).items()
+               if key not in ("variants", "baseline", "tables")},
+            "factors": FACTORS,
+            **changes,
+        }
+    )  # fmt: skip
+
+
+def cell_loss(made, name: str, seed: int) -> float:
+    norm, decay, clip = (value != FACTORS[key][0] for key, value in made.factors.cells()[name].items())
+    shared, own = (np.random.default_rng([seed, *extra]).normal() for extra in ((), (norm, decay, clip)))
+    return 3.0 + 0.5 * shared + 0.01 * own - 0.2 * norm + 0.1 * decay + 0.3 * norm * decay
+
+
+def test_factors_become_an_arm_for_every_cell():
+    made = crossed()
+    assert made.baseline == "first-levels"
+    assert made.variants == (
+        "first-levels",
+        "clip-off",
+        "weight-decay-0.0",
+        "weight-decay-0.0-clip-off",
+        "norm-rmsnorm",
+        "norm-rmsnorm-clip-off",
+        "norm-rmsnorm-weight-decay-0.0",
+        "norm-rmsnorm-weight-decay-0.0-clip-off",
+    )
+    assert made.tables["norm-rmsnorm"].settings == {
+        "model.front.norm": "rmsnorm",
+        "training.weight_decay": 0.1,
+        "training.clip": 1.0,
+    }
+    assert len(crossed(factors={**FACTORS, "design": "half"}).variants) == 4
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "a cell missing"])
+def test_effects_of_factors_are_paired_over_seeds(tmp_path, missing):
+    made = crossed()
+    gone = "norm-rmsnorm-weight-decay-0.0-clip-off"
+    build(
+        tmp_path,
+        made,
+        outcomes=lambda variant, regime, seed: {"validation_loss": cell_loss(made, variant, seed)},
+        only=lambda run: not (missing and run.variant == gone),
+    )
+    found = analyze(read_results(tmp_path)).interactions
+    pair = contrast(found, "interaction", "model.front.norm", "training.weight_decay")
+    assert pair.estimate == pytest.approx(0.3, abs=0.03)
+    assert pair.n == 5
+    assert contrast(found, "main", "training.clip").estimate == pytest.approx(0.0, abs=0.02)
+    assert contrast(found, "main", "model.front.norm").estimate == pytest.approx(-0.2 + 0.3 / 2, abs=0.02)
+    mains = [item for item in found.contrasts if item.kind == "main"]
+    assert max(item.p_adjusted / item.p for item in mains if item.p_adjusted < 1) == pytest.approx(len(mains))
+    assert [alias.factors for alias in found.aliases] == ([tuple(FACTORS)] if missing else [])
+    if not missing:
+        by_hand = [
+            np.mean([cell_loss(made, name, seed) * (1 if cell["training.clip"] == "off" else -1) * 2
+                     for name, cell in made.factors.cells().items()])
+            for seed in range(1, 6)
+        ]  # fmt: skip
+        assert [item.value for item in contrast(found, "main", "training.clip").values] == pytest.approx(by_hand)
+
+
+def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
+    made = crossed(factors={**FACTORS, "design": "half"})
+    build(tmp_path, made, outcomes=lambda variant, regime, seed: {"validation_loss": cell_loss(made, variant, seed)})
+    found = analyze(read_results(tmp_path)).interactions
+    assert {item.kind for item in found.contrasts} == {"main"}
+    note = interaction_table(found).note
+    assert "norm × weight_decay with clip" in note
+
+
+@pytest.mark.parametrize(
+    ("factors", "text"),
+    [
+        ({"training.weight_decay": [0.1, 0.0]}, "two or more settings"),
+        ({"training.weight_decay": [0.1], "training.clip": [1.0, "off"]}, "two or more"),
+        ({"weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "no setting of model, training or data"),
+        ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "half"}, "three or more"),
+        ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "third"}, "half"),
+        ({"training.wait_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "weight_decay"),
+    ],
+)
+def test_factors_that_make_no_design_are_refused(factors, text):
+    with pytest.raises(StudyError, match=text) as refused:
+        crossed(factors=factors)
+    assert "missing" not in str(refused.value)
+
+
+def test_a_study_has_factors_or_variants():
+    with pytest.raises(StudyError, match="leave one of the two out"):
+        crossed(variants=["none", "rmsnorm"], baseline="none")

@@ -71,11 +71,12 @@ def mean_or_absent(values: Sequence[Value]) -> Value:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Two settings that the regimes cross: their keys, their levels, and the regime of every pair of levels."""
+    """Settings that the arms ([factors]) or the regimes cross: keys, levels, and the name of the arm or regime per cell."""
 
-    keys: tuple[str, str]
-    levels: tuple[tuple[str, ...], tuple[str, ...]]
-    regimes: Mapping[tuple[str, str], str]
+    kind: Literal["arms", "regimes"]
+    keys: tuple[str, ...]
+    levels: tuple[tuple[str, ...], ...]
+    names: Mapping[tuple[str, ...], str]
 
 
 @dataclass(frozen=True)

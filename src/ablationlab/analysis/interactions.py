@@ -1,38 +1,52 @@
-"""Factorial studies: where the regimes cross two settings, how each variant's effect depends on them.
+"""Factorial studies: main effects and interactions of the settings that [factors] cross, or that the regimes cross.
 
-Per variant v and seed s let d(a, b) be v - baseline on the primary metric, in the regime with level a of the first setting
-and b of the second. For a level a against the first setting's reference level a₀, and b against b₀, per seed:
-
-    main effect of the setting   mean over b of d(a, b) - d(a₀, b)
-    interaction                  (d(a, b) - d(a₀, b)) - (d(a, b₀) - d(a₀, b₀))
-
-Each is one number per seed, so its interval is the paired t interval over seeds: what seeds share cancels twice, in the
-effect and in the contrast. Seeds that lack a cell are left out of the contrasts that need it.
+The value of a cell is, per seed, the primary metric of the arm with these levels ([factors]), or a variant - the baseline in
+the regime with these levels. `stats.factorial` gives each effect as one number per seed, so its interval is the paired t
+interval over seeds: what seeds share cancels in every effect.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from itertools import product
-from statistics import fmean
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
-from ablationlab.records.analysis import Factor, FactorCell, InteractionContrast, Interactions, Seed, SeedValue
-from ablationlab.records.settings import Study, flattened
+from ablationlab.records.analysis import (
+    AliasedEffect,
+    Factor,
+    FactorCell,
+    InteractionContrast,
+    Interactions,
+    Seed,
+    SeedValue,
+)
+from ablationlab.records.settings import DEFAULT_REGIME, Study, flattened
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
+from ablationlab.stats.factorial import FactorialModel, Term
 
 LEVEL: Final = 0.95
-_TEXT: Final = (
+_OF_REGIMES: Final = (
     "Effects are variant - {baseline} on {metric}{scale}, paired by seed, with {level:.0%} t intervals over seeds. A main "
     "effect says how the effect changes with one setting, averaged over the other; an interaction, whether that change "
     "depends on the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
 )
+_OF_ARMS: Final = (
+    "Effects on {metric}{scale}, estimated per seed by least squares, with {level:.0%} t intervals over seeds. A main effect "
+    "is that of one setting, averaged over the levels of the others; an interaction, how it depends on them. p is adjusted "
+    "(Holm) per kind of contrast. Exploratory."
+)
 
 
 def crossing_of(study: Study) -> Crossing | None:
-    """The two settings that the regimes cross completely, each pair of levels once; None if they do anything else."""
+    """The settings of [factors]; else two that the regimes cross completely, each pair of levels once; None without."""
+    if study.factors is not None:
+        cells = {tuple(map(str, cell.values())): name for name, cell in study.factors.cells().items()}
+        levels = tuple(tuple(map(str, values)) for values in study.factors.levels.values())
+        present = {cell: name for cell, name in cells.items() if name in study.variants}
+        return Crossing("arms", tuple(study.factors.levels), levels, present)
+    if study.trainer is not None:
+        return None
     settings = {}
     for name in study.regime_names():
         model, training = study.in_regime(name)
@@ -42,28 +56,33 @@ def crossing_of(study: Study) -> Crossing | None:
     varied = [key for key in keys if len({str(table.get(key)) for table in settings.values()}) > 1]
     if len(varied) != 2:
         return None
-    first, second = varied
-    cells = {name: (str(table.get(first)), str(table.get(second))) for name, table in settings.items()}
-    levels = tuple(tuple(dict.fromkeys(cell[position] for cell in cells.values())) for position in (0, 1))
-    if len(set(cells.values())) != len(cells) or len(cells) != len(levels[0]) * len(levels[1]):
+    by_regime = {name: tuple(str(table.get(key)) for key in varied) for name, table in settings.items()}
+    first, second = (tuple(dict.fromkeys(cell[position] for cell in by_regime.values())) for position in (0, 1))
+    if len(set(by_regime.values())) != len(by_regime) or len(by_regime) != len(first) * len(second):
         return None
-    return Crossing((first, second), (levels[0], levels[1]), {cell: name for name, cell in cells.items()})
+    return Crossing("regimes", tuple(varied), (first, second), {cell: name for name, cell in by_regime.items()})
 
 
 def interactions(dataset: Dataset) -> Interactions | None:
-    """The table for the primary metric; None where the regimes cross nothing, or nothing was measured."""
+    """The table for the primary metric; None where nothing is crossed, or nothing was measured."""
     crossing, metric = dataset.crossing, dataset.primary
     if crossing is None or metric is None:
         return None
     transform = _transform(dataset, metric, crossing)
-    variants = [name for name in dataset.variants if name != dataset.baseline]
-    effects = {name: _effects(dataset, metric, transform, crossing, name) for name in variants}
-    if not any(by_seed for cells in effects.values() for by_seed in cells.values()):
+    of_regimes = crossing.kind == "regimes"
+    variants = [name for name in dataset.variants if name != dataset.baseline] if of_regimes else [None]
+    effects = {name: _cell_values(dataset, metric, transform, crossing, name) for name in variants}
+    there = {name: [cell for cell, by_seed in cells.items() if by_seed] for name, cells in effects.items()}
+    if not any(there.values()):
         return None
+    models = {
+        name: FactorialModel.of(crossing.levels, crossing.names if of_regimes else there[name]) for name in variants
+    }
     contrasts = [
-        contrast for name in variants for contrast in _contrasts(name, crossing, effects[name], len(dataset.seeds))
+        contrast
+        for name in variants
+        for contrast in _contrasts(name, crossing, models[name], effects[name], len(dataset.seeds))
     ]
-    scale = " (of logarithms)" if transform == "log" else ""
     return Interactions(
         metric=metric,
         transform=transform,
@@ -71,35 +90,54 @@ def interactions(dataset: Dataset) -> Interactions | None:
             Factor(key=key, levels=levels) for key, levels in zip(crossing.keys, crossing.levels, strict=True)
         ),
         cells=tuple(
-            _cell(name, crossing.regimes[cell], cell, effects[name][cell])
+            _cell(name, regime, cell, effects[name][cell])
             for name in variants
-            for cell in product(*crossing.levels)
+            if name is not None
+            for cell, regime in sorted(crossing.names.items(), key=lambda item: _place(crossing, item[0]))
         ),
         contrasts=tuple(_adjusted(contrasts)),
-        text=_TEXT.format(baseline=dataset.baseline, metric=metric, scale=scale, level=LEVEL),
+        aliases=tuple(_aliases(crossing, models[None])) if None in models else (),
+        text=(_OF_REGIMES if of_regimes else _OF_ARMS).format(
+            baseline=dataset.baseline,
+            metric=metric,
+            scale=" (of logarithms)" if transform == "log" else "",
+            level=LEVEL,
+        ),
     )
 
 
-Effects = Mapping[tuple[str, ...], Mapping[Seed, float]]
+CellValues = Mapping[tuple[str, ...], Mapping[Seed, float]]
+
+
+def _place(crossing: Crossing, cell: tuple[str, ...]) -> list[int]:
+    return [levels.index(level) for levels, level in zip(crossing.levels, cell, strict=True)]
+
+
+def _arm(metric: str, crossing: Crossing, name: str, variant: str | None) -> Arm:
+    return Arm(metric, None, DEFAULT_REGIME, name) if variant is None else Arm(metric, None, name, variant)
 
 
 def _transform(dataset: Dataset, metric: str, crossing: Crossing) -> Literal["identity", "log"]:
-    arms = [Arm(metric, None, regime, name) for regime in crossing.regimes.values() for name in dataset.variants]
+    variants = dataset.variants if crossing.kind == "regimes" else [None]
+    arms = [_arm(metric, crossing, name, variant) for name in crossing.names.values() for variant in variants]
     numbers = [value for arm in arms for value in dataset.values.get(arm, {}).values() if not isinstance(value, Absent)]
     wanted = dataset.metrics[metric].transform
     return "log" if wanted == "log" and min(numbers, default=0.0) > 0 else "identity"
 
 
-def _effects(dataset: Dataset, metric: str, transform: str, crossing: Crossing, variant: str) -> Effects:
-    """variant - baseline per cell and seed, on the tested scale."""
+def _cell_values(dataset: Dataset, metric: str, transform: str, crossing: Crossing, variant: str | None) -> CellValues:
+    """Per cell and seed, on the tested scale: variant - baseline in a regime; or an arm's value, where arms are crossed."""
     scale: Callable[[float], float] = math.log if transform == "log" else float
     effects: dict[tuple[str, ...], dict[Seed, float]] = {}
-    for cell, regime in crossing.regimes.items():
-        ours, base = (dataset.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, dataset.baseline))
+    for cell, name in crossing.names.items():
+        ours = dataset.values.get(_arm(metric, crossing, name, variant), {})
+        base = {} if variant is None else dataset.values.get(Arm(metric, None, name, dataset.baseline), {})
         effects[cell] = {}
         for seed in dataset.seeds:
             a, b = ours.get(seed), base.get(seed)
-            if isinstance(a, float) and isinstance(b, float):
+            if isinstance(a, float) and variant is None:
+                effects[cell][seed] = scale(a)
+            elif isinstance(a, float) and isinstance(b, float):
                 effects[cell][seed] = scale(a) - scale(b)
     return effects
 
@@ -118,46 +156,43 @@ def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[S
     )
 
 
-def _contrasts(variant: str, crossing: Crossing, effects: Effects, planned: int) -> list[InteractionContrast]:
-    (first, second), (rows, columns) = crossing.keys, crossing.levels
-    contrasts = []
-    for a in rows[1:]:
-        per_seed = _per_seed(
-            effects,
-            [(a, b) for b in columns] + [(rows[0], b) for b in columns],
-            lambda d, a=a: fmean(d[a, b] - d[rows[0], b] for b in columns),
+def _contrasts(
+    variant: str | None, crossing: Crossing, model: FactorialModel, values: CellValues, planned: int
+) -> list[InteractionContrast]:
+    seeds = dict.fromkeys(seed for by_seed in values.values() for seed in by_seed)
+    estimates = {
+        seed: model.estimates({cell: by_seed[seed] for cell, by_seed in values.items() if seed in by_seed})
+        for seed in sorted(seeds)
+    }
+    return [
+        _contrast(
+            variant,
+            crossing,
+            term,
+            {seed: found[term] for seed, found in estimates.items() if term in found},
+            planned,
         )
-        contrasts.append(_contrast(variant, "main", (first,), (a,), (rows[0],), per_seed, planned))
-    for b in columns[1:]:
-        per_seed = _per_seed(
-            effects,
-            [(a, b) for a in rows] + [(a, columns[0]) for a in rows],
-            lambda d, b=b: fmean(d[a, b] - d[a, columns[0]] for a in rows),
-        )
-        contrasts.append(_contrast(variant, "main", (second,), (b,), (columns[0],), per_seed, planned))
-    for a, b in product(rows[1:], columns[1:]):
-        a0, b0 = rows[0], columns[0]
-        per_seed = _per_seed(
-            effects,
-            [(a, b), (a0, b), (a, b0), (a0, b0)],
-            lambda d, a=a, b=b, a0=a0, b0=b0: (d[a, b] - d[a0, b]) - (d[a, b0] - d[a0, b0]),
-        )
-        contrasts.append(_contrast(variant, "interaction", (first, second), (a, b), (a0, b0), per_seed, planned))
-    return contrasts
+        for term in model.terms
+    ]
 
 
-def _per_seed(effects: Effects, needed: list[tuple[str, str]], formula: Callable[..., float]) -> dict[Seed, float]:
-    """The contrast of every seed that has all of its cells."""
-    seeds = [seed for seed in effects[needed[0]] if all(seed in effects[cell] for cell in needed)]
-    return {seed: formula({cell: effects[cell][seed] for cell in needed}) for seed in seeds}
+def _named(crossing: Crossing, term: Term) -> tuple[str, ...]:
+    return tuple(crossing.keys[factor] for factor in term.factors)
+
+
+def _aliases(crossing: Crossing, model: FactorialModel) -> list[AliasedEffect]:
+    """By settings: two levels are all that a fraction has."""
+    found = {
+        _named(crossing, term): tuple(dict.fromkeys(_named(crossing, other) for other in others))
+        for term, others in model.aliases.items()
+    }
+    return [AliasedEffect(factors=factors, aliases=others) for factors, others in found.items()]
 
 
 def _contrast(
-    variant: str,
-    kind: Literal["main", "interaction"],
-    factors: tuple[str, ...],
-    levels: tuple[str, ...],
-    references: tuple[str, ...],
+    variant: str | None,
+    crossing: Crossing,
+    term: Term,
     per_seed: Mapping[Seed, float],
     planned: int,
 ) -> InteractionContrast:
@@ -175,10 +210,10 @@ def _contrast(
         }
     return InteractionContrast(
         variant=variant,
-        kind=kind,
-        factors=factors,
-        levels=levels,
-        references=references,
+        kind="main" if len(term.factors) == 1 else "interaction",
+        factors=_named(crossing, term),
+        levels=term.levels,
+        references=tuple(crossing.levels[factor][0] for factor in term.factors),
         n=len(values),
         planned=planned,
         values=tuple(SeedValue(seed=int(seed), value=value) for seed, value in per_seed.items()),
@@ -189,10 +224,11 @@ def _contrast(
 
 
 def _adjusted(contrasts: list[InteractionContrast]) -> list[InteractionContrast]:
-    """Holm over the contrasts of one kind and one set of settings."""
+    """Holm over the contrasts of one kind; where regimes are crossed, of one kind and one set of settings."""
     families: dict[tuple[str, ...], list[int]] = {}
     for position, contrast in enumerate(contrasts):
-        families.setdefault((contrast.kind, *contrast.factors), []).append(position)
+        of = contrast.factors if contrast.variant is not None else ()
+        families.setdefault((contrast.kind, *of), []).append(position)
     adjusted = dict[int, float | None]()
     for members in families.values():
         p = adjust([contrasts[position].p for position in members], method="holm").adjusted

@@ -619,13 +619,13 @@ class SeedValue(StoredValue):
 
 
 class InteractionContrast(StoredValue):
-    """How a variant's effect depends on the factors: a contrast of its cells, per seed, then a t interval over seeds.
+    """An effect of the factors: a contrast of cells, per seed, then a t interval over seeds.
 
-    *main*: mean over the other factor of effect(level) - effect(reference level). *interaction*: the difference of those
-    differences between the other factor's level and its reference. p is adjusted over the variants' contrasts of that kind.
+    *main*: mean over the other factors of value(level) - value(reference level). *interaction*: the difference of those
+    differences between the other factors' levels and their references. p is adjusted over the contrasts of that kind.
     """
 
-    variant: str
+    variant: str | None  # None where the arms themselves are crossed, by [factors]
     kind: Literal["main", "interaction"]
     factors: tuple[str, ...]
     levels: tuple[str, ...]
@@ -642,14 +642,23 @@ class InteractionContrast(StoredValue):
     status: Status
 
 
+class AliasedEffect(StoredValue):
+    """An effect that the cells at hand cannot tell from *aliases*, which are estimated in its place."""
+
+    factors: tuple[str, ...]
+    aliases: tuple[tuple[str, ...], ...]
+
+
 class Interactions(StoredValue):
-    """Two settings, crossed by the regimes: each variant's effect in every cell, main effects and their interaction."""
+    """Main effects and interactions of settings that the regimes cross, with each variant's effect in every cell; or of
+    those that [factors] cross, without cells, for each is an arm."""
 
     metric: str
     transform: Literal["identity", "log"]
     factors: tuple[Factor, ...]
     cells: tuple[FactorCell, ...]
     contrasts: tuple[InteractionContrast, ...]
+    aliases: tuple[AliasedEffect, ...] = ()
     label: Literal["exploratory"] = "exploratory"
     text: str
 

@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
@@ -44,6 +44,8 @@ DEFAULT_REGIME = "default"
 #: Names that comparisons made from a sweep stand under, in the place of a regime's: over all of its rates, and each variant
 #: at its own best one.
 SWEEP, TUNED = "sweep", "tuned"
+#: The arm of [factors] that has the first level of each.
+BASELINE_CELL = "first-levels"
 #: A run spikes when its spike score is above this.
 SPIKE_SCORE = 7.0
 #: A run whose final loss exceeds this many times that of its start has failed.
@@ -479,6 +481,54 @@ class VariantTable(Frozen):
         return flattened({"model": self.model, "training": self.training, "data": self.data})
 
 
+class Factors(Frozen):
+    """``[factors]``: settings with their values, crossed. Every cell is an arm; the first level of each is the baseline.
+
+    ``design = "half"``, of three or more factors with two levels: the cells with an even number of second levels.
+    """
+
+    levels: dict[str, tuple[bool | int | float | str, ...]]
+    design: Literal["full", "half"] = "full"
+
+    @field_validator("levels")
+    @classmethod
+    def _settings_with_values(cls, levels: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
+        for key, values in levels.items():
+            if not re.fullmatch(r"(model|training|data)(\.[\w-]+)+", key):
+                raise ValueError(f"{key!r} is no setting of model, training or data, such as 'training.weight_decay'")
+            if len(values) < 2:
+                raise ValueError(f"{key} has {len(values)} value; a factor needs two or more")
+            _unique(tuple(map(str, values)))
+        if len(levels) < 2:
+            raise ValueError("give two or more settings; one alone is a study with [variants.NAME] tables")
+        return levels
+
+    @model_validator(mode="after")
+    def _half_of_two_levels(self) -> Self:
+        if self.design == "half" and (len(self.levels) < 3 or any(len(v) != 2 for v in self.levels.values())):
+            raise ValueError("design = 'half' needs three or more factors with two values each; use design = 'full'")
+        return self
+
+    def cells(self) -> dict[str, dict[str, Any]]:
+        """The arms by name, each with its level of every factor; the baseline first."""
+        found: dict[str, dict[str, Any]] = {}
+        short = [key.rpartition(".")[2] for key in self.levels]
+        words = [name if short.count(name) == 1 else key for key, name in zip(self.levels, short, strict=True)]
+        for chosen in product(*(range(len(values)) for values in self.levels.values())):
+            if self.design == "half" and sum(chosen) % 2:
+                continue
+            cell = {key: values[i] for (key, values), i in zip(self.levels.items(), chosen, strict=True)}
+            name = "-".join(
+                _word(f"{word}-{value}") for word, value, i in zip(words, cell.values(), chosen, strict=True) if i
+            )
+            found[name or BASELINE_CELL] = cell
+        return found
+
+
+def _word(text: str) -> str:
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-")
+
+
 class BudgetConfig(Frozen):
     """What is equal for all arms. ``flops``: an arm whose token costs more takes fewer steps, to within one of the baseline's
     FLOPs; its schedule ends with it, and its data order is a beginning of the baseline's."""
@@ -639,6 +689,7 @@ REGISTERED = (
     "baseline",
     "variants",
     "tables",
+    "factors",
     "contrasts",
     "seeds",
     "sweep",
@@ -705,6 +756,7 @@ class Study(Frozen):
     variants: Annotated[tuple[str, ...], Field(min_length=1)]
     # The variants that the study file itself defines, under [variants.NAME]; the others are known by name.
     tables: dict[str, VariantTable] = Field(default_factory=dict)
+    factors: Factors | None = None
     contrasts: tuple[tuple[str, str], ...] = ()
     seeds: Annotated[tuple[Natural, ...], Field(min_length=1)]
     model: ModelConfig | None = None

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from ablationlab.core.code import CodeFile, using
 from ablationlab.core.errors import CodeError, Problem, StudyError
 from ablationlab.core.problems import problems_of
-from ablationlab.records.settings import Study, looks_like_path, merged, validated
+from ablationlab.records.settings import Factors, Study, flattened, looks_like_path, merged, validated
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
@@ -27,19 +27,21 @@ from ablationlab.study.trainers import has_own_trainer, with_trainer
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
     """Validate a study given as nested tables; raises `StudyError` with every problem. Paths of ``use`` are relative to
     *folder*, or to the current one. The code there is run, for what it registers may be named in the study."""
-    data = dict(data)
+    given = data = dict(data)
     code, problems = found_code(data, folder or Path.cwd())
     if "use" in data:
         data["use"] = code
     files = [CodeFile(**{**entry, "path": Path(entry["path"])}) for entry in code] if not problems else []
     try:
         with using(files):
-            data = with_tables(with_trainer(data))
+            data = with_tables(with_trainer(with_factors(data, problems)))
             study, found = _validated(data)
             found += cross_checks(data)
     except CodeError as error:
-        study, found = _validated(with_tables(data))
+        study, found = _validated(with_tables(with_factors(data, problems)))
         found.append(Problem("use", str(error)))
+    if "variants" not in data and "factors" in given:  # the factors are wrong, so nothing came of them
+        found = [problem for problem in found if problem.key not in ("baseline", "variants")]
     problems += found
     if study is not None and study.text is not None:
         problems += text_problems(study.text)
@@ -54,6 +56,39 @@ def _validated(data: Mapping[str, Any]) -> tuple[Study | None, list[Problem]]:
         return validated(Study, data), []
     except ValidationError as error:
         return None, [_where_written(problem) for problem in problems_of(error, Study, data)]
+
+
+def with_factors(data: Mapping[str, Any], problems: list[Problem]) -> dict[str, Any]:
+    """A study whose ``[factors]`` are expanded to a ``[variants.NAME]`` table for every cell; the first is the baseline."""
+    table = data.get("factors")
+    if not isinstance(table, Mapping) or "levels" in table:  # already read, or no table at all
+        return dict(data)
+    design = {"design": table["design"]} if "design" in table else {}
+    levels = flattened({key: value for key, value in table.items() if key != "design"})
+    found = {**data, "factors": {"levels": levels, **design}}
+    if "variants" in data:
+        problems.append(Problem("variants", "[factors] make the variants of a study; leave one of the two out"))
+        return found
+    try:
+        cells = validated(Factors, found["factors"]).cells()
+    except ValidationError as error:
+        problems += [
+            replace(problem.under("factors"), key=f"factors.{problem.key.removeprefix('levels.')}".rstrip("."))
+            for problem in problems_of(error, Factors, found["factors"])
+        ]
+        return {key: value for key, value in found.items() if key != "factors"}
+    return {"baseline": next(iter(cells)), **found, "variants": {name: _nested(cell) for name, cell in cells.items()}}
+
+
+def _nested(cell: Mapping[str, Any]) -> dict[str, Any]:
+    tables: dict[str, Any] = {}
+    for key, value in cell.items():
+        *path, last = key.split(".")
+        table = tables
+        for part in path:
+            table = table.setdefault(part, {})
+        table[last] = value
+    return tables
 
 
 def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:

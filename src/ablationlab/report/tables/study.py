@@ -561,7 +561,7 @@ def interaction_table(interactions: Interactions) -> Table:
         shown = difference(contrast.estimate, contrast.low, contrast.high)
         rows.append(
             (
-                *(Cell.name(contrast.variant), Cell.of(contrast.kind), Cell.of(what), Cell.of(contrast.n)),
+                *(Cell.name(contrast.variant or ""), Cell.of(contrast.kind), Cell.of(what), Cell.of(contrast.n)),
                 *(
                     Cell.of(contrast.estimate, shown.delta),
                     Cell.of(contrast.low, shown.interval),
@@ -571,7 +571,7 @@ def interaction_table(interactions: Interactions) -> Table:
             )
         )
     columns = (
-        Column("variant", "Variant"),
+        Column("variant", "Variant", printed=any(contrast.variant for contrast in interactions.contrasts)),
         Column("kind", "Contrast"),
         Column("of", "Of"),
         Column("n", "n", "right"),
@@ -581,7 +581,21 @@ def interaction_table(interactions: Interactions) -> Table:
         Column("p_adjusted", "Adjusted p", "right"),
         Column("note", "Note", printed=any(map(_seeds_used, interactions.contrasts))),
     )
-    return Table("interactions", "Main effects and interaction (difference of differences)", columns, tuple(rows))
+    title = "Main effects and interactions (differences of differences)"
+    return Table("interactions", title, columns, tuple(rows), note=_alias_note(interactions))
+
+
+def _alias_note(interactions: Interactions) -> str:
+    """Which effects the cells cannot tell apart."""
+    pairs = [
+        f"{_settings_of(alias.factors)} with {', '.join(map(_settings_of, alias.aliases)) or 'the mean'}"
+        for alias in interactions.aliases
+    ]
+    return f"Aliased, so that each estimate is of both effects together: {'; '.join(pairs)}." if pairs else ""
+
+
+def _settings_of(keys: Sequence[str]) -> str:
+    return " × ".join(key.rpartition(".")[2] for key in keys)
 
 
 def _seeds_used(contrast: InteractionContrast) -> str:

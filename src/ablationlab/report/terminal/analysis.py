@@ -192,8 +192,9 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
             yield Text(f"  {plain(note)}")
     if analysis.interactions is not None:
         yield ""
-        yield factor_table(analysis.interactions).terminal()
-        yield ""
+        if analysis.interactions.cells:
+            yield factor_table(analysis.interactions).terminal()
+            yield ""
         yield interaction_table(analysis.interactions).terminal()
         yield Text(plain(analysis.interactions.text))
 
