@@ -7,9 +7,10 @@ from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
+from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import matched_inputs
 from ablationlab.study.load import parse_study
-from ablationlab.study.plan import make_plan
+from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.variants import VARIANTS, Variant, variants_of
 
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=8, vocabulary=11)
@@ -280,6 +281,16 @@ def test_what_cannot_be_asked_across_tokenizers_is_refused(study_table, changes,
     texts = [load_corpus(study.data), load_corpus(study.data.changed(tokenizer="byte"))]
     with pytest.raises(PlanError, match=text):
         make_plan(study, texts[0], "cpu", corpora={"b": texts[1]})
+
+
+def test_arms_on_other_text_are_not_evaluated_on_the_studys_own(study_table, tmp_path):
+    from ablationlab.evaluation import evaluate
+
+    study = parse_study(study_table({"variants": {"none": {}, "b": {"data": {"tokenizer": "byte"}}}}))
+    other = load_corpus(study.data.changed(tokenizer="byte"))
+    seal_plan(make_plan(study, load_corpus(study.data), "cpu", corpora={"b": other}), ResultsFolder(tmp_path))
+    with pytest.raises(PlanError, match=r"b change \[data\].*would favour the arms"):
+        evaluate(tmp_path, tasks=["suite"])
 
 
 def test_the_held_out_text_does_not_depend_on_the_tokenizer(study_table):

@@ -88,6 +88,12 @@ def evaluate(
     began = time.monotonic()
     results = ResultsFolder(folder)
     plan = read_plan(results)
+    if plan.corpora:
+        raise PlanError(
+            f"{', '.join(plan.corpora)} change [data], and evaluation scores every run on one text with one tokenizer, the "
+            "study's own: its scores would favour the arms that trained on it. `ablationlab analyze` compares what these "
+            "runs measured on their own held-out text"
+        )
     request = task_request(plan.study, tasks, fewshot, templates, items)
     kind, _ = choose_device(device)
     with _locked(results, report):
