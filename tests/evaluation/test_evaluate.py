@@ -390,7 +390,7 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
 def test_the_table_counts_items_that_were_cut(evaluated, copy):
     whole = evaluation_view(Results.open(evaluated))[0]
     assert isinstance(whole, Table)
-    assert "Cut" not in [str(column.header) for column in whole.columns]
+    assert "cut" not in [str(column.header) for column in whole.columns]
     for label in evaluations(copy):
         path = copy / "runs" / label / "evaluation.json"
         record = json.loads(path.read_text())
@@ -399,5 +399,5 @@ def test_the_table_counts_items_that_were_cut(evaluated, copy):
         path.write_text(json.dumps(record))
     table = evaluation_view(Results.open(copy))[0]
     assert isinstance(table, Table)
-    cut = next(column for column in table.columns if str(column.header) == "Cut")
+    cut = next(column for column in table.columns if str(column.header) == "cut")
     assert sorted(map(str, cut._cells)) == ["0", "7"]
