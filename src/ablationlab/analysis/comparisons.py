@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
-from ablationlab.analysis.looks import at_look
+from ablationlab.analysis.looks import at_look, deciding_at_look
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     MACRO,
@@ -63,6 +63,8 @@ _CORRECTIONS: Final[Mapping[Role | None, str]] = {
 Standing = Literal["registered", "stated", "exploratory"]
 #: What a criterion says in the unit of the tested scale.
 _IN_UNITS: Final = ("smallest_effect", "margin")
+#: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
+_T_TESTS: Final = ("paired-t", SEQUENTIAL_TEST)
 #: (seed, variant's value, reference's value)
 Pairs = list[tuple[Seed, float, float]]
 
@@ -160,7 +162,14 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     made = [at_look(dataset, _comparison(dataset, question)) for question in planned]
     order = {question.id: question.order for question in planned}
     sources = {name: metric.derived_from for name, metric in dataset.metrics.items() if metric.derived_from is not None}
-    return corrected(made, order, sources)
+    comparisons, families = corrected(made, order, sources)
+    tests = {comparison.id: comparison.test for comparison in comparisons}
+    return [
+        deciding_at_look(dataset, comparison)
+        if tests[comparison.shares_test_of or comparison.id] == SEQUENTIAL_TEST
+        else comparison
+        for comparison in comparisons
+    ], families
 
 
 def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
@@ -550,7 +559,7 @@ def _interval(comparison: Comparison, alpha: float) -> Interval:
             for arm in (comparison.variant, comparison.reference)
         ]
         return compare_unpaired(*samples, level=round(1 - alpha, 12), transform=comparison.transform).interval
-    if comparison.test == "paired-t":
+    if comparison.test in _T_TESTS:
         return paired_t_interval(deltas, level=round(1 - alpha, 12))
     rng = stream(0, "analysis", comparison.id, "deciding")
     rejected = comparison.p is not None and comparison.p <= alpha
@@ -564,9 +573,7 @@ def _other(outcome: Outcome) -> Outcome:
 def _judged(comparison: Comparison, member: FamilyMember, tested: int) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
     interval = member.interval
-    if comparison.test == SEQUENTIAL_TEST:
-        interval = None  # the repeated interval of its look stands
-    elif interval is not None and interval.method != "dunnett" and comparison.test != "paired-t":
+    if interval is not None and interval.method != "dunnett" and comparison.test not in _T_TESTS:
         interval = _interval(comparison, member.level)
     update = {
         "p_adjusted": None if gated else member.p_adjusted,

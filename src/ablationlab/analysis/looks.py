@@ -75,11 +75,37 @@ def at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
     )
 
 
+def deciding_at_look(dataset: Dataset, comparison: Comparison) -> Comparison:
+    """The comparison with the repeated interval that agrees with its adjusted sequential p.
+
+    Its level is the one that the correction over all variants leaves it. The repeated intervals of all looks hold at once,
+    so what lies in all of them so far is kept: a difference that an earlier look showed stays shown.
+    """
+    if dataset.design is None or dataset.look is None or comparison.deciding is None or not comparison.pairs:
+        return comparison
+    looks, level = _looks(dataset.design), comparison.deciding.level
+    levels = looks.levels(round(1 - level, 12))
+    last = paired_t_interval([pair.delta for pair in comparison.pairs], level=1 - float(levels[dataset.look - 1]))
+    lows, highs = [], []
+    for seeds, spent in zip(looks.pairs[: dataset.look], levels, strict=False):
+        counted = set(dataset.seeds[:seeds])
+        deltas = [pair.delta for pair in comparison.pairs if pair.seed in counted]
+        interval = paired_t_interval(deltas, level=1 - float(spent)) if deltas else last
+        if interval.low is not None and interval.high is not None:
+            lows.append(interval.low)
+            highs.append(interval.high)
+    low, high = (max(lows), min(highs)) if lows and max(lows) <= min(highs) else (last.low, last.high)
+    interval = Interval(INTERVAL, level, last.estimate, low, high, last.n, exact=True, status=last.status)
+    return comparison.model_copy(update={"deciding": interval})
+
+
 def look_result(dataset: Dataset, comparisons: Sequence[Comparison]) -> LookResult | None:
     """What a planned look finds, from the corrected comparisons; None where this is no planned look."""
     if dataset.design is None or dataset.look is None:
         return None
-    findings = [_finding(dataset, dataset.design, one) for one in comparisons if one.role == "primary"]
+    findings = [
+        _finding(dataset, dataset.design, comparison) for comparison in comparisons if comparison.role == "primary"
+    ]
     last = dataset.look == len(dataset.design.looks)
     return LookResult(
         number=dataset.look,

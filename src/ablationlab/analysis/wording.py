@@ -764,7 +764,9 @@ def _fresh(seeds: int | None) -> str:
 
 def fragility(verdict: VariantVerdict, primary: Comparison, found: VerdictFragility) -> str:
     """How much the verdict hangs on few seeds, in one or two sentences."""
-    if not found.changes:
+    if not found.left_out:
+        text = "Whether it hangs on one seed was not asked: the design plans no look with one seed less."
+    elif not found.changes:
         text = f"The decision stays the same without any one of the {count(found.left_out)} seeds."
     else:
         by_decision: dict[str, list[str]] = {}

@@ -198,7 +198,7 @@ class OtherDecision(StoredValue):
 
 
 class VerdictFragility(StoredValue):
-    """How much a verdict hangs on few seeds.
+    """How much a verdict hangs on few seeds; *left_out* is 0 at a planned look, where no seed is left out in turn.
 
     *changes*: seeds without which the decision is another. *stragglers*: seeds whose difference on the primary metric
     lies far from the others, as in 5 % of calm studies. *exaggeration*: by how much significant results overstate a true

@@ -29,18 +29,21 @@ MOST_SEEDS = 60
 def with_fragility(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> tuple[VariantVerdict, ...]:
     """Each verdict with what becomes of it without each seed."""
     seeds = sorted({pair.seed for c in analysis.comparisons if c.role == "primary" for pair in c.pairs}, key=str)
-    # A look at a growing study has no smaller one to compare with.
-    at_look = any(comparison.test == SEQUENTIAL_TEST for comparison in analysis.comparisons)
-    seeds = seeds if 4 <= len(seeds) <= MOST_SEEDS and not at_look else []
+    seeds = seeds if 4 <= len(seeds) <= MOST_SEEDS and not _at_look(analysis) else []
     reduced = {seed: without(analysis, seed) for seed in seeds}
     return tuple(
         verdict.model_copy(update={"fragility": _fragility(analysis, verdict, reduced)}) for verdict in verdicts
     )
 
 
+def _at_look(analysis: Analysis) -> bool:
+    """Whether planned looks decide: the design has no look with one seed less, so no seed is left out in turn."""
+    return any(comparison.test == SEQUENTIAL_TEST for comparison in analysis.comparisons)
+
+
 def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, Analysis]) -> VerdictFragility | None:
     primary = gather(analysis, verdict.variant, verdict.regime).primary
-    if primary is None or primary.n < 4 or not reduced:
+    if primary is None or primary.n < 4 or not (reduced or _at_look(analysis)):
         return None
     changes = tuple(
         OtherDecision(seed=seed, decision=decision)
@@ -48,11 +51,11 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
         if (decision := decision_of(gather(less, verdict.variant, verdict.regime))) != verdict.decision
     )
     power = over = None
-    if primary.smallest_effect is not None and primary.delta_sd:
+    if reduced and primary.smallest_effect is not None and primary.delta_sd:
         effect = primary.smallest_effect / primary.delta_sd
         expected = exaggeration(effect, primary.n, alpha=alpha_per_test(primary))
         power, over = expected.power, expected.ratio
-    found = VerdictFragility(
+    fragility = VerdictFragility(
         left_out=len(reduced),
         changes=changes,
         stragglers=tuple(primary.pairs[at].seed for at in stragglers([pair.delta for pair in primary.pairs])),
@@ -60,7 +63,7 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
         exaggeration=over,
         text="",
     )
-    return found.model_copy(update={"text": wording.fragility(verdict, primary, found)})
+    return fragility.model_copy(update={"text": wording.fragility(verdict, primary, fragility)})
 
 
 def without(analysis: Analysis, seed: Seed) -> Analysis:
