@@ -25,10 +25,9 @@ from ablationlab.study.differences import differences, listed
 from ablationlab.study.ledger import (
     check_ledger,
     matched_inputs,
-    not_checked,
-    own_trainer_sentence,
     record_mismatches,
     refuse,
+    reported_inputs,
 )
 
 
@@ -125,8 +124,8 @@ def _added_seeds(plan: Plan) -> tuple[int, ...]:
 
 def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     if plan.study.trainer is not None:
-        ended = [run.result for run in done]
-        return LedgerCheck(checked_pairs=pairs, text=own_trainer_sentence(ended, pairs), not_checked=not_checked(ended))
+        inputs = reported_inputs(plan, {run.result.id: run.result for run in done})
+        return LedgerCheck(checked_pairs=pairs, text=inputs.sentence(), shared=inputs.shared)
     same, differs = matched_inputs(plan)
     matching = ", ".join([*same, "precision", "stack width", "threads"])
     text = f"{pairs} pairs of runs match in {matching} and versions, up to what their variants declare."

@@ -707,12 +707,14 @@ def _setting(evidence: Evidence) -> str:
     """Where a result holds, as far as it is known: of a table nothing is."""
     if evidence.analysis.source == "table":
         return ", in these unpaired runs" if evidence.unpaired else ", in these runs"
+    if evidence.analysis.own_trainer:
+        return ", at these settings"
     return ", each at its own best learning rate" if evidence.regime == TUNED else ", at this budget and learning rate"
 
 
 def _one_rate(evidence: Evidence) -> str:
-    """A gain at one rate may be no more than a rate that suits the change better; of a table no rate is known."""
-    if evidence.analysis.source == "table" or evidence.analysis.sweep is not None:
+    """A gain at one rate may be no more than a rate that suits the change better. Tables and own trainers have no known rate."""
+    if evidence.analysis.source == "table" or evidence.analysis.own_trainer or evidence.analysis.sweep is not None:
         return ""
     return (
         "Whether it still is when each has its own best rate was not asked: before you rely on it, ask with a [sweep]."

@@ -247,8 +247,8 @@ class LedgerCheck(StoredValue):
 
     checked_pairs: int
     text: str
-    # What the user's own trainer did not report, so that nothing is claimed for it.
-    not_checked: tuple[str, ...] = ()
+    # What all pairs share, of that which the user's own trainer reported; None where this package trained.
+    shared: tuple[str, ...] | None = None
 
 
 class Deviation(StoredValue):
@@ -769,6 +769,11 @@ class Analysis(Record):
     deviations: tuple[Deviation, ...]
     evaluation: EvaluationAnalysis | None = None
     look: LookResult | None = None  # None without a design, and where the runs are no planned look
+
+    @property
+    def own_trainer(self) -> bool:
+        """Whether the user's own code trained the runs, so that only what it reports is known of them."""
+        return self.ledger is not None and self.ledger.shared is not None
 
     def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""

@@ -269,6 +269,20 @@ class Results:
         return self.metrics[name].unit if name in self.metrics else ""
 
     @property
+    def own_trainer(self) -> bool:
+        """Whether the user's own code trained the runs, so that only what it reports is known of them."""
+        return self.plan is not None and self.plan.study.trainer is not None
+
+    @property
+    def shared_inputs(self) -> tuple[str, ...]:
+        """What both runs of every pair are known to share beside the seed."""
+        if not self.own_trainer:
+            return () if self.plan is None else ("data order", "initial weights")
+        ledger = self.analysis.ledger if self.analysis is not None else None
+        shared = () if ledger is None else ledger.shared or ()
+        return tuple(name for name in ("data order", "initial weights") if name in shared)
+
+    @property
     def name(self) -> str:
         """The study's name."""
         if self.plan is not None:

@@ -710,6 +710,8 @@ class Trainer(Frozen):
 
     name: str | None = None
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
+    # Where the command runs; a study file means it relative to itself, and without it its own folder.
+    directory: str = "."
     settings: dict[str, Any] = Field(default_factory=dict)
     metrics: Annotated[dict[str, Literal["lower", "higher"]], Field(min_length=1)]
     # For a program that only prints: name -> regular expression with the groups step and value, searched in every line of its

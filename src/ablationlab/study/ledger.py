@@ -6,7 +6,8 @@ of arms that differ in anything else is refused, with the name of the thing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from ablationlab.core.errors import MismatchError
 from ablationlab.core.format import percent
@@ -123,42 +124,80 @@ def _own_trainer_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     return found + _version_mismatches(a, b)
 
 
-#: What two runs of the user's own trainer may report, and the ledger then compares.
-ORDER, START, TOKENS, FLOPS = "data order", "initial weights", "tokens", "FLOPs"
+#: What the user's own trainer may report of a run, and the ledger then compares.
+ORDER, START, STEPS, TOKENS, FLOPS = "data order", "initial weights", "steps", "tokens", "FLOPs"
+#: Parts of the names of settings that decide which data a step sees.
+_DATA_SETTINGS = ("data.", "batch", "context", "block", "seq", "length")
 
 
 def reported_mismatches(a: RunRecord, b: RunRecord, ours: Result, theirs: Result) -> list[str]:
-    """What the user's own trainer reported of two runs and is not equal, up to what the variants write."""
-
-    def free(*keys: str) -> bool:
-        return any(setting.startswith(keys) for record in (a, b) for setting in record.declares.settings)
-
-    found = []
+    """Whether the user's own trainer fed two runs of equal length other data, and no variant declares that."""
+    declared = [setting for record in (a, b) for setting in record.declares.settings]
+    free = any(part in setting for setting in declared for part in _DATA_SETTINGS)
     orders = (ours.data_order_hash, theirs.data_order_hash)
-    if None not in orders and orders[0] != orders[1] and not free("data", "training.batch", "model.context"):
-        found.append("the data was fed in another order")
-    if None not in (ours.tokens, theirs.tokens) and ours.tokens != theirs.tokens and not free("training.tokens"):
-        found.append(f"tokens: {ours.tokens:,} against {theirs.tokens:,}")
-    return found
+    whole = ours.status == theirs.status == "finished" and ours.steps == theirs.steps
+    return (
+        ["the data was fed in another order"]
+        if whole and not free and None not in orders and orders[0] != orders[1]
+        else []
+    )
 
 
-def not_checked(results: Sequence[Result]) -> tuple[str, ...]:
-    """What at least one run of the user's own trainer did not report."""
+@dataclass(frozen=True)
+class ReportedInputs:
+    """What the user's own trainer reported of pairs of runs: what all of them share, in how many a thing differs, and what
+    at least one run did not report."""
+
+    pairs: int
+    shared: tuple[str, ...]
+    differing: Mapping[str, int]
+    not_checked: tuple[str, ...]
+
+    def sentence(self) -> str:
+        same = ["settings", *self.shared, "versions"]
+        matching = f"{', '.join(same[:-1])} and {same[-1]}"
+        text = f"{self.pairs} pairs of runs match in {matching}, up to what their variants declare."
+        others = [f"{name} (in {count} of {self.pairs} pairs)" for name, count in self.differing.items()]
+        text += f" They differ in {', '.join(others)}." if others else ""
+        absent = ", ".join(self.not_checked)
+        return text + (f" Not checked, because the trainer does not report it: {absent}." if absent else "")
+
+
+def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> ReportedInputs:
+    """Compare every run of the user's own trainer (*results* by run id) with the baseline's of its seed."""
     absent = {
-        ORDER: any(result.data_order_hash is None for result in results),
-        START: any(result.initial_weights is None for result in results),
-        TOKENS: any(result.tokens is None for result in results),
-        FLOPS: any(result.matmul_flops is None for result in results),
+        ORDER: any(result.data_order_hash is None for result in results.values()),
+        START: any(result.initial_weights is None for result in results.values()),
+        TOKENS: any(result.tokens is None for result in results.values()),
+        FLOPS: any(result.matmul_flops is None for result in results.values()),
     }
-    return tuple(name for name, missing in absent.items() if missing)
+    base = {(run.regime, run.seed): results.get(run.id) for run in plan.runs if run.variant == plan.study.baseline}
+    pairs = [
+        (results[run.id], reference)
+        for run in plan.runs
+        if run.variant != plan.study.baseline and run.id in results
+        if (reference := base.get((run.regime, run.seed))) is not None
+    ]
+    differing = {
+        ORDER: sum(a.data_order_hash != b.data_order_hash for a, b in pairs),
+        START: sum(_other_start(a, b) for a, b in pairs),
+        STEPS: sum(a.steps != b.steps for a, b in pairs),
+        TOKENS: sum(a.tokens != b.tokens for a, b in pairs),
+        FLOPS: sum(a.matmul_flops != b.matmul_flops for a, b in pairs),
+    }
+    checked = {name: count for name, count in differing.items() if not absent.get(name, False)}
+    return ReportedInputs(
+        pairs=len(pairs),
+        shared=tuple(name for name, count in checked.items() if count == 0),
+        differing={name: count for name, count in checked.items() if count},
+        not_checked=tuple(name for name, missing in absent.items() if missing),
+    )
 
 
-def own_trainer_sentence(results: Sequence[Result], pairs: int) -> str:
-    """What was compared of *pairs* whose runs the user's own trainer made, and what could not be."""
-    missing = not_checked(results)
-    same = ["settings", *(name for name in (ORDER, TOKENS) if name not in missing), "versions"]
-    text = f"{pairs} pairs of runs match in {', '.join(same[:-1])} and {same[-1]}, up to what their variants declare."
-    return text + (f" Not checked, because the trainer does not report it: {', '.join(missing)}." if missing else "")
+def _other_start(a: Result, b: Result) -> bool:
+    """Whether two runs began with other values of a parameter that both have."""
+    ours, theirs = a.initial_weights or {}, b.initial_weights or {}
+    return any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys())
 
 
 def _corpus_mismatches(a: RunRecord, b: RunRecord, free: Callable[[str], bool]) -> list[str]:
@@ -288,7 +327,7 @@ def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
     ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
     if any(record.recipe is None for record, _ in ended):
-        return f"Ledger: {own_trainer_sentence([result for _, result in ended], pairs)}"
+        return f"Ledger: {reported_inputs(plan, {result.id: result for _, result in ended}).sentence()}"
     layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
     drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
     matched, differs = matched_inputs(plan)

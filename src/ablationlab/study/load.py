@@ -21,7 +21,7 @@ from ablationlab.records.settings import Factors, Study, flattened, looks_like_p
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
-from ablationlab.study.trainers import has_own_trainer, with_trainer
+from ablationlab.study.trainers import SCRIPTS, has_own_trainer, with_trainer
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
@@ -139,8 +139,10 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
     if isinstance(data.get("text"), str):
         data["text"] = read_text(folder / Path(data["text"]).expanduser(), source)
     command = data.get("command")
-    if isinstance(command, list):  # files that stand beside the study file are found from anywhere
-        data["command"] = [_program_file(word, folder) for word in command]
+    if isinstance(command, list):  # it runs in its directory, so that it does the same from anywhere
+        directory = (folder / Path(str(data.get("directory", "."))).expanduser()).resolve()
+        data["directory"] = str(directory)
+        data["command"] = [_program_file(word, directory) for word in command]
     if has_own_trainer(data):
         return  # its [data] is its own trainer's
     tables = {"data": data.get("data")}
@@ -158,8 +160,12 @@ def _resolve_paths(data: dict[str, Any], folder: Path, source: str) -> None:
 
 
 def _program_file(word: Any, folder: Path) -> Any:
-    path = folder / word if (isinstance(word, str) and "/" in word) or str(word).endswith(".py") else None
-    return str(path.resolve()) if path is not None and path.is_file() else word
+    """A word that names a file in *folder*, or that can only be a script, as a whole path."""
+    if not isinstance(word, str) or "{" in word or word.startswith("-"):
+        return word
+    path = folder / Path(word).expanduser()
+    found = "/" in word and path.is_file()
+    return str(path.resolve()) if found or word.endswith(SCRIPTS) else word
 
 
 def _resolved(corpus: str, folder: Path, source: str, key: str) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -31,7 +32,9 @@ TABLES = ("model", "training", "data")
 #: Tables that describe what this package's own loop does.
 _OURS = ("sweep", "noise", "evaluation", "probes", "execution")
 #: Keys of a study file that say how its own trainer is called and read.
-_KEYS = ("command", "metrics", "patterns", "timeout")
+_KEYS = ("command", "directory", "metrics", "patterns", "timeout")
+#: How the names of programs end that a command names with their interpreter.
+SCRIPTS = (".py", ".sh")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 #: Placeholders of a command beside the settings themselves.
 PLACES = ("seed", "variant", "regime", "folder", "settings", "python", "arguments")
@@ -97,9 +100,31 @@ def trainer_problems(data: Mapping[str, Any]) -> list[Problem]:
     if isinstance(name, str) and name not in TRAINERS:
         problems.append(Problem.unknown("trainer", "trainer", name, list(TRAINERS)))
     if isinstance(command, Sequence) and not isinstance(command, str):
+        problems += _program_problems(
+            [word for word in command if isinstance(word, str)], str(own.get("directory", "."))
+        )
         settings = own.get("settings")
         keys = list(flattened(settings)) if isinstance(settings, Mapping) else []
         problems += _placeholder_problems([word for word in command if isinstance(word, str)], keys)
+    return problems
+
+
+def _program_problems(command: Sequence[str], directory: str) -> list[Problem]:
+    """What cannot be started: its folder, its first word, its scripts."""
+    if not Path(directory).is_dir():
+        return [Problem("directory", "no such folder", directory)]
+    problems = []
+    for number, word in enumerate(command):
+        place = f"command[{number}]"
+        if "{" in word or word.startswith("-"):
+            continue
+        if number == 0 and shutil.which(word, path=None if "/" not in word else directory) is None:
+            programs = [name for name in ("python", "python3", "torchrun", "bash", "uv") if shutil.which(name)]
+            problems.append(Problem(place, "no such program here", repr(word), None, nearest(word, programs)))
+        elif number > 0 and word.endswith(SCRIPTS) and not (Path(directory) / word).is_file():
+            folder = (Path(directory) / word).parent
+            beside = [path.name for path in folder.iterdir() if path.name.endswith(SCRIPTS)] if folder.is_dir() else []
+            problems.append(Problem(place, "no such file", word, None, nearest(Path(word).name, beside)))
     return problems
 
 
@@ -151,14 +176,22 @@ def _word(value: Any) -> str:
 
 
 def own_trainer_metrics(own: Trainer) -> dict[str, Metric]:
-    """Every metric of this package, with those that the trainer reports in the place of the same names."""
-    reported = {
-        name: Metric(name, "reported by the study's own trainer", "", direction, name)
-        for name, direction in own.metrics.items()
+    """Every metric of this package, without the unit that only its own losses have, and those that the trainer reports."""
+    ours = {
+        name: replace(metric, unit="") if metric.unit == "nats/token" else metric for name, metric in METRICS.items()
     }
-    return dict(METRICS.items()) | {
-        name: METRICS[name] if name in METRICS and METRICS[name].direction == metric.direction else metric
-        for name, metric in reported.items()
+    return ours | {
+        name: Metric(
+            name,
+            "reported by the study's own trainer",
+            "",
+            direction,
+            name,
+            transform=METRICS[name].transform
+            if name in METRICS
+            else "identity",  # perplexity, say, is tested as its log
+        )
+        for name, direction in own.metrics.items()
     }
 
 
@@ -209,7 +242,8 @@ def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "aut
 def program_files(own: Trainer) -> dict[str, str]:
     """The files that a command names, and their hashes: a program that changes between two runs is drift."""
     words = own.command or ()
-    return {word: sha256(Path(word).read_bytes()).hexdigest() for word in words if Path(word).is_file()}
+    paths = {word: Path(own.directory) / word for word in words}
+    return {word: sha256(path.read_bytes()).hexdigest() for word, path in paths.items() if path.is_file()}
 
 
 def program_drift(plan: Plan) -> tuple[str, ...]:

@@ -7,9 +7,11 @@ object:
     {"step": 10, "loss": 2.31}                         numbers of a step, by any name; ``loss`` shows spikes and divergence
     {"result": {"val_loss": 1.93}}                     the metrics that the study names, at the end
     {"initial_weights": {"wte": "sha256..."}}          optional, for the ledger, as are the next two
-    {"data_order": "sha256..."}
+    {"data_order": "sha256..."}                        of every batch so far; it may also stand in the line of a step
     {"tokens": 614400, "flops": 1.02e14}
     {"diverged": {"step": 120, "cause": "loss is NaN"}}
+
+A step that is lower than the one before says that the run was continued from there: what was reported after it is void.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ import json
 import math
 import os
 import random
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from ablationlab.core.errors import AblationLabError, RecordError
@@ -33,6 +37,8 @@ FOLDER_VARIABLE = "ABLATIONLAB_RUN"
 REPORTED, SETTINGS, STATE = "reported.jsonl", "settings.json", "state"
 #: Between two checkpoints of `Run.steps`.
 CHECKPOINT_SECONDS = 60.0
+#: Of a program that `Run.steps` ended because it was asked to stop.
+STOPPED_EXIT_CODE = 130
 
 
 class Stateful(Protocol):
@@ -46,7 +52,7 @@ class Stateful(Protocol):
 class TrainerRun:
     """One run of the user's own trainer. ``settings``: the study's tables with the variant's laid over them."""
 
-    def __init__(self, folder: Path, *, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(self, folder: Path, *, should_stop: Callable[[], bool] | None = None) -> None:
         self.folder = folder
         try:
             told = json.loads((folder / SETTINGS).read_bytes())
@@ -58,14 +64,15 @@ class TrainerRun:
         self.seed: int = told["seed"]
         self.device: str = told["device"]
         self.settings: dict[str, Any] = told["settings"]
-        self._should_stop = should_stop
-        self._order = ""
-        self._reported = folder / REPORTED
+        self._should_stop = should_stop  # None in a program of its own, which is asked to stop by a signal
+        self._order: str | None = None  # of the batches so far; None until it is known
 
     def __enter__(self) -> Self:
+        """Seed Python, numpy and torch, as is done before a registered trainer is called."""
+        seed_everything(self.seed)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         return None
 
     def started(self, model: Any) -> None:
@@ -85,20 +92,47 @@ class TrainerRun:
             raise AblationLabError("run.steps() needs the number of steps, or training.steps in the study file")
         first = self._restore(stateful) + 1
         saved = time.monotonic()
-        for step in range(first, total + 1):
-            yield step
-            stopping = self._should_stop() and step < total
-            if stateful and (stopping or time.monotonic() - saved > CHECKPOINT_SECONDS):
-                self._save(step, stateful)
-                saved = time.monotonic()
-            if stopping:
-                raise Stopped
+        with self._requests_to_stop() as requested:
+            for step in range(first, total + 1):
+                yield step
+                stopping = requested() and step < total
+                if stateful and (stopping or time.monotonic() - saved > CHECKPOINT_SECONDS):
+                    self._save(step, stateful)
+                    saved = time.monotonic()
+                if stopping and self._should_stop is None:
+                    raise SystemExit(STOPPED_EXIT_CODE)
+                if stopping:
+                    raise Stopped
+
+    @contextmanager
+    def _requests_to_stop(self) -> Iterator[Callable[[], bool]]:
+        """A function that says whether a stop was asked for; a program of its own is asked by SIGINT or SIGTERM."""
+        if self._should_stop is not None or threading.current_thread() is not threading.main_thread():
+            yield self._should_stop or (lambda: False)
+            return
+        asked: list[int] = []
+        before = {
+            number: signal.signal(number, lambda number, _: asked.append(number))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield lambda: bool(asked)
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def log(self, step: int, *, fed: Any = None, **numbers: float) -> None:
         """Report numbers of a step; ``fed``, the batch, feeds the check that all arms see the same data in the same order."""
+        line: dict[str, Any] = {"step": int(step), **{name: float(value) for name, value in numbers.items()}}
         if fed is not None:
-            self._order = hashlib.sha256(f"{self._order} {_digest(fed)}".encode()).hexdigest()
-        self._write({"step": int(step), **{name: float(value) for name, value in numbers.items()}})
+            order = self._order if self._order is not None else self._order_before(step)
+            line["data_order"] = self._order = hashlib.sha256(f"{order} {_digest(fed)}".encode()).hexdigest()
+        self._write(line)
+
+    def _order_before(self, step: int) -> str:
+        """The data order that an earlier start of this run reported last before *step*; empty at the first step."""
+        earlier = [line for line in step_lines(reported_lines(self.folder)) if line["step"] < step]
+        return str(earlier[-1].get("data_order", "")) if earlier else ""
 
     def budget(self, *, tokens: int | None = None, flops: float | None = None) -> None:
         """Report what the run cost, for the ledger."""
@@ -109,13 +143,11 @@ class TrainerRun:
         self._write({"diverged": {"step": int(step), "cause": str(cause)}})
 
     def finish(self, **metrics: float) -> None:
-        """Report the metrics that the run ended with."""
-        if self._order:
-            self._write({"data_order": self._order})
+        """Report the metrics that the run ended with. Where it is called again, the last call counts."""
         self._write({"result": {name: float(value) for name, value in metrics.items()}})
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        with self._reported.open("a", encoding="utf-8") as file:
+        with (self.folder / REPORTED).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
     def _save(self, step: int, stateful: Mapping[str, Stateful]) -> None:
@@ -124,21 +156,22 @@ class TrainerRun:
         tensors: dict[str, Any] = {}
         state = {name: _taken(thing.state_dict(), name, tensors) for name, thing in stateful.items()}
         state["random"] = _taken(_random_state(), "random", tensors)
-        size = self._reported.stat().st_size if self._reported.exists() else 0
         blob = save(tensors)
-        body = {"step": step, "order": self._order, "reported": size, "sha256": hashlib.sha256(blob).hexdigest()}
-        replace(self.folder / f"{STATE}-{step % 2}.safetensors", blob)
-        replace(self.folder / f"{STATE}.json", json.dumps({**body, "state": state}).encode())
+        body = {"step": step, "sha256": hashlib.sha256(blob).hexdigest(), "state": state}
+        # The file that state.json does not name is replaced, so that the state is whole whenever this is killed.
+        name = _other(self.folder)
+        replace(self.folder / name, blob)
+        replace(self.folder / f"{STATE}.json", json.dumps({"tensors": name, **body}).encode())
 
     def _restore(self, stateful: Mapping[str, Stateful]) -> int:
-        """Load the last saved state, if there is one; its step, or 0."""
+        """Load the last saved state, if there is one, and void what was reported after it; its step, or 0."""
         from safetensors.torch import load
 
         path = self.folder / f"{STATE}.json"
         if not stateful or not path.exists():
             return 0
         saved = json.loads(path.read_bytes())
-        blob = (self.folder / f"{STATE}-{saved['step'] % 2}.safetensors").read_bytes()
+        blob = (self.folder / saved["tensors"]).read_bytes()
         if hashlib.sha256(blob).hexdigest() != saved["sha256"]:
             raise RecordError(
                 f"{path} and its tensors do not belong together; move the run's folder away and run again"
@@ -151,11 +184,16 @@ class TrainerRun:
                 )
             thing.load_state_dict(_given(saved["state"][name], tensors))
         _restore_random(_given(saved["state"]["random"], tensors))
-        self._order = saved["order"]
-        with self._reported.open("r+b") as file:
-            file.truncate(saved["reported"])
         step: int = saved["step"]
+        cut_back(self.folder, step)
         return step
+
+
+def _other(folder: Path) -> str:
+    """Of the two files of tensors, the one that state.json does not name."""
+    path = folder / f"{STATE}.json"
+    names = [f"{STATE}-{number}.safetensors" for number in (0, 1)]
+    return names[1] if path.exists() and json.loads(path.read_bytes())["tensors"] == names[0] else names[0]
 
 
 #: Its name in ``import ablationlab as lab``.
@@ -255,21 +293,54 @@ def _given(saved: Any, tensors: Mapping[str, Any]) -> Any:
     return float(value) if kind == "float" else value
 
 
-def _lines(path: Path) -> Iterable[dict[str, Any]]:
-    """The lines of a reported.jsonl; a torn last one is left out."""
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+# ---- reported.jsonl -----------------------------------------------------------------------------------------------------
+
+
+def parsed_lines(path: Path, data: bytes, first: int = 1) -> list[dict[str, Any]]:
+    """The complete lines of a reported.jsonl, of which *data* is a part that begins at line *first*."""
+    lines = []
+    for number, line in enumerate(data.split(b"\n")[:-1], start=first):
         if not line.strip():
             continue
         try:
             parsed = json.loads(line)
         except ValueError as error:
-            raise RecordError(f"{path}, line {number}: not JSON: {error}") from error
+            raise RecordError(f"{path}, line {number}: not JSON: {line[:80].decode(errors='replace')!r}") from error
         if not isinstance(parsed, dict):
             raise RecordError(f"{path}, line {number}: {line[:80].decode(errors='replace')!r} is not a JSON object")
-        yield parsed
+        lines.append(parsed)
+    return lines
 
 
 def reported_lines(folder: Path) -> list[dict[str, Any]]:
     """Everything that a run's trainer reported; none if nothing."""
     path = folder / REPORTED
-    return list(_lines(path)) if path.exists() else []
+    return parsed_lines(path, path.read_bytes()) if path.exists() else []
+
+
+def step_lines(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The lines of steps, ascending. Where a lower step follows, the run was continued there: what came after is void."""
+    kept: list[dict[str, Any]] = []
+    for line in lines:
+        if isinstance(line.get("step"), int):
+            while kept and kept[-1]["step"] > line["step"]:
+                kept.pop()
+            if kept and kept[-1]["step"] == line["step"]:
+                kept[-1] |= line
+            else:
+                kept.append(dict(line))
+    return kept
+
+
+def cut_back(folder: Path, step: int | None = None) -> None:
+    """Before a run continues: void a torn last line, its end (result, divergence), and all that came after *step*."""
+    path = folder / REPORTED
+    if not path.exists():
+        return
+    kept: list[dict[str, Any]] = []
+    for line in reported_lines(folder):
+        if step is not None and isinstance(line.get("step"), int) and line["step"] > step:
+            break
+        if not line.keys() & {"result", "diverged"}:
+            kept.append(line)
+    replace(path, "".join(json.dumps(line) + "\n" for line in kept).encode())

@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import platform
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -28,11 +31,24 @@ from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecor
 from ablationlab.records.settings import Trainer
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace
 from ablationlab.study.trainers import TRAINERS, command_line
-from ablationlab.training.own_run import FOLDER_VARIABLE, SETTINGS, STATE, Run, reported_lines, seed_everything
+from ablationlab.training.own_run import (
+    FOLDER_VARIABLE,
+    REPORTED,
+    SETTINGS,
+    STATE,
+    Run,
+    cut_back,
+    parsed_lines,
+    reported_lines,
+    seed_everything,
+    step_lines,
+)
 from ablationlab.training.progress import Progress, Stopped
 
 OUTPUT, STARTS = "output.log", "starts.json"
-_POLL_SECONDS, _REPORT_SECONDS = 0.1, 0.5
+_POLL_SECONDS, _REPORT_SECONDS = 0.05, 0.5
+#: Read from the end of a run's files to see how far it is.
+_TAIL_BYTES = 8192
 #: After a request to stop, before the program is ended by force.
 GRACE_SECONDS = 20.0
 #: A child that becomes the program, and is killed by the system when the process that started it dies.
@@ -60,13 +76,18 @@ def train_run(
     environment = current()
     with _device(plan, results) as device:
         _ensure_record(plan, run, folder, executor, environment, drift)
-        told = {"id": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed, "device": device}
+        if own.name is not None and not (folder.path / f"{STATE}.json").exists():
+            (folder.path / REPORTED).unlink(missing_ok=True)  # begun and never saved: it starts again
+        cut_back(folder.path)
+        told = {"id": run.id, "variant": run.variant, "regime": run.regime, "seed": run.seed}
+        visible = _mask(device) if own.command is not None else None
+        told["device"] = device if visible is None else "cuda:0"
         replace(folder.path / SETTINGS, json.dumps({**told, "settings": run.settings}, indent=1).encode())
         starts = _begin(plan, folder, environment, drift)
         began = time.monotonic()
         progress = _Watcher(run, folder, own, report)
         if own.command is not None:
-            _run_program(own, run, folder, plan.execution.threads, device, lock, progress.look, should_stop)
+            _run_program(own, run, folder, plan.execution.threads, visible, lock, progress.look, should_stop)
         else:
             _call_trainer(own, folder, progress.look, should_stop)
         _conclude(own, run, folder, starts, time.monotonic() - began)
@@ -113,7 +134,7 @@ def _begin(plan: Plan, folder: RunFolder, environment: Environment, drift: tuple
     path = folder.path / STARTS
     earlier = [Start.model_validate(start) for start in json.loads(path.read_bytes())] if path.exists() else []
     now = Start(
-        step=_last_step(_steps(reported_lines(folder.path))),
+        step=_last_step(step_lines(reported_lines(folder.path))),
         versions=environment.versions,
         code_hash=environment.code_hash,
         processor=environment.processor,
@@ -134,12 +155,22 @@ def _device(plan: Plan, results: ResultsFolder) -> Iterator[str]:
         return
     import torch
 
-    locks = {number: Lock(results.locks / f"device-{number}") for number in range(torch.cuda.device_count())}
+    host = platform.node()
+    locks = {number: Lock(results.locks / f"device-{host}-{number}") for number in range(torch.cuda.device_count())}
     number = next((number for number, lock in locks.items() if lock.acquire()), 0)
     try:
         yield f"cuda:{number}"
     finally:
         locks[number].release()
+
+
+def _mask(device: str) -> str | None:
+    """CUDA_VISIBLE_DEVICES of a program that is to see one GPU of those that are visible here; None on the CPU."""
+    if not device.startswith("cuda:"):
+        return None
+    number = int(device.removeprefix("cuda:"))
+    visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return visible[number] if number < len(visible) else str(number)
 
 
 # ---- calling it ---------------------------------------------------------------------------------------------------------
@@ -148,11 +179,12 @@ def _device(plan: Plan, results: ResultsFolder) -> Iterator[str]:
 def _call_trainer(own: Trainer, folder: RunFolder, look: Callable[[], None], should_stop: Callable[[], bool]) -> None:
     """Call a registered function, in this process. What it prints goes to output.log."""
     assert own.name is not None
-    if not (folder.path / f"{STATE}.json").exists():
-        (folder.path / "reported.jsonl").unlink(missing_ok=True)  # begun and never saved: it starts again
+    began = time.monotonic()
 
     def stop() -> bool:
         look()
+        if own.timeout is not None and time.monotonic() - began > own.timeout:
+            raise RunFailure(_too_long(own.timeout))
         return should_stop()
 
     run = Run(folder.path, should_stop=stop)
@@ -160,9 +192,9 @@ def _call_trainer(own: Trainer, folder: RunFolder, look: Callable[[], None], sho
     with (folder.path / OUTPUT).open("a", encoding="utf-8") as output, redirect_stdout(output), redirect_stderr(output):
         try:
             metrics = TRAINERS[own.name].train(run)
-        except Stopped:
+        except (Stopped, RunFailure):
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             traceback.print_exc()
             where = f"{_place(error)}: {type(error).__name__}: {error}"
             raise RunFailure(f"{where}; {folder.path / OUTPUT} has the rest") from error
@@ -172,7 +204,7 @@ def _call_trainer(own: Trainer, folder: RunFolder, look: Callable[[], None], sho
         run.finish(**metrics)
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """File, line and function of the user's own code that raised."""
     frames = traceback.extract_tb(error.__traceback__)
     package = str(Path(__file__).parents[1])
@@ -185,7 +217,7 @@ def _run_program(
     run: PlannedRun,
     folder: RunFolder,
     threads: int,
-    device: str,
+    visible_device: str | None,
     lock: Lock,
     look: Callable[[], None],
     should_stop: Callable[[], bool],
@@ -203,10 +235,12 @@ def _run_program(
     words = command_line(own.command, values, run.settings)
     environment = {**os.environ, FOLDER_VARIABLE: str(folder.path.resolve()), "PYTHONUNBUFFERED": "1"}
     environment.setdefault("OMP_NUM_THREADS", str(threads))
-    if device.startswith("cuda:") and "CUDA_VISIBLE_DEVICES" not in os.environ:
-        environment["CUDA_VISIBLE_DEVICES"] = device.removeprefix("cuda:")
+    if visible_device is not None:
+        environment["CUDA_VISIBLE_DEVICES"] = visible_device
+    if shutil.which(words[0], path=own.directory if "/" in words[0] else None) is None:
+        raise RunFailure(f"{words[0]!r} could not be started: no such program here")
     with (folder.path / OUTPUT).open("ab") as output:
-        output.write(f"$ {' '.join(words)}\n".encode())
+        output.write(f"$ {shlex.join(words)}\n".encode())
         output.flush()
         try:
             program = subprocess.Popen(
@@ -214,12 +248,13 @@ def _run_program(
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                cwd=own.directory,
                 env=environment,
                 start_new_session=True,
                 pass_fds=lock.descriptors(),
             )
         except OSError as error:
-            raise RunFailure(f"{words[0]} could not be started: {error.strerror}") from error
+            raise RunFailure(f"{words[0]!r} could not be started: {error}") from error
     began = time.monotonic()
     try:
         while program.poll() is None:
@@ -230,12 +265,16 @@ def _run_program(
                 raise Stopped
             if own.timeout is not None and time.monotonic() - began > own.timeout:
                 _end(program, signal.SIGTERM, GRACE_SECONDS)
-                raise RunFailure(f"it ran past timeout = {own.timeout:g} seconds and was ended")
+                raise RunFailure(_too_long(own.timeout))
     finally:
         _end(program, signal.SIGKILL, GRACE_SECONDS)
-    if program.returncode != 0:
+    if program.returncode != 0 and _last(reported_lines(folder.path), "diverged") is None:
         how = f"exit code {program.returncode}" if program.returncode > 0 else f"signal {-program.returncode}"
         raise RunFailure(f"{words[0]} ended with {how}; its last line: {_last_line(folder.path / OUTPUT)}")
+
+
+def _too_long(timeout: float) -> str:
+    return f"it ran past timeout = {timeout:g} seconds and was ended"
 
 
 def _end(program: subprocess.Popen[bytes], number: signal.Signals, grace: float) -> None:
@@ -269,7 +308,7 @@ class _Watcher:
         if time.monotonic() - self._looked < _REPORT_SECONDS:
             return
         self._looked = time.monotonic()
-        steps = _steps(_everything(self.own, self.folder))
+        steps = self._latest()
         last = _last_step(steps)
         self._first = last if self._first < 0 else self._first
         if steps and last != self._step:
@@ -282,53 +321,56 @@ class _Watcher:
                     steps=self.run.steps or last,
                     runs=1,
                     diverged=0,
-                    loss=float(steps[-1].get("loss", math.nan)),
-                    gradient_norm=float(steps[-1].get("gradient_norm", math.nan)),
+                    loss=_as_float(steps[-1].get("loss")),
+                    gradient_norm=_as_float(steps[-1].get("gradient_norm")),
                     tokens_per_second=math.nan,
                 )
             )
 
+    def _latest(self) -> list[dict[str, Any]]:
+        path = self.folder.path / REPORTED
+        reported = step_lines(parsed_lines(path, _tail(path)))
+        return _merged(reported, _matched(self.own.patterns, self.folder.path / OUTPUT, _tail))
 
-def _everything(own: Trainer, folder: RunFolder) -> list[dict[str, Any]]:
-    """Lines that it reported, and those that its patterns find in what it printed."""
-    return [*reported_lines(folder.path), *_found(own.patterns, folder.path / OUTPUT)]
+
+def _tail(path: Path) -> bytes:
+    """The whole lines at the end of a file that is being written."""
+    if not path.exists():
+        return b""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _TAIL_BYTES))
+        data = file.read()
+    return data if size <= _TAIL_BYTES else data.partition(b"\n")[2]
 
 
-def _found(patterns: Mapping[str, str], path: Path) -> list[dict[str, Any]]:
+def _matched(
+    patterns: Mapping[str, str], path: Path, read: Callable[[Path], bytes] = Path.read_bytes
+) -> list[dict[str, Any]]:
+    """The steps that the study's patterns find in what the trainer printed."""
     if not patterns or not path.exists():
         return []
-    searches = {name: re.compile(pattern) for name, pattern in patterns.items()}
     lines: list[dict[str, Any]] = []
-    for line in path.read_text(errors="replace").splitlines():
-        for name, search in searches.items():
-            match = search.search(line)
+    for line in read(path).decode(errors="replace").splitlines():
+        for name, pattern in patterns.items():
+            match = re.search(pattern, line)
             if match is None:
                 continue
             try:
-                step, value = int(match["step"]), float(match["value"])
+                lines.append({"step": int(match["step"]), name: float(match["value"])})
             except ValueError:
                 raise RunFailure(
                     f"patterns.{name} found {match[0]!r} in {path}: step or value is not a number"
                 ) from None
-            if lines and lines[-1]["step"] == step:
-                lines[-1][name] = value
-            else:
-                lines.append({"step": step, name: value})
-    return lines
+    return step_lines(lines)
 
 
-def _steps(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The lines of steps, ascending: where a step comes again, the run was started again, and what followed is void."""
-    kept: list[dict[str, Any]] = []
-    for line in lines:
-        if isinstance(line.get("step"), int):
-            while kept and kept[-1]["step"] > line["step"]:
-                kept.pop()
-            if kept and kept[-1]["step"] == line["step"]:
-                kept[-1] |= line
-            else:
-                kept.append(dict(line))
-    return kept
+def _merged(*sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Steps of several sources, in order; each source has every step once."""
+    steps: dict[int, dict[str, Any]] = {}
+    for line in (line for source in sources for line in source):
+        steps.setdefault(line["step"], {}).update(line)
+    return [steps[number] for number in sorted(steps)]
 
 
 def _last_step(steps: Sequence[Mapping[str, Any]]) -> int:
@@ -336,21 +378,27 @@ def _last_step(steps: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _last(lines: Sequence[Mapping[str, Any]], key: str) -> Any:
-    return next((line[key] for line in reversed(lines) if key in line and "step" not in line), None)
+    return next((line[key] for line in reversed(lines) if key in line), None)
+
+
+def _first(lines: Sequence[Mapping[str, Any]], key: str) -> Any:
+    return next((line[key] for line in lines if key in line), None)
 
 
 def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[Start, ...], seconds: float) -> None:
     """metrics.jsonl and result.json, from what was reported."""
-    lines = _everything(own, folder)
-    steps = _steps(lines)
-    metrics = {name: _number(value, f"result.{name}") for name, value in (_last(lines, "result") or {}).items()}
+    lines = reported_lines(folder.path)
+    _check_kinds(lines, folder.path / REPORTED)
+    steps = _merged(step_lines(lines), _matched(own.patterns, folder.path / OUTPUT))
+    metrics = {name: float(value) for name, value in (_last(lines, "result") or {}).items()}
     for name in own.patterns.keys() & own.metrics.keys() - metrics.keys():
         values = [step[name] for step in steps if name in step]
         metrics |= {name: float(values[-1])} if values else {}
     divergence = _divergence(lines, steps, metrics)
     missing = [name for name in own.metrics if name not in metrics]
     if missing and divergence is None:
-        raise RunFailure(_lacks(missing, list(metrics), folder))
+        unknown = [key for line in lines if "step" not in line for key in line if key not in _KINDS]
+        raise RunFailure(_lacks(missing, [*metrics, *unknown], folder.path / REPORTED))
     rows = [{key: _spelled(value) for key, value in step.items() if _is_number(value)} for step in steps]
     replace(folder.metrics, (METRICS_HEADER + "".join(json.dumps(row) + "\n" for row in rows)).encode())
     tokens, flops = _last(lines, "tokens"), _last(lines, "flops")
@@ -366,7 +414,7 @@ def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[St
         metrics={name: metrics.get(name) if status == "finished" else None for name in own.metrics},
         checkpoint=None,
         weights_sha256=None,
-        initial_weights=_last(lines, "initial_weights"),
+        initial_weights=_first(lines, "initial_weights"),  # a run that is continued begins with others
         history=starts,
         timing=Timing(
             train_seconds=seconds,
@@ -380,32 +428,63 @@ def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[St
 def _divergence(
     lines: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], metrics: Mapping[str, float]
 ) -> Divergence | None:
-    """The trainer said so, its last loss is no number, or a metric is none."""
-    said = _last(lines, "diverged")
-    if isinstance(said, Mapping):
-        return Divergence(step=int(said.get("step", _last_step(steps))), cause=str(said.get("cause", "reported"))[:200])
-    bad = next((step for step in steps if _is_number(step.get("loss")) and not math.isfinite(step["loss"])), None)
-    if bad is not None and not math.isfinite(steps[-1].get("loss", 0.0)):
-        return Divergence(step=bad["step"], cause=f"loss is {bad['loss']}")
+    """The trainer said so, its last loss is not finite, or a metric is not."""
+    declared = _last(lines, "diverged")
+    if declared is not None:
+        step = declared.get("step")
+        cause = str(declared.get("cause", "reported"))[:200]
+        return Divergence(step=step if isinstance(step, int) else _last_step(steps), cause=cause)
+    losses = [(step["step"], step["loss"]) for step in steps if _is_number(step.get("loss"))]
+    if losses and not math.isfinite(losses[-1][1]):
+        return next(Divergence(step=step, cause=f"loss is {loss}") for step, loss in losses if not math.isfinite(loss))
     wrong = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
     return None if wrong is None else Divergence(step=_last_step(steps), cause=f"{wrong} is {metrics[wrong]}")
 
 
-def _lacks(missing: Sequence[str], reported: Sequence[str], folder: RunFolder) -> str:
+def _lacks(missing: Sequence[str], reported: Sequence[str], path: Path) -> str:
     text = f"it ended well but did not report {', '.join(missing)}, which the study names in metrics"
     text += f"; it reported {', '.join(reported)}" if reported else "; it reported no result"
     guesses = [guess for name in missing if (guess := nearest(name, reported)) is not None]
-    return text + (f". Did you mean {', '.join(guesses)}?" if guesses else "") + f" ({folder.path / 'reported.jsonl'})"
+    return text + (f". Did you mean {', '.join(guesses)}?" if guesses else "") + f" ({path})"
+
+
+def _check_kinds(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Refuse a value of the wrong kind by its key: a program of the user's wrote it."""
+    for line in lines:
+        for key, (words, fits) in _KINDS.items():
+            if key in line and not fits(line[key]):
+                raise RunFailure(f"{path}: {key} is {json.dumps(line[key])[:80]}, not {words}")
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _number(value: Any, where: str) -> float:
-    if not _is_number(value):
-        raise RunFailure(f"{where} is {value!r}, not a number")
-    return float(value)
+def _is_count(value: Any) -> bool:
+    return _is_number(value) and math.isfinite(value) and value >= 0
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_number, value.values()))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(digest, str) for digest in value.values())
+
+
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "step": ("a whole number", lambda value: isinstance(value, int) and _is_count(value)),
+    "result": ("an object of numbers", _are_numbers),
+    "diverged": ("an object", lambda value: isinstance(value, Mapping)),
+    "initial_weights": ("an object of hashes", _are_texts),
+    "data_order": ("a text", lambda value: isinstance(value, str)),
+    "tokens": ("a number", _is_count),
+    "flops": ("a number", _is_count),
+}
+
+
+def _as_float(value: Any) -> float:
+    return float(value) if _is_number(value) else math.nan
 
 
 def _spelled(value: float) -> float | str:

@@ -135,7 +135,9 @@ def _thinning(column: str, grid: list[int], steps: int) -> str:
 
 
 def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
-    """loss(variant) - loss(baseline) on the same batch of the same seed."""
+    """loss(variant) - loss(baseline) on the same batch of the same seed; None where the batches may be others."""
+    if "data order" not in results.shared_inputs:
+        return None
     base = {run.seed: run for run in runs if run.variant == results.baseline}
     grid = _grid(results, runs, "loss")
     data: list[dict[str, Any]] = []
@@ -157,7 +159,7 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         return None
     longest = max(run.steps for run in runs)
     kept = Tables()
-    chart = _lines(results, kept, data, "loss − baseline's loss (nats/token)", {"zero": True}, zero=True)
+    chart = _lines(results, kept, data, axis("loss − baseline's loss", results.unit("loss")), {"zero": True}, zero=True)
     return figure(
         results,
         kept,

@@ -137,7 +137,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
         f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})"
         for comparison, shown in zip(group, map(difference_of, group), strict=True)
     ]
-    alike_in = "" if results.plan is None else ", same data order, same initial weights"
+    alike_in = "".join(f", same {name}" for name in results.shared_inputs)
     return figure(
         results,
         kept,

@@ -132,6 +132,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         shared=shared,
         script=script,
         data=_data(results, drawn),
+        own_trainer=results.own_trainer,
+        shared_inputs=results.shared_inputs,
         **dict.fromkeys(ANALYSIS_TABLES, "") | tables | _record_tables(results, anchors, runs, folder),
     )
 
@@ -211,7 +213,8 @@ def _record_tables(results: Results, anchors: dict[str, str], runs: dict[str, st
     if plan is not None:
         arms = variant_table(results, plan).without("formula", "meaning", "runs")
         budget = arms.html(caption=False)
-        shown = ("run", "seed", "lr", "state", "steps", *(("regime",) if len(results.regimes) > 1 else ()))
+        rate = () if results.own_trainer else ("lr",)
+        shown = ("run", "seed", *rate, "state", "steps", *(("regime",) if len(results.regimes) > 1 else ()))
         table = run_table(results).only(*shown, *main_metrics(results.runs, plan))
         folds = run_folds(results, runs, folder)
         runs_table = table.html(id="runs-table", sortable=True, tall=True, caption=False, folds=folds)

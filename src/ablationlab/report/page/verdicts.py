@@ -126,7 +126,9 @@ def _view(results: Results, verdict: VariantVerdict, anchors: dict[str, str]) ->
     comparison, readable = _main(results, verdict), partial(in_sentence, metrics=results.metrics)
     badge, tone = BADGES[verdict.decision]
     analysis = results.analysis
-    one_rate = analysis is not None and analysis.source == "records" and analysis.sweep is None
+    one_rate = (
+        analysis is not None and analysis.source == "records" and not analysis.own_trainer and analysis.sweep is None
+    )
     lead, rest = _sentence(verdict, comparison, one_rate)
     return VerdictView(
         variant=verdict.variant,

@@ -1,0 +1,505 @@
+"""Runs of the user's own trainer, through real programs and real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ablationlab.records.run import Result, RunRecord, read_curves
+from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.training.own_run import cut_back, reported_lines, step_lines
+from conftest import run_cli, to_toml
+
+#: Trains a small model with dropout, so that weights, optimizer state and the random generators all matter.
+LOOP = """
+import os, signal, sys, torch
+import ablationlab as lab
+from ablationlab.training import own_run
+
+own_run.CHECKPOINT_SECONDS = 0.0
+with lab.current_run() as run:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=run.settings["training"]["lr"])
+    run.started(model)
+    for step in run.steps(model=model, optimizer=optimizer):
+        batch = torch.randn(4, 3)
+        loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log(step, loss=float(loss), fed=batch)
+        HOOK
+    run.budget(tokens=4 * step, flops=100.0 * step)
+    run.finish(val_loss=float(loss))
+"""
+
+STUDY = {
+    "name": "own",
+    "baseline": "base",
+    "seeds": [1],
+    "command": ["{python}", "train.py"],
+    "metrics": {"val_loss": "lower"},
+    "training": {"steps": 12, "lr": 0.01},
+    "variants": {"base": {}, "fast": {"training": {"lr": 0.02}}},
+}
+
+
+def write(folder: Path, program: str, name: str = "train.py", **changes: object) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(program)
+    path = folder / "study.toml"
+    path.write_text(to_toml({key: value for key, value in {**STUDY, **changes}.items() if value is not ...}))
+    return path
+
+
+def trained(folder: Path, program: str, **changes: object) -> subprocess.CompletedProcess[str]:
+    return run_cli("run", write(folder, program, **changes), "--out", "results", "--workers", "1", folder=folder)
+
+
+def results_of(folder: Path) -> dict[str, Result]:
+    """By variant and seed, as in base-s1."""
+    runs = sorted((folder / "results" / "runs").iterdir())
+    return {
+        run.name.rpartition("-")[0]: Result.read(run / "result.json") for run in runs if (run / "result.json").exists()
+    }
+
+
+def run_folder(folder: Path, name: str = "base-s1") -> Path:
+    return next((folder / "results" / "runs").glob(f"{name}-*"))
+
+
+def same_outcome(a: Path, b: Path, name: str = "base-s1") -> None:
+    """Everything that a run measured, to the last bit."""
+    first, second = Result.read(run_folder(a, name) / "result.json"), Result.read(run_folder(b, name) / "result.json")
+    for field in ("status", "steps", "metrics", "tokens", "matmul_flops", "data_order_hash", "initial_weights"):
+        assert getattr(first, field) == getattr(second, field), field
+    assert (run_folder(a, name) / "metrics.jsonl").read_bytes() == (run_folder(b, name) / "metrics.jsonl").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The loop, trained without interruption."""
+    folder = tmp_path_factory.mktemp("whole")
+    ended = trained(folder, LOOP.replace("HOOK", "pass"))
+    assert ended.returncode == 0, ended.stderr
+    return folder
+
+
+def test_what_a_loop_reports_is_in_its_result(whole):
+    result, fast = results_of(whole)["base-s1"], results_of(whole)["fast-s1"]
+    assert (result.status, result.steps, result.tokens, result.matmul_flops) == ("finished", 12, 48, 1200)
+    assert result.metrics == {"val_loss": pytest.approx(read_curves(run_folder(whole) / "metrics.jsonl")["loss"][-1])}
+    assert set(result.initial_weights) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+    assert result.initial_weights == fast.initial_weights
+    assert result.data_order_hash == fast.data_order_hash is not None
+    record = RunRecord.read(run_folder(whole) / "run.json")
+    assert (record.recipe, record.settings, record.seed) == (None, {"training": {"steps": 12, "lr": 0.01}}, 1)
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
+def test_a_program_that_is_asked_to_stop_saves_and_continues_with_the_same_bits(tmp_path, whole, how):
+    hook = f'step == 5 and "fast" not in run.id and not os.path.exists("stopped") and (open("stopped", "w"), os.kill(os.getppid(), signal.{how}), __import__("time").sleep(1))'
+    first = trained(tmp_path, LOOP.replace("HOOK", hook))
+    assert first.returncode != 0
+    state = json.loads((run_folder(tmp_path) / "state.json").read_bytes())
+    assert 5 <= state["step"] < 12
+    second = trained(tmp_path, LOOP.replace("HOOK", hook))
+    assert second.returncode == 0, second.stderr
+    same_outcome(tmp_path, whole)
+    starts = json.loads((run_folder(tmp_path) / "starts.json").read_bytes())
+    assert [start["step"] for start in starts] == [0, state["step"]]
+
+
+def test_a_killed_command_and_its_program_continue_with_the_same_bits(tmp_path, whole):
+    hook = 'step == 7 and not os.path.exists("killed") and (open("killed", "w"), os.kill(os.getppid(), signal.SIGKILL), __import__("time").sleep(60))'
+    first = trained(tmp_path, LOOP.replace("HOOK", hook))
+    assert first.returncode == -signal.SIGKILL
+    assert reported_lines(run_folder(tmp_path))[-1]["step"] == 7  # reported, but the state is that of step 6
+    with (run_folder(tmp_path) / "reported.jsonl").open("a") as file:
+        file.write('{"step": 8, "lo')  # torn in the middle of a line
+    second = trained(tmp_path, LOOP.replace("HOOK", hook))
+    assert second.returncode == 0, second.stderr
+    same_outcome(tmp_path, whole)
+
+
+TRAINER = """
+import os, signal, torch
+import ablationlab as lab
+from ablationlab.training import own_run
+own_run.CHECKPOINT_SECONDS = 0.0
+
+@lab.trainer("mine", metrics={"val_loss": "lower"})
+def train(run):
+    print("hello from", run.variant)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=run.settings["training"]["lr"])
+    run.started(model)
+    for step in run.steps(model=model, optimizer=optimizer):
+        batch = torch.randn(4, 3)
+        loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        run.log(step, loss=float(loss), fed=batch)
+        HOOK
+    run.budget(tokens=4 * step, flops=100.0 * step)
+    return {"val_loss": float(loss)}
+"""
+BY_NAME = {"command": ..., "metrics": ..., "use": ["./mine.py"], "trainer": "mine", "name": "own"}
+
+
+def by_name(folder: Path, hook: str = "pass", **changes: object) -> subprocess.CompletedProcess[str]:
+    study = write(folder, TRAINER.replace("HOOK", hook), "mine.py", **{**BY_NAME, **changes})
+    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder)
+
+
+def test_a_registered_trainer_gives_the_same_bits_as_the_same_loop_in_a_program(tmp_path, whole):
+    ended = by_name(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    same_outcome(tmp_path, whole)
+    assert (run_folder(tmp_path) / "output.log").read_text() == "hello from base\n"
+
+
+@pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
+def test_a_registered_trainer_continues_with_the_same_bits(tmp_path, whole, how):
+    hook = f'step == 5 and not os.path.exists("{tmp_path}/hit") and (open("{tmp_path}/hit", "w"), os.kill(os.getpid(), signal.{how}))'
+    assert by_name(tmp_path, hook).returncode != 0
+    ended = by_name(tmp_path, hook)
+    assert ended.returncode == 0, ended.stderr
+    same_outcome(tmp_path, whole)
+
+
+@pytest.mark.parametrize(
+    ("hook", "text"),
+    [
+        ('raise KeyError("wte")', "mine.py, line 20, in train: KeyError: 'wte'"),
+        ("raise SystemExit(3)", "mine.py, line 20, in train: SystemExit: 3"),
+        ("return 3", "the trainer 'mine' returned int, not a mapping of metrics"),
+        (
+            'return {"valloss": 1.0}',
+            "did not report val_loss, which the study names in metrics; it reported valloss. Did you mean valloss?",
+        ),
+        ('return {"val_loss": 1.0, "steps": "many"}', "could not convert string to float"),
+    ],
+)
+def test_a_registered_trainer_that_fails_is_named_with_file_and_line(tmp_path, hook, text):
+    ended = by_name(tmp_path, hook, variants={"base": {}})
+    assert ended.returncode != 0
+    assert text in " ".join(ended.stderr.split())
+
+
+REPORT = """
+import json, os, sys
+def report(**line):
+    with open(os.environ["ABLATIONLAB_RUN"] + "/reported.jsonl", "a") as file:
+        print(json.dumps(line), file=file)
+"""
+ONE_ARM = {"variants": {"base": {}}}
+
+
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("print('no memory'); raise SystemExit(7)", "ended with exit code 7; its last line: no memory"),
+        ("os.kill(os.getpid(), 9)", "ended with signal 9; its last line: it printed nothing"),
+        (
+            "report(result={'val_los': 1.0})",
+            "did not report val_loss, which the study names in metrics; it reported val_los. Did you mean val_los?",
+        ),
+        ("report(results={'val_loss': 1.0})", "it reported results"),
+        ("pass", "it reported no result"),
+        ("report(result={'val_loss': 'low'})", 'result is {"val_loss": "low"}, not an object of numbers'),
+        ("report(result=3)", "result is 3, not an object of numbers"),
+        ("report(step=0.5, loss=1.0)", "step is 0.5, not a whole number"),
+        ("report(tokens='many', result={'val_loss': 1.0})", 'tokens is "many", not a number'),
+        (
+            "open(os.environ['ABLATIONLAB_RUN'] + '/reported.jsonl', 'w').write('loss 3\\n')",
+            "reported.jsonl, line 1: not JSON: 'loss 3'",
+        ),
+        (
+            "open(os.environ['ABLATIONLAB_RUN'] + '/reported.jsonl', 'w').write('[1]\\n')",
+            "reported.jsonl, line 1: '[1]' is not a JSON object",
+        ),
+    ],
+)
+def test_a_program_that_fails_says_how(tmp_path, program, text):
+    ended = trained(tmp_path, REPORT + program, **ONE_ARM)
+    assert ended.returncode != 0
+    assert text in " ".join(ended.stderr.split())
+    assert not results_of(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("program", "step", "cause"),
+    [
+        (
+            "report(step=1, loss=2.0); report(step=2, loss=float('nan')); report(result={'val_loss': 1.0})",
+            2,
+            "loss is nan",
+        ),
+        ("report(step=1, loss=2.0); report(step=2, loss=float('inf')); report(step=2, lr=0.1)", 2, "loss is inf"),
+        ("report(step=4, loss=2.0); report(result={'val_loss': float('nan')})", 4, "val_loss is nan"),
+        (
+            "report(step=4, loss=9.0); report(diverged={'step': 3, 'cause': 'loss above 8'}); raise SystemExit(1)",
+            3,
+            "loss above 8",
+        ),
+    ],
+)
+def test_divergence_is_a_result(tmp_path, program, step, cause):
+    ended = trained(tmp_path, REPORT + program, **ONE_ARM)
+    result = results_of(tmp_path)["base-s1"]
+    assert (result.status, result.divergence.step, result.divergence.cause) == ("diverged", step, cause), ended.stderr
+    assert result.metrics == {"val_loss": None}
+
+
+def test_a_loss_that_recovers_is_no_divergence(tmp_path):
+    trained(
+        tmp_path,
+        REPORT + "report(step=1, loss=float('nan')); report(step=2, loss=1.0); report(result={'val_loss': 1.0})",
+        **ONE_ARM,
+    )
+    assert results_of(tmp_path)["base-s1"].status == "finished"
+
+
+def test_a_divergence_of_an_earlier_start_does_not_outlive_it(tmp_path):
+    program = (
+        REPORT
+        + "\nfirst = not os.path.exists('begun'); open('begun', 'w')\nreport(step=1, loss=1.0)\nreport(result={'val_los': 3.0}) if first else report(result={'val_loss': 1.0})"
+    )
+    assert trained(tmp_path, program, **ONE_ARM).returncode != 0
+    assert trained(tmp_path, program, **ONE_ARM).returncode == 0
+    assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
+
+
+def test_a_program_past_its_timeout_is_ended(tmp_path):
+    ended = trained(tmp_path, "import time; time.sleep(100)", timeout=0.3, **ONE_ARM)
+    assert "it ran past timeout = 0.3 seconds and was ended" in ended.stderr
+
+
+def test_a_registered_trainer_past_its_timeout_is_ended_at_a_step(tmp_path):
+    ended = by_name(tmp_path, '__import__("time").sleep(0.2)', timeout=0.3, **ONE_ARM)
+    assert "it ran past timeout = 0.3 seconds and was ended" in ended.stderr
+
+
+def test_a_program_that_ignores_a_request_to_stop_is_killed(tmp_path):
+    program = """
+import os, signal, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+open("pid", "w").write(str(os.getpid()))
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(100)
+"""
+    start = "import sys; from ablationlab.training import own_trainer; own_trainer.GRACE_SECONDS = 0.3; from ablationlab.cli.app import main; main()"
+    study = write(tmp_path, program, **ONE_ARM)
+    ended = subprocess.run(
+        [sys.executable, "-c", start, "run", str(study), "--out", "results", "--workers", "1"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ended.returncode != 0
+    assert not alive(int((tmp_path / "pid").read_text()))
+    assert not results_of(tmp_path)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_a_program_that_outlives_its_command_keeps_the_folder_to_itself(tmp_path):
+    """A grandchild survives when the whole command is killed; as long as it lives, no second run writes there."""
+    program = """
+import os, signal, subprocess, sys, time
+if len(sys.argv) > 1:
+    time.sleep(3)
+    open("orphan-ended", "w").write(str(os.path.exists("second-began")))
+elif not os.path.exists("first"):
+    open("first", "w")
+    subprocess.Popen([sys.executable, __file__, "orphan"], close_fds=False, start_new_session=True)
+    os.kill(os.getppid(), signal.SIGKILL)
+    time.sleep(60)
+else:
+    open("second-began", "w")
+    line = '{"result": {"val_loss": 1.0}}'
+    print(line, file=open(os.environ["ABLATIONLAB_RUN"] + "/reported.jsonl", "a"))
+"""
+    assert trained(tmp_path, program, **ONE_ARM).returncode == -signal.SIGKILL
+    ended = trained(tmp_path, program, **ONE_ARM)
+    assert ended.returncode == 0, ended.stderr
+    assert (tmp_path / "orphan-ended").read_text() == "False"
+
+
+def test_every_placeholder_reaches_the_program(tmp_path):
+    program = REPORT + "\nreport(result={'val_loss': 1.0}); print(json.dumps(sys.argv[1:]))"
+    words = ["{seed}", "{variant}/{regime}", "{folder}", "{settings}", "lr={training.lr}", "{arguments}"]
+    ended = trained(tmp_path, program, command=["{python}", "train.py", *words], model={"wide": True, "sizes": [1, 2]})
+    assert ended.returncode == 0, ended.stderr
+    folder = run_folder(tmp_path, "fast-s1")
+    printed = json.loads((folder / "output.log").read_text().splitlines()[-1])
+    assert printed == [
+        "1",
+        "fast/default",
+        str(folder),
+        str(folder / "settings.json"),
+        "lr=0.02",
+        "--wide=True",
+        "--sizes=[1, 2]",
+        "--steps=12",
+        "--lr=0.02",
+    ]
+    told = json.loads((folder / "settings.json").read_bytes())
+    assert told["settings"] == {"model": {"wide": True, "sizes": [1, 2]}, "training": {"steps": 12, "lr": 0.02}}
+
+
+def test_a_command_runs_in_the_folder_of_its_study_file_or_in_the_one_it_names(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    program = REPORT + "\nreport(result={'val_loss': 1.0}); print(os.getcwd())"
+    study = write(tmp_path, program, **ONE_ARM)
+    for place, changes in ((tmp_path, {}), (tmp_path / "elsewhere", {"directory": "elsewhere"})):
+        command = ["{python}", os.path.relpath(tmp_path / "train.py", place)]
+        study = write(tmp_path, program, command=command, **changes, **ONE_ARM)
+        ended = run_cli("run", study, "--out", place / "results", "--workers", "1", folder=Path("/"))
+        assert ended.returncode == 0, ended.stderr
+        log = next((place / "results" / "runs").glob("base-s1-*/output.log"))
+        assert log.read_text().splitlines()[-1] == str(place)
+
+
+PRINTING = """
+import sys
+for step in range(3):
+    print(f"iter {step}: loss {2.0 - step / 2}, time 1ms")
+    print(f"step {step}: val {1.5 - step / 4}")
+"""
+PATTERNS = {
+    "loss": r"iter (?P<step>\d+): loss (?P<value>[^,]+)",
+    "val_loss": r"step (?P<step>\d+): val (?P<value>\S+)",
+}
+
+
+def test_patterns_read_what_a_program_prints(tmp_path):
+    ended = trained(tmp_path, PRINTING, patterns=PATTERNS, **ONE_ARM)
+    assert ended.returncode == 0, ended.stderr
+    curves = read_curves(run_folder(tmp_path) / "metrics.jsonl")
+    assert curves["step"].tolist() == [0, 1, 2]
+    assert curves["loss"].tolist() == [2.0, 1.5, 1.0]
+    assert curves["val_loss"].tolist() == [1.5, 1.25, 1.0]
+    assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
+
+
+def test_patterns_and_reported_lines_are_laid_together(tmp_path):
+    program = REPORT + "\n[report(step=step, lr=0.1) for step in range(3)]" + PRINTING
+    assert trained(tmp_path, program, patterns=PATTERNS, **ONE_ARM).returncode == 0
+    curves = read_curves(run_folder(tmp_path) / "metrics.jsonl")
+    assert curves["lr"].tolist() == [0.1, 0.1, 0.1]
+    assert curves["loss"].tolist() == [2.0, 1.5, 1.0]
+
+
+def test_a_pattern_that_finds_no_number_is_refused(tmp_path):
+    ended = trained(tmp_path, "print('iter 1: loss low,')\nprint('step 1: val 3')", patterns=PATTERNS, **ONE_ARM)
+    assert "patterns.loss found 'iter 1: loss low'" in ended.stderr
+    assert "step or value is not a number" in ended.stderr
+
+
+def test_two_workers_train_what_one_trains(tmp_path, whole):
+    study = write(tmp_path, LOOP.replace("HOOK", "pass"))
+    ended = run_cli("run", study, "--out", "results", "--workers", "2", folder=tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    for name in ("base-s1", "fast-s1"):
+        same_outcome(tmp_path, whole, name)
+
+
+def test_a_program_that_changed_since_the_plan_is_drift(tmp_path):
+    good = REPORT + "report(step=1, loss=1.0); report(result={'val_loss': 1.0})"
+    assert trained(tmp_path, "raise SystemExit(1)").returncode != 0
+    ended = trained(tmp_path, good)
+    assert ended.returncode != 0
+    assert "train.py" in ended.stderr
+    accepted = run_cli("run", "study.toml", "--out", "results", "--workers", "1", "--accept-drift", folder=tmp_path)
+    assert accepted.returncode == 0, accepted.stderr
+    record, result = RunRecord.read(run_folder(tmp_path) / "run.json"), results_of(tmp_path)["base-s1"]
+    assert "train.py" in " ".join([*record.drift, *(text for start in result.history for text in start.drift)])
+
+
+def test_a_data_order_of_a_program_that_resumes_by_itself_continues(tmp_path):
+    """The program keeps its own checkpoint: the chain of hashes goes on from the last step that it reported before."""
+    program = """
+import os, sys, ablationlab as lab
+run = lab.current_run()
+first = int(open("at").read()) + 1 if os.path.exists("at") else 1
+for step in range(first, 7):
+    run.log(step, loss=1.0 / step, fed=[str(step)])
+    if step == 3:
+        open("at", "w").write(str(step))
+    if step == 4 and first == 1 and "--break" in sys.argv:
+        sys.exit(1)
+run.finish(val_loss=1.0)
+"""
+    broken, straight = tmp_path / "broken", tmp_path / "straight"
+    command = {"command": ["{python}", "train.py", "--break"], **ONE_ARM}
+    assert trained(broken, program, **command).returncode != 0
+    assert trained(broken, program, **command).returncode == 0
+    assert trained(straight, program, **ONE_ARM).returncode == 0
+    orders = [results_of(folder)["base-s1"].data_order_hash for folder in (broken, straight)]
+    assert orders[0] == orders[1] is not None
+
+
+def test_steps_that_come_again_void_what_followed():
+    lines = [
+        {"step": 1, "loss": 3},
+        {"step": 2, "loss": 2},
+        {"tokens": 5},
+        {"step": 2, "lr": 1},
+        {"step": 1, "loss": 4},
+    ]
+    assert step_lines(lines[:4]) == [{"step": 1, "loss": 3}, {"step": 2, "loss": 2, "lr": 1}]
+    assert step_lines(lines) == [{"step": 1, "loss": 4}]
+
+
+def test_cutting_back_keeps_what_led_to_the_step(tmp_path):
+    path = tmp_path / "reported.jsonl"
+    lines = [
+        '{"initial_weights": {"w": "a"}}',
+        '{"step": 1}',
+        '{"result": {"x": 1}}',
+        '{"step": 2}',
+        '{"step": 3}',
+        '{"st',
+    ]
+    path.write_text("\n".join(lines))
+    cut_back(tmp_path, 2)
+    assert path.read_text().splitlines() == [lines[0], lines[1], lines[3]]
+
+
+def test_a_run_that_another_process_holds_is_left_alone(tmp_path):
+    study = write(tmp_path, REPORT + "report(result={'val_loss': 1.0})", **ONE_ARM)
+    assert run_cli("plan", study, "--out", "results", folder=tmp_path).returncode == 0
+    lock = Lock(ResultsFolder(tmp_path / "results").stack_lock(0))
+    assert lock.acquire()
+    waiting = subprocess.Popen(
+        [sys.executable, "-m", "ablationlab", "run", str(study), "--out", "results", "--workers", "1"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        time.sleep(3)
+        assert not (tmp_path / "results" / "runs").exists()
+        lock.release()
+        assert waiting.wait(60) == 0
+    finally:
+        waiting.kill()
+        waiting.wait()
+    assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
