@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from ablationlab.pipeline import seal
 from ablationlab.records.run import Result, RunRecord, read_curves
 from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.study.load import load_study
+from ablationlab.training.executors.job import Job, attempt, open_stacks
 from ablationlab.training.own_run import cut_back, reported_lines, step_lines
 from conftest import run_cli, to_toml
 
 #: Trains a small model with dropout, so that weights, optimizer state and the random generators all matter.
 LOOP = """
-import os, signal, sys, torch
+import os, signal, sys, time, torch
 import ablationlab as lab
 from ablationlab.training import own_run
 
@@ -51,16 +56,38 @@ STUDY = {
 }
 
 
-def write(folder: Path, program: str, name: str = "train.py", **changes: object) -> Path:
+def write(folder: Path, program: str, file: str = "train.py", **changes: object) -> Path:
     folder.mkdir(exist_ok=True)
-    (folder / name).write_text(program)
+    (folder / file).write_text(program)
     path = folder / "study.toml"
     path.write_text(to_toml({key: value for key, value in {**STUDY, **changes}.items() if value is not ...}))
     return path
 
 
-def trained(folder: Path, program: str, **changes: object) -> subprocess.CompletedProcess[str]:
-    return run_cli("run", write(folder, program, **changes), "--out", "results", "--workers", "1", folder=folder)
+@dataclass(frozen=True)
+class Ended:
+    returncode: int
+    stderr: str
+
+
+def trained(folder: Path, program: str, **changes: object) -> Ended:
+    """Every open run, in this process; the programs are real."""
+    study = load_study(write(folder, program, **changes))
+    results = ResultsFolder(folder / "results")
+    plan, _ = seal(study, results, "cpu", 1)
+    job = Job(plan, results.path, study.data)
+    events = []
+    for stack in open_stacks(plan, results):
+        while (event := attempt(job, stack, None, "local", lambda _: None, lambda: False)).kind == "busy":
+            time.sleep(0.1)  # a program that was killed a moment ago
+        events.append(event)
+    failures = [str(event.payload) for event in events if event.kind != "done"]
+    return Ended(len(failures), "\n".join(failures))
+
+
+def by_command(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+    """The same through the command line, which signals can stop."""
+    return run_cli("run", write(folder, program), "--out", "results", "--workers", "1", folder=folder)
 
 
 def results_of(folder: Path) -> dict[str, Result]:
@@ -103,14 +130,17 @@ def test_what_a_loop_reports_is_in_its_result(whole):
     assert (record.recipe, record.settings, record.seed) == (None, {"training": {"steps": 12, "lr": 0.01}}, 1)
 
 
-@pytest.mark.parametrize("how", ["SIGINT", "SIGTERM"])
-def test_a_program_that_is_asked_to_stop_saves_and_continues_with_the_same_bits(tmp_path, whole, how):
-    hook = f'step == 5 and "fast" not in run.id and not os.path.exists("stopped") and (open("stopped", "w"), os.kill(os.getppid(), signal.{how}), __import__("time").sleep(1))'
-    first = trained(tmp_path, LOOP.replace("HOOK", hook))
-    assert first.returncode != 0
+def once(folder: Path, step: int, action: str) -> str:
+    """A line of the loop that acts in the first start only, and then waits for what comes of it."""
+    return f"if step == {step} and not os.path.exists('{folder}/hit'): open('{folder}/hit', 'w'); {action}"
+
+
+def test_a_program_that_is_asked_to_stop_saves_and_continues_with_the_same_bits(tmp_path, whole):
+    program = LOOP.replace("HOOK", once(tmp_path, 5, "os.kill(os.getppid(), signal.SIGINT); time.sleep(1)"))
+    assert by_command(tmp_path, program).returncode != 0
     state = json.loads((run_folder(tmp_path) / "state.json").read_bytes())
     assert 5 <= state["step"] < 12
-    second = trained(tmp_path, LOOP.replace("HOOK", hook))
+    second = trained(tmp_path, program)
     assert second.returncode == 0, second.stderr
     same_outcome(tmp_path, whole)
     starts = json.loads((run_folder(tmp_path) / "starts.json").read_bytes())
@@ -118,13 +148,12 @@ def test_a_program_that_is_asked_to_stop_saves_and_continues_with_the_same_bits(
 
 
 def test_a_killed_command_and_its_program_continue_with_the_same_bits(tmp_path, whole):
-    hook = 'step == 7 and not os.path.exists("killed") and (open("killed", "w"), os.kill(os.getppid(), signal.SIGKILL), __import__("time").sleep(60))'
-    first = trained(tmp_path, LOOP.replace("HOOK", hook))
-    assert first.returncode == -signal.SIGKILL
+    program = LOOP.replace("HOOK", once(tmp_path, 7, "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)"))
+    assert by_command(tmp_path, program).returncode == -signal.SIGKILL
     assert reported_lines(run_folder(tmp_path))[-1]["step"] == 7  # reported, but the state is that of step 6
     with (run_folder(tmp_path) / "reported.jsonl").open("a") as file:
         file.write('{"step": 8, "lo')  # torn in the middle of a line
-    second = trained(tmp_path, LOOP.replace("HOOK", hook))
+    second = trained(tmp_path, program)
     assert second.returncode == 0, second.stderr
     same_outcome(tmp_path, whole)
 
@@ -152,12 +181,12 @@ def train(run):
     run.budget(tokens=4 * step, flops=100.0 * step)
     return {"val_loss": float(loss)}
 """
-BY_NAME = {"command": ..., "metrics": ..., "use": ["./mine.py"], "trainer": "mine", "name": "own"}
+BY_NAME = {"command": ..., "metrics": ..., "use": ["./mine.py"], "trainer": "mine"}
 
 
 def by_name(folder: Path, hook: str = "pass", **changes: object) -> subprocess.CompletedProcess[str]:
     study = write(folder, TRAINER.replace("HOOK", hook), "mine.py", **{**BY_NAME, **changes})
-    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder)
+    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder, fresh=False)
 
 
 def test_a_registered_trainer_gives_the_same_bits_as_the_same_loop_in_a_program(tmp_path, whole):
@@ -169,7 +198,7 @@ def test_a_registered_trainer_gives_the_same_bits_as_the_same_loop_in_a_program(
 
 @pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
 def test_a_registered_trainer_continues_with_the_same_bits(tmp_path, whole, how):
-    hook = f'step == 5 and not os.path.exists("{tmp_path}/hit") and (open("{tmp_path}/hit", "w"), os.kill(os.getpid(), signal.{how}))'
+    hook = once(tmp_path, 5, f"os.kill(os.getpid(), signal.{how})")
     assert by_name(tmp_path, hook).returncode != 0
     ended = by_name(tmp_path, hook)
     assert ended.returncode == 0, ended.stderr
@@ -272,9 +301,17 @@ def test_a_loss_that_recovers_is_no_divergence(tmp_path):
 def test_a_divergence_of_an_earlier_start_does_not_outlive_it(tmp_path):
     program = (
         REPORT
-        + "\nfirst = not os.path.exists('begun'); open('begun', 'w')\nreport(step=1, loss=1.0)\nreport(result={'val_los': 3.0}) if first else report(result={'val_loss': 1.0})"
+        + """
+first = not os.path.exists("begun")
+open("begun", "w")
+report(step=1, loss=1.0)
+report(diverged={"step": 1}) if first else report(result={"val_loss": 1.0})
+if first:
+    report(tokens="many")
+"""
     )
-    assert trained(tmp_path, program, **ONE_ARM).returncode != 0
+    assert "tokens" in trained(tmp_path, program, **ONE_ARM).stderr
+    (run_folder(tmp_path) / "reported.jsonl").write_text('{"diverged": {"step": 1}}\n')
     assert trained(tmp_path, program, **ONE_ARM).returncode == 0
     assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
 
@@ -297,7 +334,8 @@ open("pid", "w").write(str(os.getpid()))
 os.kill(os.getppid(), signal.SIGINT)
 time.sleep(100)
 """
-    start = "import sys; from ablationlab.training import own_trainer; own_trainer.GRACE_SECONDS = 0.3; from ablationlab.cli.app import main; main()"
+    start = "from ablationlab.training import own_trainer; own_trainer.GRACE_SECONDS = 0.3; "
+    start += "from ablationlab.cli.app import main; main()"
     study = write(tmp_path, program, **ONE_ARM)
     ended = subprocess.run(
         [sys.executable, "-c", start, "run", str(study), "--out", "results", "--workers", "1"],
@@ -336,8 +374,8 @@ else:
     line = '{"result": {"val_loss": 1.0}}'
     print(line, file=open(os.environ["ABLATIONLAB_RUN"] + "/reported.jsonl", "a"))
 """
-    assert trained(tmp_path, program, **ONE_ARM).returncode == -signal.SIGKILL
-    ended = trained(tmp_path, program, **ONE_ARM)
+    assert by_command(tmp_path, program).returncode == -signal.SIGKILL
+    ended = by_command(tmp_path, program)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "orphan-ended").read_text() == "False"
 
@@ -367,14 +405,12 @@ def test_every_placeholder_reaches_the_program(tmp_path):
 def test_a_command_runs_in_the_folder_of_its_study_file_or_in_the_one_it_names(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     program = REPORT + "\nreport(result={'val_loss': 1.0}); print(os.getcwd())"
-    study = write(tmp_path, program, **ONE_ARM)
     for place, changes in ((tmp_path, {}), (tmp_path / "elsewhere", {"directory": "elsewhere"})):
         command = ["{python}", os.path.relpath(tmp_path / "train.py", place)]
-        study = write(tmp_path, program, command=command, **changes, **ONE_ARM)
-        ended = run_cli("run", study, "--out", place / "results", "--workers", "1", folder=Path("/"))
+        shutil.rmtree(tmp_path / "results", ignore_errors=True)
+        ended = trained(tmp_path, program, command=command, **changes, **ONE_ARM)
         assert ended.returncode == 0, ended.stderr
-        log = next((place / "results" / "runs").glob("base-s1-*/output.log"))
-        assert log.read_text().splitlines()[-1] == str(place)
+        assert (run_folder(tmp_path) / "output.log").read_text().splitlines()[-1] == str(place)
 
 
 PRINTING = """
@@ -424,7 +460,7 @@ def test_two_workers_train_what_one_trains(tmp_path, whole):
 def test_a_program_that_changed_since_the_plan_is_drift(tmp_path):
     good = REPORT + "report(step=1, loss=1.0); report(result={'val_loss': 1.0})"
     assert trained(tmp_path, "raise SystemExit(1)").returncode != 0
-    ended = trained(tmp_path, good)
+    ended = by_command(tmp_path, good)
     assert ended.returncode != 0
     assert "train.py" in ended.stderr
     accepted = run_cli("run", "study.toml", "--out", "results", "--workers", "1", "--accept-drift", folder=tmp_path)

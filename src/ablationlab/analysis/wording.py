@@ -713,7 +713,7 @@ def _setting(evidence: Evidence) -> str:
 
 
 def _one_rate(evidence: Evidence) -> str:
-    """A gain at one rate may be no more than a rate that suits the change better. Tables and own trainers have no known rate."""
+    """A gain at one rate may be no more than a rate that suits the change better; tables and own trainers name none."""
     if evidence.analysis.source == "table" or evidence.analysis.own_trainer or evidence.analysis.sweep is not None:
         return ""
     return (

@@ -64,7 +64,9 @@ def _numbers(event: Event) -> str:
     now = event.payload
     if math.isnan(now.loss):
         return str(now.note)
-    text = f"loss {number(now.loss, 5)}  |g| {number(now.gradient_norm)}  {amount(now.tokens_per_second)} tok/s"
+    text = f"loss {number(now.loss, 5)}"
+    text += "" if math.isnan(now.gradient_norm) else f"  |g| {number(now.gradient_norm)}"
+    text += "" if math.isnan(now.tokens_per_second) else f"  {amount(now.tokens_per_second)} tok/s"
     text = plain(text + (f"  {now.diverged} diverged" if now.diverged else ""))
     return text if not now.note or now.note_kind == "warning" else f"{text}  {now.note}"  # a warning has its own line
 
@@ -79,11 +81,13 @@ class _Counter:
 
     def hear(self, event: Event) -> None:
         if event.kind == "progress":
+            if self.plan.run(self.plan.stacks[event.stack][0]).steps is None:
+                return  # how many there will be is not known: the run counts when it ends
             self.first[event.stack] = event.payload.start
             self.at[event.stack] = event.payload.step
         elif event.kind in ("done", "elsewhere"):
             steps = self.plan.run(self.plan.stacks[event.stack][0]).steps or 1
-            self.first.setdefault(event.stack, steps)
+            self.first.setdefault(event.stack, steps if event.kind == "elsewhere" else 0)
             self.at[event.stack] = steps
 
     @property
@@ -164,7 +168,8 @@ class PlainDisplay:
             self.console.print(note, markup=False, highlight=False, soft_wrap=True)
         if event.kind == "progress" and now - self.spoken >= PLAIN_SECONDS and not math.isnan(event.payload.loss):
             self.spoken = now
-            at = f"step {count(event.payload.step)} of {count(event.payload.steps)}"
+            known = self.plan.run(self.plan.stacks[event.stack][0]).steps is not None
+            at = f"step {count(event.payload.step)}" + (f" of {count(event.payload.steps)}" if known else "")
             line = f"{self._overall(now)}  {_label(self.plan, event.stack)} {at}  {_numbers(event)}"
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -195,9 +195,10 @@ def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> ReportedInputs
 
 
 def _other_start(a: Result, b: Result) -> bool:
-    """Whether two runs began with other values of a parameter that both have."""
+    """Whether two runs began with other values of a parameter that both have, or have none in common."""
     ours, theirs = a.initial_weights or {}, b.initial_weights or {}
-    return any(ours[name] != theirs[name] for name in ours.keys() & theirs.keys())
+    common = ours.keys() & theirs.keys()
+    return not common or any(ours[name] != theirs[name] for name in common)
 
 
 def _corpus_mismatches(a: RunRecord, b: RunRecord, free: Callable[[str], bool]) -> list[str]:

@@ -1,0 +1,46 @@
+"""The studies in examples/ that bring their own trainer, each run to its verdict on its tiny data."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.run import Result
+from ablationlab.records.storage import ResultsFolder
+from conftest import run_cli
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def trained(name: str, folder: Path) -> tuple[list[Result], Analysis]:
+    """The example with two seeds, from a copy."""
+    study = shutil.copytree(EXAMPLES / name, folder / name) / "study.toml"
+    options = ("--set", "seeds=[1, 2]", "--out", folder / "results", "--workers", "1", "--device", "cpu")
+    ended = run_cli("run", study, *options, folder=folder)
+    assert ended.returncode == 0, ended.stderr
+    results = ResultsFolder(folder / "results")
+    runs = sorted((folder / "results" / "runs").iterdir())
+    return [Result.read(run / "result.json") for run in runs], Analysis.read(results.analysis)
+
+
+@pytest.mark.parametrize("name", ["plain_loop", "image_classifier"])
+def test_a_loop_reports_data_order_and_initial_weights(tmp_path, name):
+    results, analysis = trained(name, tmp_path)
+    assert len(results) == 4
+    assert all(result.status == "finished" and result.initial_weights for result in results)
+    assert analysis.ledger.checked_pairs == 2
+    assert "data order" in analysis.ledger.shared
+    assert "Not checked, because the trainer does not report it: tokens, FLOPs." in analysis.ledger.text
+
+
+def test_a_hugging_face_trainer_reports_through_its_callback(tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    results, analysis = trained("huggingface", tmp_path)
+    assert [result.steps for result in results] == [20] * 4
+    assert all(3.5 < result.metrics["eval_loss"] < 5.0 for result in results)  # ln 64 = 4.16: the text is random
+    assert "initial weights" in analysis.ledger.shared
+    assert "data order" not in analysis.ledger.shared
