@@ -104,8 +104,8 @@ def test_more_seeds_cost_what_they_cost_and_decide_more():
 def test_power_of_a_stability_gain_follows_the_assumed_chances():
     made = stressed(seeds=list(range(1, 13)))
     rows = power_plans(made, sd=0.03).rows
-    sure = decision_power(made, rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=30)
-    none = decision_power(made, rows, unstable={"hot": Instabilities(0.2, 0.2, diverge=True)}, studies=30)
+    sure = decision_power(made, rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=10)
+    none = decision_power(made, rows, unstable={"hot": Instabilities(0.2, 0.2, diverge=True)}, studies=10)
     name = "stability/diverged/hot/layernorm:none"
     assert next(row.share for row in sure.shown if row.id == name) == 1.0
     assert next(row.share for row in none.shown if row.id == name) < 0.2

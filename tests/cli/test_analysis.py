@@ -98,7 +98,7 @@ def test_analyze_a_csv(command, tmp_path):
     code, printed, _ = command("analyze", "runs.csv", "--baseline", "none", "--lower", "loss", "--out", "o")
     assert code == 0
     assert "exploratory: nothing was registered" in printed
-    assert "ADOPT PROVISIONALLY" in printed
+    assert "ADOPT-PROVISIONALLY" in printed
     assert "stability was not recorded" in " ".join(printed.split())
     assert Verdict.read(tmp_path / "o/verdict.json").verdicts[0].decision == "adopt-provisionally"
 
@@ -127,12 +127,12 @@ def test_analyze_answers_mistakes_without_writing(command, tmp_path, arguments, 
 
 
 def test_power_prints_a_table_and_a_curve(command, tmp_path):
-    code, printed, _ = command("power", STUDY, "--sd", "0.02")
+    code, printed, _ = command("power", STUDY, "--sd", "0.02", "--studies", "10")
     assert code == 0
     for words in ("Seeds needed (quick: 3 planned)", "assumed", "<- planned", "█"):
         assert words in printed
     build(tmp_path / "pilot", study(variants=["none", "layernorm", "rmsnorm"]))
-    code, printed, _ = command("power", STUDY, "--pilot", "pilot")
+    code, printed, _ = command("power", STUDY, "--pilot", "pilot", "--studies", "10")
     assert code == 0
     assert "pilot, 5 pairs" in printed
     code, printed, _ = command("power", STUDY)

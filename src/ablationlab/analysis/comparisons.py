@@ -162,7 +162,7 @@ def compare_all(dataset: Dataset) -> tuple[list[Comparison], list[Family]]:
     made = [at_look(dataset, _comparison(dataset, question)) for question in planned]
     order = {question.id: question.order for question in planned}
     sources = {name: metric.derived_from for name, metric in dataset.metrics.items() if metric.derived_from is not None}
-    comparisons, families = corrected(made, order, sources)
+    comparisons, families = corrected(made, order, sources, intervals=not dataset.brief)
     tests = {comparison.id: comparison.test for comparison in comparisons}
     return [
         deciding_at_look(dataset, comparison)
@@ -413,11 +413,16 @@ def _numbers(result: PairedComparison, pairs: Pairs) -> dict[str, Any]:
 
 
 def corrected(
-    comparisons: Sequence[Comparison], order: Mapping[str, int], sources: Mapping[str, str]
+    comparisons: Sequence[Comparison],
+    order: Mapping[str, int],
+    sources: Mapping[str, str],
+    *,
+    intervals: bool = True,
 ) -> tuple[list[Comparison], list[Family]]:
     """Adjust p within each family, in the order given, and say what came of each test.
 
     *order*: of a comparison's criterion among the registered ones, by id. *sources*: a derived metric's own source.
+    Without *intervals* none is made that a test must be inverted for: a decision needs only p.
     """
     shares = _shared_tests(comparisons, sources)
     own = [comparison for comparison in comparisons if comparison.id not in shares]
@@ -436,7 +441,7 @@ def corrected(
         tested = sum(comparison.p is not None for comparison in family)
         families.append(Family(id=name, correction=method, members=tuple(c.id for c in family), tested=tested))
     sizes = {family.id: family.tested for family in families}
-    judged = {c.id: _judged(c, decided[c.id], sizes[c.family]) for c in own}
+    judged = {c.id: _judged(c, decided[c.id], sizes[c.family], intervals) for c in own}
     return [
         _sharing(comparison, judged[shares[comparison.id]]) if comparison.id in shares else judged[comparison.id]
         for comparison in comparisons
@@ -570,11 +575,11 @@ def _other(outcome: Outcome) -> Outcome:
     return "worse" if outcome == "better" else "better"
 
 
-def _judged(comparison: Comparison, member: FamilyMember, tested: int) -> Comparison:
+def _judged(comparison: Comparison, member: FamilyMember, tested: int, intervals: bool) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
     interval = member.interval
     if interval is not None and interval.method != "dunnett" and comparison.test not in _T_TESTS:
-        interval = _interval(comparison, member.level)
+        interval = _interval(comparison, member.level) if intervals else None
     update = {
         "p_adjusted": None if gated else member.p_adjusted,
         "family_size": tested,

@@ -314,7 +314,7 @@ def _gain(
     ]
     seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
     a, b = ([by_seed[seed] for seed in seeds] for by_seed in fails)
-    gain = stability_gain(a, b, level=round(1 - alpha, 12))
+    gain = stability_gain(a, b, level=round(1 - max(alpha, 1e-12), 12))  # a first look may spend next to nothing
     p = _mcnemar_p(gain.rescued, gain.broken) if seeds else None
     adjusted = None if p is None or places is None else min(1.0, p * places)
     shown = adjusted is not None and adjusted <= alpha

@@ -73,7 +73,7 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
     sources = {
         name: metric.derived_from for name, metric in analysis.metrics.items() if metric.derived_from is not None
     }
-    comparisons, families = corrected(kept, order, sources)
+    comparisons, families = corrected(kept, order, sources, intervals=False)
     # What breaks a tie does not change which rule decides; it stays as it is.
     rest = [comparison for comparison in analysis.comparisons if comparison.role is None]
     stability = analysis.stability
