@@ -174,3 +174,91 @@ def test_a_file_that_changes_after_it_was_found_is_refused(tmp_path):
         pass
     assert active() == ()
     assert isinstance(found, CodeFile)
+
+
+def test_a_package_gives_code_by_its_entry_point(tmp_path, monkeypatch):
+    site = tmp_path / "site"
+    (site / "labparts-1.0.dist-info").mkdir(parents=True)
+    (site / "labparts-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: labparts\nVersion: 1.0\n")
+    (site / "labparts-1.0.dist-info/entry_points.txt").write_text("[ablationlab]\nnarrow-parts = labparts\n")
+    (site / "labparts.py").write_text(NARROW)
+    monkeypatch.syspath_prepend(site)
+    study = load_study(write_study(tmp_path, {"use": ["narrow-parts"], "variants": ["none", "narrow"]}))
+    (code,) = study.use
+    assert (code.name, code.entry_point, Path(code.path)) == ("narrow-parts", True, site / "labparts.py")
+    with study_code(study):
+        assert variants_of(study)["narrow"].apply(study.model).mlp_ratio == 2
+    assert "narrow" not in VARIANTS
+
+
+ATTENTION_AND_HEAD = (
+    HEAD
+    + '''
+@lab.part("attention", "unbiased")
+class Unbiased(lab.BlockPart):
+    def parameters(self, model, prefix):
+        width = model.width
+        return [
+            *lab.linear(f"{prefix}.qkv", width, 3 * width, model.init_std, bias=False),
+            *lab.linear(f"{prefix}.out", width, width, model.init_std, bias=False),
+        ]
+
+    def cost(self, model):
+        return lab.PartCost(8 * model.width**2, 4 * model.context * model.width)
+
+    def __call__(self, forward, y, prefix):
+        qkv, bias = forward.layer(y, f"{prefix}.qkv")
+        out, _ = forward.layer(forward.attention(qkv, bias, forward.model.heads, prefix), f"{prefix}.out")
+        return out, None
+
+
+@lab.part("head", "capped")
+class Capped(lab.Head):
+    def parameters(self, model):
+        return []
+
+    def __call__(self, forward, y):
+        return 5 * (forward.linear_head(y) / 5).tanh()
+'''
+)
+
+
+def test_attention_and_head_of_ones_own_are_trained_and_compared(tmp_path):
+    arms = {"none": {}, "unbiased": {"model": {"attention": "unbiased"}}, "capped": {"model": {"head": "capped"}}}
+    path = study_with(tmp_path, ATTENTION_AND_HEAD, variants=arms, seeds=[1])
+    run(path, tmp_path / "out", workers=1, listen=lambda event: None)
+    results = Results.open(tmp_path / "out")
+    losses = {run.variant: run.result.metrics["validation_loss"] for run in results.runs}
+    assert len(set(losses.values())) == 3
+    starts = {run.variant: set(run.record.initial_weights) for run in results.runs}
+    assert starts["none"] - starts["unbiased"] == {
+        name for name in starts["none"] if ".attn." in name and name.endswith("bias")
+    }
+    assert starts["capped"] == starts["none"]
+
+
+RATES = HEAD + "@lab.schedule('flat')\ndef flat(training, step, steps):\n    return 0.5\n"
+TASK = (
+    HEAD
+    + """
+@lab.task("case", meaning="a line against the same line in capitals")
+def case(text, known, room, generator):
+    for line in str(text.text if hasattr(text, "text") else text).splitlines():
+        if 10 < len(line) < room // 2 and line != line.upper():
+            yield lab.Item("", (line, line.upper()), 0)
+"""
+)
+
+
+@pytest.mark.parametrize("executor", ["torchrun"])
+def test_own_code_is_run_by_the_workers_of_an_executor(tmp_path, executor):
+    path = study_with(
+        tmp_path,
+        RATES,
+        variants={"none": {}, "flat": {"training": {"schedule": "flat"}}},
+        seeds=[1],
+        execution={"parallel": "ddp"},
+    )
+    run(path, tmp_path / "out", executor=executor, nproc=1, device="cpu", listen=lambda event: None)
+    curves = {run.variant: run.curves["lr"] for run in Results.open(tmp_path / "out").runs}
+    assert len(set(curves["flat"])) == 1 < len(set(curves["none"]))
