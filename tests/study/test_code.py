@@ -193,7 +193,7 @@ def test_a_package_gives_code_by_its_entry_point(tmp_path, monkeypatch):
 
 ATTENTION_AND_HEAD = (
     HEAD
-    + '''
+    + """
 @lab.part("attention", "unbiased")
 class Unbiased(lab.BlockPart):
     def parameters(self, model, prefix):
@@ -219,7 +219,7 @@ class Capped(lab.Head):
 
     def __call__(self, forward, y):
         return 5 * (forward.linear_head(y) / 5).tanh()
-'''
+"""
 )
 
 
@@ -238,20 +238,21 @@ def test_attention_and_head_of_ones_own_are_trained_and_compared(tmp_path):
 
 
 RATES = HEAD + "@lab.schedule('flat')\ndef flat(training, step, steps):\n    return 0.5\n"
+
+
 TASK = (
     HEAD
     + """
 @lab.task("case", meaning="a line against the same line in capitals")
-def case(text, known, room, generator):
-    for line in str(text.text if hasattr(text, "text") else text).splitlines():
+def case(source, known, room, generator):
+    for line in source.text.splitlines():
         if 10 < len(line) < room // 2 and line != line.upper():
             yield lab.Item("", (line, line.upper()), 0)
 """
 )
 
 
-@pytest.mark.parametrize("executor", ["torchrun"])
-def test_own_code_is_run_by_the_workers_of_an_executor(tmp_path, executor):
+def test_own_code_is_run_by_the_processes_of_torchrun(tmp_path):
     path = study_with(
         tmp_path,
         RATES,
@@ -259,6 +260,14 @@ def test_own_code_is_run_by_the_workers_of_an_executor(tmp_path, executor):
         seeds=[1],
         execution={"parallel": "ddp"},
     )
-    run(path, tmp_path / "out", executor=executor, nproc=1, device="cpu", listen=lambda event: None)
+    run(path, tmp_path / "out", executor="torchrun", nproc=1, device="cpu", listen=lambda event: None)
     curves = {run.variant: run.curves["lr"] for run in Results.open(tmp_path / "out").runs}
     assert len(set(curves["flat"])) == 1 < len(set(curves["none"]))
+
+
+def test_a_task_of_ones_own_is_asked_of_every_run(tmp_path):
+    path = study_with(tmp_path, TASK, seeds=[1], evaluation={"tasks": ["case"], "items": 10}, **{"model.context": 64})
+    run(path, tmp_path / "out", workers=1, device="cpu", listen=lambda event: None)
+    for trained in Results.open(tmp_path / "out").runs:
+        (task,) = trained.evaluation.tasks
+        assert (task.task, task.items) == ("case", 10)
