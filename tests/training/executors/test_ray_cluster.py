@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab import pipeline
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.pipeline import seal
 from ablationlab.records.environment import current
+from ablationlab.records.results import Results
 from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
@@ -120,6 +122,17 @@ def test_a_killed_worker_is_replaced_and_the_bits_are_those_of_an_undisturbed_ru
     assert max(ear.starts()) >= 10  # it went on, it did not begin again
     assert bytes_of(job) == undisturbed
     assert RunRecord.read(ResultsFolder(job.folder).run(job.plan.runs[0].id).record).executor == "ray"
+
+
+def test_a_studys_own_code_is_run_by_the_workers(nodes, tmp_path):
+    code = "import ablationlab as lab\n@lab.schedule('flat')\ndef flat(training, step, steps):\n    return 0.5\n"
+    (tmp_path / "mine.py").write_text(code)
+    arms = {"none": {}, "flat": {"training": {"schedule": "flat"}}}
+    path = write_study(tmp_path, {"use": ["./mine.py"], "variants": arms, "seeds": [1]})
+    pipeline.run(path, tmp_path / "out", executor="ray", device="cpu", listen=lambda event: None)
+    runs = {run.variant: run for run in Results.open(tmp_path / "out").runs}
+    assert {run.record.executor for run in runs.values()} == {"ray"}
+    assert len(set(runs["flat"].curves["lr"])) == 1 < len(set(runs["none"].curves["lr"]))
 
 
 def test_ctrl_c_stops_at_a_step_boundary_and_the_same_command_goes_on(nodes, job, undisturbed):
