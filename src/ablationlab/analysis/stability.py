@@ -12,9 +12,11 @@ import numpy as np
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Dataset, Value, absent, value_or_absent
+from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     Absence,
     ArmStability,
+    ArmSurvival,
     Comparison,
     Failure,
     Instability,
@@ -31,6 +33,7 @@ from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
+from ablationlab.stats.failures import paired_survival, survival_curve
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.sequential import Looks
 from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score, stability_gain
@@ -130,6 +133,7 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         reason=reason,
         why=wording.absence(ended) if ended is not None else wording.instability(reason, **words),
         diverged_at=at.step if at is not None else None,
+        steps=planned.steps,
         cause=at.cause if at is not None else None,
         measures={} if run is None else {k: v for k, v in run.derived().items() if k != "spike_score"},
     )
@@ -152,6 +156,7 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
         smoothness=dataset.stability.smoothness,
         runs=dataset.runs,
         rates=usable_rates(dataset.sweep, dataset.variants),
+        survival=survival(dataset.runs, dataset.regimes, dataset.variants, dataset.baseline),
         **vars(
             Contrasts.of(
                 dataset.runs,
@@ -166,6 +171,44 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
             )
         ),
     )
+
+
+def survival(
+    runs: Sequence[RunStability], regimes: Sequence[str], variants: Sequence[str], baseline: str
+) -> tuple[ArmSurvival, ...]:
+    """When runs diverged, of every arm of the regimes in which one did."""
+    arms = []
+    for regime in regimes:
+        here = [run for run in runs if run.regime == regime and run.unstable is not None]
+        diverged = [run for run in here if run.state == "diverged"]
+        lengths = {run.steps for run in here}
+        length = max((steps for steps in lengths if steps is not None), default=None)
+        if not diverged or length is None or any(run.diverged_at is None for run in diverged):
+            continue
+        ends = {variant: {run.seed: run.diverged_at for run in here if run.variant == variant} for variant in variants}
+        for variant, by_seed in ends.items():
+            seeds = [seed for seed in by_seed if seed in ends[baseline]]
+            p = minimum_p = None
+            if variant != baseline and len(lengths) == 1:  # runs of other lengths are not at risk alike
+                paired = paired_survival(
+                    [by_seed[seed] for seed in seeds],
+                    [ends[baseline][seed] for seed in seeds],
+                    length=length,
+                    rng=stream(0, "analysis", "survival", regime, variant),
+                )
+                p, minimum_p = paired.p, paired.minimum_p
+            arms.append(
+                ArmSurvival(
+                    variant=variant,
+                    regime=regime,
+                    length=length,
+                    runs=len(by_seed),
+                    steps=survival_curve(list(by_seed.values()), length),
+                    p=p,
+                    minimum_p=minimum_p,
+                )
+            )
+    return tuple(arms)
 
 
 def spent_at_look(dataset: Dataset) -> float:

@@ -29,6 +29,7 @@ from ablationlab.stats.results import (
     PValue,
     Sensitivity,
     Status,
+    SurvivalStep,
     VarianceComponent,
 )
 
@@ -384,6 +385,7 @@ class RunStability(StoredValue):
     lr: float | None = None
     worse_than_start: bool = False
     diverged_at: int | None = None
+    steps: int | None = None  # of its budget
     cause: str | None = None
     measures: dict[str, float | None] = Field(default_factory=dict)
 
@@ -405,6 +407,22 @@ class ArmStability(StoredValue):
     unstable: bool | None
     largest_spike_score: float | None
     diverged_at: tuple[int, ...] = ()
+
+
+class ArmSurvival(StoredValue):
+    """When runs of an arm diverged within *length* steps: the share that is left after each step (Kaplan and Meier).
+
+    *p* asks whether they diverge earlier or more often than the baseline's runs of the same seeds: exact, two-sided,
+    exploratory whatever was registered. Null for the baseline.
+    """
+
+    variant: str
+    regime: str
+    length: int
+    runs: int
+    steps: tuple[SurvivalStep, ...]
+    p: float | None = None
+    minimum_p: float | None = None
 
 
 class Failure(StrEnum):
@@ -451,7 +469,7 @@ class StabilityAnalysis(StoredValue):
     *gains* count every unstable run, *parts* runs that failed worse. *places*: variants x regimes x registered
     failures, and registered comparisons over a sweep; a difference is shown if its p times this number is at most
     *alpha*. *margin*: the share of runs by which a variant may fail more often and still be no less stable.
-    *smoothness*: the registered measures.
+    *smoothness*: the registered measures. *survival*: arms of regimes in which a run diverged, where its step is known.
     """
 
     threshold: float
@@ -464,6 +482,7 @@ class StabilityAnalysis(StoredValue):
     gains: tuple[StabilityGain, ...]
     parts: tuple[StabilityGain, ...] = ()
     rates: tuple[UsableRates, ...] = ()
+    survival: tuple[ArmSurvival, ...] = ()
 
     def arm(self, variant: str, regime: str) -> ArmStability | None:
         """The arm of that name, if there is one."""

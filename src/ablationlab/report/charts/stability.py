@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.format import setting
+from ablationlab.core.format import p_clause, setting
 from ablationlab.records.settings import TUNED
 from ablationlab.report.charts.curves import main_runs
 from ablationlab.report.charts.theme import (
@@ -26,6 +26,7 @@ from ablationlab.report.charts.theme import (
 )
 
 if TYPE_CHECKING:
+    from ablationlab.records.analysis import ArmSurvival
     from ablationlab.records.results import Results
 
 ENDS = {"steady": CALM[0], "spiked": WARN[0], "diverged": BAD[0], "not finished": GRID[0]}
@@ -146,6 +147,58 @@ def ends(results: Results) -> tuple[Figure, ...]:
             + ".",
             height=max(140, 40 * len({row["row"] for row in data}) + 70),
         ),
+    )
+
+
+def survival(results: Results) -> tuple[Figure, ...]:
+    """The share of runs that have not diverged, step by step: one figure per regime in which a run did."""
+    analyzed = results.analysis.stability if results.analysis is not None else None
+    arms = analyzed.survival if analyzed is not None else ()
+    regimes = dict.fromkeys(arm.regime for arm in arms)
+    return tuple(_survival(results, [arm for arm in arms if arm.regime == regime]) for regime in regimes)
+
+
+def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
+    import altair as alt
+
+    kept, rows = Tables(), []
+    for arm in arms:
+        left = [(0, 1.0, arm.runs), *((at.step, at.survival, at.at_risk - at.failed) for at in arm.steps)]
+        left.append((arm.length, *left[-1][1:]))
+        rows += [
+            {
+                "variant": arm.variant,
+                "regime": arm.regime,
+                "step": step,
+                "share": share,
+                "runs": f"{runs} of {arm.runs}",
+            }
+            for step, share, runs in left
+        ]
+    chart = (
+        alt.Chart(kept(rows))
+        .transform_filter(BY_VARIANT)
+        .mark_line(interpolate="step-after", strokeWidth=2, point=True)
+        .encode(
+            x=alt.X("step:Q", title="step"),
+            y=alt.Y("share:Q", title="runs that have not diverged").scale(domain=[0, 1]).axis(format="%"),
+            color=variant_colour(results),
+            tooltip=["variant:N", "step:Q", alt.Tooltip("runs:N", title="left")],
+        )
+    )
+    shown = "; ".join(f"{arm.variant} {p_clause(arm.p)}" for arm in arms if arm.p is not None)
+    tested = f" Against {results.baseline}, exact paired log-rank test, exploratory: {shown}." if shown else ""
+    return figure(
+        results,
+        kept,
+        chart,
+        regime=arms[0].regime,
+        key="survival",
+        title="When runs diverged",
+        caption=f"The share of runs that are left after each step; a line falls where a run diverged.{tested}",
+        alt="; ".join(f"{arm.variant}: {sum(at.failed for at in arm.steps)} of {arm.runs} diverged" for arm in arms)
+        + ".",
+        height=220,
     )
 
 

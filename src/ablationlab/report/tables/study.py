@@ -275,12 +275,15 @@ def stability_table(analysis: Analysis) -> Table | None:
     if stability is None:
         return None
     rows = []
+    times = {(timed.variant, timed.regime): timed for timed in stability.survival}
     for arm in stability.arms:
         gain = stability.gain(arm.variant, analysis.baseline, arm.regime)
         text = DASH
         if gain is not None and gain.estimate is not None:
             text = f"{percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
         word = DASH if arm.unstable is None else "unstable" if arm.unstable else "stable"
+        timed = times.get((arm.variant, arm.regime))
+        p = None if timed is None else timed.p
         rows.append(
             (
                 *(Cell.name(arm.regime), Cell.name(arm.variant), Cell.of(arm.runs), Cell.of(arm.diverged)),
@@ -289,6 +292,8 @@ def stability_table(analysis: Analysis) -> Table | None:
                 Cell.of(arm.largest_spike_score, number(arm.largest_spike_score)),
                 Cell.of(None if gain is None else gain.estimate, text),
                 *map(Cell.of, _gain_bounds(gain)),
+                Cell.of(" ".join(map(str, arm.diverged_at)), _steps(arm.diverged_at)),
+                Cell.of(p, p_value(p)),
             )
         )
     columns = (
@@ -305,12 +310,29 @@ def stability_table(analysis: Analysis) -> Table | None:
         Column("gain_low", printed=False),
         Column("gain_high", printed=False),
         Column("mcnemar_p", printed=False),
+        Column("diverged_at", "Diverged at step", "right", printed=any(arm.diverged_at for arm in stability.arms)),
+        Column("survival_p", "Earlier p", "right", printed=any(timed.p is not None for timed in stability.survival)),
     )
+    note = ""
+    if stability.survival:
+        kinds = dict.fromkeys(gain.failure for gain in (*stability.parts, *stability.gains) if gain.registered)
+        registered = (
+            f"Registered: {', '.join(kinds)} runs, by exact McNemar tests." if kinds else "Nothing is registered."
+        )
+        note = (
+            f"{registered} Earlier p asks whether runs diverge earlier or more often than {analysis.baseline}'s of the same "
+            "seeds (exact paired log-rank test); it is exploratory and decides nothing."
+        )
     title = (
         "Stability. A run is unstable if it diverged, ended worse than it began, or has a spike score above "
         f"{setting(stability.threshold)}; the gain is the share of unstable runs of {analysis.baseline} minus the arm's own."
     )
-    return Table("stability", title, columns, tuple(rows))
+    return Table("stability", title, columns, tuple(rows), note=note)
+
+
+def _steps(steps: Sequence[int]) -> str:
+    """All of a few steps, the first and the last of many."""
+    return ", ".join(map(count, steps)) if len(steps) <= 3 else f"{count(min(steps))} to {count(max(steps))}"
 
 
 def _gain_bounds(gain: StabilityGain | None) -> tuple[float | None, ...]:
