@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from ablationlab.core.format import count, duration, percent, plain
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -176,9 +178,9 @@ class RunView:
     def _planned(self, event: Planned) -> None:
         from ablationlab.report.terminal import precisions
 
-        how, count = event.plan.execution, len(event.runs)
+        how, runs = event.plan.execution, len(event.runs)
         self.printer.text(
-            f"{event.plan.study.name}: {count - event.waiting} of {count} runs done; {how.device_name}, "
+            f"{event.plan.study.name}: {runs - event.waiting} of {runs} runs done; {how.device_name}, "
             f"{precisions(event.plan)}, {how.threads} thread(s) per process. Results in {event.results.path}"
         )
         if event.waiting and event.notice:
@@ -196,7 +198,7 @@ class RunView:
             self.printer.text(f"  {name}: not evaluable, {why}")
         self.printer.text(
             f"{len(outcome.evaluated)} runs scored, {len(outcome.complete)} had everything already, "
-            f"{len(outcome.not_evaluable)} not evaluable; {outcome.seconds:.0f} s"
+            f"{len(outcome.not_evaluable)} not evaluable; {plain(duration(outcome.seconds))}"
         )
 
 
@@ -212,7 +214,7 @@ def progress_bar(console: Console, name: str) -> Iterator[Callable[[PrepareProgr
         def line(now: PrepareProgress) -> None:
             if time.monotonic() - last[0] > _PLAIN_SECONDS:
                 last[0] = time.monotonic()
-                text = ", ".join(filter(None, [f"{now.share:.0%}", _counts(now)]))
+                text = ", ".join(filter(None, [plain(percent(now.share)), _counts(now)]))
                 console.print(f"{name}: {text}", markup=False, highlight=False)
 
         yield line
@@ -230,4 +232,4 @@ def progress_bar(console: Console, name: str) -> Iterator[Callable[[PrepareProgr
 def _counts(now: PrepareProgress) -> str:
     if not now.documents:
         return ""
-    return f"{now.documents:,} documents, {now.tokens:,} tokens, {now.shards} shard(s)"
+    return f"{count(now.documents)} documents, {count(now.tokens)} tokens, {now.shards} shard(s)"

@@ -11,6 +11,7 @@ from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
 from ablationlab.cli.common import Printer, ResultsPath, add
+from ablationlab.core.format import count
 
 
 def register(app: App) -> None:
@@ -47,7 +48,7 @@ def report(
         mirror = Mirror(results, tensorboard)
         steps = mirror.update()
         mirror.close()
-        printer.text(f"{steps:,} steps as event files in {tensorboard}")
+        printer.text(f"{count(steps)} steps as event files in {tensorboard}")
     written = make_report(results, out, parts=only or PARTS, say=printer.text)
     printer.text("Written: " + ", ".join(map(str, written)) if written else "Nothing was written.")
     return 0

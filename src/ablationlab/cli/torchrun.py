@@ -17,6 +17,7 @@ from types import FrameType
 
 from ablationlab import pipeline
 from ablationlab.cli.common import INTERRUPTED
+from ablationlab.core.format import amount, fixed, plain
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.training.executors.job import Event
 from ablationlab.training.executors.torchrun import exit_on_failure
@@ -91,8 +92,8 @@ def _print_event(event: Event) -> None:
         if now.note:
             print(f"stack {event.stack}: {now.note}", flush=True)
         elif now.step % REPORT_STEPS == 0 or now.step == now.steps:
-            text = f"step {now.step} of {now.steps}  loss {now.loss:.4f}  |g| {now.gradient_norm:.3f}"
-            print(f"stack {event.stack}: {text}  {now.tokens_per_second:,.0f} tok/s", flush=True)
+            text = f"step {now.step} of {now.steps}  loss {fixed(now.loss, 4)}  |g| {fixed(now.gradient_norm, 3)}"
+            print(f"stack {event.stack}: {text}  {plain(amount(now.tokens_per_second))} tok/s", flush=True)
     elif event.kind == "failed":
         print(f"error: {event.payload['text']}", file=sys.stderr, flush=True)
     elif event.kind == "waiting":

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ablationlab.core.format import amount, duration, percent
 from ablationlab.instrument.costing.disk import study_bytes
 from ablationlab.records.plan import Plan, PlannedRun
 
@@ -41,13 +42,12 @@ def estimate(plan: Plan, workers: int) -> Estimate:
     if predicted <= LONGEST_TIMED_STEP:
         measured = _step_seconds(plan, device)
         factor = measured / predicted
-        basis = f"from a training step timed here: {measured:.3g} s"
+        basis = f"from a training step timed here: {duration(measured)}"
     else:
         factor = 1.0
         share = EFFICIENCY[device.type]
-        basis = (
-            f"from a matrix product timed here: {rate / 1e9:.3g} GFLOP/s, of which training reaches about {share:.0%}"
-        )
+        speed = amount(rate, "FLOP/s")
+        basis = f"from a matrix product timed here: {speed}, of which training reaches about {percent(share)}"
     seconds = 0.0
     for stack in plan.stacks:
         run = plan.run(stack[0])

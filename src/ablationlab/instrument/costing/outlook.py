@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import cast
 
+from ablationlab.core.format import count
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 from ablationlab.instrument.costing.disk import Spread, study_bytes
@@ -214,7 +215,7 @@ def declared_corpus(study: Study) -> DeclaredCorpus:
     tokenizer, own = TOKENIZERS[study.data.tokenizer], study.in_regime(DEFAULT_REGIME)[0]
     if tokenizer is CharTokenizer and own.vocabulary is None:
         counted = load_corpus(study.data).record
-        return DeclaredCorpus(counted, f"{counted.train_tokens:,} training tokens, counted")
+        return DeclaredCorpus(counted, f"{count(counted.train_tokens)} training tokens, counted")
     vocabulary = own.vocabulary or tokenizer.of("").vocabulary
     longest = max(
         steps_of(model, training) * training.batch * model.context
@@ -233,7 +234,7 @@ def declared_corpus(study: Study) -> DeclaredCorpus:
         validation_bytes=0,
     )
     return DeclaredCorpus(
-        record, f"{longest:,} training tokens assumed, the tokens of the longest run; the text was not read"
+        record, f"{count(longest)} training tokens assumed, the tokens of the longest run; the text was not read"
     )
 
 

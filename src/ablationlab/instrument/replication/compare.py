@@ -15,6 +15,7 @@ from ablationlab.analysis.dataset import Value as AnalysisValue
 from ablationlab.analysis.stability import EndedRun, ended_run, value_of
 from ablationlab.analysis.wording import absence, no_number, sensitivity_reasons
 from ablationlab.core.errors import RecordError
+from ablationlab.core.format import number, percent, setting
 from ablationlab.instrument.replication.published_table import Direction, PublishedFigure, PublishedTable, Value
 from ablationlab.records.analysis import Absence, Analysis, Comparison
 from ablationlab.records.metrics import Metric
@@ -207,7 +208,9 @@ def _judged(direction: Direction, comparison: Comparison | None) -> tuple[Direct
         same = (comparison.delta < 0) == (direction.sign == "lower")
         return ("transfers" if same else "reversed"), survivors
     if comparison.equivalence is not None and comparison.equivalence.equivalent:
-        return "absent", "; ".join(filter(None, (f"equivalent within {comparison.smallest_effect:g}", survivors)))
+        return "absent", "; ".join(
+            filter(None, (f"equivalent within {setting(comparison.smallest_effect)}", survivors))
+        )
     return "undecided", "; ".join(filter(None, ("no difference is shown", survivors)))
 
 
@@ -264,7 +267,7 @@ def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
     yield from dict.fromkeys(figure.note for figure in outside if figure.note)
     if known > 1:
         chance = (1 - level) * known
-        text = f"At {level:.0%} each, about {chance:.1g} of {known} would lie outside by chance alone"
+        text = f"At {percent(level)} each, about {number(chance, 1)} of {known} would lie outside by chance alone"
         yield f"{text}; figures of one seed depend on each other."
     for word, text in (("no-interval", "No interval could be made for"), ("not-measured", "Not measured")):
         rest = [figure for figure in own if figure.outcome == word]
@@ -292,7 +295,9 @@ def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
     by_metric: dict[str, list[str]] = {}
     for figure in parts:
         shown = (
-            f" ({figure.published:g} published, {figure.mean:.4g} here)" if values and figure.mean is not None else ""
+            f" ({setting(figure.published)} published, {number(figure.mean, 4)} here)"
+            if values and figure.mean is not None
+            else ""
         )
         by_metric.setdefault(figure.published_as, []).append(f"{figure.variant}{shown}")
     return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())

@@ -11,6 +11,7 @@ from ablationlab.analysis import read_results
 from ablationlab.analysis.dataset import Arm, Dataset, Value, absent
 from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
+from ablationlab.core.format import setting
 from ablationlab.records.analysis import Absence, RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
@@ -159,7 +160,7 @@ def doses(dataset: Dataset, study: Study, folder: Path) -> tuple[float, list[Dos
         raise StatisticsError(f"{folder}: the sweep has no selection_seeds, which calibrate the injected effects")
     if base not in sweep.rates:
         raise StatisticsError(
-            f"{folder}: the study's own rate {base:g} must be one of the sweep's, to be compared with"
+            f"{folder}: the study's own rate {setting(base)} must be one of the sweep's, to be compared with"
         )
     if dataset.primary != METRIC:
         raise StatisticsError(

@@ -171,7 +171,8 @@ def _calibrated(dose: Dose) -> DoseCalibration:
     size = cohens_d_z(deltas) if deltas.size >= 3 else None
     if size is None or size.estimate is None or size.low is None or size.high is None:
         raise StatisticsError(
-            f"{dose.variant} at {dose.lr:g}: {deltas.size} finished pairs of selection seeds do not calibrate an effect"
+            f"{dose.variant} at {setting(dose.lr)}: {deltas.size} finished pairs of selection seeds do not "
+            "calibrate an effect"
         )
     return DoseCalibration(
         n=deltas.size,

@@ -27,48 +27,48 @@ class Money:
     budget_hours: float | None = None
 
 
-def costing_view(found: Outlook, money: Money, sd: float | None) -> Iterator[RenderableType]:
+def costing_view(outlook: Outlook, money: Money, sd: float | None) -> Iterator[RenderableType]:
     """Arms, layouts, cost, seeds, and everything that was assumed."""
-    yield _arms(found)
-    yield Text(plain(_corpus(found)))
-    yield _layouts(found, money)
-    yield from map(Text, _remarks(found))
-    told = found.written or found.sooner
+    yield _arms(outlook)
+    yield Text(plain(_corpus(outlook)))
+    yield _layouts(outlook, money)
+    yield from map(Text, _remarks(outlook))
+    told = outlook.written or outlook.sooner
     if told is None:
-        yield Text(_nothing_fits(found))
+        yield Text(_nothing_fits(outlook))
     else:
-        yield Text(plain(_cost(found, told, money)))
-        yield from _seeds(found, told, money, sd)
-    yield Text(plain(_assumed(found)))
+        yield Text(plain(_cost(outlook, told, money)))
+        yield from _seeds(outlook, told, money, sd)
+    yield Text(plain(_assumed(outlook)))
 
 
-def _arms(found: Outlook) -> RenderableType:
+def _arms(outlook: Outlook) -> RenderableType:
     arms: dict[tuple[str, str], list[int]] = {}
-    for position, run in enumerate(found.cells):
+    for position, run in enumerate(outlook.cells):
         arms.setdefault((run.regime, run.variant), []).append(position)
     rows = []
     for (regime, variant), members in arms.items():
-        budget = found.cells[members[0]].budget
+        budget = outlook.cells[members[0]].budget
         cells = (count(budget.parameters), count(budget.steps), amount(budget.tokens), amount(budget.matmul_flops))
         rows.append((regime, variant, len(members), *cells))
     heads = ["regime", "variant", "runs", "parameters", "steps", "tokens per run", "FLOPs per run"]
-    return Table.simple(f"{found.study.name} on {found.hardware}: arms", heads, rows, heads[2:]).terminal()
+    return Table.simple(f"{outlook.study.name} on {outlook.hardware}: arms", heads, rows, heads[2:]).terminal()
 
 
-def _corpus(found: Outlook) -> str:
-    record = found.corpus.record
-    flops = sum(run.budget.matmul_flops for run in found.cells)
-    tokens = sum(run.budget.tokens for run in found.cells)
+def _corpus(outlook: Outlook) -> str:
+    record = outlook.corpus.record
+    flops = sum(run.budget.matmul_flops for run in outlook.cells)
+    tokens = sum(run.budget.tokens for run in outlook.cells)
     return (
-        f"{len(found.cells)} runs, {amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
-        f"Corpus {record.name}: {found.corpus.basis}; vocabulary {count(record.vocabulary)}.\n"
+        f"{len(outlook.cells)} runs, {amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
+        f"Corpus {record.name}: {outlook.corpus.basis}; vocabulary {count(record.vocabulary)}.\n"
     )
 
 
-def _layouts(found: Outlook, money: Money) -> RenderableType:
+def _layouts(outlook: Outlook, money: Money) -> RenderableType:
     numbers = ["micro-batch", "GB per GPU", "tokens/s per GPU", "of peak", "network", "GPU-hours", "wall time"]
     rows = []
-    for row in found.rows:
+    for row in outlook.rows:
         at = row.placed
         cells: list[str] = [str(at.layout), str(at.micro_batch), fixed(at.memory / 1e9, 1)]
         if at.fits:
@@ -77,30 +77,30 @@ def _layouts(found: Outlook, money: Money) -> RenderableType:
         else:
             cells += ["does not fit", "", "", "", ""]
         rows.append(cells)
-    for one in found.impossible:
-        rows.append([f"{one.kinds} over {one.gpus}", "", "", "not possible", "", "", "", ""])
+    for layout in outlook.impossible:
+        rows.append([f"{layout.kinds} over {layout.gpus}", "", "", "not possible", "", "", "", ""])
     return Table.simple("Layouts", ["layout of a run", *numbers], rows, numbers).terminal()
 
 
-def _remarks(found: Outlook) -> Iterator[str]:
+def _remarks(outlook: Outlook) -> Iterator[str]:
     """Why a layout is not possible, and which micro-batch would make one fit."""
     reasons: dict[tuple[str, str], list[str]] = {}
-    for one in found.impossible:
-        reasons.setdefault((one.kinds, one.why), []).append(str(one.gpus))
+    for layout in outlook.impossible:
+        reasons.setdefault((layout.kinds, layout.why), []).append(str(layout.gpus))
     for (kinds, why), numbers in reasons.items():
         yield f"{f'{kinds} over' if kinds == 'fsdp' else 'Over'} {' or '.join(numbers)} GPUs: {why}."
     tight: dict[int, list[str]] = {}
-    for row in found.rows:
+    for row in outlook.rows:
         if row.placed.would_fit is not None:
             tight.setdefault(row.placed.would_fit, []).append(str(row.placed.layout))
     for size, names in sorted(tight.items(), reverse=True):
         yield f"With training.micro_batch = {size} would fit: {'; '.join(names)}."
 
 
-def _nothing_fits(found: Outlook) -> str:
-    gpu = found.hardware.kind
+def _nothing_fits(outlook: Outlook) -> str:
+    gpu = outlook.hardware.kind
     text = f"As the study stands, nothing fits on {gpu.title} with its {fixed(gpu.memory / 1e9, 0)} GB"
-    if any(row.placed.would_fit for row in found.rows):
+    if any(row.placed.would_fit for row in outlook.rows):
         return f"{text}: set training.micro_batch as above (--set training.micro_batch=...)."
     return f"{text}, even one sequence at a time: more GPUs per run (fsdp), or other GPUs."
 
@@ -113,63 +113,63 @@ def _wall(hours: float) -> str:
     return duration(3600 * hours)
 
 
-def _cost(found: Outlook, told: LayoutCost, money: Money) -> str:
+def _cost(outlook: Outlook, told: LayoutCost, money: Money) -> str:
     """The study as written; then, if another layout ends earlier, what that is and what of the study it would change."""
     whose = "as given" if money.asked else f"a typical on-demand price of {PRICES_OF}; prices vary by a factor of three"
     first = (
-        f"As written ({_executor(found, told)})"
+        f"As written ({_executor(outlook, told)})"
         if not told.change
         else f"As written the study does not fit. What would, with {told.change}, which is a change of the study"
     )
     text = (
         f"\n{first}: {told.placed.layout}: {_hours(told.gpu_hours)} GPU-hours, {_wall(told.wall_hours)} on "
-        f"{found.hardware}, about ${fixed(told.gpu_hours * money.price, 0)} at ${setting(money.price)} per GPU-hour "
+        f"{outlook.hardware}, about ${fixed(told.gpu_hours * money.price, 0)} at ${setting(money.price)} per GPU-hour "
         f"({whose}).\n"
     )
-    other = found.sooner
+    other = outlook.sooner
     if other is not None and other is not told:
         what = (
             f"it would be a change of the study ({other.change}) and another plan"
             if other.change
-            else f"the study stays as it is ({_executor(found, other)})"
+            else f"the study stays as it is ({_executor(outlook, other)})"
         )
         text += (
             f"Sooner by this estimate: {other.placed.layout}: {_wall(other.wall_hours)}, {_hours(other.gpu_hours)} "
             f"GPU-hours; {what}.\n"
         )
     return text + (
-        f"Disk: {byte_size(found.disk)} of records at the end, {byte_size(told.peak_disk)} at most with checkpoints; the "
-        f"text as tokens {byte_size(found.data_bytes)}.\n"
+        f"Disk: {byte_size(outlook.disk)} of records at the end, {byte_size(told.peak_disk)} at most with checkpoints; the "
+        f"text as tokens {byte_size(outlook.data_bytes)}.\n"
     )
 
 
-def _executor(found: Outlook, row: LayoutCost) -> str:
+def _executor(outlook: Outlook, row: LayoutCost) -> str:
     """Who lays runs out so."""
     if row.placed.layout.kind != "stack":
         return f"execution.parallel = '{row.placed.layout.kind}', --executor torchrun"
-    return "--executor ray" if found.hardware.count > 1 else "--executor local"
+    return "--executor ray" if outlook.hardware.count > 1 else "--executor local"
 
 
-def _seeds(found: Outlook, best: LayoutCost, money: Money, sd: float | None) -> Iterator[RenderableType]:
+def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -> Iterator[RenderableType]:
     """What seeds cost and see; and how many a budget buys."""
-    shared = best.gpu_hours - best.seed_hours * len(found.study.seeds)
-    counts = sorted({*SEEDS, len(found.study.seeds)})
+    shared = best.gpu_hours - best.seed_hours * len(outlook.study.seeds)
+    counts = sorted({*SEEDS, len(outlook.study.seeds)})
     bought = None
     if money.budget_hours is not None:
         bought = int((money.budget_hours - shared) / best.seed_hours + 1e-9)
         counts = sorted({*counts, bought}) if bought >= 2 else counts
-    alpha, tests = _deciding(found)
+    alpha, tests = _deciding(outlook)
     seen = {"seen with 80 %": (0.8, alpha), "with 90 %": (0.9, alpha)}
     if tests > 1:
         seen["80 %, one test"] = (0.8, alpha * tests)
-    powers = _powers(found, counts, sd)
+    powers = _powers(outlook, counts, sd)
     heads = ["seeds", "GPU-hours", "cost", *seen, *(f"power: {name}" for name in powers)]
     rows = []
     for seeds in counts:
         if seeds < 2:
             continue
         cost = shared + best.seed_hours * seeds
-        marks = (" planned" if seeds == len(found.study.seeds) else "") + (" budget" if seeds == bought else "")
+        marks = (" planned" if seeds == len(outlook.study.seeds) else "") + (" budget" if seeds == bought else "")
         cells = [f"{seeds}{marks}", _hours(cost), f"${fixed(cost * money.price, 0)}"]
         cells += [f"{fixed(detectable_effect(seeds, power=power, alpha=at), 2)} SD" for power, at in seen.values()]
         rows.append([*cells, *(percent(values[seeds]) for values in powers.values())])
@@ -184,7 +184,7 @@ def _seeds(found: Outlook, best: LayoutCost, money: Money, sd: float | None) -> 
     if money.budget_hours is not None and bought is not None:
         told += (
             f"\nA budget of {_hours(money.budget_hours)} GPU-hours buys {max(0, bought)} seeds of all "
-            f"{len(found.study.variants)} arms" + (", too few for any inference." if bought < 3 else ".")
+            f"{len(outlook.study.variants)} arms" + (", too few for any inference." if bought < 3 else ".")
         )
     if sd is None:
         told += (
@@ -193,9 +193,9 @@ def _seeds(found: Outlook, best: LayoutCost, money: Money, sd: float | None) -> 
     yield Text(plain(told))
 
 
-def _deciding(found: Outlook) -> tuple[float, int]:
+def _deciding(outlook: Outlook) -> tuple[float, int]:
     """Alpha of the primary comparison with the largest family, after its correction, and how many tests that is over."""
-    rows = power_plans(found.study).rows
+    rows = power_plans(outlook.study).rows
     primary = [row for row in rows if row.comparison.criterion.role == "primary"] or list(rows)
     if not primary:
         return 0.05, 1
@@ -203,13 +203,13 @@ def _deciding(found: Outlook) -> tuple[float, int]:
     return row.alpha, round(row.comparison.criterion.alpha / row.alpha)
 
 
-def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str, dict[int, float]]:
+def _powers(outlook: Outlook, counts: Sequence[int], sd: float | None) -> dict[str, dict[int, float]]:
     """Power of the primary comparisons by number of seeds, at the assumed SD, after the correction of their family."""
     if sd is None:
         return {}
     from ablationlab.stats import paired_t_power
 
-    rows = power_plans(found.study, sd=sd).rows
+    rows = power_plans(outlook.study, sd=sd).rows
     primary = [row for row in rows if row.comparison.criterion.role == "primary" and row.effect is not None and row.sd]
     return {
         f"{setting(row.effect)} on {row.comparison.metric.name}": {
@@ -219,8 +219,8 @@ def _powers(found: Outlook, counts: Sequence[int], sd: float | None) -> dict[str
     }
 
 
-def _assumed(found: Outlook) -> str:
-    gpu, c = found.hardware.kind, CALIBRATION
+def _assumed(outlook: Outlook) -> str:
+    gpu, c = outlook.hardware.kind, CALIBRATION
     sheet = f"{amount(gpu.bf16, 'FLOP/s')} in bf16, {byte_size(gpu.memory)} at {byte_size(gpu.bandwidth)}/s"
     return (
         f"\nAssumed: {gpu.title}, {sheet}, {gpu.interconnect} (data sheets). Training reaches {percent(c.linear)} of the "
@@ -230,7 +230,7 @@ def _assumed(found: Outlook) -> str:
         f"collective. Communication overlaps with {percent(c.overlap)} of the compute: with ddp, of the last backward pass, "
         "and the embedding's gradient does not overlap; with fsdp, of both passes, and the embedding and the first block do "
         "not overlap. The rest is in the column network. All of that is assumed: nothing over more than one GPU was "
-        f"measured. At most 92 % of the memory less 1 GB is used. Validation adds {percent(found.validation_share, 1)} and "
+        f"measured. At most 92 % of the memory less 1 GB is used. Validation adds {percent(outlook.validation_share, 1)} and "
         "is counted; probes, benchmark tasks and failures are not.\n"
         "Nothing was sealed: `ablationlab plan` without --hardware seals a plan on the machine that will train."
     )
