@@ -1,7 +1,9 @@
 """Error rates and power of the whole decision: simulated studies, decided by the program's own rules.
 
-    PYTHONPATH=src python benchmarks/decisions.py                   # the tables of docs/validation.md
-    PYTHONPATH=src python benchmarks/decisions.py --studies 200     # a quick look
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 16               # the tables of docs/validation.md
+    PYTHONPATH=src python benchmarks/decisions.py --studies 200 --jobs 2  # a quick look
+
+The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own.
 
 A study here has two variants, a primary metric, a secondary, two guards and a stress regime, as the shipped ones do. Its
 values are drawn (analysis/simulation.py); tests, families, gate, stability and rules are those that decide on real runs.
@@ -11,6 +13,7 @@ runs.
     adopt   in some regime, some variant is adopted (also provisionally, in a regime, or as a trade-off)
     keep    in some regime, the baseline is kept for good against some variant
     tie     a variant is called equivalent, per variant
+    seeds   trained on average, where looks may stop a study
     H1b     "restores stability" is claimed anywhere
 """
 
@@ -18,15 +21,16 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import Pool
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Arm, Dataset
-from ablationlab.analysis.simulation import Instabilities, World, datasets, decisions_of
+from ablationlab.analysis.simulation import Instabilities, Tasks, World, analyze_to_stop, datasets, decisions_of
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Decision
@@ -34,6 +38,8 @@ from ablationlab.stats.stability import tango_interval
 from ablationlab.study.load import parse_study
 
 EFFECT = 0.01
+CHUNK = 100
+METRICS = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
 ADOPTED = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME, Decision.TRADE_OFF)
 
 
@@ -102,30 +108,83 @@ def old_decision(dataset: Dataset, regime: str, variant: str) -> str:
     return "tie" if abs(deltas.mean()) + reach < EFFECT and not any(ours.values()) else "inconclusive"
 
 
-def rates(made: Study, world: World, studies: int, seed: int = 17) -> tuple[Counter[str], Counter[str]]:
-    """Events in so many studies, by the rules and by the old ones. An event counts once per study, wherever it happens."""
+@dataclass(frozen=True)
+class Scenario:
+    """A row of the tables. *noise*: SD of the deltas of every metric, in smallest effects. *regime*: of the primary one."""
+
+    name: str
+    seeds: int
+    noise: float = 0.6
+    primary: str = "validation_loss"
+    regime: str = "default"
+    unstable: Mapping[str, Instabilities] = field(default_factory=dict)
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    tasks: Tasks | None = None
+    curvature: float | None = None
+
+    def study(self) -> Study:
+        return study(self.seeds, self.primary, **self.changes)
+
+    def world(self, multiple: float) -> World:
+        """*multiple*: the true effect on the primary metric in smallest effects; above 0 is better."""
+        better = 1.0 if self.primary == "macro_accuracy" else -1.0
+        sds = dict.fromkeys({*METRICS, self.primary}, self.noise * EFFECT)
+        effects = {self.primary: multiple * better * EFFECT}
+        return World(sds, effects, self.unstable, self.tasks, self.curvature)
+
+
+def scenarios() -> Iterator[Scenario]:
+    half = {"stress": Instabilities(0.5, 0.5, diverge=True)}
+    for seeds in (5, 10, 20):
+        yield Scenario(f"{seeds} seeds, SD 0.6", seeds)
+        yield Scenario(f"{seeds} seeds, SD 0.6, half break", seeds, unstable=half)
+    yield Scenario("10 seeds, SD 1.5", 10, 1.5)
+    for gain in (0.5, 2.0):
+        tasks = Tasks(6, gain, 1.2)
+        name = f"10 seeds, SD 0.6, half break, accuracy over 6 tasks that gain {gain:g} points"
+        yield Scenario(name, 10, primary="macro_accuracy", unstable=half, tasks=tasks)
+    for spending in ("obrien-fleming", "pocock"):
+        changes = {"design": {"looks": [5, 8, 12, 20], "spending": spending}}
+        name = f"looks at 5, 8, 12, 20 seeds ({spending})"
+        yield Scenario(f"{name}, SD 0.6", 20, changes=changes)
+        yield Scenario(f"{name}, SD 1.5, half break", 20, 1.5, unstable=half, changes=changes)
+    tuned = {"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT, "regime": "tuned"}
+    for factor in (2, 4):
+        sweep = {"lr": [1e-3 * factor**k for k in range(-2, 3)], "selection_seeds": [201, 202, 203]}
+        changes = {"sweep": sweep, "criteria": [tuned], "regimes": {}}
+        # The loss is twice the smallest effect higher at a rate twice the best one.
+        curvature = 2 * EFFECT / np.log(2) ** 2
+        name = f"10 seeds, SD 0.6, tuned over 5 rates, each {factor} times the last"
+        yield Scenario(name, 10, regime="tuned", changes=changes, curvature=curvature)
+
+
+def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:
+    """Events in a chunk of studies, by the rules and by the old ones. An event counts once per study, wherever it happens."""
+    scenario, multiple, number, studies = job
     now: Counter[str] = Counter()
     before: Counter[str] = Counter()
-    for dataset in datasets(made, world, studies, np.random.default_rng(seed)):
-        analysis = analyze(dataset)
-        _count(now, decisions_of(analysis))
+    for dataset in datasets(scenario.study(), scenario.world(multiple), studies, np.random.default_rng([17, number])):
+        analysis = analyze_to_stop(dataset)
+        now["seeds"] += len(analysis.seeds)
+        _count(now, decisions_of(analysis), scenario.regime)
         now["H1b"] += judge_hypotheses(analysis)["H1b"].status == "supported"
         old = {
             place: Decision(old_decision(dataset, *place))
             for place in ((regime, variant) for regime in dataset.regimes for variant in dataset.variants[1:])
         }
-        _count(before, old)
+        _count(before, old, scenario.regime)
     return now, before
 
 
-def _count(counts: Counter[str], decisions: Mapping[tuple[str, str], Decision]) -> None:
-    """Adopt and keep anywhere; what the first variant gets in the default regime, whatever else is decided."""
+def _count(counts: Counter[str], decisions: Mapping[tuple[str, str], Decision], regime: str) -> None:
+    """Adopt and keep anywhere; what the first variant gets in the primary's regime, whatever else is decided."""
     counts["adopt"] += any(decision in ADOPTED for decision in decisions.values())
     counts["keep"] += Decision.KEEP_BASELINE in decisions.values()
-    first = decisions["default", "layernorm"]
-    counts["default adopt"] += first in ADOPTED
-    counts["default keep"] += first == Decision.KEEP_BASELINE
-    counts["default tie"] += first == Decision.TIE
+    first = decisions[regime, "layernorm"]
+    counts["first adopt"] += first in ADOPTED
+    counts["first keep"] += first == Decision.KEEP_BASELINE
+    counts["first tie"] += first == Decision.TIE
+    counts["tie"] += any(decisions[regime, variant] == Decision.TIE for variant in ("layernorm", "rmsnorm"))
 
 
 def share(counts: Mapping[str, int], event: str, studies: int) -> str:
@@ -136,46 +195,49 @@ def share(counts: Mapping[str, int], event: str, studies: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=1000)
+    parser.add_argument("--studies", type=int, default=10_000, help="per row")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", choices=("null", "power"))
+    parser.add_argument("--rows", default="", help="only rows whose name has this in it")
     given = parser.parse_args()
-    studies: int = given.studies
-    metrics = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
-    half = {"stress": Instabilities(0.5, 0.5, diverge=True)}
-    worlds: list[tuple[str, int, str, float, Mapping[str, Instabilities]]] = []
-    for seeds in (5, 10, 20):
-        worlds.append((f"{seeds} seeds, SD 0.6", seeds, "validation_loss", 0.6, {}))
-        worlds.append((f"{seeds} seeds, SD 0.6, half break", seeds, "validation_loss", 0.6, half))
-    worlds.append(("10 seeds, SD 1.5", 10, "validation_loss", 1.5, {}))
-    worlds.append(("10 seeds, SD 0.6, half break, accuracy, gate opens in 70 %", 10, "macro_accuracy", 0.6, half))
-    if given.only != "power":
-        print("| nothing differs | adopt | adopt, before | keep | keep, before | H1b |\n|---|---|---|---|---|---|")
-    for name, seeds, primary, noise, unstable in worlds if given.only != "power" else ():
-        now, old = rates(study(seeds, primary), _world(metrics, primary, noise, 0.0, unstable), studies)
-        pairs = [share(counts, event, studies) for event in ("adopt", "keep") for counts in (now, old)]
-        print(f"| {name} | " + " | ".join([*pairs, share(now, "H1b", studies)]) + " |", flush=True)
-    if given.only == "null":
-        return
-    print("\n| one smallest effect | | tie | tie, before | adopt | adopt, before | keep | keep, before |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name, seeds, primary, noise, unstable in worlds:
-        better = 1.0 if primary == "macro_accuracy" else -1.0
-        for sign, text in ((better, "better"), (-better, "worse")):
-            now, old = rates(study(seeds, primary), _world(metrics, primary, noise, sign * EFFECT, unstable), studies)
-            cells = [
-                share(counts, f"default {event}", studies)
-                for event in ("tie", "adopt", "keep")
-                for counts in (now, old)
-            ]
-            print(f"| {name} | {text} | " + " | ".join(cells) + " |", flush=True)
+    chosen = [scenario for scenario in scenarios() if given.rows in scenario.name]
+    studies = -(-given.studies // CHUNK) * CHUNK
 
+    with Pool(given.jobs) as pool:
 
-def _world(
-    metrics: Sequence[str], primary: str, noise: float, effect: float, unstable: Mapping[str, Instabilities]
-) -> World:
-    """*noise*: SD of the deltas of every metric, in smallest effects."""
-    sds = dict.fromkeys({*metrics, primary}, noise * EFFECT)
-    return World(sds, {primary: effect}, unstable, 0.7 if primary == "macro_accuracy" else 1.0)
+        def rates(scenario: Scenario, multiple: float) -> tuple[Counter[str], Counter[str]]:
+            jobs = [(scenario, multiple, number, CHUNK) for number in range(studies // CHUNK)]
+            now: Counter[str] = Counter()
+            before: Counter[str] = Counter()
+            for ours, old in pool.imap_unordered(chunk_rates, jobs):
+                now += ours
+                before += old
+            return now, before
+
+        if given.only != "power":
+            print("| nothing differs | adopt | adopt, before | keep | keep, before | H1b | seeds |")
+            print("|---|---|---|---|---|---|---|")
+            for scenario in chosen:
+                now, old = rates(scenario, 0.0)
+                cells = [share(counts, event, studies) for event in ("adopt", "keep") for counts in (now, old)]
+                cells += [share(now, "H1b", studies), f"{now['seeds'] / studies:.1f}"]
+                print(f"| {scenario.name} | " + " | ".join(cells) + " |", flush=True)
+        if given.only == "null":
+            return
+        heads = "one smallest effect | | tie | tie, before | tie of any | adopt | adopt, before | keep | keep, before | seeds"
+        print(f"\n| {heads} |")
+        print("|---|---|---|---|---|---|---|---|---|---|")
+        for scenario in chosen:
+            for multiple, text in ((1.0, "better"), (-1.0, "worse")):
+                now, old = rates(scenario, multiple)
+                cells = [share(counts, "first tie", studies) for counts in (now, old)] + [share(now, "tie", studies)]
+                cells += [
+                    share(counts, f"first {event}", studies) for event in ("adopt", "keep") for counts in (now, old)
+                ]
+                print(
+                    f"| {scenario.name} | {text} | " + " | ".join(cells) + f" | {now['seeds'] / studies:.1f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

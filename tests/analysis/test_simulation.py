@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, power_plans
+from ablationlab.analysis.dataset import Arm
 from ablationlab.analysis.decision_power import decision_power
-from ablationlab.analysis.simulation import Instabilities, World, datasets, decisions_of, simulate
+from ablationlab.analysis.simulation import (
+    Instabilities,
+    Tasks,
+    World,
+    _counting_tasks,
+    datasets,
+    decisions_of,
+    simulate,
+)
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import compare, paired_t_power
 from ablationlab.stats.simulation import brief_inference
@@ -75,9 +84,9 @@ def test_a_gate_that_never_opens_leaves_no_verdict():
         criteria=[{"metric": "macro_accuracy", "role": "primary", "smallest_effect": 0.01}],
         evaluation={"gate_seeds": [11, 12, 13]},
     )
-    found = simulate(made, World({"macro_accuracy": 0.01}, gate=0.0), 20, np.random.default_rng(1))
+    found = simulate(made, World({"macro_accuracy": 0.01}, tasks=Tasks(3, -5.0, 1.0)), 20, np.random.default_rng(1))
     assert found.share(Decision.NO_VERDICT) == 1.0
-    opened = simulate(made, World({"macro_accuracy": 0.01}, gate=1.0), 20, np.random.default_rng(1))
+    opened = simulate(made, World({"macro_accuracy": 0.01}, tasks=Tasks(3, 50.0, 1.0)), 20, np.random.default_rng(1))
     assert opened.share(Decision.NO_VERDICT) == 0.0
 
 
@@ -119,3 +128,32 @@ def test_without_an_sd_or_a_smallest_effect_nothing_is_simulated():
     assert decision_power(study(), power_plans(study()).rows) is None
     made = study(criteria=[{"metric": "validation_loss", "role": "primary"}])
     assert decision_power(made, power_plans(made, sd=0.1).rows) is None
+
+
+def test_the_gate_of_a_simulated_study_counts_the_tasks_that_gain():
+    rng = np.random.default_rng(6)
+    counted = [[_counting_tasks(Tasks(6, gain, 1.0), 5, rng) for _ in range(60)] for gain in (0.0, 10.0)]
+    # A one-sided test at 2.5 %: of six tasks that gain nothing 0.15 count, of six that gain much all.
+    assert np.mean(counted[0]) < 0.5
+    assert np.mean(counted[1]) == 6
+
+
+def test_tuned_arms_are_fitted_to_their_own_minima():
+    sweep = {"lr": [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3], "selection_seeds": [21, 22]}
+    made = study(sweep=sweep, criteria=[{**PRIMARY, "regime": "tuned"}], seeds=list(range(1, 9)))
+    world = World({"validation_loss": 1e-6}, {"validation_loss": -0.03}, curvature=0.5)
+    for dataset in datasets(made, world, 5, np.random.default_rng(7)):
+        arms = [dataset.values[Arm("validation_loss", None, "tuned", name)] for name in ("layernorm", "none")]
+        deltas = [arms[0][seed] - arms[1][seed] for seed in range(1, 9)]
+        # Whatever the distance of the optima from the grid, their losses differ by the effect.
+        assert deltas == pytest.approx([-0.03] * 8, abs=1e-4)
+        assert decisions_of(analyze(dataset))["tuned", "layernorm"] == Decision.TIE  # within the smallest effect
+
+
+def test_a_true_effect_at_the_margin_is_called_equivalent_in_at_most_five_percent():
+    rng, studies = np.random.default_rng(8), 4000
+    ties = 0
+    for deltas in rng.normal(0.05, 0.03, (studies, 10)):
+        found = brief_inference(list(deltas), interval="paired-t", test="paired-t", alpha=0.05, smallest_effect=0.05)
+        ties += found.equivalence.equivalent
+    assert ties / studies == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / studies))

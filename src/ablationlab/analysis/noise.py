@@ -14,7 +14,7 @@ from ablationlab.records.analysis import NoiseSources
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import DEFAULT_REGIME, Noise, Study
 from ablationlab.stats import variance_components
-from ablationlab.stats.results import Transform
+from ablationlab.stats.results import Transform, VarianceComponent
 
 LEVEL = 0.95
 Triple = tuple[int, int, int]
@@ -59,7 +59,7 @@ def _sources(
     noise: Noise, metric: str, variant: str, reference: str | None, transform: Transform, values: list[float | None]
 ) -> NoiseSources:
     missing = sum(value is None for value in values)
-    components = ()
+    components: tuple[VarianceComponent, ...] = ()
     if not missing:
         shape = [len(getattr(noise, source)) for source in noise.streams]
         table = np.array(values, dtype=float).reshape(shape)

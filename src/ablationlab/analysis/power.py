@@ -161,7 +161,7 @@ def _alphas(asked: Sequence[PlannedComparison], pairs: int) -> dict[str, float]:
     families: dict[str, list[PlannedComparison]] = {}
     for planned in asked:
         families.setdefault(planned.family, []).append(planned)
-    alphas = {}
+    alphas: dict[str, float] = {}
     for family in families.values():
         alpha = family[0].criterion.alpha
         behind = [chains.get(planned.id, []) for planned in family]

@@ -24,7 +24,9 @@ from ablationlab.records.analysis import Absence, Analysis, Instability, RunStab
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED, Study
 from ablationlab.records.verdict import Decision
+from ablationlab.stats import sensitivity
 from ablationlab.stats.results import ControlOutcome, Sensitivity
+from ablationlab.stats.tuned import fitted_minimum
 from ablationlab.study.checks import GATED
 
 K = TypeVar("K")
@@ -43,17 +45,28 @@ class Instabilities:
 
 
 @dataclass(frozen=True)
+class Tasks:
+    """*count* tasks; the baseline gains *gain* on each over the second half of training, with *sd* over seeds (points)."""
+
+    count: int
+    gain: float
+    sd: float
+
+
+@dataclass(frozen=True)
 class World:
     """What is true. *effects* and *sds*: by metric, variant - baseline and the SD of that difference, on the tested scale.
 
-    An effect holds for every variant, in every regime; a metric without an SD is not drawn. *gate*: the chance that some task
-    counts, for metrics that are means over tasks.
+    An effect holds for every variant, in every regime; a metric without an SD is not drawn. *tasks*: behind metrics that are
+    means over tasks; without them every task counts. *curvature*: of the loss in log rate, for arms that a sweep tunes;
+    without it their losses are drawn as all others are.
     """
 
     sds: Mapping[str, float]
     effects: Mapping[str, float] = field(default_factory=dict)
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
-    gate: float = 1.0
+    tasks: Tasks | None = None
+    curvature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -155,12 +168,59 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
         for regime in regimes
         for variant in study.variants
     }
-    gates = rng.random(studies) < world.gate
     for number in range(studies):
         fails = {arm: draws[number] < _chance(study, world, *arm) for arm, draws in chances.items()}
-        yield _dataset(
-            study, world, {arm: draws[number] for arm, draws in arms.items()}, fails, gated=bool(gates[number])
-        )
+        drawn = {arm: draws[number] for arm, draws in arms.items()}
+        if world.curvature is not None and study.sweep is not None:
+            drawn |= _tuned(study, world, world.curvature, rng)
+        gated = True
+        if world.tasks is not None:
+            counted = _counting_tasks(world.tasks, len(study.evaluation.gate_seeds), rng)
+            gated = counted > 0
+            # The SD is that of all tasks; the mean over fewer of them varies more.
+            wider = np.sqrt(world.tasks.count / max(counted, 1))
+            for arm, values in drawn.items():
+                if arm.metric in GATED:
+                    mean = _mean(study, world, arm.metric, arm.variant)
+                    drawn[arm] = mean + wider * (values - mean)
+        yield _dataset(study, world, drawn, fails, gated=gated)
+
+
+def _counting_tasks(tasks: Tasks, seeds: int, rng: np.random.Generator) -> int:
+    """How many tasks the gate lets through: the baseline's final scores against those at half of the steps."""
+    half = rng.normal(0.0, tasks.sd / np.sqrt(2), (tasks.count, seeds))
+    final = rng.normal(tasks.gain, tasks.sd / np.sqrt(2), (tasks.count, seeds))
+    asked = [
+        sensitivity(ours, items=1, chance=None, control=(before, ours))
+        for before, ours in zip(half, final, strict=True)
+    ]
+    return sum(task.sensitive for task in asked)
+
+
+def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generator) -> dict[Arm, FloatArray]:
+    """Losses of the judging seeds at each variant's best rate: fitted, or chosen on the selection seeds where no fit holds.
+
+    A loss is curvature (log rate - log best)^2 plus noise; a variant's best rate lies anywhere within a step of the middle.
+    """
+    assert study.sweep is not None
+    rates = np.array(sorted(study.sweep.lr))
+    step = np.log(rates[1] / rates[0])
+    choosing = len(study.sweep.selection_seeds)
+    seeds = choosing + len(study.judging_seeds())
+    fits, chosen = {}, {}
+    for variant in study.variants:
+        best = np.log(rates[len(rates) // 2]) + step * rng.uniform(-0.5, 0.5)
+        noise = rng.normal(0.0, world.sds["validation_loss"] / np.sqrt(2), (len(rates), seeds))
+        bowl = curvature * (np.log(rates) - best) ** 2
+        losses = _mean(study, world, "validation_loss", variant) + bowl[:, None] + noise
+        judging = losses[:, choosing:]
+        fits[variant] = fitted_minimum(dict(zip(rates.tolist(), judging.tolist(), strict=True)))
+        chosen[variant] = judging[losses[:, :choosing].mean(axis=1).argmin()]
+    fitted = all(fit.status == "ok" for fit in fits.values())
+    return {
+        Arm("validation_loss", None, TUNED, variant): np.array(fits[variant].values) if fitted else chosen[variant]
+        for variant in study.variants
+    }
 
 
 def _seeds(study: Study, regime: str) -> tuple[int, ...]:
