@@ -291,8 +291,9 @@ def power_view(power: StudyPower) -> Iterator[RenderableType]:
     if power.rows:
         yield power_table(power).terminal()
         yield Text(
-            "Seeds for a two-sided paired t-test to see the smallest effect with 80 or 90 % power; alpha is the registered "
-            "one divided by the family's size, which Holm asks of its smallest p. Conservative: for 80 %, at the upper "
+            "Seeds for a two-sided paired t-test to see the smallest effect with 80 or 90 % power; alpha is what p must "
+            "reach by the rules of its family if nothing else is true: primaries share it, a secondary has what its primary "
+            "passes on, a guard costs none. Conservative: for 80 %, at the upper "
             "bound of the pilot's SD. Equivalence: to show, with 80 % power, that no difference is as large as the effect. "
             f"Seen at {planned}: the effect that the planned seeds see with 80 % power."
         )
