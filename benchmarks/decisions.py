@@ -30,7 +30,14 @@ import numpy as np
 from scipy import stats
 
 from ablationlab.analysis.dataset import Arm, Dataset
-from ablationlab.analysis.simulation import Instabilities, Tasks, World, analyze_to_stop, datasets, decisions_of
+from ablationlab.analysis.simulation import (
+    Instabilities,
+    SimulatedTasks,
+    World,
+    analyze_to_stop,
+    datasets,
+    decisions_of,
+)
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Decision
@@ -119,7 +126,7 @@ class Scenario:
     regime: str = "default"
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
-    tasks: Tasks | None = None
+    tasks: SimulatedTasks | None = None
     curvature: float | None = None
 
     def study(self) -> Study:
@@ -140,7 +147,7 @@ def scenarios() -> Iterator[Scenario]:
         yield Scenario(f"{seeds} seeds, SD 0.6, half break", seeds, unstable=half)
     yield Scenario("10 seeds, SD 1.5", 10, 1.5)
     for gain in (0.5, 2.0):
-        tasks = Tasks(6, gain, 1.2)
+        tasks = SimulatedTasks(6, gain, 1.2)
         name = f"10 seeds, SD 0.6, half break, accuracy over 6 tasks that gain {gain:g} points"
         yield Scenario(name, 10, primary="macro_accuracy", unstable=half, tasks=tasks)
     for spending in ("obrien-fleming", "pocock"):

@@ -12,7 +12,7 @@ from ablationlab.analysis.dataset import Arm
 from ablationlab.analysis.decision_power import decision_power
 from ablationlab.analysis.simulation import (
     Instabilities,
-    Tasks,
+    SimulatedTasks,
     World,
     _counting_tasks,
     datasets,
@@ -84,9 +84,13 @@ def test_a_gate_that_never_opens_leaves_no_verdict():
         criteria=[{"metric": "macro_accuracy", "role": "primary", "smallest_effect": 0.01}],
         evaluation={"gate_seeds": [11, 12, 13]},
     )
-    found = simulate(made, World({"macro_accuracy": 0.01}, tasks=Tasks(3, -5.0, 1.0)), 20, np.random.default_rng(1))
+    found = simulate(
+        made, World({"macro_accuracy": 0.01}, tasks=SimulatedTasks(3, -5.0, 1.0)), 20, np.random.default_rng(1)
+    )
     assert found.share(Decision.NO_VERDICT) == 1.0
-    opened = simulate(made, World({"macro_accuracy": 0.01}, tasks=Tasks(3, 50.0, 1.0)), 20, np.random.default_rng(1))
+    opened = simulate(
+        made, World({"macro_accuracy": 0.01}, tasks=SimulatedTasks(3, 50.0, 1.0)), 20, np.random.default_rng(1)
+    )
     assert opened.share(Decision.NO_VERDICT) == 0.0
 
 
@@ -132,7 +136,7 @@ def test_without_an_sd_or_a_smallest_effect_nothing_is_simulated():
 
 def test_the_gate_of_a_simulated_study_counts_the_tasks_that_gain():
     rng = np.random.default_rng(6)
-    counted = [[_counting_tasks(Tasks(6, gain, 1.0), 5, rng) for _ in range(60)] for gain in (0.0, 10.0)]
+    counted = [[_counting_tasks(SimulatedTasks(6, gain, 1.0), 5, rng) for _ in range(60)] for gain in (0.0, 10.0)]
     # A one-sided test at 2.5 %: of six tasks that gain nothing 0.15 count, of six that gain much all.
     assert np.mean(counted[0]) < 0.5
     assert np.mean(counted[1]) == 6

@@ -45,7 +45,7 @@ class Instabilities:
 
 
 @dataclass(frozen=True)
-class Tasks:
+class SimulatedTasks:
     """*count* tasks; the baseline gains *gain* on each over the second half of training, with *sd* over seeds (points)."""
 
     count: int
@@ -65,7 +65,7 @@ class World:
     sds: Mapping[str, float]
     effects: Mapping[str, float] = field(default_factory=dict)
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
-    tasks: Tasks | None = None
+    tasks: SimulatedTasks | None = None
     curvature: float | None = None
 
 
@@ -186,7 +186,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
         yield _dataset(study, world, drawn, fails, gated=gated)
 
 
-def _counting_tasks(tasks: Tasks, seeds: int, rng: np.random.Generator) -> int:
+def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator) -> int:
     """How many tasks the gate lets through: the baseline's final scores against those at half of the steps."""
     half = rng.normal(0.0, tasks.sd / np.sqrt(2), (tasks.count, seeds))
     final = rng.normal(tasks.gain, tasks.sd / np.sqrt(2), (tasks.count, seeds))
