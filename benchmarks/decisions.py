@@ -92,7 +92,8 @@ def old_decision(dataset: Dataset, regime: str, variant: str) -> str:
     for other in dataset.regimes:
         for name in dataset.variants[1:]:
             a, b = (dataset.values.get(Arm(metric, None, other, arm), {}) for arm in (name, dataset.baseline))
-            deltas = [sign * (a[s] - b[s]) for s in a if isinstance(a[s], float) and isinstance(b.get(s), float)]
+            both = [(value, b.get(seed)) for seed, value in a.items()]
+            deltas = [sign * (x - y) for x, y in both if isinstance(x, float) and isinstance(y, float)]
             if len(deltas) >= 3:
                 test = stats.ttest_1samp(deltas, 0.0)
                 p_values.append((float(test.pvalue), other, name))
@@ -106,13 +107,13 @@ def old_decision(dataset: Dataset, regime: str, variant: str) -> str:
     for position, (p, *place) in enumerate(p_values):
         adjusted = max(adjusted, min(1.0, p * (len(p_values) - position)))
         worst[tuple(place)] = adjusted
-    deltas = np.asarray(costs[regime, variant])
-    if worst[regime, variant] <= 0.05 and deltas.mean() > 0:
+    here = np.asarray(costs[regime, variant])
+    if worst[regime, variant] <= 0.05 and here.mean() > 0:
         return "keep-baseline"
     if worst[regime, variant] <= 0.05 and sum(ours.values()) <= sum(theirs.values()):
         return "adopt"
-    reach = stats.t.ppf(0.95, len(deltas) - 1) * deltas.std(ddof=1) / np.sqrt(len(deltas))
-    return "tie" if abs(deltas.mean()) + reach < EFFECT and not any(ours.values()) else "inconclusive"
+    reach = stats.t.ppf(0.95, len(here) - 1) * here.std(ddof=1) / np.sqrt(len(here))
+    return "tie" if abs(here.mean()) + reach < EFFECT and not any(ours.values()) else "inconclusive"
 
 
 @dataclass(frozen=True)

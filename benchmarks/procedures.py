@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special, stats
 
 from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, variance_components
@@ -23,6 +24,8 @@ from ablationlab.stats.families import dunnett_critical, gate_graph, graph_test,
 from ablationlab.stats.robustness import stragglers
 from ablationlab.stats.trend import trend
 from ablationlab.stats.tuned import fitted_minimum
+
+BoolArray = NDArray[np.bool_]
 
 ALPHA = 0.05
 
@@ -41,7 +44,7 @@ def t_test(deltas: FloatArray) -> FloatArray:
     return np.asarray(2 * special.stdtr(n - 1, -np.abs(t)))
 
 
-def holm(p: FloatArray) -> FloatArray:
+def holm(p: FloatArray) -> BoolArray:
     """Holm's rejections, along the last axis."""
     m = p.shape[-1]
     order = np.argsort(p, axis=-1)
@@ -64,7 +67,7 @@ def families(studies: int) -> None:
     """Family-wise errors of Holm and of Dunnett, and their power; simultaneous coverage of Holm's intervals; gatekeeping."""
     rng = np.random.default_rng(17)
     rows = []
-    noises = {
+    noises: dict[str, Callable[[tuple[int, ...]], FloatArray]] = {
         "equal": lambda shape: rng.normal(size=shape),
         "one variant twice as noisy": lambda shape: rng.normal(size=shape) * _arms(shape[1], last=2.0),
         "one variant three times as noisy": lambda shape: rng.normal(size=shape) * _arms(shape[1], last=3.0),
@@ -111,7 +114,7 @@ def families(studies: int) -> None:
         rows,
     )
     rows = []
-    for name, real, onward in (
+    for name, truths, onward in (
         ("nothing is real", (0, 0), 0.5),
         ("one of two variants is better, all secondaries null", (1, 0), 0.5),
         ("both are better, all secondaries null", (1, 1), 0.5),
@@ -120,8 +123,8 @@ def families(studies: int) -> None:
         graph = naive = 0
         for p in rng.uniform(size=(studies, 6)):
             p = p.copy()
-            p[:2][np.array(real, dtype=bool)] = 0.0
-            true_null = np.array([*(not r for r in real), True, True, True, True])
+            p[:2][np.array(truths, dtype=bool)] = 0.0
+            true_null = np.array([*(not truth for truth in truths), True, True, True, True])
             adjusted = np.array(graph_test(p.tolist(), weights, passes, ALPHA)[0], dtype=np.float64)
             graph += bool((adjusted[true_null] <= ALPHA).any())
             primaries = holm(p[:2])
@@ -297,8 +300,7 @@ def trends(studies: int) -> None:
                 assert found.prediction is not None
                 slope += found.low <= -0.05 <= found.high
                 predicted += found.prediction.low <= 0.3 - 0.05 * size + between * rng.normal() <= found.prediction.high
-            rows.append([size, between, slope / studies, predicted / studies])
-    rows = [[a, f"{b:g}", c, d] for a, b, c, d in rows]
+            rows.append([size, f"{between:g}", slope / studies, predicted / studies])
     heads = ["studies", "SD between studies (the seeds' errors are 0.022)", "slope", "prediction"]
     table("Coverage of 95 % intervals of a trend, 5 seeds per study, %", heads, rows)
 

@@ -122,6 +122,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "configuration": design.configuration(results),
         "stages": design_lines(results.plan) if results.plan is not None else (),
         "policy": policy(vega, shared, script),
+        "own_trainer": results.own_trainer,
+        "shared_inputs": results.shared_inputs,
     }
     tables = {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
     return render(
@@ -132,8 +134,6 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         shared=shared,
         script=script,
         data=_data(results, drawn),
-        own_trainer=results.own_trainer,
-        shared_inputs=results.shared_inputs,
         **dict.fromkeys(ANALYSIS_TABLES, "") | tables | _record_tables(results, anchors, runs, folder),
     )
 
