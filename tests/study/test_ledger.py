@@ -349,17 +349,17 @@ def test_activation_checkpointing_of_a_start_is_compared(study_table, tmp_path):
 @pytest.mark.parametrize(
     ("layouts", "training", "words"),
     [
-        ([("none", 1, False)], {}, ["whole runs in one process, 4 sequences a pass"]),
-        ([("ddp", 2, False)], {}, ["ddp over 2 processes, 2 sequences a pass"]),
+        ([("none", 1, False)], {}, ["whole runs in one process, 4 sequences per pass"]),
+        ([("ddp", 2, False)], {}, ["ddp over 2 processes, 2 sequences per pass"]),
         (
             [("fsdp", 2, True), ("fsdp", 1, True)],
             {"micro_batch": 1},
             [
-                "fsdp over 2 processes, 1 sequence a pass, activations computed again",
-                "fsdp over 1 process, 1 sequence a pass, activations computed again",
+                "fsdp over 2 processes, 1 sequence per pass, activations computed again",
+                "fsdp over 1 process, 1 sequence per pass, activations computed again",
             ],
         ),
-        ([], {"micro_batch": 2}, ["whole runs in one process, 2 sequences a pass"]),
+        ([], {"micro_batch": 2}, ["whole runs in one process, 2 sequences per pass"]),
     ],
 )
 def test_the_layout_of_a_run_is_told_in_words_from_its_records(study_table, tmp_path, layouts, training, words):
@@ -391,7 +391,7 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
     assert said == (
         "Ledger: 1 variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
-        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences a pass."
+        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences per pass."
     )
     folder = bench.results.run(bench.record("none").id)
     drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})

@@ -176,12 +176,13 @@ class RunView:
         self._compared(PrepareProgress(share))
 
     def _planned(self, event: Planned) -> None:
+        from ablationlab.core.format import counted
         from ablationlab.report.terminal import precisions
 
         how, runs = event.plan.execution, len(event.runs)
         self.printer.text(
             f"{event.plan.study.name}: {runs - event.waiting} of {runs} runs done; {how.device_name}, "
-            f"{precisions(event.plan)}, {how.threads} thread(s) per process. Results in {event.results.path}"
+            f"{precisions(event.plan)}, {counted(how.threads, 'thread')} per process. Results in {event.results.path}"
         )
         if event.waiting and event.notice:
             self.printer.text(event.notice)

@@ -240,7 +240,7 @@ def layout_words(record: RunRecord, result: Result) -> list[str]:
     for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
         where = "whole runs in one process" if parallel == "none" else f"{parallel} over {_several(ranks, 'process')}"
         one_pass = _several(micro_batch or batch // ranks, "sequence")
-        found.append(f"{where}, {one_pass} a pass" + (", activations computed again" if again else ""))
+        found.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
     return found
 
 

@@ -332,7 +332,7 @@ class _CellMaker:
             tokens, step = steps_of(model, training) * training.batch * model.context, trained.batch * ours.context
             if tokens % step:
                 raise PlanError(
-                    f"variant {name!r}: {tokens:,} tokens, which every arm of regime {regime!r} trains on, are no whole "
+                    f"variant {name!r}: {tokens:,} tokens, which every arm of regime {regime!r} trains on, are not a whole "
                     f"number of its steps of {trained.batch} x {ours.context} tokens. Set training.tokens to a multiple "
                     f"of {lcm(step, training.batch * model.context):,}"
                 )

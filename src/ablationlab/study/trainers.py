@@ -90,9 +90,7 @@ def trainer_problems(data: Mapping[str, Any]) -> list[Problem]:
     for variant in listed if isinstance(listed, list | tuple) else ():
         if variant not in known:
             problems.append(
-                Problem(
-                    f"variants.{variant}", "needs a table of its own: built-in variants change this package's model"
-                )
+                Problem(f"variants.{variant}", "needs its own table: built-in variants change this package's model")
             )
     if isinstance(data.get("baseline"), str) and known and data["baseline"] not in known:
         problems.append(Problem.unknown("baseline", "variant", data["baseline"], known))
@@ -137,12 +135,12 @@ def _placeholder_problems(command: Sequence[str], keys: Sequence[str]) -> list[P
         if name not in allowed
     ]
     if any("{arguments}" in word and word != "{arguments}" for word in command):
-        problems.append(Problem("command", "{arguments} stands for several words, so it must be a word of its own"))
+        problems.append(Problem("command", "{arguments} stands for several words, so it must be a separate word"))
     if "{arguments}" in command:
         leaves = [_argument(key) for key in keys]
         twice = sorted({leaf for leaf in leaves if leaves.count(leaf) > 1})
         problems += [
-            Problem("command", f"{{arguments}} would give --{leaf} twice, from two tables; name one of them otherwise")
+            Problem("command", f"{{arguments}} would give --{leaf} twice, from two tables; rename one of them")
             for leaf in twice
         ]
     return problems

@@ -186,7 +186,7 @@ def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
         lock.release()
         assert process.wait(timeout=PATIENCE) == 0, log.read_text()
     assert results.run(first).done
-    assert "Layout: ddp over 2 processes, 2 sequences a pass." in log.read_text()
+    assert "Layout: ddp over 2 processes, 2 sequences per pass." in log.read_text()
 
 
 def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_path):

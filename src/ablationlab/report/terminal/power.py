@@ -36,7 +36,7 @@ def decision_view(study: Study, found: DecisionPower | None) -> Iterator[Rendera
     heads += ["seeds on average"] if study.design is not None else []
     yield Text("")
     yield Table.simple(
-        f"What {study.name} will decide ({count(found.studies)} simulated studies a row)", heads, rows, heads[1:]
+        f"What {study.name} will decide ({count(found.studies)} simulated studies per row)", heads, rows, heads[1:]
     ).terminal()
     yield Text(
         plain(

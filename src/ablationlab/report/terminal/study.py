@@ -7,7 +7,18 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from ablationlab.core.format import amount, byte_size, count, duration, mean_sd, number, percent, plain, setting
+from ablationlab.core.format import (
+    amount,
+    byte_size,
+    count,
+    counted,
+    duration,
+    mean_sd,
+    number,
+    percent,
+    plain,
+    setting,
+)
 from ablationlab.instrument.costing.estimate import Estimate
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
@@ -93,7 +104,7 @@ def _rates(runs: Sequence[PlannedRun]) -> str:
 def precisions(plan: Plan) -> str:
     """The precision of the study, and of every regime that has another."""
     if plan.study.trainer is not None:
-        return "precision of its own trainer"
+        return "precision as the trainer sets it"
     others = dict.fromkeys(
         f"{run.training.precision} in {run.regime}"
         for run in plan.runs
@@ -115,7 +126,8 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
     return plain(
         f"{len(plan.runs)} runs in {len(plan.stacks)} stacks of width {how.stack_width}; "
         f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
-        f"{how.device_name}, {precisions(plan)}, {how.threads} thread(s) per process, {workers} process(es).\n"
+        f"{how.device_name}, {precisions(plan)}, {counted(how.threads, 'thread')} per process, "
+        f"{counted(workers, 'process', 'processes')}.\n"
         f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {byte_size(cost.disk_bytes)} at the end, "
         f"{byte_size(cost.peak_disk_bytes)} at most.{_not_in_it(plan)}\n{_under_torchrun(plan)}"
         f"Corpus {_what(corpus)}: {count(corpus.train_tokens)} training and {count(corpus.validation_tokens)} "
