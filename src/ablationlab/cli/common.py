@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from ablationlab.core.format import count, duration, percent, plain
+from ablationlab.core.format import count, counted, duration, percent, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -176,7 +176,6 @@ class RunView:
         self._compared(PrepareProgress(share))
 
     def _planned(self, event: Planned) -> None:
-        from ablationlab.core.format import counted
         from ablationlab.report.terminal import precisions
 
         how, runs = event.plan.execution, len(event.runs)
