@@ -449,13 +449,14 @@ def seal(
         from ablationlab.study.trainers import plan_own_trainer
 
         return plan or seal_plan(plan_own_trainer(study, device, workers), results), None
-    compare_texts(study.data, workers, listen)
-    corpus = load_corpus(study.data)
-    corpora = _corpora(study)
-    if plan is None:
-        return seal_plan(make_plan(study, corpus, device, workers, corpora, calibrations), results), corpus
-    check_texts(plan, corpora)
-    return plan, corpus
+    with study_code(study):
+        compare_texts(study.data, workers, listen)
+        corpus = load_corpus(study.data)
+        corpora = _corpora(study)
+        if plan is None:
+            return seal_plan(make_plan(study, corpus, device, workers, corpora, calibrations), results), corpus
+        check_texts(plan, corpora)
+        return plan, corpus
 
 
 def _corpora(study: Study) -> dict[str, TokenizedCorpus]:

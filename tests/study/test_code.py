@@ -271,3 +271,23 @@ def test_a_task_of_ones_own_is_asked_of_every_run(tmp_path):
     for trained in Results.open(tmp_path / "out").runs:
         (task,) = trained.evaluation.tasks
         assert (task.task, task.items) == ("case", 10)
+
+
+def test_plan_knows_the_parts_of_a_study_and_places_their_errors(tmp_path, capsys):
+    from ablationlab.cli.app import main
+
+    code = (EXAMPLE / "mine.py").read_text()
+    broken = code.replace("width, hidden = model.width, self.hidden(model)", "raise ValueError('no width')")
+    assert broken != code
+    answers = []
+    for name, text in (("good", code), ("broken", broken)):
+        folder = tmp_path / name
+        folder.mkdir()
+        study = study_with(folder, text, variants={"none": {}, "gated": {"model": {"mlp": "gated"}}})
+        with pytest.raises(SystemExit) as ended:
+            main(["plan", str(study), "--out", str(folder / "out"), "--device", "cpu"])
+        answers.append((ended.value.code, capsys.readouterr().err))
+    assert answers[0] == (0, "")
+    assert answers[1][0] == 2
+    assert f"{tmp_path / 'broken' / 'mine.py'}, line " in answers[1][1]
+    assert answers[1][1].strip().endswith("in parameters: ValueError: no width")

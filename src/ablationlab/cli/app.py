@@ -12,6 +12,7 @@ from rich.console import Console
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
 from ablationlab.cli.common import FAILED, INTERRUPTED, OK, USAGE
+from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, RunFailure
 
 app = App(
@@ -61,10 +62,12 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        place, what = place_of(error), f"{type(error).__name__}: {error}"
+        if place is not None:  # the study's own code raised, outside of a run: while its parts are counted, say
+            console.print(f"error: {place}: {what}", markup=False, highlight=False)
+            sys.exit(USAGE)
         console.print(
-            f"error: {type(error).__name__}: {error}\nThis looks like a bug in ablationlab; --debug shows where.",
-            markup=False,
-            highlight=False,
+            f"error: {what}\nThis looks like a bug in ablationlab; --debug shows where.", markup=False, highlight=False
         )
         sys.exit(FAILED)
 

@@ -67,10 +67,12 @@ def plan(
     what seeds cost and detect, for h100, h200, a100-80, a100-40, l4 and 4090.
     """
     from ablationlab.pipeline import open_study
+    from ablationlab.study.code import study_code
 
     resolved, results = open_study(study, out, set_ or ())
     if hardware is not None:
-        _show_costs(resolved, hardware, price, budget, sd)
+        with study_code(resolved):
+            _show_costs(resolved, hardware, price, budget, sd)
         return 0
     for name, value in (("price", price), ("budget", budget), ("sd", sd)):
         if value is not None:
@@ -102,7 +104,10 @@ def plan(
         printer.console.print(part)
         printer.line()
     own = resolved.trainer is not None
-    printer.text(own_trainer_summary(sealed, count) if own else plan_summary(sealed, estimate(sealed, count), count))
+    with study_code(resolved, results):
+        printer.text(
+            own_trainer_summary(sealed, count) if own else plan_summary(sealed, estimate(sealed, count), count)
+        )
     for warning in study_warnings(resolved):
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):

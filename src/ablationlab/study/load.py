@@ -15,13 +15,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablationlab.core.code import CodeFile, using
-from ablationlab.core.errors import CodeError, Problem, StudyError
+from ablationlab.core.errors import CodeError, Problem, StudyError, nearest
 from ablationlab.core.problems import problems_of
 from ablationlab.records.settings import Factors, Study, flattened, looks_like_path, merged, validated
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
-from ablationlab.study.trainers import SCRIPTS, has_own_trainer, with_trainer
+from ablationlab.study.trainers import SCRIPTS, TRAINER_KEYS, has_own_trainer, with_trainer
 
 
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
@@ -104,6 +104,9 @@ def with_tables(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _where_written(problem: Problem) -> Problem:
+    if problem.message == "unknown key" and "." not in problem.key:
+        allowed = [*(key for key in Study.model_fields if key != "tables"), *TRAINER_KEYS]
+        return replace(problem, allowed=", ".join(allowed), nearest=nearest(problem.key, allowed))
     key = re.sub(r"^trainer\.(settings\.)?(?!name$)", "", problem.key).replace("trainer.name", "trainer")
     return replace(problem, key=re.sub(r"^tables\b", "variants", key))
 

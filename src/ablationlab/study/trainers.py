@@ -32,7 +32,7 @@ TABLES = ("model", "training", "data")
 #: Tables that describe what this package's own loop does.
 _OURS = ("sweep", "noise", "evaluation", "probes", "execution")
 #: Keys of a study file that say how its own trainer is called and read.
-_KEYS = ("command", "directory", "metrics", "patterns", "timeout")
+TRAINER_KEYS = ("command", "directory", "metrics", "patterns", "timeout")
 #: How the names of programs end that a command names with their interpreter.
 SCRIPTS = (".py", ".sh")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -61,9 +61,9 @@ def with_trainer(data: Mapping[str, Any]) -> dict[str, Any]:
     """A study file's tables, where its own trainer is named: what belongs to the trainer stands under ``trainer``."""
     if not has_own_trainer(data) or isinstance(data.get("trainer"), Mapping):
         return dict(data)
-    moved = {key: value for key, value in data.items() if key not in (*TABLES, "trainer", *_KEYS)}
+    moved = {key: value for key, value in data.items() if key not in (*TABLES, "trainer", *TRAINER_KEYS)}
     own: dict[str, Any] = {"settings": {name: data[name] for name in TABLES if name in data}}
-    own |= {key: data[key] for key in _KEYS if key in data}
+    own |= {key: data[key] for key in TRAINER_KEYS if key in data}
     if data.get("trainer") is not None:
         own["name"] = data["trainer"]
         if isinstance(data["trainer"], str) and data["trainer"] in TRAINERS:

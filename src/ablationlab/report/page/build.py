@@ -120,6 +120,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "has_analysis": analysis is not None,
         "deviations": analysis.deviations if analysis is not None else (),
         "configuration": design.configuration(results),
+        "has_plan": results.plan is not None,
         "stages": design_lines(results.plan) if results.plan is not None else (),
         "policy": policy(vega, shared, script),
         "own_trainer": results.own_trainer,
