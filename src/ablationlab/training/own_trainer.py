@@ -180,9 +180,11 @@ def _call_trainer(own: Trainer, folder: RunFolder, look: Callable[[], None], sho
     """Call a registered function, in this process. What it prints goes to output.log."""
     assert own.name is not None
     began = time.monotonic()
+    terminal, errors = sys.stdout, sys.stderr
 
     def stop() -> bool:
-        look()
+        with redirect_stdout(terminal), redirect_stderr(errors):  # progress belongs there, not into output.log
+            look()
         if own.timeout is not None and time.monotonic() - began > own.timeout:
             raise RunFailure(_too_long(own.timeout))
         return should_stop()
