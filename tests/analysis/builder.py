@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
@@ -195,6 +196,7 @@ def write_run(
     where.metrics.write_text(METRICS_HEADER + "".join(lines))
 
 
+@patch("os.fsync", lambda handle: None)  # waiting for the disk after every record takes most of the time
 def build(
     folder: Path,
     made: Study | None = None,
