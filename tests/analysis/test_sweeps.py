@@ -39,6 +39,23 @@ def diverging(variant: str, lr: float, seed: int) -> dict[str, float] | None:
     return None if variant == "none" and lr == 1e-1 else ended(variant, lr, seed)
 
 
+FINE = {"lr": [1e-3, 2e-3, 4e-3, 8e-3, 16e-3], "selection_seeds": [11, 12]}
+
+
+def shifted(variant: str, lr: float, seed: int) -> dict[str, float]:
+    """One curve for both variants, but for its place: layernorm's optimum is a third of a grid step from a grid rate."""
+    best = 2e-3 if variant == "none" else 4e-3 * 2 ** (1 / 3)
+    noise = np.random.default_rng([seed, len(variant)]).normal(0, 1e-4)
+    loss = 2.0 + noise + 0.1 * math.log2(lr / best) ** 2
+    return {"validation_loss": loss, "perplexity": math.exp(loss)}
+
+
+def moved(by: float, variant: str, lr: float, seed: int) -> dict[str, float]:
+    """The same, with layernorm's whole curve moved."""
+    loss = shifted(variant, lr, seed)["validation_loss"] + by * (variant == "layernorm")
+    return {"validation_loss": loss, "perplexity": math.exp(loss)}
+
+
 def analysis_of(folder, swept=ended, criteria=CRITERIA, sweep=SWEEP, **more) -> Analysis:
     build(folder, study(sweep=sweep, criteria=criteria, hypotheses=HYPOTHESES), swept=swept, **more)
     return analyze(read_results(folder))
@@ -145,7 +162,7 @@ def test_what_the_study_registers_of_its_sweep_is_registered(tmp_path):
 
 
 def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp_path):
-    found = analysis_of(tmp_path, diverging)
+    found = analysis_of(tmp_path, lambda *run: moved(-0.1, *run), sweep=FINE)
     assert found.regimes == ("default", "tuned")
     verdicts = {one.regime: one for one in decide(found).verdicts}
     assert set(verdicts) == {"default", "tuned"}
@@ -155,14 +172,12 @@ def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp
     assert verdicts["default"].decision != "adopt-provisionally", "at one rate for both the baseline's own is used"
     gain = found.stability.gain("layernorm", "none", "tuned")
     assert (gain.n, gain.reference_unstable) == (5, 0)
-    assert {run.lr for run in found.stability.runs if run.regime == "tuned"} == {1e-3, 1e-2}
+    assert {run.lr for run in found.stability.runs if run.regime == "tuned"} == {2e-3, 4e-3}
 
 
 def test_advice_on_tuned_arms_does_not_speak_of_one_rate(tmp_path):
-    def worse(variant, lr, seed):
-        return {"validation_loss": loss_at(variant, lr, seed) + 0.5 * (variant == "layernorm")}
-
-    verdict = next(one for one in decide(analysis_of(tmp_path, worse)).verdicts if one.regime == "tuned")
+    analysis = analysis_of(tmp_path, lambda *run: moved(0.5, *run), sweep=FINE)
+    verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
     assert verdict.decision == "keep-baseline"
     assert "each at its own best learning rate" in verdict.recommendation
 
@@ -275,17 +290,6 @@ def test_a_run_that_ends_worse_than_it_began_is_unstable_however_smoothly(tmp_pa
     assert (arm.failed, arm.spiked, arm.diverged, arm.unstable_runs, arm.unstable) == (1, 0, 0, 1, True)
 
 
-FINE = {"lr": [1e-3, 2e-3, 4e-3, 8e-3, 16e-3], "selection_seeds": [11, 12]}
-
-
-def shifted(variant: str, lr: float, seed: int) -> dict[str, float]:
-    """One curve for both variants, but for its place: layernorm's optimum is a third of a grid step from a grid rate."""
-    best = 2e-3 if variant == "none" else 4e-3 * 2 ** (1 / 3)
-    noise = np.random.default_rng([seed, len(variant)]).normal(0, 1e-4)
-    loss = 2.0 + noise + 0.1 * math.log2(lr / best) ** 2
-    return {"validation_loss": loss, "perplexity": math.exp(loss)}
-
-
 def test_tuned_arms_with_one_curve_differ_at_grid_rates_and_not_at_their_optima(tmp_path):
     analysis = analysis_of(tmp_path, swept=shifted, sweep=FINE)
     assert analysis.sweep.tuned_at == "fitted-minima"
@@ -309,3 +313,5 @@ def test_without_a_fit_tuned_arms_are_compared_at_the_chosen_grid_rates(tmp_path
     assert analysis.sweep.tuned_at == "grid-rates"
     assert status in {tuned.minimum.status for tuned in analysis.sweep.minima}
     assert any("at the chosen grid rates" in note for note in sweep_notes(analysis.sweep))
+    tuned = [verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned"]
+    assert {(verdict.decision, verdict.checks[0].reason) for verdict in tuned} == {("no-verdict", "grid-rates")}

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.analysis.assemble import analyze
-from ablationlab.analysis.dataset import Arm, Dataset, Values, absent
+from ablationlab.analysis.dataset import Arm, Dataset, Values, absent, value_or_absent
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import decision_of
@@ -198,7 +198,7 @@ def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator)
 
 
 def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generator) -> dict[Arm, FloatArray]:
-    """Losses of the judging seeds at each variant's best rate: fitted, or chosen on the selection seeds where no fit holds.
+    """Losses of the judging seeds at each variant's fitted best rate; none where no fit holds, for nothing is decided then.
 
     A loss is curvature (log rate - log best)^2 plus noise; a variant's best rate lies anywhere within a step of the middle.
     """
@@ -207,7 +207,7 @@ def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generato
     step = np.log(rates[1] / rates[0])
     choosing = len(study.sweep.selection_seeds)
     seeds = choosing + len(study.judging_seeds())
-    fits, chosen = {}, {}
+    fits = {}
     for variant in study.variants:
         best = np.log(rates[len(rates) // 2]) + step * rng.uniform(-0.5, 0.5)
         noise = rng.normal(0.0, world.sds["validation_loss"] / np.sqrt(2), (len(rates), seeds))
@@ -215,10 +215,10 @@ def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generato
         losses = _mean(study, world, "validation_loss", variant) + bowl[:, None] + noise
         judging = losses[:, choosing:]
         fits[variant] = fitted_minimum(dict(zip(rates.tolist(), judging.tolist(), strict=True)))
-        chosen[variant] = judging[losses[:, :choosing].mean(axis=1).argmin()]
     fitted = all(fit.status == "ok" for fit in fits.values())
+    unknown = np.full(seeds - choosing, np.nan)
     return {
-        Arm("validation_loss", None, TUNED, variant): np.array(fits[variant].values) if fitted else chosen[variant]
+        Arm("validation_loss", None, TUNED, variant): np.array(fits[variant].values) if fitted else unknown
         for variant in study.variants
     }
 
@@ -252,7 +252,7 @@ def _dataset(
             fails[arm.regime, arm.variant] if chances is not None and chances.diverge else np.zeros(len(numbers), bool)
         )
         values[arm] = {
-            seed: absent(Absence.DIVERGED) if gone else float(value)
+            seed: absent(Absence.DIVERGED) if gone else value_or_absent(None if np.isnan(value) else float(value))
             for seed, value, gone in zip(_seeds(study, arm.regime), shown, lost, strict=True)
         }
     runs = [

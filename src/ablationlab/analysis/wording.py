@@ -478,6 +478,11 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.NOT_SENSITIVE:
             reasons = sensitivity_reasons(primary.sensitivity if primary is not None else None)
             return f"{metric} is not sensitive at this scale: {'; '.join(reasons)}"
+        case Reason.GRID_RATES:
+            return (
+                f"{metric} is known at the chosen grid rates only, not at each arm's best rate, and a difference may be "
+                "the grid's: sweep rates at most a factor 2 apart, beyond both optima"
+            )
         case Reason.STABILITY_UNKNOWN:
             return "nothing is known of the runs' stability"
         case Reason.LESS_STABLE:

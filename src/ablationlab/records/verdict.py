@@ -60,6 +60,7 @@ class Reason(StrEnum):
     PRIMARY_MISSING = "primary-missing"
     NO_DIRECTION = "no-direction"
     NOT_SENSITIVE = "not-sensitive"
+    GRID_RATES = "grid-rates"
     # 1 and 2
     STABILITY_UNKNOWN = "stability-unknown"
     LESS_STABLE = "less-stable"

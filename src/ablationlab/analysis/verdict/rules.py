@@ -25,6 +25,7 @@ from ablationlab.analysis import wording
 from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
 from ablationlab.analysis.verdict.evidence import Evidence, gather
 from ablationlab.records.analysis import Analysis, Comparison
+from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
     Decision,
     Need,
@@ -185,6 +186,9 @@ def _cannot_ask(evidence: Evidence) -> Reason | None:
         return Reason.NO_DIRECTION
     if primary.sensitivity is not None and not primary.sensitivity.sensitive:
         return Reason.NOT_SENSITIVE
+    sweep = evidence.analysis.sweep
+    if evidence.regime == TUNED and sweep is not None and sweep.tuned_at == "grid-rates":
+        return Reason.GRID_RATES  # a difference may be the grid's: false claims up to 25 % (docs/validation.md)
     return None
 
 
