@@ -114,6 +114,9 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "reading_text": "" if analysis is None or analysis.readings is None else reading_text(analysis.readings),
         "gain_caveats": list(dict.fromkeys(wording.caveat(caveat) for gain in gains for caveat in gain.caveats)),
         "sweep": analysis.sweep if analysis is not None else None,
+        "sweep_notes": wording.sweep_notes(analysis.sweep)
+        if analysis is not None and analysis.sweep is not None
+        else (),
         "probe_failures": drawn.probe_failures,
         "task_notes": analysis.evaluation.notes if analysis is not None and analysis.evaluation is not None else (),
         "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",
