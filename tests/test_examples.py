@@ -9,7 +9,6 @@ import pytest
 
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.run import Result
-from ablationlab.records.storage import ResultsFolder
 from conftest import run_cli
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -21,9 +20,8 @@ def trained(name: str, folder: Path) -> tuple[list[Result], Analysis]:
     options = ("--set", "seeds=[1, 2]", "--out", folder / "results", "--workers", "1", "--device", "cpu")
     ended = run_cli("run", study, *options, folder=folder)
     assert ended.returncode == 0, ended.stderr
-    results = ResultsFolder(folder / "results")
     runs = sorted((folder / "results" / "runs").iterdir())
-    return [Result.read(run / "result.json") for run in runs], Analysis.read(results.analysis)
+    return [Result.read(run / "result.json") for run in runs], Analysis.read(folder / "results" / "analysis.json")
 
 
 @pytest.mark.parametrize("name", ["plain_loop", "image_classifier"])

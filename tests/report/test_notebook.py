@@ -50,12 +50,14 @@ def test_the_notebook_is_committed_without_outputs_and_knows_no_machine():
 def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
     with torch_as_it_was():
         results = ablationlab.run(trained.study, out=tmp_path / "python", device="cpu", workers=1)
-    # Two plans are sealed at two times, so their hashes differ, and nothing else does.
+    # Two plans are sealed at two times, so their hashes differ, and the clock of training is another; nothing else is.
     (ours, our_verdict), (theirs, their_verdict) = (
         (Analysis.read(folder / "analysis.json"), Verdict.read(folder / "verdict.json"))
         for folder in (tmp_path / "python", trained.results)
     )
-    assert ours.model_copy(update={"source_hash": theirs.source_hash}) == theirs
+    assert ours.model_copy(update={"source_hash": theirs.source_hash, "readings": theirs.readings}) == theirs
+    by_clock = [[reading for reading in found.readings.readings if reading.kind != "time"] for found in (ours, theirs)]
+    assert by_clock[0] == by_clock[1]
     hashes = {"source_hash": their_verdict.source_hash, "analysis_hash": their_verdict.analysis_hash}
     assert our_verdict.model_copy(update=hashes) == their_verdict
     for run in (trained.results / "runs").iterdir():

@@ -35,7 +35,7 @@ def study_of(folder, changes=None):
         ({"directory": "nowhere"}, "directory: no such folder"),
         ({"command": ["{python}", "{sed}"]}, "unknown placeholder {sed}"),
         ({"command": ["{python}", "{training.lrr}"]}, "did you mean 'training.lr'?"),
-        ({"command": ["{python}", "x{arguments}"]}, "it must be a word of its own"),
+        ({"command": ["{python}", "x{arguments}"]}, "it must be a separate word"),
         ({"model": {"lr": 3}}, "{arguments} would give --lr twice"),
         ({"metrics": {"val_loss": "smaller"}}, "metrics.val_loss"),
         ({"metrics": ...}, "metrics"),

@@ -24,7 +24,7 @@ from ablationlab.records.probes import (
     to_parquet,
     written_line,
 )
-from ablationlab.records.storage import RunFolder
+from ablationlab.records.storage import SCHEMA_VERSION, RunFolder
 
 LINES = [
     ProbeLine(
@@ -74,7 +74,7 @@ def test_the_table_holds_every_row_once_and_the_failures_beside_it():
     assert (about[b"kind"], about[b"run"], about[b"schema_version"]) == (
         b"probes",
         b"none-s1-0",
-        b"2",
+        str(SCHEMA_VERSION).encode(),
     )
     assert json.loads(about[b"failures"]) == {"token-frequency": {"step": 5, "error": 'ValueError: "why"\nnot'}}
     assert pq.read_table(io.BytesIO(to_parquet("none-s1-0", []))).num_rows == 0
