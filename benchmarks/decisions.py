@@ -159,11 +159,11 @@ def scenarios() -> Iterator[Scenario]:
     tuned = {"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT, "regime": "tuned"}
     for factor in (2, 4):
         sweep = {"lr": [1e-3 * factor**k for k in range(-2, 3)], "selection_seeds": [201, 202, 203]}
-        changes = {"sweep": sweep, "criteria": [tuned], "regimes": {}}
+        swept: dict[str, object] = {"sweep": sweep, "criteria": [tuned], "regimes": {}}
         # The loss is twice the smallest effect higher at a rate twice the best one.
         curvature = 2 * EFFECT / np.log(2) ** 2
         name = f"10 seeds, SD 0.6, tuned over 5 rates, each {factor} times the last"
-        yield Scenario(name, 10, regime="tuned", changes=changes, curvature=curvature)
+        yield Scenario(name, 10, regime="tuned", changes=swept, curvature=curvature)
 
 
 def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:
