@@ -312,7 +312,7 @@ scipy.linalg.solve(numpy.eye(64) @ numpy.eye(64), numpy.ones(64))
 from ablationlab.training import loop
 from ablationlab.cli.app import main
 size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
-resource.setrlimit(resource.RLIMIT_AS, (size + 2**28, size + 2**28))
+resource.setrlimit(resource.RLIMIT_AS, (size + 2**29, size + 2**29))
 main(sys.argv[1:])
 """
 

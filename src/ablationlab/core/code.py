@@ -100,7 +100,10 @@ def load(files: Sequence[CodeFile]) -> dict[str, dict[str, Any]]:
 
 
 def _run(file: CodeFile) -> dict[str, dict[str, Any]]:
-    data = file.path.read_bytes()
+    try:
+        data = file.path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise CodeError(f"{file.path} cannot be read: {error}") from error
     if hashlib.sha256(data).hexdigest() != file.sha256:
         raise CodeError(f"{file.path} has changed since the study was planned: its checksum does not match")
     _paths.add(str(file.path))

@@ -23,7 +23,12 @@ def found_code(data: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, An
     problems = []
     for position, entry in enumerate(entries):
         if isinstance(entry, Mapping):  # found before
-            read.append(dict(entry))
+            if not all(isinstance(entry.get(key), str) for key in ("name", "path", "sha256")):
+                problems.append(
+                    Problem(f"use[{position}]", "has the wrong type", repr(dict(entry)), "the path of a file")
+                )
+                continue
+            read.append({key: entry[key] for key in ("name", "path", "sha256", "entry_point") if key in entry})
             continue
         try:
             code = find(str(entry), folder)
