@@ -84,7 +84,7 @@ def test_a_study_stops_at_the_look_that_decides_and_killed_between_looks_decides
     assert Results.open(killed).verdict.verdicts == Results.open(whole).verdict.verdicts
     assert [look.result for look in Plan.read(killed / "plan.lock").looks] == looks
     assert losses(killed) == losses(whole)
-    again = run(study, whole)  # nothing is trained again, and nothing goes on
+    again = run(study, whole)  # nothing is trained again, and nothing continues
     assert not any(isinstance(event, pipeline.TrainingStarted) for event in again)
     assert Results.open(whole).seeds == (1, 2, 3, 4)
 

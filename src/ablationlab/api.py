@@ -6,6 +6,7 @@ that shows itself as a table in Jupyter.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,12 +32,12 @@ Source = str | Path | Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Answer(ABC):
     """What a call found, as tables and sentences; shows itself in Jupyter."""
 
+    @abstractmethod
     def tables(self) -> tuple[Table, ...]:
         """What it shows, as tables with six forms each."""
-        raise NotImplementedError
 
     def sentences(self) -> tuple[str, ...]:
         """What stands above the tables."""

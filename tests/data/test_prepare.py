@@ -220,7 +220,7 @@ def test_killed_at_any_time_it_goes_on_and_gives_the_same_bytes(tmp_path):
         assert all((tmp_path / "out" / name).stat().st_ino == inode for name, inode in kept.items()), "kept, not remade"
         done = json.loads((tmp_path / "out" / "progress.json").read_text())["finished"]
         kept = {one["shard"]["file"]: (tmp_path / "out" / one["shard"]["file"]).stat().st_ino for one in done}
-    # One of the finished shards is damaged while nobody looks: it and what follows is made anew.
+    # One of the finished shards is damaged while nobody looks: it and what follows are regenerated.
     (tmp_path / "out" / "shard-00009.bin").write_bytes(b"x")
     ended = subprocess.run(
         [sys.executable, *KILLED, *options], cwd=tmp_path, capture_output=True, text=True, check=False

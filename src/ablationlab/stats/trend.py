@@ -7,7 +7,7 @@ Laird's moment estimate for regressions; weights are 1 / (se_k^2 + tau^2), and t
 weighted residual variance where that exceeds 1 (Hartung and Knapp), with t quantiles of K - 2 degrees of freedom. So
 three studies give an interval with one degree of freedom, which is as wide as three studies deserve.
 
-A prediction at another size adds tau^2. It assumes that the effect goes on linearly in log size beyond the studies; the
+A prediction at another size adds tau^2. It assumes that the effect stays linear in log size beyond the studies; the
 probability that its sign is the one seen at the largest size is that of the t distribution about the prediction (a flat
 prior on a and b).
 """

@@ -102,3 +102,17 @@ def test_the_gain_of_the_rules_and_the_hypothesis_never_disagree(seed):
     )
     assert all(v.rule in (1, 2) for v in gained)
     assert made.stability.places == 2 * len(regimes)
+
+
+def test_survivors_do_not_bound_the_cost_of_a_variant_that_diverged_on_other_seeds():
+    # The variant diverges less often, but on two seeds alone, and no fewer of its runs are unstable.
+    ended = {"none": "d" * 12 + "." * 12, "layernorm": "s" * 12 + "ddss" + "." * 8}
+    settings = Stability(failures=("diverged", "unstable"))
+    found = verdict_of({"validation_loss": arms(-0.02, n=24)}, endings=ended, settings=settings)
+    assert found.stability.gained == ("stability/diverged/default/layernorm:none",)
+    assert not found.stability.non_inferior
+    assert [(cost.bound, cost.high, cost.diverged, cost.shown) for cost in found.costs] == [
+        ("variant-diverged", None, 2, "unknown")
+    ]
+    assert (found.decision, found.rule) == ("trade-off", 2)
+    assert "2 of its runs diverged where the baseline's did not" in found.recommendation

@@ -53,7 +53,7 @@ class Evidence:
         """Whether the pairs of the primary comparison are those that the variant survived, and that may be a choice
         of the good ones: it is none where the variant is shown to fail no more often than the margin allows.
         """
-        return self.variant_diverged > 0 and not self.standing.non_inferior
+        return self.primary is not None and _is_selection(self.primary, self.standing)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
@@ -67,16 +67,16 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
     primary = analysis.comparison(metric, regime, variant, analysis.baseline) if metric else None
     asked: list[tuple[Comparison, Literal["primary", "guard"]]] = [(primary, "primary")] if primary is not None else []
     asked += [(comparison, "guard") for comparison in here if comparison.role == "guard"]
-    stability = analysis.stability
+    stability, standing = analysis.stability, standing_of(analysis, variant, regime)
     return Evidence(
         analysis=analysis,
         variant=variant,
         regime=regime,
         primary=primary,
-        costs=tuple(_cost(comparison, role) for comparison, role in asked),
+        costs=tuple(_cost(comparison, role, standing) for comparison, role in asked),
         secondaries=tuple(comparison for comparison in here if comparison.role == "secondary"),
         gain=stability.gain(variant, analysis.baseline, regime) if stability else None,
-        standing=standing_of(analysis, variant, regime),
+        standing=standing,
     )
 
 
@@ -111,7 +111,11 @@ def failures_bound(gain: StabilityGain, alpha: float) -> float:
     return bound
 
 
-def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
+def _is_selection(comparison: Comparison, standing: StabilityStanding) -> bool:
+    return _diverged(comparison)[0] > 0 and not standing.non_inferior
+
+
+def _cost(comparison: Comparison, role: Literal["primary", "guard"], standing: StabilityStanding) -> Cost:
     estimate, low, high = comparison.loss()
     bound, diverged = CostBound.INTERVAL, 0
     if comparison.direction is None:
@@ -119,13 +123,15 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     elif comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
         low = high = None
         bound = CostBound.NOT_SENSITIVE
+    elif _is_selection(comparison, standing):  # the survivors bound what the survivors cost, and nothing else
+        high, bound, diverged = None, CostBound.VARIANT_DIVERGED, _diverged(comparison)[0]
     elif high is None:
         estimate, high, bound, diverged = _with_diverged(comparison, estimate)
     margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
     shown: Literal["kept", "broken", "unknown"] = "unknown"
     # A metric that is shown better costs nothing, whatever margin it has.
     if (high is not None and high <= (margin or 0.0)) or (
-        comparison.outcome == "better" and bound != CostBound.NOT_SENSITIVE
+        comparison.outcome == "better" and bound not in (CostBound.NOT_SENSITIVE, CostBound.VARIANT_DIVERGED)
     ):
         shown = "kept"
     elif low is not None and low > 0:
