@@ -16,21 +16,6 @@ FIXTURE = Path(__file__).parents[1] / "analysis" / "fixtures" / "lm_eval"
 STUDY = Path(__file__).parents[2] / "studies" / "quick.toml"
 
 
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """The command in this process, without torch: (exit code, output, errors)."""
-    from ablationlab.cli.app import main
-
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return call
-
-
 def test_analyze_prints_a_table_and_writes_both_files(command, tmp_path):
     build(tmp_path / "r")
     code, printed, _ = command("analyze", "r")

@@ -18,21 +18,6 @@ STUDIES = Path(__file__).parents[2] / "studies"
 
 
 @pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """The command in this process: (exit code, output, errors)."""
-    from ablationlab.cli.app import main
-
-    def call(*arguments):
-        monkeypatch.chdir(tmp_path)
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        return int(ended.value.code or 0), printed.out, printed.err
-
-    return call
-
-
-@pytest.fixture
 def results(tmp_path):
     """results/built with its records, and the analysis of them."""
     from ablationlab.pipeline import conclude

@@ -644,9 +644,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
                 f"{_not_shown(evidence)}.{_seeds_for_margin(evidence)}"
             )
         case Decision.ADOPT_IN_REGIME:
-            return (
-                f"Use {variant} in this regime: it restores stability, and every cost is within its registered margin."
-            )
+            return f"Use {variant} in this regime: it restores stability. {costs(evidence)}"
         case Decision.TRADE_OFF if verdict.rule == Rule.RESTORES_STABILITY:
             return (
                 f"{variant} restores stability, but its cost is not shown to stay within the margins: use it where a run "
