@@ -216,14 +216,12 @@ def plan(
     workers: int | None = None,
 ) -> StudyPlan:
     """Resolve and check a study, arm by arm. Nothing is written, unless *out* names the folder to seal the plan in."""
-    from ablationlab.data.corpus import load_corpus
-    from ablationlab.pipeline import open_study, seal
-    from ablationlab.study.plan import make_plan
+    from ablationlab.pipeline import open_study, resolve, seal
 
     resolved, results = open_study(study, out, overrides)
     if out is not None:
         return StudyPlan(seal(resolved, results, device, workers)[0])
-    return StudyPlan(make_plan(resolved, load_corpus(resolved.data), device, workers))
+    return StudyPlan(resolve(resolved, device, workers)[0])
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ablationlab.data.corpus import TokenizedCorpus
     from ablationlab.evaluation import Outcome, ProcessTaskBuilder
     from ablationlab.records.analysis import Analysis
-    from ablationlab.records.plan import Calibrated, LookResult, Try
+    from ablationlab.records.plan import Calibrated, LookResult, StepTime, Try
     from ablationlab.records.results import Run
     from ablationlab.records.settings import Calibrate, DataConfig
     from ablationlab.records.verdict import Verdict
@@ -78,6 +78,13 @@ class ComparingTexts:
     """Text that the corpora of a mixture share is being looked for; *share* of the work is done."""
 
     share: float
+
+
+@dataclass(frozen=True)
+class TimingSteps:
+    """The steps of all arms of a plan are being timed, for time is to be equal."""
+
+    plan: Plan
 
 
 @dataclass(frozen=True)
@@ -179,6 +186,7 @@ class Note:
 if TYPE_CHECKING:
     PipelineEvent = (
         ComparingTexts
+        | TimingSteps
         | Planned
         | TrainingStarted
         | Event
@@ -442,21 +450,47 @@ def seal(
 ) -> tuple[Plan, TokenizedCorpus | None]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
-    from ablationlab.study.plan import check_texts, make_plan, open_plan, seal_plan
+    from ablationlab.study.plan import check_texts, open_plan, seal_plan
 
-    plan = open_plan(results, study) if results.plan.exists() else None
+    if not results.plan.exists():
+        made, corpus = resolve(study, device, workers, listen, calibrations)
+        return seal_plan(made, results), corpus
+    plan = open_plan(results, study)
+    if study.trainer is not None:
+        return plan, None
+    with study_code(study):
+        compare_texts(study.data, workers, listen)
+        check_texts(plan, _corpora(study))
+        return plan, load_corpus(study.data)
+
+
+def resolve(
+    study: Study,
+    device: Device,
+    workers: int | None,
+    listen: Listener = lambda _: None,
+    calibrations: Mapping[str, Calibrated] | None = None,
+) -> tuple[Plan, TokenizedCorpus | None]:
+    """The plan of a study, and its text. Nothing is written."""
+    from ablationlab.data.corpus import load_corpus
+    from ablationlab.study.plan import make_plan
+
     if study.trainer is not None:
         from ablationlab.study.trainers import plan_own_trainer
 
-        return plan or seal_plan(plan_own_trainer(study, device, workers), results), None
+        return plan_own_trainer(study, device, workers), None
+
+    def measure(plan: Plan) -> tuple[StepTime, ...]:
+        from ablationlab.training.executors.job import Job
+        from ablationlab.training.step_time import measure_step_times
+
+        listen(TimingSteps(plan))
+        return measure_step_times(plan, Job(plan, Path(), study.data))
+
     with study_code(study):
         compare_texts(study.data, workers, listen)
         corpus = load_corpus(study.data)
-        corpora = _corpora(study)
-        if plan is None:
-            return seal_plan(make_plan(study, corpus, device, workers, corpora, calibrations), results), corpus
-        check_texts(plan, corpora)
-        return plan, corpus
+        return make_plan(study, corpus, device, workers, _corpora(study), calibrations, measure), corpus
 
 
 def _corpora(study: Study) -> dict[str, TokenizedCorpus]:

@@ -134,6 +134,11 @@ class RunView:
             case pipeline.ComparingTexts(share):
                 self._comparing(share)
                 return
+            case pipeline.TimingSteps(plan):
+                self._bars.close()
+                out.text(
+                    f"Timing the steps of {counted(len(plan.study.variants), 'arm')} on {plan.execution.device_name}"
+                )
             case pipeline.Planned():
                 self._bars.close()
                 self._planned(event)
@@ -176,6 +181,7 @@ class RunView:
         self._compared(PrepareProgress(share))
 
     def _planned(self, event: Planned) -> None:
+        from ablationlab.report.designs import step_times_line
         from ablationlab.report.terminal import precisions
 
         how, runs = event.plan.execution, len(event.runs)
@@ -185,6 +191,8 @@ class RunView:
         )
         if event.waiting and event.notice:
             self.printer.text(event.notice)
+        if event.waiting and event.plan.step_times:
+            self.printer.text(step_times_line(event.plan))
 
     def _evaluated(self, event: EvaluationEnded) -> None:
         from ablationlab.records.results import Results

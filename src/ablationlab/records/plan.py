@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from fnmatch import fnmatchcase
 from pathlib import Path
+from statistics import median, quantiles
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import ConfigDict, Field
@@ -97,13 +98,17 @@ class Fed(StoredValue):
 
 
 class Budget(StoredValue):
-    """What a run costs by definition, equal for all arms of a comparison up to what a variant declares."""
+    """What a run costs by definition, equal for all arms of a comparison up to what a variant declares.
+
+    ``step_seconds`` is what a step of its arm took before the plan was sealed, where time is to be equal.
+    """
 
     steps: int
     tokens: int
     matmul_flops: int
     parameters: int
-    match: Literal["tokens", "flops"] = "tokens"
+    match: Literal["tokens", "flops", "time"] = "tokens"
+    step_seconds: float | None = None
 
 
 class Execution(StoredValue):
@@ -185,6 +190,33 @@ class Calibrated(StoredValue):
     setting: str
     value: float
     tries: tuple[Try, ...]
+
+
+#: Spread of measured step times above which a measurement is called noisy.
+NOISY_SPREAD = 0.05
+
+
+class StepTime(StoredValue):
+    """Seconds of one training step of an arm's stack, on the plan's device and threads, measured before the plan was sealed.
+
+    ``rounds``: the mean of a block of steps, once per round; every round times every arm. ``seed`` is that of the measured
+    stack, and of no run.
+    """
+
+    regime: str
+    variant: str
+    seed: int
+    rounds: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range of the rounds, as a share of their median."""
+        low, _, high = quantiles(self.rounds, n=4, method="inclusive")
+        return (high - low) / self.seconds
 
 
 class Recipe(StoredValue):
@@ -354,6 +386,7 @@ class Plan(Record):
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
     calibrations: dict[str, Calibrated] = Field(default_factory=dict)
+    step_times: tuple[StepTime, ...] = ()  # of every arm, where [budget] makes time equal
     # Of the files that the study's own trainer consists of: path -> sha256.
     files: dict[str, str] = Field(default_factory=dict)
     environment: Environment

@@ -531,9 +531,10 @@ def _word(text: str) -> str:
 
 class BudgetConfig(Frozen):
     """What is equal for all arms. ``flops``: an arm whose token costs more takes fewer steps, to within one of the baseline's
-    FLOPs; its schedule ends with it, and its data order is a beginning of the baseline's."""
+    FLOPs; its schedule ends with it, and its data order is a beginning of the baseline's. ``time``: the same by the time of a
+    step, measured on the device that trains before the plan is sealed."""
 
-    match: Literal["tokens", "flops"] = "tokens"
+    match: Literal["tokens", "flops", "time"] = "tokens"
 
 
 class UsedCode(Frozen):

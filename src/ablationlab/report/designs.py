@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ablationlab.core.format import count, number, p_clause, percent, setting
-from ablationlab.records.plan import Amendment, Calibrated, LookResult, Plan, Try
+from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
 from ablationlab.records.settings import Calibrate, Study
 
 _FOUND = {
@@ -53,6 +53,29 @@ def calibrated_line(regime: str, found: Calibrated) -> str:
     )
 
 
+def step_times_line(plan: Plan) -> str:
+    """What a step of every arm took before the plan was sealed, and how well that is known."""
+    several = len({time.regime for time in plan.step_times}) > 1
+    steps = {(run.regime, run.variant): run.budget.steps for run in plan.runs if run.role == "compared"}
+    arms = ", ".join(
+        f"{time.variant}{f' in {time.regime}' if several else ''} {number(1000 * time.seconds)} ms x "
+        f"{count(steps[time.regime, time.variant])}"
+        for time in plan.step_times
+        if (time.regime, time.variant) in steps
+    )
+    widest = max(plan.step_times, key=lambda time: time.spread)
+    text = (
+        f"Time is equal: steps were timed on {plan.execution.device_name} before the plan was sealed, in "
+        f"{count(len(widest.rounds))} rounds over all arms; median per step x steps: {arms}. "
+    )
+    if widest.spread <= NOISY_SPREAD:
+        return f"{text}The rounds of an arm spread by up to {percent(widest.spread)} of its median."
+    return (
+        f"{text}The measurement was noisy: the rounds of {widest.variant} spread by {percent(widest.spread)} of their "
+        "median, so times may differ by about as much. Repeat it on an idle device, in another folder."
+    )
+
+
 def amendment_line(amendment: Amendment) -> str:
     """What was added after the plan was sealed."""
     added = [f"seeds {_listed(amendment.seeds)}"] if amendment.seeds else []
@@ -86,6 +109,7 @@ def design_lines(plan: Plan) -> list[str]:
     lines = [levels_line(plan.study)] if plan.study.design is not None else []
     lines += [look_line(look.result) for look in plan.looks]
     lines += [calibrated_line(regime, found) for regime, found in plan.calibrations.items()]
+    lines += [step_times_line(plan)] if plan.step_times else []
     return lines + [amendment_line(amendment) for amendment in plan.amendments]
 
 

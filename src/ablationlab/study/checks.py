@@ -265,8 +265,21 @@ def _problems(kind: type[BaseModel], data: Mapping[str, Any], key: str) -> list[
 
 
 def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """Token budgets that are no whole steps, and warmups longer than the run, in every regime that is right by itself."""
+    """Token budgets that are no whole steps, and warmups longer than the run, in every regime that is right by itself;
+    budgets that an arm cannot have.
+    """
     model, training = _table(data, "model"), _table(data, "training")
+    match = _table(data, "budget").get("match", "tokens")
+    parallel = _table(data, "execution").get("parallel")
+    if match == "time" and parallel is not None:
+        text = "times steps in one process, and execution.parallel spreads a run over several"
+        yield Problem("budget.match", text, "'time'", "tokens, flops")
+    if match in ("flops", "time"):
+        for name, table in _table(data, "tables").items():
+            for key in ("steps", "tokens"):
+                if key in _table(table, "training"):
+                    text = f"[budget] match = {match!r} decides how long this arm trains; leave it out"
+                    yield Problem(f"variants.{name}.training.{key}", text, str(_table(table, "training")[key]))
     regimes = {DEFAULT_REGIME: {}, **_table(data, "regimes")}
     for name, regime in regimes.items():
         key = "training" if name == DEFAULT_REGIME else f"regimes.{name}.training"

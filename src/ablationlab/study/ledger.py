@@ -6,6 +6,7 @@ of arms that differ in anything else is refused, with the name of the thing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -44,8 +45,10 @@ def setting_mismatches(
     shape = free("training.batch") or free("model.context")
     costlier = any(declaration.flops for declaration in allowed)
     by_flops = a.budget.match == "flops"
+    # Before the steps are timed, and so before the plan is sealed, such arms have equal tokens.
+    by_time = a.budget.match == "time" and (a.budget.step_seconds or b.budget.step_seconds) is not None
     covered = {"training.lr"} if tuned else set[str]()
-    covered |= {"training.steps"} if shape or (by_flops and costlier) else set()
+    covered |= {"training.steps"} if shape or by_time or (by_flops and costlier) else set()
     found = [
         text
         for one, other, prefix in ((a.model, b.model, "model."), (a.training, b.training, "training."))
@@ -59,6 +62,12 @@ def setting_mismatches(
         step = max(run.budget.matmul_flops // run.budget.steps for run in (a, b))
         if abs(a.budget.matmul_flops - b.budget.matmul_flops) >= step:
             found.append(f"budget.matmul_flops: {a.budget.matmul_flops:,} against {b.budget.matmul_flops:,}")
+        return found
+    if by_time:
+        seconds = [run.budget.step_seconds for run in (a, b)]
+        totals = [run.budget.steps * (each or math.nan) for run, each in zip((a, b), seconds, strict=True)]
+        if not abs(totals[0] - totals[1]) < max(each or math.nan for each in seconds) * (1 + 1e-9):
+            found.append(f"steps x measured step time: {totals[0]:.6g} s against {totals[1]:.6g} s")
         return found
     for name in ("tokens", *(() if shape else ("steps",)), *(() if costlier else ("matmul_flops",))):
         if getattr(a.budget, name) != getattr(b.budget, name):
@@ -82,7 +91,7 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
             found.append(f"initial value of {name} differs")
     other_text = bool(a.declares.data or b.declares.data)
     other_order = other_text or free("training.batch") or free("model.context")
-    if a.budget.match == "flops" and a.budget.steps != b.budget.steps and not other_order:
+    if a.budget.match != "tokens" and a.budget.steps != b.budget.steps and not other_order:
         # One order is a beginning of the other if both are what the seed gives for their number of steps.
         other_order = True
         for record in (a, b):
@@ -299,6 +308,8 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
         if other is not None and run.variant != plan.study.baseline:
             pairs.append((run, other))
     same, differs = [], []
+    if plan.study.budget.match == "time":
+        same.append("training time, to within one step (steps x measured step time)")
     for words, field in (("tokens", "tokens"), ("FLOPs", "matmul_flops")):
         shares: dict[str, float] = {}
         for run, other in pairs:

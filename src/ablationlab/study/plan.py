@@ -31,6 +31,7 @@ from ablationlab.records.plan import (
     PlannedTask,
     Recipe,
     RunRole,
+    StepTime,
     Streams,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
@@ -51,6 +52,10 @@ WIDEST_STACK = 16
 def default_folder(study: Study) -> Path:
     """Where a study's results go unless --out says otherwise."""
     return Path("results") / slug(study.name)
+
+
+#: From the plan of a study at equal tokens to what a step of each of its arms takes.
+MeasureSteps = Callable[[Plan], tuple[StepTime, ...]]
 
 
 class Recorded(Protocol):
@@ -76,15 +81,16 @@ def study_cells(
     corpus: Recorded,
     precision: Callable[[Asked], Precision],
     corpora: Mapping[str, Recorded] | None = None,
+    step_times: Sequence[StepTime] = (),
 ) -> Cells:
     """Every run of a study and of its gate. *precision* says what an asked-for one is here; *corpora* are the texts of
-    variants that change [data].
+    variants that change [data]. Without *step_times*, arms that shall take equal time have equal tokens.
     """
     refused = probes_refusal(study)
     if refused is not None:
         raise PlanError(refused)
     texts = {name: (corpora or {}).get(name, corpus) for name in study.variants}
-    maker = _CellMaker(study, corpus, texts, precision)
+    maker = _CellMaker(study, corpus, texts, precision, step_times)
     cells = [
         maker.cell(regime, seed, name)
         for regime in study.regime_names()
@@ -128,18 +134,37 @@ def make_plan(
     workers: int | None = None,
     corpora: Mapping[str, TokenizedCorpus] | None = None,
     calibrations: Mapping[str, Calibrated] | None = None,
+    measure: MeasureSteps | None = None,
 ) -> Plan:
     """Resolve a study completely. Nothing is written.
 
     *corpora* are the texts of variants that change [data]; *calibrations* what was found for regimes that ask for it.
+    *measure* times the steps of all arms, where time is to be equal: it gets the plan at equal tokens.
     """
+    plan = _plan(study, corpus, device, workers, corpora or {}, calibrations or {}, ())
+    if study.budget.match != "time":
+        return plan
+    if measure is None:
+        raise PlanError("[budget] match = 'time' needs step times that are measured here; `ablationlab run` does it")
+    return _plan(study, corpus, device, workers, corpora or {}, calibrations or {}, measure(plan))
+
+
+def _plan(
+    study: Study,
+    corpus: TokenizedCorpus,
+    device: Literal["auto", "cpu", "cuda"],
+    workers: int | None,
+    corpora: Mapping[str, TokenizedCorpus],
+    calibrations: Mapping[str, Calibrated],
+    step_times: tuple[StepTime, ...],
+) -> Plan:
     from ablationlab.model.device import choose_device, choose_precision
 
-    uncalibrated = [name for name in calibrated_regimes(study) if name not in (calibrations or {})]
+    uncalibrated = [name for name in calibrated_regimes(study) if name not in calibrations]
     if uncalibrated:
         text = f"regime {uncalibrated[0]!r} is not calibrated yet"
         raise PlanError(f"{text}; `ablationlab run` does it, then seals the plan")
-    for name, found in (calibrations or {}).items():
+    for name, found in calibrations.items():
         study = study.calibrated(name, found.value)
 
     device_kind, device_name = choose_device(device)
@@ -147,9 +172,8 @@ def make_plan(
     def precision(asked: Asked) -> Precision:
         return choose_precision(asked, device_kind)
 
-    corpora = corpora or {}
     _check_texts_compare(study, corpus.record, {name: other.record for name, other in corpora.items()})
-    cells = study_cells(study, corpus, precision, corpora)
+    cells = study_cells(study, corpus, precision, corpora, step_times)
     tasks: tuple[PlannedTask, ...] = ()
     if study.evaluation.tasks:
         from ablationlab.tasks import check_text, plan_tasks
@@ -187,7 +211,8 @@ def make_plan(
         ),
         runs=runs,
         stacks=tuple(tuple(cell.id for cell in stack) for stack in stacks),
-        calibrations=dict(calibrations or {}),
+        calibrations=dict(calibrations),
+        step_times=step_times,
         environment=current(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         plan_hash="",
@@ -228,7 +253,15 @@ def extension(
     _check_seeds(study, seeds)
     look = _planned_look(plan, sealed, seeds, variants)
     wanted = extended(plan, seeds, variants)
-    every = study_cells(wanted, corpus, lambda asked: choose_precision(asked, plan.execution.device), corpora)
+    untimed = [name for name in variants if name not in study.variants]
+    if study.budget.match == "time" and untimed:
+        raise PlanError(
+            f"[budget] match = 'time': {', '.join(untimed)} cannot be added, for the steps of all arms were timed together, "
+            "before the plan was sealed. Seeds can be added; plan a study with these variants in another folder"
+        )
+    every = study_cells(
+        wanted, corpus, lambda asked: choose_precision(asked, plan.execution.device), corpora, plan.step_times
+    )
     there = {run.id for run in plan.runs}
     if not there.issubset(cell.id for cell in (*every.own, *every.swept)):
         raise PlanError("this version resolves the sealed runs differently, so what it would add could not be compared")
@@ -299,9 +332,15 @@ class _CellMaker:
     """Makes the runs of a study, one cell at a time."""
 
     def __init__(
-        self, study: Study, corpus: Recorded, corpora: Mapping[str, Recorded], precision: Callable[[Asked], Precision]
+        self,
+        study: Study,
+        corpus: Recorded,
+        corpora: Mapping[str, Recorded],
+        precision: Callable[[Asked], Precision],
+        step_times: Sequence[StepTime],
     ) -> None:
         self.study, self.corpus, self.corpora, self.precision = study, corpus, corpora, precision
+        self.step_seconds = {(time.regime, time.variant): time.seconds for time in step_times}
         self.variants = variants_of(study)
 
     def declaration(self, name: str) -> Declaration:
@@ -311,7 +350,8 @@ class _CellMaker:
         return self.variants[name].declared(zip(plain, changed, strict=True))
 
     def _arm(self, regime: str, name: str) -> tuple[ModelConfig, TrainingConfig]:
-        """Model and training of a variant in a regime, for as many tokens as the regime's own, or FLOPs as the baseline's."""
+        """Model and training of a variant in a regime, for as many tokens as the regime's own, or FLOPs or time as the
+        baseline's."""
         model, training = self.study.in_regime(regime)
         try:
             ours, trained = self.variants[name].arm(_with_vocabulary(model, self.corpora[name]), training)
@@ -319,14 +359,14 @@ class _CellMaker:
             why = "; ".join(str(problem) for problem in problems_of(error, ModelConfig, {}))
             raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why}") from error
         written = self.variants[name].on(model).training.keys()
-        if self.study.budget.match == "flops" and name != self.study.baseline:
+        match = self.study.budget.match
+        if name != self.study.baseline and (match == "flops" or (match == "time" and self.step_seconds)):
             theirs, planned = self._arm(regime, self.study.baseline)
-            total = steps_of(theirs, planned) * planned.batch * theirs.context * matmul_flops_per_token(theirs)
-            steps = total // (trained.batch * ours.context * matmul_flops_per_token(ours))
+            total = steps_of(theirs, planned) * self._step_cost(regime, self.study.baseline, theirs, planned)
+            steps = int(total // self._step_cost(regime, name, ours, trained))
             if steps < 1:
-                raise PlanError(
-                    f"variant {name!r}: one of its steps costs more FLOPs than the whole run of the baseline"
-                )
+                cost = "costs more FLOPs" if match == "flops" else "takes longer"
+                raise PlanError(f"variant {name!r}: one of its steps {cost} than the whole run of the baseline")
             trained = trained.changed(steps=steps, tokens=None)
         elif not {"steps", "tokens"} & written:
             tokens, step = steps_of(model, training) * training.batch * model.context, trained.batch * ours.context
@@ -338,6 +378,12 @@ class _CellMaker:
                 )
             trained = trained.changed(steps=tokens // step, tokens=None)
         return ours, trained
+
+    def _step_cost(self, regime: str, name: str, model: ModelConfig, training: TrainingConfig) -> float:
+        """FLOPs or seconds of one step, whichever is to be equal."""
+        if self.study.budget.match == "time":
+            return self.step_seconds[regime, name]
+        return training.batch * model.context * matmul_flops_per_token(model)
 
     def cell(
         self,
@@ -395,6 +441,7 @@ class _CellMaker:
                     matmul_flops=tokens * matmul_flops_per_token(model),
                     parameters=parameter_count(model),
                     match=study.budget.match,
+                    step_seconds=self.step_seconds.get((regime, name)),
                 ),
             ),
         )
@@ -411,9 +458,13 @@ def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
 
 
 def stackable(cell: PlannedRun, declared: Mapping[str, Declaration]) -> str:
-    """Runs with the same key may train in one stack: they differ in seed, learning rate, start and front end alone."""
+    """Runs with the same key may train in one stack: they differ in seed, learning rate, start and front end alone.
+
+    Where time is to be equal, arms never share a stack: its steps would take one time.
+    """
     model = cell.model.model_dump_json(exclude={"front", "token_init_std", "redraw", "preset"})
-    return model + cell.training.model_dump_json(exclude={"lr"}) + content_hash(declared[cell.variant].data)
+    arm = cell.variant if cell.budget.match == "time" else ""
+    return model + cell.training.model_dump_json(exclude={"lr"}) + content_hash(declared[cell.variant].data) + arm
 
 
 def _grouped(cells: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> list[list[PlannedRun]]:

@@ -30,7 +30,7 @@ Direction = Literal["lower", "higher"]
 #: Tables of a study file that belong to the user's own trainer.
 TABLES = ("model", "training", "data")
 #: Tables that describe what this package's own loop does.
-_OURS = ("sweep", "noise", "evaluation", "probes", "execution")
+_OURS = ("sweep", "noise", "evaluation", "probes", "execution", "budget")
 #: Keys of a study file that say how its own trainer is called and read.
 TRAINER_KEYS = ("command", "directory", "metrics", "patterns", "timeout")
 #: How the names of programs end that a command names with their interpreter.
