@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
+import threading
+from types import FrameType
 
 from cyclopts import UNSET, App, CycloptsError, ValidationError
 from rich.console import Console
 
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
-from ablationlab.cli.common import FAILED, INTERRUPTED, OK, USAGE
+from ablationlab.cli.common import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
 from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, RunFailure
 
@@ -32,7 +35,8 @@ for group in (study, browse, data, analysis, report, instrument):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: exit codes are 0 done, 1 runs failed, 2 a mistake in the input, 130 stopped by the user."""
+    """Entry point: exit codes are 0 done, 1 runs failed, 2 a mistake in the input, 130 stopped by the user, 143 by
+    SIGTERM."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]  # noqa: S105
@@ -42,6 +46,9 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to fail
     console = Console(stderr=True, soft_wrap=True)
+    here = threading.current_thread() is threading.main_thread()
+    # Training has a handler of its own, which stops at a step.
+    before = signal.signal(signal.SIGTERM, _terminate) if here else None
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
     except CycloptsError as error:
@@ -54,9 +61,9 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         console.print(f"error: {error}", markup=False, highlight=False)
         sys.exit(FAILED if isinstance(error, RunFailure) else USAGE)
-    except KeyboardInterrupt:
-        console.print("Interrupted.", markup=False)
-        sys.exit(INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        console.print("Terminated." if isinstance(stop, _Terminated) else "Interrupted.", markup=False)
+        sys.exit(TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED)
     except BrokenPipeError:
         sys.exit(OK)
     except Exception as error:
@@ -70,6 +77,17 @@ def main(arguments: list[str] | None = None) -> None:
             f"error: {what}\nThis looks like a bug in ablationlab; --debug shows where.", markup=False, highlight=False
         )
         sys.exit(FAILED)
+    finally:
+        if here:
+            signal.signal(signal.SIGTERM, before)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM: unwinds as Ctrl-C does, so that what is open is closed and workers end."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
 
 
 def _usage(error: CycloptsError) -> str:

@@ -124,9 +124,10 @@ def validate(
     from ablationlab.instrument.validation import validate as measure
     from ablationlab.records.storage import replace
     from ablationlab.report.charts import power_figure
-    from ablationlab.report.convert import convert
+    from ablationlab.report.convert import converting
     from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
 
+    printer = Printer()
     found = measure(results, pairs)
     target = out or results
     found.replace(target / "validation.json")
@@ -134,9 +135,8 @@ def validate(
     written = ["validation.json", "validation.md"]
     figure = power_figure(found)
     if figure is not None:
-        convert({figure.key: figure.spec(width=520)}, target, ("svg",))
-        written.append("validation.svg")
-    printer = Printer()
+        with converting({figure.key: figure.spec(width=520)}, target, ("svg",), printer.text):
+            written.append("validation.svg")
     for table in validation_tables(found):
         printer.console.print(table.terminal())
         printer.line()

@@ -13,6 +13,7 @@ starts a new process. An `AblationLabError` raised in a worker is raised again b
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any, Generic, NoReturn, Self, TypeVar
@@ -48,6 +50,16 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def usable_memory() -> int:
+    """Bytes of memory that this process may have at most: the machine's, a container's limit, or that of `ulimit -v`."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        with suppress(OSError, ValueError):  # "max" is no limit
+            limits.append(int(Path(path).read_text()))
+    address_space = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return min([*limits, *([] if address_space == resource.RLIM_INFINITY else [address_space])])
 
 
 class WorkerError(Exception):

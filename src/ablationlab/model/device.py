@@ -15,7 +15,9 @@ import torch.utils.deterministic
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.core.errors import PlanError
+from ablationlab.core.errors import OutOfMemory, PlanError
+from ablationlab.core.format import byte_size, count
+from ablationlab.core.processes import usable_memory
 from ablationlab.records.plan import Execution
 
 DeviceName = Literal["cpu", "cuda"]
@@ -83,6 +85,23 @@ def prepare(execution: Execution) -> torch.device:
         torch.backends.cuda.matmul.allow_tf32 = execution.precision == "tf32"
         torch.backends.cudnn.allow_tf32 = execution.precision == "tf32"
     return torch.device(execution.device)
+
+
+# fp32 weights, gradients and Adam's two moments: what a stack holds before its first step.
+_BYTES_PER_PARAMETER = 16
+
+
+def check_room(parameters: int, width: int, device: DeviceName) -> None:
+    """Refuse a stack whose weights, gradients and moments alone do not fit into the memory that there is."""
+    needed = _BYTES_PER_PARAMETER * parameters * width
+    there = torch.cuda.mem_get_info()[1] if device == "cuda" else usable_memory()
+    if needed > there:
+        narrower = f", or a stack narrower than {width} runs (execution.stack_width)" if width > 1 else ""
+        raise OutOfMemory(
+            f"{count(parameters)} parameters per run need {byte_size(needed)} for weights, gradients and moments alone, and "
+            f"this {'GPU' if device == 'cuda' else 'machine'} has {byte_size(there)}; use a smaller model{narrower}, or "
+            "execution.parallel = 'fsdp' with --executor torchrun"
+        )
 
 
 def to_device(values: NDArray[Any], device: torch.device) -> Tensor:

@@ -54,8 +54,10 @@ WORSE_THAN_START = 1.1
 MIXTURE = "mixture"
 #: Level of a criterion that names none, and the largest that may be named.
 ALPHA, LARGEST_ALPHA = 0.05, 0.2
-Count = Annotated[int, Field(ge=1)]
-Natural = Annotated[int, Field(ge=0)]
+# Above these a setting is a slip, and its plan would take hours or all memory. Whole numbers stay exact in JSON.
+LARGEST_COUNT, LARGEST_INTEGER = 10**9, 2**53 - 1
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Natural = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
@@ -103,11 +105,11 @@ class ModelConfig(Frozen):
     """A decoder-only Pre-LN GPT. ``preset`` fills what is not given; ``vocabulary`` is left to the tokenizer if unset."""
 
     preset: str | None = None
-    layers: Natural
-    width: Count
+    layers: Annotated[int, Field(ge=0, le=1_000)]
+    width: Annotated[int, Field(ge=1, le=2**17)]
     heads: Count
-    context: Count
-    vocabulary: Count | None = None
+    context: Annotated[int, Field(ge=1, le=2**20)]
+    vocabulary: Annotated[int, Field(ge=1, le=2**24)] | None = None
     # Kinds of parts by name (model/parts.py): what a package or a study's own code registers counts too.
     attention: str = "causal"
     mlp: str = "gelu"
@@ -117,7 +119,7 @@ class ModelConfig(Frozen):
     loss_terms: tuple[str, ...] = ()
     # Settings of parts that a study's own code registers, by the names that it declares.
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    mlp_ratio: Count = 4
+    mlp_ratio: Annotated[int, Field(ge=1, le=256)] = 4
     biases: bool = True
     tied: bool = True
     final_norm: bool = True
@@ -176,8 +178,8 @@ class TrainingConfig(Frozen):
     """Budget, optimizer and schedule of one run. Exactly one of ``steps`` and ``tokens`` is given."""
 
     steps: Count | None = None
-    tokens: Count | None = None
-    batch: Count = 16
+    tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
+    batch: Annotated[int, Field(ge=1, le=2**20)] = 16
     # Sequences of one forward pass on a device; a step sums the gradients of as many passes as the batch needs. None: all
     # of them at once. It decides over the order of sums, so it is a setting like any other: sealed, equal for all arms.
     micro_batch: Count | None = None
@@ -262,8 +264,8 @@ class EvaluationConfig(Frozen):
 class ExecutionConfig(Frozen):
     """How the bits are made. Sealed in the plan, equal for every arm, recorded in every run."""
 
-    stack_width: Count | Literal["auto"] = "auto"
-    threads: Count | Literal["auto"] = "auto"
+    stack_width: Annotated[int, Field(ge=1, le=4_096)] | Literal["auto"] = "auto"
+    threads: Annotated[int, Field(ge=1, le=4_096)] | Literal["auto"] = "auto"
     checkpoint_every: Count | Literal["auto"] = "auto"  # steps; auto: when enough time has passed
     # How torchrun spreads one run over devices: whole copies (ddp) or shards (fsdp). Runs are then not stacked.
     parallel: Literal["ddp", "fsdp"] | None = None

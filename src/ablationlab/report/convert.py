@@ -1,27 +1,75 @@
-"""Chart specifications to files, here or in a worker, which leaves this process free for the page and the paper."""
+"""Chart specifications to files, in workers. The converter embeds a JavaScript engine, which dies by a signal where memory is
+short: what it could not draw is then a note, and the rest of the report is written.
+"""
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ablationlab.core.processes import Pool
+from ablationlab.core.errors import StorageError, WorkerDied
+from ablationlab.core.processes import Pool, WorkerError
 from ablationlab.records.storage import replace
 
+#: What a worker raises where a chart cannot be drawn.
+NOT_DRAWN = (WorkerDied, WorkerError)
+PROCESSES = 2
 
-def convert(specs: Mapping[str, Mapping[str, Any]], folder: Path, formats: Iterable[str]) -> None:
-    """Write ``folder/<key>.<format>``. A figure whose SVG is there unchanged is left as it is."""
+
+@cache
+def _workers() -> Pool[Any]:
+    """They live as long as this process, for they take longer to start than to draw a chart."""
+    pool: Pool[Any] = Pool(_converter, processes=PROCESSES, name="drawing charts")
+    atexit.register(pool.close, kill=True)
+    return pool
+
+
+def svg_of(spec: Mapping[str, Any]) -> str:
+    """A chart as SVG."""
+    return str(_workers().submit("svg", spec).result())
+
+
+def javascript(snippet: str) -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script, from the wheel that also draws the figures."""
+    return str(_workers().submit("bundle", snippet).result())
+
+
+@contextmanager
+def converting(
+    specs: Mapping[str, Mapping[str, Any]], folder: Path, formats: Iterable[str], say: Callable[[str], None]
+) -> Iterator[None]:
+    """Write ``folder/<key>.<format>`` for every chart while the block runs; its end waits, and says what is missing.
+
+    A figure whose SVG is there unchanged is left as it is.
+    """
+    chosen = tuple(formats)
+    drawn = {key: _workers().submit("files", spec, folder, key, chosen) for key, spec in specs.items()}
+    yield
+    for key, future in drawn.items():
+        try:
+            future.result()
+        except StorageError:
+            raise
+        except NOT_DRAWN as error:
+            say(f"No figure {key}: {error}")
+
+
+# ---- in a worker --------------------------------------------------------------------------------------------------------
+
+
+def _converter() -> Callable[..., Any]:
     import vl_convert
 
-    chosen = tuple(formats)
-    for key, spec in specs.items():
+    def files(spec: Mapping[str, Any], folder: Path, key: str, formats: tuple[str, ...]) -> None:
         # One trip through Vega gives the SVG, from which the other formats are made.
         svg = vl_convert.vegalite_to_svg(dict(spec))
-        if _unchanged(folder, key, svg, chosen):
-            continue
-        for kind in chosen:
+        if _unchanged(folder, key, svg, formats):
+            return
+        for kind in formats:
             if kind == "svg":
                 data = svg.encode()
             elif kind == "pdf":
@@ -30,21 +78,15 @@ def convert(specs: Mapping[str, Mapping[str, Any]], folder: Path, formats: Itera
                 data = vl_convert.svg_to_png(svg, scale=2)
             replace(folder / f"{key}.{kind}", data)
 
+    functions: dict[str, Callable[..., Any]] = {
+        "svg": lambda spec: vl_convert.vegalite_to_svg(dict(spec)),
+        "bundle": lambda snippet: vl_convert.javascript_bundle(snippet=snippet),
+        "files": files,
+    }
+    return lambda name, *arguments: functions[name](*arguments)
+
 
 def _unchanged(folder: Path, key: str, svg: str, formats: Iterable[str]) -> bool:
     paths = [folder / f"{key}.{kind}" for kind in formats]
     drawn = folder / f"{key}.svg"
     return drawn in paths and all(path.is_file() for path in paths) and drawn.read_bytes() == svg.encode()
-
-
-@contextmanager
-def converting(specs: Mapping[str, Mapping[str, Any]], folder: Path, formats: Iterable[str]) -> Iterator[None]:
-    """`convert` in a worker while the block runs; the end of the block waits for it and raises what went wrong."""
-    with Pool(_convert, name="figures") as pool:
-        converted = pool.submit(specs, folder, tuple(formats))
-        yield
-        converted.result()
-
-
-def _convert() -> Callable[..., None]:
-    return convert

@@ -71,9 +71,10 @@ def draw_figures(results: Results) -> Figures:
     return Figures(drawn, failures)
 
 
-def saving(figures: Figures, folder: Path) -> AbstractContextManager[None]:
-    """Write every figure as ``folder/<key>.<format>`` (light ground) in a worker, while the block runs.
+def saving(figures: Figures, folder: Path, say: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Write every figure as ``folder/<key>.<format>`` (light ground) in workers, while the block runs.
 
-    A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes.
+    A figure whose SVG is there unchanged is left as it is: the same records leave the same bytes. *say* hears
+    which could not be drawn.
     """
-    return converting({figure.key: figure.spec(width=WIDTH) for figure in figures.every()}, folder, FORMATS)
+    return converting({figure.key: figure.spec(width=WIDTH) for figure in figures.every()}, folder, FORMATS, say)

@@ -40,12 +40,12 @@ def make_report(
         say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
     figures = draw_figures(results)
     written: list[Path] = []
-    with saving(figures, target / "figures") if "figures" in wanted else nullcontext():
+    with saving(figures, target / "figures", say) if "figures" in wanted else nullcontext():
         if "page" in wanted:
             written.append(write_page(results, target, figures=figures))
         if "figures" in wanted:
             written.append(target / "figures")
-        for part, write in _rest(results, target, figures):
+        for part, write in _rest(results, target, figures, say):
             if part in wanted:
                 try:
                     written += write()
@@ -56,7 +56,7 @@ def make_report(
     return written
 
 
-def _rest(results: Results, target: Path, figures: Figures) -> list[tuple[Part, Callable[[], list[Path]]]]:
+def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tuple[Part, Callable[[], list[Path]]]]:
     """The parts that need an analysis, as (name, how to write it)."""
 
     def tables() -> list[Path]:
@@ -68,7 +68,7 @@ def _rest(results: Results, target: Path, figures: Figures) -> list[tuple[Part, 
     def paper() -> list[Path]:
         from ablationlab.report.paper import write_paper
 
-        return [write_paper(results, target, figures=figures)]
+        return [write_paper(results, target, figures=figures, say=say)]
 
     return [("tables", tables), ("paper", paper)]
 

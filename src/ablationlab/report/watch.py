@@ -12,6 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +30,8 @@ POLICY = (
 )
 #: How often what else follows the records is called.
 ALSO_SECONDS = 5.0
+#: A client that is silent for so long is left, and one whose request takes longer than this in all.
+SILENCE_SECONDS, REQUEST_SECONDS = 10.0, 60.0
 HTML, JS, CSS, JSON = "text/html", "text/javascript", "text/css", "application/json"
 
 
@@ -95,7 +98,23 @@ class Handler(BaseHTTPRequestHandler):
     server: Watcher
     server_version = "ablationlab"
     sys_version = ""
-    timeout = 30
+    timeout = SILENCE_SECONDS
+
+    def setup(self) -> None:
+        """A client that sends or reads byte by byte loses its connection, and its thread ends."""
+        super().setup()
+        self._deadline = threading.Timer(REQUEST_SECONDS, self._hang_up)
+        self._deadline.daemon = True
+        self._deadline.start()
+
+    def finish(self) -> None:
+        """The request was answered in time."""
+        self._deadline.cancel()
+        super().finish()
+
+    def _hang_up(self) -> None:
+        with suppress(OSError):  # closed already
+            self.connection.shutdown(socket.SHUT_RDWR)
 
     def do_GET(self) -> None:
         """Answer with a body."""
@@ -115,7 +134,11 @@ class Handler(BaseHTTPRequestHandler):
             text = b"this server does not go by that name\n"
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", text, body=body)
             return
-        parts = urlsplit(self.path)
+        try:
+            parts = urlsplit(self.path)
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", b"this is not an address\n", body=body)
+            return
         found = ROUTES.get(parts.path)
         made = None if found is None else found(self.server, parse_qs(parts.query))
         if made is None:

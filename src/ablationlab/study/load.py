@@ -23,10 +23,29 @@ from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
 from ablationlab.study.trainers import SCRIPTS, TRAINER_KEYS, has_own_trainer, with_trainer
 
+#: Levels of tables and lists in a study file; the deepest setting has six.
+DEEPEST = 20
+_TOO_DEEP = Problem("", f"tables and lists are nested more than {DEEPEST} deep")
+
+
+def _depth_exceeds(data: Any, levels: int) -> bool:
+    """Whether tables and lists are nested deeper, found one level at a time."""
+    level = [data]
+    for _ in range(levels):
+        level = [
+            item
+            for value in level
+            if isinstance(value, Mapping | list)
+            for item in (value.values() if isinstance(value, Mapping) else value)
+        ]
+    return any(isinstance(value, Mapping | list) for value in level)
+
 
 def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | None = None) -> Study:
     """Validate a study given as nested tables; raises `StudyError` with every problem. Paths of ``use`` are relative to
     *folder*, or to the current one. The code there is run, for what it registers may be named in the study."""
+    if _depth_exceeds(data, DEEPEST):
+        raise StudyError(source, [_TOO_DEEP])
     given = data = dict(data)
     code, problems = found_code(data, folder or Path.cwd())
     if "use" in data:
@@ -126,6 +145,8 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
         raise StudyError(str(path), [Problem("", f"is not UTF-8 at byte {error.start}")]) from error
     except tomllib.TOMLDecodeError as error:
         raise StudyError(str(path), [Problem("", f"is not TOML: {error}")]) from error
+    except RecursionError:
+        raise StudyError(str(path), [_TOO_DEEP]) from None
     _resolve_paths(data, path.parent, str(path))
     wrong = [problem for override in overrides for problem in _apply_override(data, override)]
     if wrong:

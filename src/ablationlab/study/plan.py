@@ -6,9 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from math import ceil, gcd, lcm
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
@@ -47,6 +48,8 @@ Precision = Literal["fp32", "tf32", "bf16"]
 Asked = Literal["auto"] | Precision
 # Runs of one GPU stack, at most; more members gain little and cost memory.
 WIDEST_STACK = 16
+# Runs of one plan: each is written out in plan.lock, so more would be slow to read everywhere.
+MOST_RUNS = 20_000
 
 
 def default_folder(study: Study) -> Path:
@@ -89,6 +92,7 @@ def study_cells(
     refused = probes_refusal(study)
     if refused is not None:
         raise PlanError(refused)
+    _check_size(study)
     texts = {name: (corpora or {}).get(name, corpus) for name in study.variants}
     maker = _CellMaker(study, corpus, texts, precision, step_times)
     cells = [
@@ -116,6 +120,19 @@ def study_cells(
     declared = {name: maker.declaration(name) for name in study.variants}
     _check_arms(study, [*cells, *swept], declared)
     return Cells(cells, swept, declared)
+
+
+def _check_size(study: Study) -> None:
+    regimes, seeds = len(study.regime_names()), len(study.seeds)
+    noise = len(study.noise.cells()) if study.noise is not None else 0
+    rates = len(study.sweep.lr) if study.sweep is not None else 0
+    arms = regimes * seeds + noise + rates * len(study.sweep_seeds())
+    runs = len(study.variants) * arms + regimes * len(study.evaluation.gate_seeds)
+    if runs > MOST_RUNS:
+        raise PlanError(
+            f"{len(study.variants):,} variants x {seeds:,} seeds, with every regime, rate and gate seed, make about "
+            f"{runs:,} runs; a study may have {MOST_RUNS:,}. Divide it into several"
+        )
 
 
 def _contexts(cells: Sequence[PlannedRun]) -> list[int]:
@@ -158,7 +175,7 @@ def _plan(
     calibrations: Mapping[str, Calibrated],
     step_times: tuple[StepTime, ...],
 ) -> Plan:
-    from ablationlab.model.device import choose_device, choose_precision
+    from ablationlab.model.device import check_room, choose_device, choose_precision
 
     uncalibrated = [name for name in calibrated_regimes(study) if name not in calibrations]
     if uncalibrated:
@@ -181,6 +198,8 @@ def _plan(
         check_text(study.evaluation, _contexts(cells.own), corpus)
         tasks = plan_tasks(study.evaluation)
     width = _stack_width(study, cells, device_kind)
+    if study.execution.parallel is None:
+        check_room(max(cell.budget.parameters for cell in (*cells.own, *cells.swept)), width, device_kind)
     stacks = _stacks(study, cells, width) + _sweep_stacks(cells, width)
     cores = usable_cores()
     wanted = study.execution.threads
@@ -342,6 +361,10 @@ class _CellMaker:
         self.study, self.corpus, self.corpora, self.precision = study, corpus, corpora, precision
         self.step_seconds = {(time.regime, time.variant): time.seconds for time in step_times}
         self.variants = variants_of(study)
+        self.own_seeds = frozenset(study.seeds)
+        # Equal for all seeds, so each is worked out once.
+        self._arm = cache(self._resolve_arm)
+        self._recipe = cache(self._resolve_recipe)
 
     def declaration(self, name: str) -> Declaration:
         """What a variant may change, in all regimes."""
@@ -349,7 +372,7 @@ class _CellMaker:
         changed = [self._arm(regime, name)[0] for regime in self.study.regime_names()]
         return self.variants[name].declared(zip(plain, changed, strict=True))
 
-    def _arm(self, regime: str, name: str) -> tuple[ModelConfig, TrainingConfig]:
+    def _resolve_arm(self, regime: str, name: str) -> tuple[ModelConfig, TrainingConfig]:
         """Model and training of a variant in a regime, for as many tokens as the regime's own, or FLOPs or time as the
         baseline's."""
         model, training = self.study.in_regime(regime)
@@ -395,10 +418,31 @@ class _CellMaker:
         streams: tuple[int, int, int] | None = None,
     ) -> PlannedRun:
         """One run; *lr* is given for those of a sweep, *streams* (init, data, dropout) where each has its own seed."""
-        study, corpus = self.study, self.corpora[name].record
-        model, training = self._arm(regime, name)
-        if lr is not None and not (lr == training.lr and seed in study.seeds):
+        recipe, identity = self._recipe(regime, name, lr)
+        if lr is not None and not (lr == self._arm(regime, name)[1].lr and seed in self.own_seeds):
             role = "sweep"
+        identity = {**identity, "seed": seed if streams is None else list(streams)}
+        parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
+        parts += [*([f"lr{lr:g}"] if role == "sweep" else [])]
+        parts += [f"s{seed}"] if streams is None else ["s" + ".".join(map(str, streams))]
+        return PlannedRun(
+            id="-".join([*parts, content_hash(identity)[:8]]),
+            role=role,
+            variant=name,
+            regime=regime,
+            seed=seed,
+            streams=None
+            if streams is None
+            else Streams(**dict(zip(("init", "data", "dropout"), streams, strict=True))),
+            stack=0,
+            slot=0,
+            recipe=recipe,
+        )
+
+    def _resolve_recipe(self, regime: str, name: str, lr: float | None) -> tuple[Recipe, dict[str, Any]]:
+        """How every seed of an arm is trained, and what of it makes a run the run it is."""
+        corpus = self.corpora[name].record
+        model, training = self._arm(regime, name)
         training = training if lr is None else training.changed(lr=lr)
         check_length(corpus, model.context)
         steps = steps_of(model, training)
@@ -414,37 +458,18 @@ class _CellMaker:
             "training": resolved.model_dump(
                 mode="json", exclude={"micro_batch"} if resolved.micro_batch is None else None
             ),
-            "seed": seed if streams is None else list(streams),
             "corpus": corpus.tokens_sha256,
-            "validation": study.data.validation,
+            "validation": self.study.data.validation,
         }
-        parts = [*(["gate"] if role == "gate" else []), *([] if regime == DEFAULT_REGIME else [regime]), name]
-        parts += [*([f"lr{lr:g}"] if role == "sweep" else [])]
-        parts += [f"s{seed}"] if streams is None else ["s" + ".".join(map(str, streams))]
-        return PlannedRun(
-            id="-".join([*parts, content_hash(identity)[:8]]),
-            role=role,
-            variant=name,
-            regime=regime,
-            seed=seed,
-            streams=None
-            if streams is None
-            else Streams(**dict(zip(("init", "data", "dropout"), streams, strict=True))),
-            stack=0,
-            slot=0,
-            recipe=Recipe(
-                model=model,
-                training=resolved,
-                budget=Budget(
-                    steps=steps,
-                    tokens=tokens,
-                    matmul_flops=tokens * matmul_flops_per_token(model),
-                    parameters=parameter_count(model),
-                    match=study.budget.match,
-                    step_seconds=self.step_seconds.get((regime, name)),
-                ),
-            ),
+        budget = Budget(
+            steps=steps,
+            tokens=tokens,
+            matmul_flops=tokens * matmul_flops_per_token(model),
+            parameters=parameter_count(model),
+            match=self.study.budget.match,
+            step_seconds=self.step_seconds.get((regime, name)),
         )
+        return Recipe(model=model, training=resolved, budget=budget), identity
 
 
 def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
@@ -469,8 +494,11 @@ def stackable(cell: PlannedRun, declared: Mapping[str, Declaration]) -> str:
 
 def _grouped(cells: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> list[list[PlannedRun]]:
     groups: dict[str, list[PlannedRun]] = {}
+    keys: dict[tuple[str, int], str] = {}  # seeds of an arm share its recipe
     for cell in cells:
-        groups.setdefault(stackable(cell, declared), []).append(cell)
+        arm = (cell.variant, id(cell.recipe))
+        key = keys[arm] = keys.get(arm) or stackable(cell, declared)
+        groups.setdefault(key, []).append(cell)
     return list(groups.values())
 
 
@@ -554,8 +582,13 @@ def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Cor
 def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> None:
     """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
     base_of = {study.pair_of(run): run for run in runs if run.variant == study.baseline}
+    checked: set[tuple[str, int, int]] = set()  # seeds of an arm share its recipe
     for run in runs:
         base = base_of[study.pair_of(run)]
+        key = (run.variant, id(run.recipe), id(base.recipe))
+        if key in checked:
+            continue
+        checked.add(key)
         ours, theirs = ((arm.model, arm.training, declared[arm.variant].data) for arm in (run, base))
         if run.variant != study.baseline and ours == theirs:
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
-from ablationlab.model.device import compile_kernels, on_side_stream, recorded
+from ablationlab.model.device import check_room, compile_kernels, on_side_stream, recorded
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import fused
@@ -153,6 +153,7 @@ class Stack:
         self.model = members[0].model
         self.training, self.steps, self.device, self.dtype = training, steps, device, dtype
         self.layout = ParameterLayout.of(members)
+        check_room(sum(self.layout.sizes), width, "cuda" if device.type == "cuda" else "cpu")
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
         for row, member in enumerate(padded):
             self._fill(row, {parameter.name: parameter.draw(member.seeds[0]) for parameter in parameters(member.model)})

@@ -12,6 +12,7 @@ from ablationlab.analysis import wording
 from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, colours, config
+from ablationlab.report.convert import NOT_DRAWN
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import in_sentence, main_metrics, metric_name
@@ -74,7 +75,11 @@ def write_page(results: Results, folder: Path, *, figures: Figures | None = None
 def page_html(results: Results, folder: Path, *, figures: Figures | None = None) -> str:
     """The page as text; *folder* is where it will lie, for its links to the runs' files."""
     drawn = figures or draw_figures(results)
-    vega, shared, script = vega_bundle(), asset("charts.js"), asset("page.js")
+    shared, script = asset("charts.js"), asset("page.js")
+    try:
+        vega, note = vega_bundle(), ""
+    except NOT_DRAWN as error:
+        vega, note = "", f"There are no charts on this page, since what draws them could not be made: {error}"
     analysis = results.analysis
     comparisons = () if analysis is None else analysis.comparisons
     # By number, since ids may hold any character.
@@ -91,7 +96,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "ended": results.ended,
         "planned": len(results.runs),
         "problems": results.problems,
-        "notes": results.stale,
+        "notes": (*results.stale, *filter(None, [note])),
         "strip": design.strip(results),
         "sections": _sections(results),
         "replication": results.replication,

@@ -11,6 +11,8 @@ from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.report.convert import javascript
+
 if TYPE_CHECKING:
     import jinja2
 
@@ -75,10 +77,8 @@ def _plain(value: Any) -> Any:
 
 @cache
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the wheel that also draws the figures."""
-    import vl_convert
-
-    bundle: str = vl_convert.javascript_bundle(snippet="window.vega = vega; window.vegaEmbed = vegaEmbed;")
+    """What draws the charts of a page, safe inside a script element."""
+    bundle = javascript("window.vega = vega; window.vegaEmbed = vegaEmbed;")
     if "</script" in bundle.lower() or "<!--" in bundle:
         bundle = bundle.replace("</", "<\\/").replace("<!--", "<\\!--")
     return bundle

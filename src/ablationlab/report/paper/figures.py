@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.records.results import Results
+from ablationlab.report.convert import NOT_DRAWN, PROCESSES, svg_of
 
 if TYPE_CHECKING:
     from ablationlab.report.charts import Figure
@@ -58,27 +61,40 @@ class Picture:
     svg: str
 
 
-def pictures(results: Results, figures: Figures | None = None) -> list[Picture]:
-    """Those that there are data for, in the order of the paper; *figures* spares drawing them again."""
+def pictures(results: Results, figures: Figures | None = None, say: Callable[[str], None] = print) -> list[Picture]:
+    """Those that there are data for and that can be drawn, in the order of the paper; *figures* spares making them again."""
     from ablationlab.report.figures import draw_figures
 
     drawn = (figures or draw_figures(results)).every()
     stability = results.analysis.stability if results.analysis is not None else None
     unstable = stability is not None and any(arm.unstable for arm in stability.arms)
-    return [
-        Picture(
-            key=re.sub(r"[^a-z0-9-]", "-", figure.key.lower()),
-            kind=kind.key,
-            section=kind.section,
-            title=figure.title.rstrip("."),
-            caption=figure.caption,
-            alt=figure.alt,
-            svg=column_svg(figure, kind.height),
-        )
+    chosen = [
+        (kind, figure)
         for kind in KINDS
         if unstable or not kind.only_unstable
         for figure in [figure for figure in drawn if figure.key.startswith(kind.start)][: kind.most]
     ]
+    with ThreadPoolExecutor(PROCESSES) as drawing:  # each waits for a worker
+        svgs = [drawing.submit(column_svg, figure, kind.height) for kind, figure in chosen]
+    made = []
+    for (kind, figure), svg in zip(chosen, svgs, strict=True):
+        try:
+            content = svg.result()
+        except NOT_DRAWN as error:
+            say(f"No figure {figure.key} in the paper: {error}")
+            continue
+        made.append(
+            Picture(
+                key=re.sub(r"[^a-z0-9-]", "-", figure.key.lower()),
+                kind=kind.key,
+                section=kind.section,
+                title=figure.title.rstrip("."),
+                caption=figure.caption,
+                alt=figure.alt,
+                svg=content,
+            )
+        )
+    return made
 
 
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:
@@ -96,14 +112,12 @@ def column_svg(figure: Figure, height: int) -> str:
 
     SVG, since its bytes repeat where those of the converter's PDFs do not; its text is set in the paper's own face.
     """
-    import vl_convert
-
     svg, width = "", COLUMN - 60
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
         config = spec.get("config", {})
         spec["config"] = {**config, "font": FACE, "legend": {**config.get("legend", {}), "columns": LEGEND_COLUMNS}}
-        svg = str(vl_convert.vegalite_to_svg(spec))
+        svg = svg_of(spec)
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
         if found is None or abs(float(found[1]) - COLUMN) < 2:
             break

@@ -6,7 +6,7 @@ compiler's own fonts. The same records give the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -27,17 +27,19 @@ FOLDER = "paper"
 REFERENCES = "references.bib"
 
 
-def write_paper(results: Results, folder: Path, *, figures: Figures | None = None) -> Path:
+def write_paper(
+    results: Results, folder: Path, *, figures: Figures | None = None, say: Callable[[str], None] = print
+) -> Path:
     """Write paper/ and paper.pdf into *folder*; the path of the PDF.
 
-    *figures* are those of the page, where they are drawn already.
+    *figures* are those of the page, where they are drawn already; *say* hears which chart could not be.
 
     Refused, with the reason, where there is no analysis or one that is not of these records. A study that is not
     finished gives a paper that says so at the top and wherever it speaks of a decision.
     """
     check_conclusions(results)
     write_template(folder / FOLDER)  # first: a folder that cannot be written is known before anything is drawn
-    drawn = pictures(results, figures)
+    drawn = pictures(results, figures, say)
     for picture in drawn:
         replace(folder / FOLDER / "figures" / f"{picture.key}.svg", picture.svg.encode())
     write_facts(results, folder / FOLDER, drawn)

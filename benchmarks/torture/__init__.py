@@ -1,0 +1,1 @@
+"""Attacks on the whole program, with counts: `make torture`, or `python -m benchmarks.torture NAME`."""
