@@ -524,3 +524,18 @@ def test_the_status_of_a_shipped_study_names_its_folder(cli, study):
     code, output, _ = cli("status", study)
     assert code == 0
     assert flat(output).startswith(f"results/{load_study(study).name}: not planned yet")
+
+
+WAITING = """
+import time
+import ablationlab.cli.app as cli
+cli.app.command(lambda: (print("ready", flush=True), time.sleep(60)), name="wait")
+cli.main(["wait"])
+"""
+
+
+def test_sigterm_outside_training_says_so_and_exits_with_143():
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert (process.wait(timeout=60), process.stderr.read()) == (143, "Terminated.\n")

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ablationlab.core.errors import WorkerDied
 from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.results import Results
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
 from ablationlab.report.figures import Figures, draw_figures, saving
+from ablationlab.report.page import write_page
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
@@ -245,8 +249,37 @@ def test_axes_are_titled(drawn: Figures):
 def test_figures_become_files(results: Results, tmp_path: Path):
     figures = draw_figures(results)
     few = dataclasses.replace(figures, by_section={"power": figures.by_section["power"]})
-    with saving(few, tmp_path):
+    with saving(few, tmp_path, print):
         pass
     assert (tmp_path / "power.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "power.png").read_bytes().startswith(b"\x89PNG")
     assert "<svg" in (tmp_path / "power.svg").read_text()
+
+
+SHORT_OF_MEMORY = """
+import resource, sys
+from pathlib import Path
+from ablationlab.report.convert import converting
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+spec = {"data": {"values": [{"x": 1}]}, "mark": "point", "encoding": {"x": {"field": "x", "type": "quantitative"}}}
+with converting({"a": spec, "b": spec}, Path(sys.argv[1]), ("svg",), print):
+    print("the page")
+"""
+
+
+def test_charts_that_kill_their_converter_are_a_note(tmp_path: Path):
+    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY, tmp_path], capture_output=True, text=True, check=True)
+    first, second = done.stdout.splitlines()
+    assert first == "the page"
+    assert second.startswith("Not drawn: a, b; the chart converter was killed by signal ")
+    assert done.stderr == ""
+
+
+def test_a_page_without_its_charts_says_so(results: Results, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def died() -> str:
+        raise WorkerDied("drawing charts", "was killed by signal 5")
+
+    monkeypatch.setattr("ablationlab.report.page.build.vega_bundle", died)
+    page = write_page(results, tmp_path).read_text()
+    assert "Not drawn: the charts of this page; the chart converter was killed by signal 5" in page
+    assert results.question in page

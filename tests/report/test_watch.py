@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -190,6 +191,23 @@ def test_asked_to_it_listens_wider_but_still_under_no_foreign_name(tmp_path: Pat
     server = serve(tmp_path, "0.0.0.0")
     assert ask(server, "/style.css", host=f"10.1.2.3:{server.port}")[0] == 200
     assert ask(server, "/style.css", host=f"evil.example:{server.port}")[0] == 421
+
+
+def test_an_address_that_is_none_is_a_bad_request(tmp_path: Path, serve: Callable[..., Watcher], capfd):
+    build(tmp_path)
+    server = serve(tmp_path)
+    assert ask(server, "http://[::1/")[0] == 400
+    assert ask(server, "/")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_sends_byte_by_byte_is_left(tmp_path: Path, serve: Callable[..., Watcher], monkeypatch):
+    monkeypatch.setattr("ablationlab.report.watch.REQUEST_SECONDS", 0.3)
+    build(tmp_path)
+    server = serve(tmp_path)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX-Slow: ")
+        assert client.recv(1) == b""  # it waits for the rest of the line, and then hangs up
 
 
 def test_the_report_is_served_once_it_is_there(tmp_path: Path, serve: Callable[..., Watcher]):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.core.errors import DataError, MismatchError, PlanError, RecordError
+from ablationlab.core.errors import DataError, MismatchError, OutOfMemory, PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
@@ -29,6 +29,19 @@ def plan_of(study_table) -> Callable[..., Plan]:
 
 def ids(plan: Plan) -> set[str]:
     return {run.id for run in plan.runs}
+
+
+def test_more_runs_than_a_plan_holds_are_refused_before_any_is_made(plan_of):
+    with pytest.raises(PlanError, match=r"about 60,000 runs; a study may have 20,000"):
+        plan_of({"seeds": {"first": 1, "count": 20_000}})
+
+
+def test_a_model_larger_than_memory_is_refused_with_both_sizes(plan_of, monkeypatch):
+    monkeypatch.setattr("ablationlab.model.device.usable_memory", lambda: 60_000)
+    with pytest.raises(
+        OutOfMemory, match="4,160 parameters per run need 66.6\u202fkB .* this machine has 60.0\u202fkB"
+    ):
+        plan_of()
 
 
 # --- which runs -------------------------------------------------------------------------------------------

@@ -5,13 +5,14 @@ short: what it could not draw is then a note, and the rest of the report is writ
 from __future__ import annotations
 
 import atexit
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ablationlab.core.errors import StorageError, WorkerDied
+from ablationlab.core.errors import WorkerDied
 from ablationlab.core.processes import Pool, WorkerError
 from ablationlab.records.storage import replace
 
@@ -49,13 +50,23 @@ def converting(
     chosen = tuple(formats)
     drawn = {key: _workers().submit("files", spec, folder, key, chosen) for key, spec in specs.items()}
     yield
+    failed: dict[str, BaseException] = {}
     for key, future in drawn.items():
         try:
             future.result()
-        except StorageError:
-            raise
         except NOT_DRAWN as error:
-            say(f"No figure {key}: {error}")
+            failed[key] = error
+    for note in not_drawn(failed):
+        say(note)
+
+
+def not_drawn(failed: Mapping[str, BaseException]) -> list[str]:
+    """What to say of charts that are missing, each reason once."""
+    reasons: dict[str, list[str]] = {}
+    for key, error in failed.items():
+        reason = f"the chart converter {error.how}" if isinstance(error, WorkerDied) else str(error)
+        reasons.setdefault(reason, []).append(key)
+    return [f"Not drawn: {', '.join(keys)}; {reason}" for reason, keys in reasons.items()]
 
 
 # ---- in a worker --------------------------------------------------------------------------------------------------------
@@ -63,6 +74,8 @@ def converting(
 
 def _converter() -> Callable[..., Any]:
     import vl_convert
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the engine dies with a page of addresses
 
     def files(spec: Mapping[str, Any], folder: Path, key: str, formats: tuple[str, ...]) -> None:
         # One trip through Vega gives the SVG, from which the other formats are made.

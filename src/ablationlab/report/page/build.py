@@ -12,7 +12,7 @@ from ablationlab.analysis import wording
 from ablationlab.instrument.replication import words
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, colours, config
-from ablationlab.report.convert import NOT_DRAWN
+from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import in_sentence, main_metrics, metric_name
@@ -79,7 +79,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     try:
         vega, note = vega_bundle(), ""
     except NOT_DRAWN as error:
-        vega, note = "", f"There are no charts on this page, since what draws them could not be made: {error}"
+        (note,) = not_drawn({"the charts of this page": error})
+        vega = ""
     analysis = results.analysis
     comparisons = () if analysis is None else analysis.comparisons
     # By number, since ids may hold any character.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.records.results import Results
-from ablationlab.report.convert import NOT_DRAWN, PROCESSES, svg_of
+from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
 
 if TYPE_CHECKING:
     from ablationlab.report.charts import Figure
@@ -76,12 +76,12 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     ]
     with ThreadPoolExecutor(PROCESSES) as drawing:  # each waits for a worker
         svgs = [drawing.submit(column_svg, figure, kind.height) for kind, figure in chosen]
-    made = []
+    made, failed = [], {}
     for (kind, figure), svg in zip(chosen, svgs, strict=True):
         try:
             content = svg.result()
         except NOT_DRAWN as error:
-            say(f"No figure {figure.key} in the paper: {error}")
+            failed[figure.key] = error
             continue
         made.append(
             Picture(
@@ -94,6 +94,8 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
                 svg=content,
             )
         )
+    for note in not_drawn(failed):
+        say(f"{note} (paper)")
     return made
 
 
