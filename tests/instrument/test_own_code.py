@@ -25,7 +25,7 @@ def test_the_example_passes_every_test():
 @pytest.mark.parametrize(
     ("before", "after", "test"),
     [
-        ("PartCost(6 *", "PartCost(2 *", "FLOPs beside the plain model"),
+        ("PartCost(6 *", "PartCost(2 *", "FLOPs of a token"),
         ("F.silu(gate) * up", "F.silu(gate - gate.mean(dim=0, keepdim=True)) * up", "alone and in a stack"),
         ("F.silu(gate) * up", "F.silu(gate.detach()) * up", "every parameter is used"),
         ("F.silu(gate) * up", "F.silu(gate) * (up + torch.rand_like(up))", "same bits twice"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from ablationlab.core.code import CodeFile, active, find, place_of, using
-from ablationlab.core.errors import CodeError, RunFailure, StudyError, UnknownNameError
+from ablationlab.core.errors import CodeError, PlanError, RunFailure, StudyError, UnknownNameError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parts import MLPS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
@@ -291,3 +292,32 @@ def test_plan_knows_the_parts_of_a_study_and_places_their_errors(tmp_path, capsy
     assert answers[1][0] == 2
     assert f"{tmp_path / 'broken' / 'mine.py'}, line " in answers[1][1]
     assert answers[1][1].strip().endswith("in parameters: ValueError: no width")
+
+
+def plan_with_gated(folder: Path, before: str, after: str, match: str) -> None:
+    code = (EXAMPLE / "mine.py").read_text().split('@lab.part("norm"')[0]
+    assert before in code
+    tables = {"none": {}, "gated": {"model": {"mlp": "gated"}}}
+    study = load_study(study_with(folder, code.replace(before, after), variants=tables, **{"budget.match": match}))
+    with study_code(study):
+        make_plan(study, load_corpus(study.data), "cpu")
+
+
+@pytest.mark.parametrize("match", ["tokens", "flops"])
+def test_flops_that_a_part_declares_wrongly_are_refused_when_the_study_is_planned(tmp_path, match):
+    plan_with_gated(tmp_path, "PartCost(6 *", "PartCost(6 *", match)
+    with pytest.raises(PlanError) as caught:
+        plan_with_gated(tmp_path, "PartCost(6 *", "PartCost(2 *", match)
+    # One layer of width 16 with hidden width round(2.667 * 16) = 43: what is missing is 3 * (6 - 2) * 16 * 43.
+    declared, counted = (
+        int(number.replace(",", "")) for number in re.findall(r"([\d,]{4,}) (?:matrix|are)", str(caught.value))
+    )
+    assert counted - declared == 3 * 4 * 16 * 43
+    assert "mine.py" in str(caught.value)
+
+
+def test_flops_that_depend_on_values_are_refused_only_where_they_are_the_budget(tmp_path):
+    before, after = "F.silu(gate) * up", "F.silu(gate) * (up if float(up.sum()) else up)"
+    plan_with_gated(tmp_path, before, after, "tokens")
+    with pytest.raises(PlanError, match=r"FLOPs cannot be counted: .*mine\.py, line \d+, in __call__"):
+        plan_with_gated(tmp_path, before, after, "flops")

@@ -15,7 +15,10 @@ import numpy as np
 import safetensors.torch
 import torch
 
+from ablationlab.core.registry import set_layer
 from ablationlab.model.device import prepare
+from ablationlab.model.parts import LOSS_TERMS
+from ablationlab.model.rules import OPTIMIZERS, OptimizerStep, UpdateRule
 from ablationlab.records.plan import Execution
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, ModelConfig, TrainingConfig
@@ -31,6 +34,18 @@ STEPS, HALF = 8, 4
 MODEL = ModelConfig(layers=2, width=16, heads=2, context=16, vocabulary=13)
 TRAINING = TrainingConfig(steps=STEPS, batch=8, lr=1e-2, warmup=2, precision="fp32")
 TOKENS = np.random.default_rng(0).integers(0, 13, 2000)
+# As a study's own code would register them.
+OWN_CODE = {
+    LOSS_TERMS.kind: {"squares": lambda logits, targets, model: 0.1 * logits.square().mean(dim=(1, 2, 3))},
+    OPTIMIZERS.kind: {"momentum": UpdateRule(("trace",), lambda step: _momentum(step))},
+}
+
+
+def _momentum(step: OptimizerStep) -> torch.Tensor:
+    trace = step.state["trace"].mul_(0.9).add_(step.gradient)
+    return step.weights * (1 - step.lr * step.decay) - step.lr * trace
+
+
 VALIDATION = torch.from_numpy(np.random.default_rng(1).integers(0, 13, 333))
 
 
@@ -83,8 +98,10 @@ SCENARIOS = {
         "untied": {"variant": "rmsnorm", "model": {"tied": False, "head_bias": True, "final_norm": False}},
         "no blocks": {"model": {"layers": 0}},
         "bf16": {"bf16": True, "training": {"precision": "bf16"}},
+        "own loss": {"model": {"loss_terms": ("squares",)}, "training": {"micro_batch": 2}},
     }.items()
 }
+SCENARIOS["ddp own rule"] = Scenario(parallel="ddp", training={"optimizer": "momentum", "weight_decay": 0.3})
 # Where a run that goes on after HALF steps was saved, and how it goes on.
 RESUMED = {
     "ddp on 2, ddp on 2": ("ddp plain", "ddp plain"),
@@ -93,6 +110,7 @@ RESUMED = {
     "fsdp on 1, fsdp on 2": ("one rank", "fsdp plain"),
     "one process, ddp on 2": ("alone", "ddp plain"),
     "one process, fsdp on 2": ("alone", "fsdp plain"),
+    "own rule on 2, own rule on 2": ("ddp own rule", "ddp own rule"),
 }
 
 
@@ -145,12 +163,13 @@ def report(folder: Path, name: str, stack: Any, rows: list[list[float]]) -> None
 
 def main() -> None:
     folder = Path(sys.argv[1])
+    set_layer(OWN_CODE)
     ranks = Ranks.join("cpu")
     assert ranks.gather({"rank": ranks.rank}) == [{"rank": n} for n in range(ranks.world)]
     for name, scenario in SCENARIOS.items():
         stack = scenario.spread(ranks)
         rows = train(stack, 1, HALF)
-        if name.endswith("plain"):
+        if name.endswith(("plain", "own rule")):
             stack.save(0, run_folder(folder, name), record(HALF) if ranks.leads else None, final=False)
         report(folder, name, stack, rows + train(stack, HALF + 1))
     for name, (saved, going_on) in RESUMED.items():

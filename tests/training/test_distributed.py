@@ -12,9 +12,22 @@ import pytest
 import safetensors.torch
 import torch
 import torch.distributed as dist
-from ranks_matrix import HALF, RESUMED, SCENARIOS, STEPS, TRAINING, VALIDATION, look, record, run_folder, train
+from ranks_matrix import (
+    HALF,
+    OWN_CODE,
+    RESUMED,
+    SCENARIOS,
+    STEPS,
+    TRAINING,
+    VALIDATION,
+    look,
+    record,
+    run_folder,
+    train,
+)
 
 from ablationlab.core.errors import RecordError
+from ablationlab.core.registry import layer
 from ablationlab.instrument.costing.disk import Spread, checkpoint_bytes
 from ablationlab.model.parameters import parameter_count, parameters
 from ablationlab.records.settings import TrainingConfig
@@ -36,7 +49,7 @@ BF16 = 1e-2
 @pytest.fixture(scope="module", autouse=True)
 def settings_of_torch():
     """Preparing for bf16 may switch a library off; the tests that come after find everything as it was."""
-    with torch_as_it_was():
+    with torch_as_it_was(), layer(OWN_CODE):
         yield
     torch._C._set_mkldnn_enabled(True)
 
@@ -117,8 +130,19 @@ def test_going_on_at_the_same_number_of_ranks_changes_no_bit(matrix, parallel):
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_a_checkpoint_loads_into_another_number_of_ranks_and_another_layout(matrix, name):
-    expected = train(SCENARIOS["fsdp plain"].alone())[HALF:]
+    expected = train(SCENARIOS[RESUMED[name][1]].alone())[HALF:]
     np.testing.assert_allclose(ended(matrix, name)[0]["rows"], expected, rtol=4 * FP32)
+
+
+def test_an_own_rule_that_goes_on_has_the_bits_of_one_that_never_stopped(matrix):
+    whole, resumed = ended(matrix, "ddp own rule"), ended(matrix, "own rule on 2, own rule on 2")
+    assert whole[0]["rows"][HALF:] == resumed[0]["rows"]
+    assert same_bits(whole[1], resumed[1])
+    run, alone = run_folder(matrix, "ddp own rule"), SCENARIOS["ddp own rule"].alone()
+    saved = checkpoints.load(run, HALF)
+    assert saved.state.keys() == {"weights", "trace"}
+    alone.resume(0, run, saved)
+    np.testing.assert_allclose(train(alone, HALF + 1), whole[0]["rows"][HALF:], rtol=4 * FP32)
 
 
 @pytest.mark.parametrize("saved", ["ddp plain", "fsdp plain"])

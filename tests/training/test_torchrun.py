@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.settings import DataConfig, ExecutionConfig
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.code import study_code
 from ablationlab.study.ledger import check_ledger
 from ablationlab.study.load import parse_study
 from ablationlab.training.executors.torchrun import check
@@ -253,6 +255,19 @@ def test_what_torchrun_cannot_train_is_refused_before_anything_is_sealed(study_t
     table = study_table({"execution.parallel": "ddp", **changes})
     with pytest.raises(PlanError, match=text):
         check(parse_study(table), nproc)
+
+
+def test_an_own_update_rule_needs_whole_parameters_which_fsdp_has_nowhere(study_table, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import ablationlab as lab\n@lab.optimizer('mine')\ndef mine(step): return step.weights\n"
+    )
+    tables = {"none": {}, "mine": {"training": {"optimizer": "mine"}}}
+    for parallel in ("ddp", "fsdp"):
+        table = study_table({"execution.parallel": parallel, "variants": tables, "use": [str(tmp_path / "mine.py")]})
+        study = parse_study(table)
+        expected = r"variant 'mine': .* sees whole parameters, .*'fsdp' leaves them in no process"
+        with study_code(study), nullcontext() if parallel == "ddp" else pytest.raises(PlanError, match=expected):
+            check(study, 2)
 
 
 @pytest.mark.parametrize("arguments", [("plan",), ("run",), ("plan", "--hardware", "8xh100")])

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
+from ablationlab.core.code import place_of
 from ablationlab.core.errors import PlanError
 from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
@@ -191,6 +192,8 @@ def _plan(
 
     _check_texts_compare(study, corpus.record, {name: other.record for name, other in corpora.items()})
     cells = study_cells(study, corpus, precision, corpora, step_times)
+    if study.use and not step_times:  # the second pass of a plan at equal time has the same models
+        _check_flops(study, cells)
     tasks: tuple[PlannedTask, ...] = ()
     if study.evaluation.tasks:
         from ablationlab.tasks import check_text, plan_tasks
@@ -594,6 +597,36 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str,
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
         both = [declared[run.variant], declared[study.baseline]]
         refuse(run.id, base.id, setting_mismatches(run, base, both))
+
+
+#: Largest difference between declared and counted FLOPs of a study's own code, as a share of the model's.
+FLOPS_TOLERANCE = 0.02
+
+
+def _check_flops(study: Study, cells: Cells) -> None:
+    """Refuse parts of the study's own code that declare other FLOPs than they take: budget and ledger rest on them."""
+    from ablationlab.model.flop_count import counted_flops_per_token
+
+    arms = {cell.model.model_dump_json(): cell for cell in (*cells.own, *cells.swept)}
+    for cell in arms.values():
+        declared = matmul_flops_per_token(cell.model)
+        try:
+            counted = counted_flops_per_token(cell.model)
+        except Exception as error:
+            if study.budget.match != "flops":
+                continue
+            place = place_of(error)
+            raise PlanError(
+                f"variant {cell.variant!r}: [budget] match = 'flops', and its FLOPs cannot be counted: "
+                f"{f'{place}: ' if place else ''}{type(error).__name__}: {error}. They are counted on torch's meta device, "
+                "so new tensors need the device of the inputs, and values cannot decide; or use match = 'time'"
+            ) from error
+        if abs(counted - declared) > FLOPS_TOLERANCE * declared:
+            raise PlanError(
+                f"variant {cell.variant!r}: its parts declare {declared:,} matrix-product FLOPs per token, but {counted:,} "
+                f"are counted. Mend `cost` (or `flops` of a head) in {', '.join(code.name for code in study.use)}; "
+                "`ablationlab check` shows which part it is"
+            )
 
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:

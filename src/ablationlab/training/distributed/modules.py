@@ -106,8 +106,8 @@ class WholeModel(ParameterOwner):
     def forward(
         self, tokens_1BT: Tensor, targets_1BT: Tensor | None, dropout: Dropout | None = None
     ) -> tuple[Tensor, Tensor]:
-        """The mean loss; or, without targets, the logits as validation wants them (head in fp32). And the vectors entering
-        block 1, detached."""
+        """What is differentiated, loss terms included, and the mean loss, detached. Without targets: the logits as validation
+        wants them (head in fp32), and the vectors entering block 1."""
         forward = ForwardPass(
             self.with_run_axis(),
             self.model,
@@ -120,8 +120,8 @@ class WholeModel(ParameterOwner):
         if targets_1BT is None:
             x = forward.embed(tokens_1BT)
             return forward.decode(x), x
-        loss = forward.loss_R(tokens_1BT, targets_1BT)
-        return loss, loss.detach()
+        loss, differentiated = forward.losses_R(tokens_1BT, targets_1BT)
+        return differentiated, loss.detach()
 
     def _run_block(self, forward: ForwardPass, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """By the module that owns the block's parameters; it reads none of the root's."""

@@ -70,9 +70,6 @@ def _disk_error(error: CheckpointException) -> BaseException:
     return causes[0] if causes else error
 
 
-PARTS = ("weights", "m", "v")
-
-
 def load(folder: Path, state: Mapping[str, Tensor]) -> None:
     """Read into *state*, in place, whatever part of each tensor it holds; every rank calls it."""
     with quiet():
@@ -92,13 +89,10 @@ def read_whole(folder: Path) -> dict[str, dict[str, Tensor]]:
             state_dict_loader.load(flat, storage_reader=reader, no_dist=True)
         except (CheckpointException, SafetensorError, RuntimeError) as error:
             raise RecordError(f"{folder} cannot be read back: {error}") from error
-    state: dict[str, dict[str, Tensor]] = {part: {} for part in PARTS}
+    state: dict[str, dict[str, Tensor]] = {}
     for name, value in flat.items():
-        part, _, rest = name.partition(".")
-        if part in ("m", "v"):
-            state[part][rest] = value
-        else:
-            state["weights"][name] = value
+        part, _, rest = name.partition(".")  # a tensor of the optimizer's state is named after its parameter
+        state.setdefault(part if rest in flat else "weights", {})[rest if rest in flat else name] = value
     return state
 
 

@@ -22,8 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.model.optimizers import clock, learning_rates, move
+from ablationlab.model.optimizers import CustomOptimizer, clock, learning_rates, move, start_optimizer
 from ablationlab.model.parameters import parameter_count, parameters
+from ablationlab.model.rules import OPTIMIZERS
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, TrainingConfig
 from ablationlab.records.storage import RunFolder
@@ -67,8 +68,6 @@ class DistributedStack:
         allocate(self.root, execution.parallel, self.device, ranks.world)
         self._parameters: dict[str, Tensor] = dict(self.root.everything())
         self._draw()
-        self._m = {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
-        self._v = {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
         self._sites = dropout_sites(self.model)
         self._copies = self._joined() if execution.parallel == "ddp" else None
         self._decays = {
@@ -78,6 +77,22 @@ class DistributedStack:
         self._owned = parameter_count(self.model)
         self.alive = True
         self.layout = ParameterLayout.of(self.members)
+        # A rule of the study's own code reads and writes whole rows, which only copies have: `executors.torchrun.check`.
+        self._own_rule: CustomOptimizer | None = None
+        if OPTIMIZERS[training.optimizer] is None:
+            self._moments = {
+                part: {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
+                for part in ("m", "v")
+            }
+        else:
+            row = self._flat(self._parameters)
+            rule = start_optimizer(training, row, self.layout.decaying(training.decay), self.layout.views)
+            assert isinstance(rule, CustomOptimizer)
+            self._own_rule = rule
+            self._moments = {
+                part: {name: view[0] for name, view in self.layout.views(flat).items()}
+                for part, flat in rule.state.items()
+            }
         self.watched: Watched | None = None
         self._fed: list[tuple[int, NDArray[np.int64]]] = []
         self._measured: list[list[float]] = []
@@ -171,7 +186,8 @@ class DistributedStack:
             self._move(step, gradients, norm)
         self.watched = None
         if before is not None and unclipped is not None:
-            after = self._flat(self._parameters), self._flat(self._v), torch.tensor([self.alive], device=self.device)
+            second = torch.zeros_like(before) if "v" not in self._moments else self._flat(self._moments["v"])
+            after = self._flat(self._parameters), second, torch.tensor([self.alive], device=self.device)
             self.watched = Watched(before, unclipped, self._windows(offsets_B), *after)
         self._forget_gradients()
         self._measured.append([float(np.float32(mean_loss)), norm, *self._second_moment()])
@@ -185,9 +201,9 @@ class DistributedStack:
             starts = offsets_B[first : first + self.pass_size]
             part = self._windows(starts)
             with self._summing(last=number + 1 == self.passes) as module:
-                losses, _ = module(part[..., :-1], part[..., 1:], self._dropout(step, first))
-                (losses.sum() / self.passes).backward()
-            loss += losses.detach()[0] / self.passes
+                total, losses = module(part[..., :-1], part[..., 1:], self._dropout(step, first))
+                (total.sum() / self.passes).backward()
+            loss += losses[0] / self.passes
         return loss
 
     def _windows(self, starts: NDArray[np.int64]) -> Tensor:
@@ -225,6 +241,9 @@ class DistributedStack:
     @torch.no_grad()
     def _move(self, step: int, gradients: dict[str, Tensor], norm: float) -> None:
         """Clip and update this rank's part, with the arithmetic of `optim.AdamW`."""
+        if self._own_rule is not None:
+            self._move_by_own_rule(self._own_rule, step, gradients, norm)
+            return
         if self.training.clip != "off":
             torch._foreach_mul_(list(gradients.values()), min(1.0, self.training.clip / (norm + 1e-6)))
         lr = float(self.learning_rates(range(step, step + 1))[0, 0])
@@ -232,13 +251,29 @@ class DistributedStack:
         for decay in sorted(set(self._decays.values())):
             names = [name for name in gradients if self._decays[name] == decay and gradients[name].numel()]
             if names:
-                parts = (self._parameters, gradients, self._m, self._v)
+                parts = (self._parameters, gradients, self._moments["m"], self._moments["v"])
                 weights, g, m, v = ([local(part[name]) for name in names] for part in parts)
                 move(weights, g, m, v, self.training, lr=lr, step=at, decay=decay)
 
+    def _move_by_own_rule(self, rule: CustomOptimizer, step: int, gradients: dict[str, Tensor], norm: float) -> None:
+        """As a stack of one does. Every rank has the same rows, so all of them come to the same weights."""
+        weights_RP = self._flat(self._parameters)
+        numbers = (
+            [norm],
+            self.learning_rates(range(step, step + 1))[0].tolist(),
+            clock(self.training, step),
+        )
+        norm_R, lr_R, clock_3 = (torch.tensor(values, device=self.device) for values in numbers)
+        alive_R = torch.tensor([True], device=self.device)
+        rule.update(weights_RP, self._flat(gradients), norm_R, lr_R, clock_3, alive_R)
+        for name, view in self.layout.views(weights_RP).items():
+            self._parameters[name].copy_(view[0])
+
     def _second_moment(self) -> tuple[float, float]:
-        """Mean and maximum over all parameters."""
-        mine = [local(v) for v in self._v.values() if local(v).numel()]
+        """Mean and maximum over all parameters; 0 of a rule that keeps none."""
+        if "v" not in self._moments:
+            return 0.0, 0.0
+        mine = [local(v) for v in self._moments["v"].values() if local(v).numel()]
         total = torch.stack([v.double().sum() for v in mine]).sum()
         top = torch.stack([v.amax() for v in mine]).amax()
         if self._copies is None:
@@ -281,7 +316,7 @@ class DistributedStack:
 
     def _state(self) -> dict[str, Tensor]:
         state = {name: value.detach() for name, value in self._parameters.items()}
-        for part, moments in (("m", self._m), ("v", self._v)):
+        for part, moments in self._moments.items():
             state |= {f"{part}.{name}": value for name, value in moments.items()}
         return state
 

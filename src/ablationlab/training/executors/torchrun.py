@@ -69,11 +69,12 @@ def check(study: Study, processes: int) -> None:
         )
     for name, variant in variants_of(study).items():
         for regime in study.regime_names():
-            model, training = variant.arm(*study.in_regime(regime))
-            if training.optimizer != "adamw" or model.loss_terms:
-                what = f"training.optimizer = {training.optimizer!r}" if not model.loss_terms else "model.loss_terms"
+            _, training = variant.arm(*study.in_regime(regime))
+            if training.optimizer != "adamw" and study.execution.parallel == "fsdp":
                 raise PlanError(
-                    f"--executor torchrun: {what} of variant {name!r} works with --executor local and ray alone"
+                    f"variant {name!r}: training.optimizer = {training.optimizer!r} is an update rule of your own, which "
+                    "sees whole parameters, and execution.parallel = 'fsdp' leaves them in no process. Use 'ddp', or "
+                    "--executor local or ray"
                 )
     text = probes_refusal(study) or batch_refusal(study, processes)
     if text is not None:
