@@ -468,7 +468,7 @@ def test_unpaired_runs_that_diverged_count_against_the_variant():
     frame.loc[frame.index[-1], "val/loss"] = math.inf
     _, dataset = primary(frame)
     verdict = decide(analyze(dataset)).verdicts[0]
-    assert verdict.decision == "inconclusive"
+    assert verdict.decision == "keep-provisionally"
     assert verdict.checks[-2].reason == "survivors-only"
     assert "Unstable: 1 of 4 norm runs." in verdict.recommendation
 

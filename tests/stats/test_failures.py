@@ -6,7 +6,7 @@ from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import failure_bound, log_rank_p, paired_survival, survival_curve
-from ablationlab.stats.failures import exact_upper_bound, pairs_without_failure, score_upper_bound
+from ablationlab.stats.failures import exact_upper_bound, pairs_without_failure, score_upper_bound, with_diverged
 from ablationlab.stats.stability import tango_interval
 
 
@@ -108,3 +108,16 @@ def test_paired_survival_holds_its_level():
         arms = [[int(t) if t < 50 else None for t in np.minimum(shared, rng.exponential(80, 10))] for _ in range(2)]
         p.append(paired_survival(*arms, length=50, rng=rng).p)
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize(
+    ("costs", "diverged", "counted"),
+    [
+        ([0.1, 0.3, -0.1], 1, 0.7),  # 0.3, and the range of 0.4 beyond it
+        ([-0.5, -0.4, -0.45], 2, 0.0),  # -0.3 would be a gain
+        ([0.1, 0.3, -0.1], -1, -0.5),
+        ([0.4, 0.5, 0.45], -2, 0.0),
+    ],
+)
+def test_a_diverged_run_counts_as_the_worst_and_never_as_a_gain(costs, diverged, counted):
+    assert with_diverged(costs, diverged) == pytest.approx([*costs, *[counted] * abs(diverged)])

@@ -188,7 +188,10 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     numbers: dict[str, Any] = {}
     if pairs:
         if dataset.brief:
-            numbers = _brief_numbers(planned.criterion, pairs, transform, looked_at=dataset.look is not None)
+            looked_at = dataset.look is not None
+            numbers = _brief_numbers(
+                planned.criterion, pairs, transform, looked_at=looked_at, with_pairs=looked_at or bool(diverged)
+            )
         else:
             result = _computed(planned, pairs, transform, promised)
             numbers = _numbers(result, pairs)
@@ -356,11 +359,11 @@ def _computed(planned: PlannedComparison, pairs: Pairs, transform: Transform, pr
 
 
 def _brief_numbers(
-    criterion: Criterion, pairs: Pairs, transform: Transform, *, looked_at: bool = False
+    criterion: Criterion, pairs: Pairs, transform: Transform, *, looked_at: bool = False, with_pairs: bool = False
 ) -> dict[str, Any]:
     """What decides, and nothing else: the registered interval and test, and equivalence.
 
-    *looked_at*: by a planned look, which makes its own of pairs and spread.
+    *looked_at*: by a planned look, which makes its own of pairs and spread. *with_pairs*: what follows needs them.
     """
     deltas = [log(a / b) if transform == "log" else a - b for _, a, b in pairs]
     decided = brief_inference(
@@ -376,7 +379,7 @@ def _brief_numbers(
         "pairs": tuple(
             Pair.model_construct(seed=seed, variant=a, reference=b, delta=delta)
             for (seed, a, b), delta in zip(pairs, deltas, strict=True)
-            if looked_at
+            if with_pairs
             or criterion.correction == "dunnett"
             or criterion.test != "paired-t"
             or len(pairs) < MINIMUM_PAIRS

@@ -510,7 +510,14 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.SURVIVORS_ONLY:
             return (
                 f"{metric} is compared on the runs that survived; {evidence.variant} diverged on "
-                f"{counted(evidence.variant_diverged, 'seed')} where the baseline did not"
+                f"{counted(evidence.variant_diverged, 'seed')} where the baseline did not, and with these counted nothing is "
+                "shown"
+            )
+        case Reason.BASELINE_SURVIVORS_ONLY:
+            return (
+                f"worse on the seeds where the baseline survived ({numbers}), but the baseline diverged on "
+                f"{counted(evidence.baseline_diverged, 'seed')} where {evidence.variant} did not, and with these counted it "
+                "is not shown"
             )
         case Reason.WORSE:
             return f"worse: {numbers}"
@@ -524,6 +531,11 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
         case Reason.BETTER_NOT_ALL_SHOWN:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
+        case Reason.VARIANT_DIVERGED:
+            return (
+                f"no rule above applies, and {evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} "
+                "where the baseline did not"
+            )
         case Reason.NO_RULE_APPLIES:
             return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
 
@@ -591,6 +603,8 @@ def _shown_costs(evidence: Evidence) -> str:
 def _not_shown(evidence: Evidence) -> str:
     parts = [_cost(evidence, guard) for guard in evidence.guards if guard.shown != "kept"]
     parts += [] if evidence.standing.non_inferior else [_worst(evidence)]
+    if evidence.variant_diverged:
+        parts.append(f"what it costs on the {counted(evidence.variant_diverged, 'seed')} where it alone diverged")
     return "; ".join(parts)
 
 
@@ -660,6 +674,8 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
             return f"Keep {baseline}: with {variant}, {metric} is worse ({moved}){_setting(evidence)}."
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
+        case Decision.KEEP_PROVISIONALLY:
+            return f"Keep {baseline} for now: nothing that is shown outweighs that {variant} diverged."
         case Decision.INCONCLUSIVE:
             return f"Undecided; keep {baseline} for now."
 

@@ -22,6 +22,7 @@ class Decision(StrEnum):
     TIE = "tie"
     INCONCLUSIVE = "inconclusive"
     NO_VERDICT = "no-verdict"
+    KEEP_PROVISIONALLY = "keep-provisionally"
     KEEP_BASELINE = "keep-baseline"
 
 
@@ -35,6 +36,7 @@ RANK: Final[dict[Decision, int]] = {
     Decision.TIE: 1,
     Decision.INCONCLUSIVE: 1,
     Decision.NO_VERDICT: 1,
+    Decision.KEEP_PROVISIONALLY: 0,
     Decision.KEEP_BASELINE: 0,
 }
 
@@ -82,10 +84,13 @@ class Reason(StrEnum):
     BETTER_AND_SAFE = "better-and-safe"
     BETTER_AT_A_COST = "better-at-a-cost"
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
-    # 3 and 5: the variant diverged on seeds where the baseline did not, so the pairs that are left are a selection
+    # 3 and 5: the variant diverged on seeds where the baseline did not, and with these counted the claim is not shown
     SURVIVORS_ONLY = "survivors-only"
+    # 4: the same with the baseline's runs
+    BASELINE_SURVIVORS_ONLY = "baseline-survivors-only"
     # 6
     NO_RULE_APPLIES = "no-rule-applies"
+    VARIANT_DIVERGED = "variant-diverged"
 
 
 class RuleCheck(StoredValue):

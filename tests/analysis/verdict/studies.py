@@ -23,6 +23,12 @@ ENDINGS = {
     "s": ("finished", Instability.SPIKED),
     "w": ("finished", Instability.ENDED_WORSE),
     "d": ("diverged", Instability.DIVERGED),
+    "m": ("missing", Instability.NOT_FINISHED),
+}
+#: Endings that leave no value.
+ABSENCES = {
+    "d": absent(Absence.DIVERGED, step=9, cause="loss is nan"),
+    "m": absent(Absence.NOT_FINISHED),
 }
 
 
@@ -49,7 +55,7 @@ def dataset(
         for variant, numbers in by_variant.items():
             for regime, ended in places.items():
                 by_seed: dict[Any, float | Absent] = {
-                    seed: absent(Absence.DIVERGED, step=9, cause="loss is nan") if how == "d" else float(number)
+                    seed: ABSENCES.get(how, float(number))
                     for seed, (number, how) in enumerate(zip(numbers, ended[variant], strict=True), start=1)
                 }
                 values[Arm(metric, None, regime, variant)] = by_seed
@@ -62,7 +68,7 @@ def dataset(
             state=ENDINGS[how][0],
             spike_score=9.0 if how == "s" else 1.0,
             spike_step=5,
-            unstable=how != ".",
+            unstable=None if how == "m" else how != ".",
             worse_than_start=how == "w",
             reason=ENDINGS[how][1],
             why="",

@@ -5,21 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablationlab.analysis import analyze, comparisons
+from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.rules import decision_of
 from ablationlab.records.settings import Criterion, Stability
-from ablationlab.records.verdict import RANK
+from ablationlab.records.verdict import RANK, Decision
 
 from .studies import dataset, deltas
 
-#: What befell a run, from the best to the worst; "d" leaves no value, which is a change of another kind (see below).
-SEVERITY = ".sw"
+#: What befell a run, from the best to the worst. "m" is not there at all, which is no worse than to diverge.
+SEVERITY = ".swd"
 SHIFTS = st.sampled_from([-0.05, -0.02, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.02, 0.05])
+FEW, MANY = (5, 8, 12, 20), (40, 60)
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,16 @@ class Input:
     effect: float
     guard: float
     secondary: float
-    variant: tuple[int, ...]
-    baseline: tuple[int, ...]
+    variant: str
+    baseline: str
     margin: float | None
     smallest_effect: float | None
 
-    def decision(self):
-        base = 2.0 + 0.05 * np.sin(np.arange(self.n))
-        shape = np.random.default_rng(self.n).permutation(deltas(0.0, self.spread, self.n))
+    def shape(self) -> np.ndarray:
+        return np.random.default_rng(self.n).permutation(deltas(0.0, self.spread, self.n))
+
+    def decision(self) -> Decision:
+        base, shape = 2.0 + 0.05 * np.sin(np.arange(self.n)), self.shape()
         losses = {"none": base, "layernorm": base + shape + self.effect}
         eces = {"none": base / 50, "layernorm": base / 50 + shape[::-1] + self.guard}
         accuracies = {"none": base / 5, "layernorm": base / 5 - (np.roll(shape, 2) + self.secondary)}
@@ -50,22 +52,31 @@ class Input:
                     Criterion(metric="token_ece", role="guard", margin=self.margin),
                     Criterion(metric="next_token_accuracy", role="secondary"),
                 ),
-                {
-                    "none": "".join(SEVERITY[how] for how in self.baseline),
-                    "layernorm": "".join(SEVERITY[how] for how in self.variant),
-                },
+                {"none": self.baseline, "layernorm": self.variant},
                 settings=Stability(failures=("failed", "unstable")),
+                brief=True,
             )
         )
         return decision_of(gather(made, "layernorm", "default"))
 
 
+def _no_better(how: str) -> str:
+    """Endings that are as bad or worse."""
+    return "md" if how == "m" else SEVERITY[SEVERITY.index(how) :]
+
+
+def _no_worse(how: str, of_variant: str) -> str:
+    """Endings of the baseline that are as good or better and add no pair, which would be new evidence either way."""
+    if how == "m":
+        return "m"
+    return SEVERITY[: SEVERITY.index(how) + 1] if how != "d" or of_variant in "dm" else "dm"
+
+
 @st.composite
-def ordered(draw):
-    """An input and one that is worse in some respects and better in none."""
-    n = draw(st.sampled_from([5, 8, 12, 20]))
-    endings = st.tuples(*[st.sampled_from([0, 0, 1, 2])] * n)
-    better = Input(
+def inputs(draw, sizes=FEW, endings="....swdm"):
+    n = draw(st.sampled_from(sizes))
+    endings = st.text(st.sampled_from(endings), min_size=n, max_size=n)
+    return Input(
         n=n,
         spread=draw(st.sampled_from([0.001, 0.004, 0.02])),
         effect=draw(SHIFTS),
@@ -76,24 +87,37 @@ def ordered(draw):
         margin=draw(st.sampled_from([None, 0.01])),
         smallest_effect=draw(st.sampled_from([None, 0.01])),
     )
+
+
+@st.composite
+def ordered(draw, sizes=FEW, endings="....swdm"):
+    """An input and one that is worse in some respects and better in none."""
+    better = draw(inputs(sizes, endings))
     more = st.sampled_from([0.0, 0.0, 0.003, 0.01, 0.04])
-    steps = st.tuples(*[st.sampled_from([0, 0, 1, 2])] * n)
+    worse = st.sampled_from([False, False, True])
+    variant = "".join(draw(st.sampled_from(_no_better(how))) if draw(worse) else how for how in better.variant)
+    baseline = "".join(
+        draw(st.sampled_from(_no_worse(how, against))) if draw(worse) else how
+        for how, against in zip(better.baseline, variant, strict=True)
+    )
     return better, replace(
         better,
         effect=better.effect + draw(more),
         guard=better.guard + draw(more),
         secondary=better.secondary + draw(more),
-        variant=tuple(min(2, how + step) for how, step in zip(better.variant, draw(steps), strict=True)),
-        baseline=tuple(max(0, how - step) for how, step in zip(better.baseline, draw(steps), strict=True)),
+        variant=variant,
+        baseline=baseline,
     )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_resamples():
-    """The bootstrap decides nothing here."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparisons, "RESAMPLES", 100)
-        yield
+@st.composite
+def one_more_diverges(draw, sizes=FEW, endings="........sm"):
+    """An input and the same with some runs of the variant diverged that had finished: nothing else differs."""
+    better = draw(inputs(sizes, endings))
+    lost = draw(st.sets(st.integers(0, better.n - 1), min_size=1, max_size=3))
+    return better, replace(
+        better, variant="".join("d" if seed in lost else how for seed, how in enumerate(better.variant))
+    )
 
 
 @given(ordered())
@@ -103,10 +127,35 @@ def test_a_strictly_worse_input_never_gets_a_better_verdict(pair):
     assert RANK[worse.decision()] <= RANK[better.decision()]
 
 
-@given(ordered())
+@given(one_more_diverges())
+@settings(max_examples=100, deadline=None)
+def test_a_run_that_diverges_instead_of_finishing_never_makes_the_verdict_better(pair):
+    better, worse = pair
+    assert RANK[worse.decision()] <= RANK[better.decision()]
+
+
+@given(st.one_of(ordered(MANY, "......s"), one_more_diverges(MANY, "......s")))
+@settings(max_examples=30, deadline=None)
+def test_many_seeds_can_outweigh_a_divergence_but_not_by_losing_a_bad_run(pair):
+    better, worse = pair
+    assert RANK[worse.decision()] <= RANK[better.decision()]
+
+
+@given(ordered(endings="....sw"))
 @settings(max_examples=50, deadline=None)
 def test_the_better_of_two_inputs_with_unstable_baselines_is_never_kept_from_adoption(pair):
     better, worse = (
-        replace(side, baseline=(2,) * side.n, variant=tuple(min(how, 1) for how in side.variant)) for side in pair
+        replace(side, baseline="w" * side.n, variant="".join("s" if how in "wd" else how for how in side.variant))
+        for side in pair
     )
     assert RANK[worse.decision()] <= RANK[better.decision()]
+
+
+@given(inputs(endings=".....d"), st.data())
+@settings(max_examples=50, deadline=None)
+def test_a_baseline_that_finishes_instead_of_diverging_never_takes_keep_baseline_back(better, data):
+    """Its pair is new evidence, which may help the variant; but never one that is kept out for good."""
+    finishes = st.sampled_from([False, True])
+    baseline = "".join("." if how == "d" and data.draw(finishes) else how for how in better.baseline)
+    if better.decision() == Decision.KEEP_BASELINE:
+        assert RANK[replace(better, baseline=baseline).decision()] == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ablationlab.records.analysis import Absence, Analysis, Comparison, StabilityGain
+from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
-from ablationlab.stats import failure_bound, paired_t_interval
-from ablationlab.stats.failures import pairs_without_failure
+from ablationlab.stats import failure_bound, paired_t_interval, paired_t_test, paired_tost
+from ablationlab.stats.failures import pairs_without_failure, with_diverged
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,69 @@ class Evidence:
     @property
     def variant_diverged(self) -> int:
         """Seeds on which the variant diverged and the baseline did not."""
-        return 0 if self.primary is None else _diverged(self.primary)[0]
+        return 0 if self.primary is None else len(_diverged(self.primary, alone=self.variant))
 
     @property
-    def is_selection(self) -> bool:
-        """Whether the pairs of the primary comparison are those that the variant survived, and that may be a choice
-        of the good ones: it is none where the variant is shown to fail no more often than the margin allows.
-        """
-        return self.primary is not None and _is_selection(self.primary, self.standing)
+    def baseline_diverged(self) -> int:
+        """Seeds on which the baseline diverged and the variant did not."""
+        return 0 if self.primary is None else len(_diverged(self.primary, alone=self.analysis.baseline))
+
+    @property
+    def survives_variant(self) -> bool:
+        """Whether "better" stays shown with the variant's diverged runs counted, and it fails within the margin."""
+        if not self.variant_diverged:
+            return True
+        p, mean = self._counting(self.variant_diverged)
+        return self.standing.non_inferior and p is not None and p <= self._level and mean < 0
+
+    @property
+    def survives_baseline(self) -> bool:
+        """Whether "worse" stays shown with the baseline's diverged runs counted."""
+        if not self.baseline_diverged or self.unpaired:
+            return True
+        p, mean = self._counting(-self.baseline_diverged)
+        return p is not None and p <= self._level and mean > 0
+
+    @property
+    def equivalent_with_diverged(self) -> bool:
+        """Whether equivalence stays shown with the variant's diverged runs counted, and it fails within the margin."""
+        if not self.variant_diverged:
+            return True
+        tost = self.primary.equivalence if self.primary is not None else None
+        if tost is None or not self.standing.non_inferior or self.unpaired:
+            return False
+        low, high = tost.bounds
+        bounds = (low, high) if self._sign > 0 else (-high, -low)
+        costs = with_diverged(self._costs, self.variant_diverged)
+        return bool(paired_tost(costs, smallest_effect=bounds, alpha=tost.alpha).equivalent)
+
+    def _counting(self, diverged: int) -> tuple[float | None, float]:
+        """p and mean of the costs with so many diverged runs: of the variant above 0, of the baseline below."""
+        costs = self._costs
+        if not costs:
+            return None, 0.0
+        counted = with_diverged(costs, diverged)
+        return paired_t_test(counted).p, sum(counted)
+
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self.primary is not None and self.primary.direction == "lower" else -1.0
+
+    @property
+    def _costs(self) -> list[float]:
+        return [self._sign * pair.delta for pair in self.primary.pairs] if self.primary is not None else []
+
+    @property
+    def _level(self) -> float:
+        """What one test may spend after the correction over its family, and at a planned look after the spending."""
+        primary, look = self.primary, self.analysis.look
+        assert primary is not None
+        level = primary.alpha
+        if look is not None:
+            level = min((finding.level for finding in look.findings if finding.comparison == primary.id), default=level)
+        if not primary.p or not primary.p_adjusted:
+            return level
+        return level * min(1.0, primary.p / primary.p_adjusted)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
@@ -67,16 +122,16 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
     primary = analysis.comparison(metric, regime, variant, analysis.baseline) if metric else None
     asked: list[tuple[Comparison, Literal["primary", "guard"]]] = [(primary, "primary")] if primary is not None else []
     asked += [(comparison, "guard") for comparison in here if comparison.role == "guard"]
-    stability, standing = analysis.stability, standing_of(analysis, variant, regime)
+    stability = analysis.stability
     return Evidence(
         analysis=analysis,
         variant=variant,
         regime=regime,
         primary=primary,
-        costs=tuple(_cost(comparison, role, standing) for comparison, role in asked),
+        costs=tuple(_cost(comparison, role) for comparison, role in asked),
         secondaries=tuple(comparison for comparison in here if comparison.role == "secondary"),
         gain=stability.gain(variant, analysis.baseline, regime) if stability else None,
-        standing=standing,
+        standing=standing_of(analysis, variant, regime),
     )
 
 
@@ -111,11 +166,7 @@ def failures_bound(gain: StabilityGain, alpha: float) -> float:
     return bound
 
 
-def _is_selection(comparison: Comparison, standing: StabilityStanding) -> bool:
-    return _diverged(comparison)[0] > 0 and not standing.non_inferior
-
-
-def _cost(comparison: Comparison, role: Literal["primary", "guard"], standing: StabilityStanding) -> Cost:
+def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     estimate, low, high = comparison.loss()
     bound, diverged = CostBound.INTERVAL, 0
     if comparison.direction is None:
@@ -123,8 +174,8 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"], standing: S
     elif comparison.sensitivity is not None and not comparison.sensitivity.sensitive:
         low = high = None
         bound = CostBound.NOT_SENSITIVE
-    elif _is_selection(comparison, standing):  # the survivors bound what the survivors cost, and nothing else
-        high, bound, diverged = None, CostBound.VARIANT_DIVERGED, _diverged(comparison)[0]
+    elif diverged := len(_diverged(comparison, alone=comparison.variant)):
+        high, bound = None, CostBound.VARIANT_DIVERGED  # the survivors bound what the survivors cost, and nothing else
     elif high is None:
         estimate, high, bound, diverged = _with_diverged(comparison, estimate)
     margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
@@ -155,11 +206,9 @@ def _with_diverged(comparison: Comparison, estimate: float | None) -> tuple[floa
     """Estimate and upper bound of the cost where too few pairs survived, what it rests on, and pairs with a diverged run.
 
     A diverged run is the worst outcome, so where the baseline diverged the variant lost nothing: the pair counts as a cost of
-    0, which is more than the true one. Where the variant alone diverged there is no bound.
+    0, which is more than the true one.
     """
-    variant_alone, seeds = _diverged(comparison)
-    if variant_alone:
-        return estimate, None, CostBound.VARIANT_DIVERGED, variant_alone
+    seeds = len(_diverged(comparison))
     sign = 1.0 if comparison.direction == "lower" else -1.0
     costs = [sign * pair.delta for pair in comparison.pairs] + [0.0] * seeds
     if len(costs) < 3 or not seeds:
@@ -169,10 +218,10 @@ def _with_diverged(comparison: Comparison, estimate: float | None) -> tuple[floa
     return interval.estimate, high, CostBound.DIVERGED_BASELINES_AS_NO_COST, seeds
 
 
-def _diverged(comparison: Comparison) -> tuple[int, int]:
-    """(seeds on which the variant alone diverged, seeds on which an arm did)."""
-    diverged: dict[object, set[str]] = {}
+def _diverged(comparison: Comparison, alone: str | None = None) -> list[Seed]:
+    """Seeds on which an arm diverged, or on which the arm *alone* did."""
+    arms: dict[Seed, set[str]] = {}
     for lost in comparison.missing:
         if lost.reason == Absence.DIVERGED:
-            diverged.setdefault(lost.seed, set()).add(lost.arm)
-    return sum(arms == {comparison.variant} for arms in diverged.values()), len(diverged)
+            arms.setdefault(lost.seed, set()).add(lost.arm)
+    return [seed for seed, diverged in arms.items() if alone is None or diverged == {alone}]

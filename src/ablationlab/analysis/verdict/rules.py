@@ -10,7 +10,12 @@
 5. shown better: trade-off if a guard or a registered secondary is shown worse, adopt if every guard and the stability
    are shown
    non-inferior, else adopt-provisionally;
-6. otherwise inconclusive, with what it would take.
+6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
+   baseline did not.
+
+A claim must hold with diverged runs counted (`stats.failures.with_diverged`): what speaks for the variant (3 and 5) with
+its own, "worse" (4) with the baseline's. So a run that diverges instead of finishing never makes the verdict on its arm
+better.
 
 "Shown" is by the registered test, corrected over its family, at its alpha. A difference in stability is corrected for every
 place looked at, and the same correction judges the hypothesis `restores-stability`.
@@ -39,6 +44,8 @@ from ablationlab.records.verdict import (
 )
 
 POWER = 0.8
+#: Decisions that say what it would take to decide.
+UNDECIDED = (Decision.INCONCLUSIVE, Decision.NO_VERDICT, Decision.KEEP_PROVISIONALLY)
 
 
 @dataclass(frozen=True)
@@ -71,7 +78,7 @@ def _verdict(
     evidence: Evidence, rule: Rule, reason: Reason, decision: Decision, checks: list[RuleCheck]
 ) -> VariantVerdict:
     broken = break_tie(evidence) if decision == Decision.TIE else None
-    needs = needs_of(evidence) if decision in (Decision.INCONCLUSIVE, Decision.NO_VERDICT) else None
+    needs = needs_of(evidence) if decision in UNDECIDED else None
     verdict = VariantVerdict(
         variant=evidence.variant,
         reference=evidence.analysis.baseline,
@@ -132,7 +139,7 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NO_SMALLEST_EFFECT)
     if not tost.equivalent:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
-    if evidence.is_selection:
+    if not evidence.equivalent_with_diverged:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     real = evidence.primary.outcome in ("better", "worse")
     return RuleAnswer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
@@ -142,9 +149,11 @@ def _worse(evidence: Evidence) -> RuleAnswer:
     problem = _cannot_ask(evidence)
     if problem or evidence.primary is None:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
-    if evidence.primary.outcome == "worse":
-        return RuleAnswer(Reason.WORSE, Decision.KEEP_BASELINE)
-    return RuleAnswer(Reason.NOT_WORSE)
+    if evidence.primary.outcome != "worse":
+        return RuleAnswer(Reason.NOT_WORSE)
+    if not evidence.survives_baseline:
+        return RuleAnswer(Reason.BASELINE_SURVIVORS_ONLY)
+    return RuleAnswer(Reason.WORSE, Decision.KEEP_BASELINE)
 
 
 def _better(evidence: Evidence) -> RuleAnswer:
@@ -153,16 +162,19 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "better":
         return RuleAnswer(Reason.NOT_BETTER)
-    if evidence.is_selection:
+    if not evidence.survives_variant:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     if evidence.shown_worse or any(guard.shown == "broken" for guard in evidence.guards):
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
-    if evidence.standing.non_inferior and all(guard.shown == "kept" for guard in evidence.guards):
+    safe = evidence.standing.non_inferior and not evidence.variant_diverged
+    if safe and all(guard.shown == "kept" for guard in evidence.guards):
         return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
     return RuleAnswer(Reason.BETTER_NOT_ALL_SHOWN, Decision.ADOPT_PROVISIONALLY)
 
 
-def _otherwise(_: Evidence) -> RuleAnswer:
+def _otherwise(evidence: Evidence) -> RuleAnswer:
+    if evidence.variant_diverged:
+        return RuleAnswer(Reason.VARIANT_DIVERGED, Decision.KEEP_PROVISIONALLY)
     return RuleAnswer(Reason.NO_RULE_APPLIES, Decision.INCONCLUSIVE)
 
 
@@ -279,7 +291,7 @@ def _need(evidence: Evidence) -> Need:
         return Need.DIRECTION
     if primary.sensitivity is not None and not primary.sensitivity.sensitive:
         return Need.SENSITIVE_TASKS
-    if evidence.is_selection:
+    if evidence.variant_diverged:
         return Need.STABLE_TRAINING
     if primary.n < 3:
         return Need.THREE_PAIRS

@@ -41,6 +41,7 @@ DECISIONS: Final = (
     Decision.TIE,
     Decision.INCONCLUSIVE,
     Decision.NO_VERDICT,
+    Decision.KEEP_PROVISIONALLY,
     Decision.KEEP_BASELINE,
 )
 

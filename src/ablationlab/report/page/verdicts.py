@@ -26,6 +26,7 @@ BADGES = {
     "adopt-in-regime": ("Adopt in this regime", "good"),
     "adopt-provisionally": ("Adopt provisionally", "good"),
     "trade-off": ("Trade-off", "warn"),
+    "keep-provisionally": ("Keep the baseline for now", "warn"),
     "keep-baseline": ("Keep the baseline", "bad"),
     "tie": ("Tie", "plain"),
     "inconclusive": ("Inconclusive", "warn"),
@@ -184,6 +185,10 @@ def _sentence(verdict: VariantVerdict, comparison: Comparison | None, one_rate: 
             f"It trains stably where {base} does not, but may cost more than the registered margins allow."
             if verdict.rule == Rule.RESTORES_STABILITY
             else f"It is better than {base}{size}, but worse in something else that was registered.",
+        ),
+        "keep-provisionally": (
+            f"Keep {base}{where} for now.",
+            f"{verdict.variant} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
         ),
         "keep-baseline": (
             f"Keep {base}{where}.",

@@ -44,6 +44,7 @@ DECISIONS = {
     "adopt-in-regime": "adopt the variant in this regime",
     "adopt-provisionally": "adopt the variant provisionally",
     "trade-off": "trade-off",
+    "keep-provisionally": "keep the baseline for now",
     "keep-baseline": "keep the baseline",
     "tie": "tie",
     "inconclusive": "inconclusive",
