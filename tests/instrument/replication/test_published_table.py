@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from ablationlab.core.errors import PublishedError, UnknownNameError
@@ -44,7 +45,7 @@ def resolved(study: Study, regime: str, variant: str) -> int:
     return parameter_count(VARIANTS[variant].apply(model))
 
 
-@pytest.mark.parametrize("name", ["pilot", "nanogpt", "takase", "lescao"])
+@pytest.mark.parametrize("name", ["pilot", "final", "nanogpt", "takase", "lescao"])
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_shipped_table_fits_its_study_whole_and_quick(name, quick):
     path = table_path(name)
@@ -61,7 +62,7 @@ def test_a_shipped_table_fits_its_study_whole_and_quick(name, quick):
 
 
 def test_those_are_all_that_ship():
-    assert names() == ["lescao", "nanogpt", "pilot", "takase"]
+    assert names() == ["final", "lescao", "nanogpt", "pilot", "takase"]
 
 
 def test_the_pilots_model_has_the_published_number_of_parameters():
@@ -95,6 +96,35 @@ def test_the_pilot_table_is_the_protocols():
     assert [v.mean for v in values["mean_embedding_norm"].values()] == [11.46, 11.68, 11.59]
     assert [v.mean for v in values["final_gradient_norm"].values()] == [0.1762, 0.1783, 0.1706]
     assert [v.mean for v in values["next_token_accuracy"].values()] == [0.0533, 0.0667, 0.0600]
+
+
+def test_the_final_table_holds_every_published_run():
+    table = load_table(table_path("final"))
+    figures = {figure.metric: figure.values for figure in table.figures}
+    perplexity, norms = figures["perplexity"], figures["final_gradient_norm"]
+    names = ("none", "layernorm", "rmsnorm")
+    # Means and deviations of the protocol.
+    assert [round(perplexity[name].mean, 2) for name in names] == [11.29, 11.92, 11.92]
+    assert [round(perplexity[name].sd, 2) for name in names] == [0.13, 0.13, 0.13]
+    assert [round(norms[name].mean, 2) for name in names] == [1.10, 0.57, 0.57]
+    assert {value.n for values in figures.values() for value in values.values()} == {5}
+    # Perplexity is the exponential of the loss, so the two columns were copied in the same order.
+    for name in names:
+        losses = figures["validation_loss"][name].runs
+        assert np.exp(losses) == pytest.approx(perplexity[name].runs, rel=1e-4)
+    # The pairs of a direction are the runs of the figure.
+    for direction in table.directions:
+        runs = figures[direction.metric]
+        assert tuple(pair.variant for pair in direction.pairs) == runs[direction.variant].runs
+        assert tuple(pair.reference for pair in direction.pairs) == runs["none"].runs
+        assert direction.contrary == 0
+
+
+def test_published_runs_give_mean_deviation_and_number(tmp_path):
+    figure = TABLE["figures"][0] | {"values": {"none": {"runs": [1.0, 2.0, 6.0]}}}
+    path = written(tmp_path, {"figures": [figure]})
+    value = load_table(path).figures[0].values["none"]
+    assert (value.mean, value.n, value.sd) == (3.0, 3, pytest.approx(7**0.5))
 
 
 def test_takases_one_contrary_pair_is_counted():

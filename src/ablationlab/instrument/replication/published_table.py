@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -65,11 +66,26 @@ class Publication(Frozen):
 
 
 class Value(Frozen):
-    """A published mean of *n* runs, and their standard deviation where it was published."""
+    """A published mean of *n* runs, and their standard deviation where it was published; or the ``runs`` themselves, which
+    give all three.
+    """
 
     mean: float
     n: Count
     sd: NonNegative | None = None
+    runs: tuple[float, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_runs(cls, data: Any) -> Any:
+        runs = data.get("runs") if isinstance(data, dict) else None
+        if not isinstance(runs, list | tuple) or not all(isinstance(run, int | float) for run in runs):
+            return data
+        if not runs:
+            raise ValueError("runs is empty: give the value of every run, or mean and n")
+        if set(data) != {"runs"}:
+            raise ValueError("runs gives mean, sd and n: give either the runs or those")
+        return {"runs": tuple(runs), "mean": mean(runs), "n": len(runs), "sd": stdev(runs) if len(runs) > 1 else None}
 
     @model_validator(mode="after")
     def _spread_needs_two(self) -> Self:
