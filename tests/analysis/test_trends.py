@@ -60,3 +60,23 @@ def test_the_command_prints_the_studies_the_trend_and_the_prediction(tmp_path, c
     assert not ended.value.code
     for words in ("layernorm − none", "per factor of ten", "predicted", "1,600", "holds at 1,600 with probability"):
         assert words in printed
+
+
+def test_tuned_arms_take_their_size_from_the_runs_of_the_sweep(tmp_path):
+    folders = []
+    for place, width in enumerate((16, 32, 64)):
+
+        def ended(variant, regime, seed, place=place):
+            metrics = outcome(variant, regime, seed)
+            loss = metrics["validation_loss"] + (0.1 * place if variant == "layernorm" else 0.0)
+            return {"validation_loss": loss, "perplexity": float(np.exp(loss))}
+
+        folder = tmp_path / f"w{place}"
+        model = {"layers": 1, "width": width, "heads": 2, "context": 16}
+        sweep = {"lr": [0.001, 0.002, 0.004], "selection_seeds": [91]}
+        build(folder, study(name=f"w{width}", model=model, sweep=sweep), outcomes=ended)
+        analyze(read_results(folder)).replace(folder / "analysis.json")
+        folders.append(folder)
+    found = study_trend(folders, regime="tuned")
+    assert [effect.size for effect in found.studies] == [100, 200, 400]
+    assert {effect.comparison.regime for effect in found.studies} == {"tuned"}

@@ -10,7 +10,7 @@ from typing import Literal
 from ablationlab.core.errors import TableError, nearest
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
-from ablationlab.records.settings import DEFAULT_REGIME
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
 from ablationlab.stats.results import Trend
 from ablationlab.stats.trend import FEWEST, trend
 
@@ -99,7 +99,8 @@ def _effect(
     if comparison.n < 3 or not comparison.delta_sd:
         problems.append(f"{folder}: {comparison.id} has {comparison.n} pairs that differ; 3 are needed for its error")
         return None
-    baselines = [run for run in plan.runs if (run.variant, run.regime) == (analysis.baseline, regime)]
+    trained_in = DEFAULT_REGIME if regime in (SWEEP, TUNED) else regime
+    baselines = [run for run in plan.runs if (run.variant, run.regime) == (analysis.baseline, trained_in)]
     budgets = {float(getattr(run.budget, scale)) for run in baselines}
     if len(budgets) != 1:
         problems.append(f"{folder}: its baseline runs have {len(budgets)} different sizes ({scale})")
