@@ -12,7 +12,7 @@ from ablationlab.core.errors import TableError
 from .builder import build, outcome, study
 
 
-def studies(tmp_path, widths=(16, 32, 64), gain=0.2):
+def studies(tmp_path, widths=(16, 32, 64), **settings):
     """layernorm gains 0.2 nats at width 16 and 0.1 less at every doubling."""
     folders = []
     for place, width in enumerate(widths):
@@ -24,7 +24,7 @@ def studies(tmp_path, widths=(16, 32, 64), gain=0.2):
 
         folder = tmp_path / f"w{place}"
         model = {"layers": 1, "width": width, "heads": 2, "context": 16}
-        build(folder, study(name=f"w{width}", model=model), outcomes=ended)
+        build(folder, study(name=f"w{width}", model=model, **settings), outcomes=ended)
         analyze(read_results(folder)).replace(folder / "analysis.json")
         folders.append(folder)
     return folders
@@ -63,20 +63,7 @@ def test_the_command_prints_the_studies_the_trend_and_the_prediction(tmp_path, c
 
 
 def test_tuned_arms_take_their_size_from_the_runs_of_the_sweep(tmp_path):
-    folders = []
-    for place, width in enumerate((16, 32, 64)):
-
-        def ended(variant, regime, seed, place=place):
-            metrics = outcome(variant, regime, seed)
-            loss = metrics["validation_loss"] + (0.1 * place if variant == "layernorm" else 0.0)
-            return {"validation_loss": loss, "perplexity": float(np.exp(loss))}
-
-        folder = tmp_path / f"w{place}"
-        model = {"layers": 1, "width": width, "heads": 2, "context": 16}
-        sweep = {"lr": [0.001, 0.002, 0.004], "selection_seeds": [91]}
-        build(folder, study(name=f"w{width}", model=model, sweep=sweep), outcomes=ended)
-        analyze(read_results(folder)).replace(folder / "analysis.json")
-        folders.append(folder)
+    folders = studies(tmp_path, sweep={"lr": [0.001, 0.002, 0.004], "selection_seeds": [91]})
     found = study_trend(folders, regime="tuned")
     assert [effect.size for effect in found.studies] == [100, 200, 400]
     assert {effect.comparison.regime for effect in found.studies} == {"tuned"}
