@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.metrics import METRICS, checked_metrics
 from ablationlab.records.plan import Plan
-from ablationlab.records.run import METRICS_HEADER, Checkpoint, Divergence, Result, StepLine, Timing, read_curves
+from ablationlab.records.run import (
+    METRICS_HEADER,
+    Checkpoint,
+    Divergence,
+    Result,
+    StepLine,
+    Timing,
+    read_curves,
+    read_progress,
+)
 from ablationlab.records.storage import SCHEMA_VERSION, ResultsFolder
 
 ANY_FLOAT = st.floats() | st.sampled_from([math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308])
@@ -219,6 +228,15 @@ def test_a_torn_last_line_is_left_out(tmp_path, cut):
 def test_damage_in_the_middle_is_named_with_its_line(tmp_path):
     with pytest.raises(RecordError, match=r"metrics\.jsonl, line 3: "):
         metrics(tmp_path, (METRICS_HEADER + LINE + LINE[:20] + "\n" + LINE).encode())
+
+
+@pytest.mark.parametrize("junk", ["garbage", "[" * 100_000, "[1]", '{"loss": 1}'])
+def test_of_a_run_that_has_not_ended_damage_at_the_end_is_left_out(tmp_path, junk):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(f"{METRICS_HEADER}{LINE}{junk}\n{LINE}")
+    assert read_progress(path)["step"].tolist() == [1]
+    with pytest.raises(RecordError, match="line 3"):
+        read_curves(path)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.records.storage import (
+    LARGEST_RECORD,
     Lock,
     canonical_json,
     content_hash,
@@ -234,6 +236,53 @@ def test_an_absent_json_file_is_named(tmp_path):
     assert str(caught.value) == f"{tmp_path / 'no.json'} does not exist"
 
 
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000 + "]" * 100_000)
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path)
+
+
+@pytest.mark.parametrize("make", [deep, device, loop, os.mkfifo, Path.mkdir])
+def test_what_cannot_be_a_record_is_named_and_never_waited_for(tmp_path, make):
+    path = tmp_path / "record.json"
+    make(path)
+    with pytest.raises(RecordError, match=str(path)):
+        read_json(path)
+
+
+def test_a_record_beyond_any_size_is_named_without_reading_it(tmp_path):
+    path = tmp_path / "record.json"
+    with path.open("wb") as file:
+        file.truncate(LARGEST_RECORD + 1)  # a hole: it takes no room
+    with pytest.raises(RecordError, match=r"2,147,483,649 bytes; no record has more"):
+        read_json(path)
+
+
+def test_every_new_folder_is_flushed_with_the_one_that_holds_it(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr("ablationlab.records.storage.sync_folder", flushed.append)
+    create(tmp_path / "results" / "study" / "runs" / "a" / "run.json", b"{}")
+    above = [tmp_path, tmp_path / "results", tmp_path / "results" / "study", tmp_path / "results" / "study" / "runs"]
+    assert flushed == [*above, above[-1] / "a"]
+
+
+def test_without_hard_links_a_file_is_still_created_once(tmp_path, monkeypatch):
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr("ablationlab.records.storage.os.link", no_links)
+    create(tmp_path / "plan.lock", b"first")
+    with pytest.raises(FileExistsError):
+        create(tmp_path / "plan.lock", b"second")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("plan.lock", b"first")]
+
+
 # --- locks ------------------------------------------------------------------------------------------------
 
 HOLD = "lock = Lock(Path(sys.argv[1]))\nprint(lock.acquire(), flush=True)\nsys.stdin.read()"
@@ -303,3 +352,12 @@ def test_a_lock_that_cannot_note_its_holder_is_not_kept(tmp_path):
     answer = in_a_process(code, tmp_path / "l", limit=0)
     assert answer.stderr == ""
     assert answer.stdout.split() == ["True", "True"]
+
+
+def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("ablationlab.records.storage.fcntl.flock", no_locks)
+    with pytest.raises(StorageError, match=r"No locks available.*choose a folder on another with --out"):
+        Lock(tmp_path / "stack-0000").acquire()

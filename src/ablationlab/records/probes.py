@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import ValidationError, model_validator
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.storage import SCHEMA_VERSION, RunFolder, StoredValue
+from ablationlab.records.storage import SCHEMA_VERSION, RunFolder, StoredValue, read_regular
 
 COLUMNS = ("measure", "group", "at", "value")
 HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "probes", "columns": COLUMNS}) + "\n"
@@ -142,7 +142,7 @@ def parse(data: bytes, source: str) -> Iterator[ProbeLine]:
 def read_probes(run: RunFolder) -> list[ProbeLine]:
     """Everything the probes of a run have written so far; empty for a run without probes."""
     try:
-        data = run.probes.read_bytes()
+        data = read_regular(run.probes)
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -23,7 +23,7 @@ from ablationlab.records.evaluation import Evaluation, Suite, evaluation_path, s
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.replication import Replication
-from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves
+from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves, read_progress
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, content_hash
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 from ablationlab.records.verdict import Verdict
@@ -130,7 +130,7 @@ class Run:
     @cached_property
     def curves(self) -> Mapping[str, FloatArray]:
         """metrics.jsonl by column; empty before the first step."""
-        return self.reader.read(self.folder.metrics, read_curves) or {}
+        return self.reader.read(self.folder.metrics, read_curves if self.folder.done else read_progress) or {}
 
     @cached_property
     def state(self) -> State:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+from array import array
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
 from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, RunRole, WithRecipe
-from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, content_hash, read_json
+from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, content_hash, open_regular, read_json
 
 FloatArray = NDArray[np.float64]
 
@@ -163,29 +164,47 @@ class StepLine(StoredValue):
         return self.model_dump_json(exclude_none=True) + "\n"
 
 
-def read_curves(path: Path) -> dict[str, FloatArray]:
+def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
     """The numbers of a metrics.jsonl by column, NaN where a line lacks one; columns that are not known are read too.
 
-    A torn last line (a run in progress) is left out, any other damage is named.
+    A torn last line is left out, any other damage is named. Of a run that has not *ended*, what follows a damaged line is
+    left out: a resumed run cuts it off, and checks the rest against its checkpoint.
     """
-    rows: list[dict[str, object]] = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        try:
-            row = json.loads(line)
-            if number > 1:
-                rows.append(_checked(row))
-            elif not isinstance(row, dict) or (row.get("kind"), row.get("schema_version")) != (
-                "metrics",
-                SCHEMA_VERSION,
-            ):
-                raise ValueError("no metrics header of a version this program reads")
-        except ValueError as error:
-            raise RecordError(f"{path}, line {number}: {error}") from error
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: np.array([as_number(row.get(name)) for row in rows], dtype=np.float64) for name in names}
+    columns: dict[str, array[float]] = {}
+    rows = 0
+    with open_regular(path) as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                row = _parsed(line, header=number == 1)
+            except (ValueError, RecursionError) as error:
+                if ended or number == 1:
+                    raise RecordError(f"{path}, line {number}: {error}") from error
+                break
+            for name, value in row.items():
+                if name not in columns:
+                    columns[name] = array("d", [math.nan]) * rows
+                columns[name].append(as_number(value))
+            rows += number > 1
+            if len(row) != len(columns):
+                for column in columns.values():
+                    column.extend([math.nan] * (rows - len(column)))
+    return {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
 
 
-def _checked(row: object) -> dict[str, object]:
+def read_progress(path: Path) -> dict[str, FloatArray]:
+    """The curves of a run that has not ended."""
+    return read_curves(path, ended=False)
+
+
+def _parsed(line: bytes, *, header: bool) -> dict[str, object]:
+    """The numbers of a line; none of the first, which names the format."""
+    row = json.loads(line)
+    if header:
+        if not isinstance(row, dict) or (row.get("kind"), row.get("schema_version")) != ("metrics", SCHEMA_VERSION):
+            raise ValueError("no metrics header of a version this program reads")
+        return {}
     if not isinstance(row, dict) or not isinstance(row.get("step"), int):
         raise ValueError("no step in it")
     return row

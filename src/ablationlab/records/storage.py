@@ -17,10 +17,11 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, BinaryIO, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -29,6 +30,10 @@ from ablationlab.core.errors import RecordError, StorageError
 SCHEMA_VERSION = 3
 TEMPORARY = ".tmp-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+#: Bytes of one record: the curves of a run of ten million steps have about half of it.
+LARGEST_RECORD = 2 << 30
+# What link() says where there are no hard links.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 _NO_PLACE = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG}
 
 
@@ -59,6 +64,17 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
+def make_folder(path: Path) -> None:
+    """Create a folder and those above it durably: each new name is flushed with the folder that holds it."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
 def write_bytes(path: Path, data: bytes, *, of: Path | None = None) -> None:
     """Write and flush to the device; not atomic by itself. Errors speak of the file *of* that it becomes."""
     with storage_errors(of or path), path.open("xb") as file:
@@ -71,7 +87,7 @@ def create(path: Path, data: bytes) -> None:
     """Create *path* whole and durably; `FileExistsError` if it is there already, which also settles races."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     try:
         write_bytes(temporary, data, of=path)
         try:
@@ -79,8 +95,13 @@ def create(path: Path, data: bytes) -> None:
         except FileExistsError:
             raise
         except OSError as error:
+            # exFAT and some network file systems have no links: two writers in the same moment are not told apart there.
+            if error.errno in _NO_LINKS and path.exists():
+                raise FileExistsError(path) from error
             with storage_errors(path):
-                raise error
+                if error.errno not in _NO_LINKS:
+                    raise error
+                temporary.rename(path)
         sync_folder(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
@@ -90,7 +111,7 @@ def replace(path: Path, data: bytes) -> None:
     """Write *path* whole and durably, taking the place of an older version (for derived files only)."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     with storage_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         try:
             write_bytes(temporary, data, of=path)
             temporary.replace(path)
@@ -104,7 +125,8 @@ def new_folder(path: Path) -> Iterator[Path]:
     """A folder that appears under *path* with everything written into it, or not at all."""
     temporary = path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
     with storage_errors(path):
-        temporary.mkdir(parents=True)
+        make_folder(path.parent)
+        temporary.mkdir()
     try:
         yield temporary
         with storage_errors(path):
@@ -150,13 +172,19 @@ class Lock:
     def acquire(self) -> bool:
         """Take the lock if it is free; never waits."""
         with storage_errors(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path.parent)
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(handle)
             return False
+        except OSError as error:
+            os.close(handle)
+            raise StorageError(
+                f"cannot lock {self.path}: {error.strerror}. This file system has no locks between processes (some network "
+                "file systems are mounted without them); choose a folder on another with --out"
+            ) from error
         try:
             with storage_errors(self.path):
                 os.ftruncate(handle, 0)
@@ -202,11 +230,32 @@ class Lock:
 def read_json(path: Path) -> Any:
     """Parse a JSON file of ours; a damaged one is named."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(read_regular(path))
     except FileNotFoundError:
         raise RecordError(f"{path} does not exist") from None
+    except RecursionError:
+        raise RecordError(f"{path} cannot be read as JSON: it is nested too deeply") from None
     except (OSError, ValueError) as error:
         raise RecordError(f"{path} cannot be read as JSON: {error}") from error
+
+
+@contextmanager
+def open_regular(path: Path) -> Iterator[BinaryIO]:
+    """A file to read that is one; a device or a pipe, which would never end, is refused, and so is one beyond any record."""
+    # Without waiting for the writer of a pipe.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            raise RecordError(f"{path} is not a regular file")
+        if found.st_size > LARGEST_RECORD:
+            raise RecordError(f"{path} has {found.st_size:,} bytes; no record has more than {LARGEST_RECORD:,}")
+        yield file
+
+
+def read_regular(path: Path) -> bytes:
+    """The bytes of a file, by the same rules."""
+    with open_regular(path) as file:
+        return file.read()
 
 
 # --- records ----------------------------------------------------------------------------------------------------

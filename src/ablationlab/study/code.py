@@ -11,7 +11,7 @@ from typing import Any
 from ablationlab.core.code import CodeFile, activate, find, using
 from ablationlab.core.errors import CodeError, Problem
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, replace
+from ablationlab.records.storage import ResultsFolder, make_folder, replace
 
 
 def found_code(data: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -78,7 +78,7 @@ def keep_code(study: Study, results: ResultsFolder) -> None:
         data = Path(code.path).read_bytes()
         if hashlib.sha256(data).hexdigest() != code.sha256:
             raise CodeError(f"{code.path} has changed while the study was planned; plan again")
-        results.code.mkdir(parents=True, exist_ok=True)
+        make_folder(results.code)
         replace(results.code / code.name, data)
 
 

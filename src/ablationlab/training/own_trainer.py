@@ -29,7 +29,7 @@ from ablationlab.records.environment import Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing
 from ablationlab.records.settings import Trainer
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace
 from ablationlab.study.trainers import TRAINERS, command_line
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
@@ -100,7 +100,7 @@ def _ensure_record(
         if RunRecord.read(folder.record).plan_hash != plan.plan_hash:
             raise RecordError(f"{folder.record} belongs to another plan; choose another folder with --out")
         return
-    folder.path.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.path)
     RunRecord(
         id=run.id,
         recipe=None,
