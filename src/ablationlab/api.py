@@ -280,7 +280,7 @@ def compare(
     correction: Literal["holm", "bonferroni", "benjamini-hochberg"] = "holm",
     smallest_effect: float | None = None,
 ) -> ItemsCompared:
-    """Compare two or more folders of lm-eval samples or inspect_ai logs; the last is the reference, unless *baseline* is."""
+    """Compare two or more folders of lm-eval samples or inspect_ai logs; the first is the reference, unless *baseline* is."""
     from ablationlab.analysis.lm_eval import compare_samples
 
     if len(paths) < 2:

@@ -90,17 +90,17 @@ def test_epochs_count_with_their_mean(tmp_path):
     assert read_log(path, None)[1]["0"][1] == 0.5
 
 
-def test_several_arms_are_compared_with_the_last_as_one_family(tmp_path):
+def test_several_arms_are_compared_with_the_first_as_one_family(tmp_path):
     for name, right in (("much", 20), ("some", 14), ("base", 8)):
         write(tmp_path / name / "log.eval", right)
-    arms = [tmp_path / name for name in ("much", "some", "base")]
+    arms = [tmp_path / name for name in ("base", "much", "some")]
     much, some = compare_samples(arms)
     assert [(c.variant, c.reference) for c in (much, some)] == [("much", "base"), ("some", "base")]
     p = [scipy_stats.binomtest(n, n).pvalue for n in (12, 6)]
     assert [c.tasks[0].p for c in (much, some)] == pytest.approx(p)
     assert [c.tasks[0].p_adjusted for c in (much, some)] == pytest.approx([2 * p[0], p[1]])
-    other = compare_samples(arms, baseline=arms[0])
-    assert [(c.variant, c.reference) for c in other] == [("some", "much"), ("base", "much")]
+    other = compare_samples(arms, baseline=arms[1])
+    assert [(c.variant, c.reference) for c in other] == [("base", "much"), ("some", "much")]
 
 
 def test_three_folders_of_lm_eval_are_one_family_too():

@@ -92,7 +92,10 @@ def test_analyze_a_csv(command, tmp_path):
     ("arguments", "says"),
     [
         (["nope.csv", "--baseline", "none", "--out", "o"], "no such file or results folder"),
-        (["runs.csv"], "--baseline says which variant"),
+        (
+            ["runs.csv"],
+            "2 problems\n  - --baseline says which variant the others are compared with: none\n  - --out says",
+        ),
         (["runs.csv", "--baseline", "none"], "--out says where"),
         (["runs.csv", "--baseline", "none", "--out", "o", "--alpha", "2"], "--alpha 2.0: must lie between"),
         (["r", "--baseline", "none"], "--baseline: a results folder is judged by what its plan registered"),
@@ -127,12 +130,12 @@ def test_power_prints_a_table_and_a_curve(command, tmp_path):
 
 
 def test_compare_reads_real_lm_eval_samples(command, tmp_path):
-    code, printed, _ = command("compare", FIXTURE / "layernorm", FIXTURE / "none", "--out", "o")
+    code, printed, _ = command("compare", FIXTURE / "none", FIXTURE / "layernorm", "--out", "o")
     assert code == 0
     for words in ("layernorm − none, 3 seeds", "tiny_colours (acc)", "macro average", "McNemar p", "crossed"):
         assert words in printed
     assert ItemComparison.read(tmp_path / "o/comparison.json").variant == "layernorm"
-    code, printed, _ = command("compare", FIXTURE / "layernorm/seed-1", FIXTURE / "none/seed-1")
+    code, printed, _ = command("compare", FIXTURE / "none/seed-1", FIXTURE / "layernorm/seed-1")
     assert code == 0
     assert "not about training them again" in printed
 

@@ -90,6 +90,36 @@ def test_the_schema_takes_every_study_of_ours_and_refuses_a_wrong_key():
     assert any("lrr" in error.message for error in validator.iter_errors(given))
 
 
+@pytest.mark.parametrize(
+    "path", sorted((STUDIES.parent / "examples").rglob("*.toml")), ids=lambda path: path.parent.name
+)
+def test_the_schema_takes_every_example(path):
+    from jsonschema import Draft7Validator
+
+    assert [
+        error.message for error in Draft7Validator(study_schema()).iter_errors(tomllib.loads(path.read_text()))
+    ] == []
+
+
+@pytest.mark.parametrize(
+    ("example", "text", "wrong"),
+    [
+        ("own_code/study.toml", "use = [", "use = [1, "),
+        ("variants/factors.toml", "[factors]", '[factors]\n"training.lr" = 0.1'),
+        ("variants/tables.toml", "training.weight_decay", "training.weight_decayed"),
+        ("plain_loop/study.toml", "metrics =", "metric ="),
+        ("plain_loop/study.toml", 'val_loss = "lower"', 'val_loss = "down"'),
+        ("variants/budget.toml", 'match = "flops"', 'match = "flop"'),
+    ],
+)
+def test_the_schema_refuses_what_a_study_file_cannot_say(example, text, wrong):
+    from jsonschema import Draft7Validator
+
+    written = (STUDIES.parent / "examples" / example).read_text()
+    assert text in written
+    assert not Draft7Validator(study_schema()).is_valid(tomllib.loads(written.replace(text, wrong, 1)))
+
+
 def test_schema_prints_itself_or_writes_a_file(command, tmp_path):
     code, printed, _ = command("schema")
     assert code == 0

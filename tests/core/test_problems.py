@@ -99,6 +99,9 @@ def test_a_scalar_where_a_table_belongs_is_named():
 def test_nearest_is_silent_when_nothing_is_close():
     assert nearest("layernrom", ["none", "layernorm", "rmsnorm"]) == "layernorm"
     assert nearest("qqqq", ["none", "layernorm", "rmsnorm"]) is None
+    assert nearest("cosin", ["warmup-cosine", "constant"]) == "warmup-cosine"
+    assert nearest("accuracy", ["validation_loss", "next_token_accuracy"]) == "next_token_accuracy"
+    assert nearest("best", ["next_token_accuracy"]) is None
 
 
 def test_a_registry_keeps_order_refuses_twins_and_answers_did_you_mean():

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import ablationlab
 from ablationlab.core.errors import WorkerDied
 from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.results import Results
@@ -19,6 +21,7 @@ from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.page import write_page
+from ablationlab.report.page.build import page_html
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
@@ -283,3 +286,19 @@ def test_a_page_without_its_charts_says_so(results: Results, tmp_path: Path, mon
     page = write_page(results, tmp_path).read_text()
     assert "Not drawn: the charts of this page; the chart converter was killed by signal 5" in page
     assert results.question in page
+
+
+def test_the_figure_of_unpaired_runs_speaks_of_means_and_of_no_pairs(tmp_path):
+    rows = [("none", seed, 2.0 + 0.01 * seed) for seed in range(1, 6)]
+    rows += [("wide", seed, 1.9 + 0.01 * seed) for seed in range(11, 15)]
+    frame = pd.DataFrame(rows, columns=["variant", "seed", "val_loss"])
+    ablationlab.analyze(frame, baseline="none").write(tmp_path)
+    results = Results.open(tmp_path)
+    (drawn,) = paired.differences(results)
+    assert drawn.title == "Differences in val loss, unpaired"
+    assert drawn.caption.startswith("Diamond and bar: difference of the two means and its 95")
+    assert "(welch)" in drawn.caption
+    assert not any(word in drawn.caption.lower() for word in ("pair", "seed"))
+    html = page_html(results, tmp_path)
+    assert "their means are compared, by Welch's test" in html
+    assert "Both runs of a pair" not in html

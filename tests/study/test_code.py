@@ -130,6 +130,35 @@ def test_a_misspelt_name_of_own_code_is_answered_with_the_nearest(tmp_path, chan
     assert text in {problem.key: str(problem) for problem in caught.value.problems}[key]
 
 
+@pytest.mark.parametrize("code", [None, "1 / 0"])
+def test_code_that_cannot_be_run_is_the_only_problem_beside_those_that_it_does_not_explain(tmp_path, code):
+    """What the file would have registered is not called unknown; a wrong key still is."""
+    if code is not None:
+        (tmp_path / "mine.py").write_text(code)
+    tables = {"none": {}, "gated": {"model": {"mlp": "gated"}}}
+    changes = {"use": ["./mine.py"], "variants": tables, "training.optimizer": "lion", "training.lrr": 1}
+    with pytest.raises(StudyError) as caught:
+        load_study(write_study(tmp_path, changes))
+    assert sorted(problem.key.partition("[")[0] for problem in caught.value.problems) == ["training.lrr", "use"]
+    trained = tmp_path / "own.toml"
+    trained.write_text(
+        'name = "own"\nuse = ["./mine.py"]\ntrainer = "mine"\nbaseline = "a"\nseeds = [1]\n[variants.a]\n'
+    )
+    with pytest.raises(StudyError) as caught:
+        load_study(trained)
+    assert [problem.key.partition("[")[0] for problem in caught.value.problems] == ["use"]
+
+
+def test_mended_code_is_named_as_another_study(tmp_path):
+    code = HEAD + "@lab.schedule('mine')\ndef mine(training, step, steps):\n    return 1 / 0\n"
+    path = study_with(tmp_path, code, **{"training.schedule": "mine", "variants": ["none", "rmsnorm"], "seeds": [1]})
+    with pytest.raises(RunFailure, match=r"a mended file is another study: give it another folder with --out"):
+        run(path, tmp_path / "out", workers=1)
+    (tmp_path / "mine.py").write_text(code.replace("1 / 0", "1.0"))
+    with pytest.raises(PlanError, match=r"Sealed and asked for: use\.mine\.py '\w{12}' -> '\w{12}'\."):
+        run(path, tmp_path / "out", workers=1)
+
+
 def test_the_code_is_kept_with_the_results_and_only_training_needs_it(tmp_path):
     metric = "@lab.metric('steps', meaning='steps', direction=None)\ndef steps(run): return len(run.losses)\n"
     path = study_with(tmp_path, NARROW + metric, variants=["none", "narrow"])

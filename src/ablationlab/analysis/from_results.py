@@ -130,7 +130,8 @@ def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     matching = ", ".join([*same, "precision", "stack width", "threads"])
     text = f"{pairs} pairs of runs match in {matching} and versions, up to what their variants declare."
     text += f" By declaration they differ in {'; '.join(differs)}." if differs else ""
-    return LedgerCheck(checked_pairs=pairs, text=text)
+    known = {"data order": "data order", "shared initial weights": "initial weights"}
+    return LedgerCheck(checked_pairs=pairs, text=text, shared=tuple(known[name] for name in same if name in known))
 
 
 def _check_against_plan(done: Sequence[EndedRun]) -> None:

@@ -821,7 +821,9 @@ def _option_problems(
     options: TableOptions, variants: Sequence[str], names: Sequence[str], primary: str | None
 ) -> list[str]:
     problems = []
-    if options.baseline not in variants:
+    if not options.baseline:
+        problems.append(f"--baseline says which variant the others are compared with: {', '.join(variants)}")
+    elif options.baseline not in variants:
         problems.append(_unknown("--baseline", options.baseline, variants))
     elif len(variants) < 2:
         problems.append(f"holds one variant only, {variants[0]!r}: there is nothing to compare it with")

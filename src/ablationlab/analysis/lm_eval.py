@@ -87,9 +87,9 @@ def compare_samples(
     correction: str = "holm",
     smallest_effect: float | None = None,
 ) -> list[ItemComparison]:
-    """Every one of *paths* against *baseline*, the last unless given; all tasks of all comparisons are one family."""
+    """Every one of *paths* against *baseline*, the first unless given; all tasks of all comparisons are one family."""
     names = _names(paths)
-    reference = baseline if baseline is not None else paths[-1]
+    reference = baseline if baseline is not None else paths[0]
     if reference not in paths:
         guess = nearest(str(reference), map(str, paths))
         hint = f"; did you mean {guess!r}?" if guess else ""

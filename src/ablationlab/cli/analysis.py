@@ -239,20 +239,17 @@ def _table_dataset(
 
     if not path.exists():
         raise TableError(str(path), ["no such file or results folder"])
-    problems = [
-        text
-        for text, missing in (
-            ("--baseline says which variant the others are compared with", baseline is None),
-            ("--out says where analysis.json and verdict.json go", out is None),
-            ("--study belongs to a results folder", study is not None),
-        )
-        if missing
-    ]
+    problems: list[str] = []
+    try:
+        dataset = read_table(path, TableOptions.checked(baseline=baseline or "", **given))
+    except TableError as error:
+        problems += error.problems
+    problems += ["--out says where analysis.json and verdict.json go"] if out is None else []
+    problems += ["--study belongs to a results folder"] if study is not None else []
     if problems:
         raise TableError(str(path), problems)
-    assert baseline is not None
     assert out is not None
-    return read_table(path, TableOptions.checked(baseline=baseline, **given)), out
+    return dataset, out
 
 
 def power(
@@ -339,13 +336,13 @@ def compare(
     a: Annotated[
         Path,
         Parameter(
-            help="Samples of the variant: a folder with samples_*.jsonl of lm-eval or logs of inspect_ai, or one subfolder "
+            help="Samples of the reference: a folder with samples_*.jsonl of lm-eval or logs of inspect_ai, or one subfolder "
             "per seed; or one log."
         ),
     ],
-    b: Annotated[Path, Parameter(help="Samples of the reference, in the same form.")],
-    *more: Annotated[Path, Parameter(help="More folders; the last one is then the reference of all others.")],
-    baseline: Annotated[Path | None, Parameter(help="The reference, if it is not the last one.")] = None,
+    b: Annotated[Path, Parameter(help="Samples of a variant, in the same form.")],
+    *more: Annotated[Path, Parameter(help="More variants; each is compared with the reference.")],
+    baseline: Annotated[Path | None, Parameter(help="The reference, if it is not the first one.")] = None,
     metric: Annotated[
         str | None,
         Parameter(help="Which of the samples' metrics. Default: acc, then exact_match; of a log, its scorer."),
@@ -361,11 +358,11 @@ def compare(
     ] = "holm",
     out: Annotated[Path | None, Parameter(help="Folder for comparison.json.")] = None,
 ) -> int:
-    """Compare folders of lm-eval --log_samples output, or logs of inspect_ai, item by item; delta = A - B.
+    """Compare folders of lm-eval --log_samples output, or logs of inspect_ai, item by item; delta = B - A.
 
     Items pair on their id and the hashes of document, prompt and target. Per task: McNemar's test and a bootstrap over items
     for each seed; with three or more seeds (subfolders of the same names in A and B) a paired t over seeds and an
-    interval over seeds and items; and the macro average over tasks. Three or more folders: each is compared with the last,
+    interval over seeds and items; and the macro average over tasks. Three or more folders: each is compared with the first,
     and all p-values are corrected as one family.
     """
     from ablationlab.analysis.lm_eval import compare_samples

@@ -22,6 +22,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -166,6 +167,11 @@ class WorkerDied(RunFailure):
 
 
 def nearest(name: str, allowed: Iterable[str]) -> str | None:
-    """The known name most like *name*, or None when nothing is close."""
-    matches = get_close_matches(name, list(allowed), n=1, cutoff=0.6)
-    return matches[0] if matches else None
+    """The known name most like *name*, or one with a word that is; None when nothing is close."""
+    known = list(allowed)
+    matches = get_close_matches(name, known, n=1, cutoff=0.6)
+    if matches:
+        return matches[0]
+    words = {word: other for other in reversed(known) for word in re.split(r"[-_./]", other) if len(word) > 3}
+    matches = get_close_matches(name, words, n=1, cutoff=0.8)
+    return words[matches[0]] if matches else None

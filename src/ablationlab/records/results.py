@@ -276,8 +276,6 @@ class Results:
     @property
     def shared_inputs(self) -> tuple[str, ...]:
         """What both runs of every pair are known to share beside the seed."""
-        if not self.own_trainer:
-            return () if self.plan is None else ("data order", "initial weights")
         ledger = self.analysis.ledger if self.analysis is not None else None
         shared = () if ledger is None else ledger.shared or ()
         return tuple(name for name in ("data order", "initial weights") if name in shared)

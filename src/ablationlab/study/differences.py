@@ -32,8 +32,15 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> list[SettingDi
 
 def study_differences(first: Study, second: Study) -> list[SettingDifference]:
     """Settings that differ; the words of the paper are none."""
-    a, b = (study.model_dump(mode="json", exclude={"text"}) for study in (first, second))
+    a, b = (_table(study) for study in (first, second))
     return differences(a, b)
+
+
+def _table(study: Study) -> dict[str, Any]:
+    """Its settings; of its own code, what each file contains."""
+    return study.model_dump(mode="json", exclude={"text", "use"}) | {
+        "use": {code.name: code.sha256[:12] for code in study.use}
+    }
 
 
 def listed(found: list[SettingDifference], most: int = 5) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from ablationlab.core.code import CodeFile, using
+from ablationlab.core.code import load as load_code
 from ablationlab.core.errors import CodeError, Problem, StudyError, nearest
 from ablationlab.core.problems import problems_of
 from ablationlab.records.settings import Factors, Study, flattened, looks_like_path, merged, validated
@@ -51,14 +52,19 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
     if "use" in data:
         data["use"] = code
     files = [CodeFile(**{**entry, "path": Path(entry["path"])}) for entry in code] if not problems else []
-    try:
-        with using(files):
-            data = with_tables(with_trainer(with_factors(data, problems)))
-            study, found = _validated(data)
-            found += cross_checks(data)
-    except CodeError as error:
-        study, found = _validated(with_tables(with_factors(data, problems)))
-        found.append(Problem("use", str(error)))
+    if not problems:
+        try:
+            load_code(files)
+        except CodeError as error:
+            problems.append(Problem("use", str(error)))
+            files = []
+    broken_code = bool(problems)
+    with using(files):
+        data = with_tables(with_trainer(with_factors(data, problems)))
+        study, found = _validated(data)
+        found += cross_checks(data)
+    if broken_code:
+        found = [problem for problem in found if not _may_be_of_code(problem)]
     if "variants" not in data and "factors" in given:  # the factors are wrong, so nothing came of them
         found = [problem for problem in found if problem.key not in ("baseline", "variants")]
     problems += found
@@ -68,6 +74,11 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
         raise StudyError(source, list(dict.fromkeys(problems)))
     assert study is not None
     return study
+
+
+def _may_be_of_code(problem: Problem) -> bool:
+    """Whether it may be gone once the study's own code, which could not be run, registers what it should."""
+    return (problem.message.startswith("unknown ") and problem.message != "unknown key") or problem.key == "metrics"
 
 
 def _validated(data: Mapping[str, Any]) -> tuple[Study | None, list[Problem]]:

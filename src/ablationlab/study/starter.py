@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from ablationlab.core.errors import Problem, StudyError
+from ablationlab.data.sources import SOURCES
+from ablationlab.data.tokenizers import TOKENIZERS
+from ablationlab.model.parts import PARTS
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.settings import PRESETS, Study
+from ablationlab.records.settings import MIXTURE, PRESETS, Study
 from ablationlab.records.storage import replace
 from ablationlab.study.load import parse_study
+from ablationlab.study.probes import ALL, PROBES
+from ablationlab.study.trainers import TRAINER_KEYS
 from ablationlab.study.variants import VARIANTS
 
 SCHEMA_FILE: Final = "study.schema.json"
@@ -147,32 +153,97 @@ def schema_text() -> str:
 
 
 def study_schema() -> dict[str, Any]:
-    """pydantic's schema of `Study`, as the file spells it: the paper's text is a path, seeds may be a range."""
+    """pydantic's schema of `Study`, as the file spells it.
+
+    There the paper's text and own code are paths, seeds may be a range, variants tables, and the user's own trainer brings
+    keys of its own and tables that only it understands.
+    """
     schema = Study.model_json_schema()
     schema |= {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A study of ablationlab"}
-    fields = schema["properties"]
-    fields["text"] = {"type": "string", "description": "Path of a Markdown file with the paper's own words."}
-    row = {
-        "type": "object",
-        "properties": {"first": {"type": "integer"}, "count": {"type": "integer"}},
-        "required": ["first", "count"],
-    }
-    definitions = schema["$defs"]
-    for table, name in (
-        (fields, "seeds"),
-        *((definitions["Sweep"]["properties"], key) for key in ("seeds", "selection_seeds")),
+    fields, definitions = schema["properties"], schema["$defs"]
+    _suggest_names(fields, definitions)
+    for table, names in (
+        (fields, ("seeds",)),
+        (definitions["Sweep"]["properties"], ("seeds", "selection_seeds")),
+        (definitions["EvaluationConfig"]["properties"], ("gate_seeds",)),
+        (definitions["Calibrate"]["properties"], ("seeds",)),
+        (definitions["Noise"]["properties"], ("init", "data", "dropout")),
     ):
-        table[name] = {"anyOf": [table[name], row]}
-    _suggest(fields["variants"]["items"], list(VARIANTS))
+        for name in names:
+            table[name] = {"anyOf": [table[name], _SEED_ROW]}
+    fields["text"] = {"type": "string", "description": "Path of a Markdown file with the paper's own words."}
+    fields["use"] = {
+        "type": "array",
+        "items": {"type": "string"},
+        "description": "Python files of your own, relative to this one, or entry points.",
+    }
+    fields["factors"] = {
+        "type": "object",
+        "description": 'Settings with their values, crossed, such as "training.weight_decay" = [0.1, 0.0].',
+        "properties": {"design": definitions["Factors"]["properties"]["design"]},
+        "additionalProperties": {"type": ["array", "object"]},
+    }
     # Of variants that the file defines, the tables themselves are the list.
     fields["variants"] = {"anyOf": [fields["variants"], fields.pop("tables")]}
-    _suggest(definitions["Criterion"]["properties"]["metric"], list(METRICS))
-    _suggest(definitions["ModelConfig"]["properties"].get("preset"), list(PRESETS))
+    del definitions["Calibrate"]["properties"]["value"]  # what a calibration finds is no setting
     # A preset brings the shape, and steps may be given as tokens.
     definitions["ModelConfig"].pop("required", None)
     definitions["TrainingConfig"]["required"] = [
         name for name in definitions["TrainingConfig"].get("required", ()) if name not in ("steps", "tokens")
     ]
+    for name in TRAINER_KEYS:
+        fields[name] = definitions["Trainer"]["properties"][name]
+    fields["trainer"] = {"type": "string", "description": "A trainer that a file of `use` registers."}
+    schema["required"] = ["name", "seeds"]
+    schema["anyOf"] = [{"required": ["factors"]}, {"required": ["baseline", "variants"]}]
+    tables = {name: {"$ref": f"#/$defs/{kind}"} for name, kind in _TABLES.items()}
+    for name in tables:
+        fields[name] = {"anyOf": [tables[name], {"type": "object"}]}
+    schema["if"] = {"anyOf": [{"required": ["trainer"]}, {"required": ["command"]}]}
+    schema["else"] = {
+        "required": ["model", "training"],
+        "properties": tables
+        | {
+            "regimes": {"additionalProperties": {"properties": {key: tables[key] for key in ("model", "training")}}},
+            "variants": {"additionalProperties": {"properties": tables}},
+        },
+    }
+    return _without_unused(schema)
+
+
+#: The tables that are the user's own trainer's where there is one.
+_TABLES: Final = {"model": "ModelConfig", "training": "TrainingConfig", "data": "DataConfig"}
+_SEED_ROW: Final = {
+    "type": "object",
+    "properties": {"first": {"type": "integer"}, "count": {"type": "integer"}},
+    "required": ["first", "count"],
+    "additionalProperties": False,
+}
+
+
+def _suggest_names(fields: dict[str, Any], definitions: dict[str, Any]) -> None:
+    model, training, data = (definitions[kind]["properties"] for kind in _TABLES.values())
+    metrics = list(METRICS)
+    _suggest(fields["variants"]["items"], list(VARIANTS))
+    _suggest(fields["tie_breakers"]["items"], [*dict.fromkeys(METRICS[name].family for name in metrics), *metrics])
+    _suggest(definitions["Criterion"]["properties"]["metric"], metrics)
+    _suggest(definitions["Hypothesis"]["properties"]["metric"], metrics)
+    _suggest(model["preset"], list(PRESETS))
+    for setting, registry in PARTS.items():
+        if setting in model:
+            _suggest(model[setting], list(registry))
+    _suggest(training["optimizer"], list(OPTIMIZERS))
+    _suggest(training["schedule"], list(SCHEDULES))
+    _suggest(data["corpus"], [*SOURCES, MIXTURE])
+    _suggest(data["tokenizer"], list(TOKENIZERS))
+    fields["probes"]["propertyNames"] = {"anyOf": [{"enum": [*PROBES, ALL]}, {"type": "string"}]}
+
+
+def _without_unused(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out definitions that nothing refers to, as `Trainer`, whose keys stand at the top."""
+    while unused := [name for name in schema["$defs"] if f'#/$defs/{name}"' not in json.dumps(schema)]:
+        for name in unused:
+            del schema["$defs"][name]
     return schema
 
 

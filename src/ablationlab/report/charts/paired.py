@@ -77,7 +77,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
                 "delta": comparison.delta,
                 "low": None if interval is None else interval.low,
                 "high": None if interval is None else interval.high,
-                "n": comparison.n,
+                "n": comparison.sample,
             }
         )
         points += [
@@ -127,7 +127,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
                 alt.Tooltip("delta:Q", title="mean difference", format="+.5g"),
                 alt.Tooltip("low:Q", title="interval from", format="+.5g"),
                 alt.Tooltip("high:Q", title="to", format="+.5g"),
-                alt.Tooltip("n:Q", title="pairs"),
+                alt.Tooltip("n:N", title="from"),
             ],
         ),
     ]
@@ -137,19 +137,25 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
         f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})"
         for comparison, shown in zip(group, map(difference_of, group), strict=True)
     ]
-    alike_in = "".join(f", same {name}" for name in results.shared_inputs)
+    effect_band = f" Shaded: smaller than the smallest effect that matters, ±{setting(effect)}." if effect else ""
+    if all(comparison.design == "unpaired" for comparison in group):
+        title = f"Differences in {name}, unpaired"
+        marks = f"Diamond and bar: difference of the two means and its {at} interval ({first.interval})"
+    else:
+        alike_in = "".join(f", same {name}" for name in results.shared_inputs)
+        title = f"Paired differences in {name}"
+        marks = (
+            f"Small marks: one pair of runs each, same seed{alike_in}. Diamond and bar: mean and {at} interval "
+            f"({first.interval}) over all seeds"
+        )
     return figure(
         results,
         kept,
         alt.layer(*layers),
         regime=first.regime,
         key="-".join(slug(part) for part in ("paired", first.metric, first.task or "") if part),
-        title=f"Paired differences in {name}",
-        caption=(
-            f"Small marks: one pair of runs each, same seed{alike_in}. Diamond and bar: mean and {at} "
-            f"interval ({first.interval}) over all seeds; {better}."
-            + (f" Shaded: smaller than the smallest effect that matters, ±{setting(effect)}." if effect else "")
-        ),
+        title=title,
+        caption=f"{marks}; {better}.{effect_band}",
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )

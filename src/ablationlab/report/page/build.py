@@ -36,6 +36,7 @@ from ablationlab.report.tables.study import (
     variant_table,
 )
 from ablationlab.report.tables.tasks import task_table
+from ablationlab.study.ledger import FLOPS, STEPS, TOKENS
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison
@@ -134,6 +135,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "policy": policy(vega, shared, script),
         "own_trainer": results.own_trainer,
         "shared_inputs": results.shared_inputs,
+        "unpaired": bool(comparisons) and all(comparison.design == "unpaired" for comparison in comparisons),
+        "budget_lede": _budget_lede(results),
     }
     tables = {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
     return render(
@@ -237,6 +240,19 @@ def _record_tables(results: Results, anchors: dict[str, str], runs: dict[str, st
         "seal_table": design.seal_table(results).html(),
         "run_table": runs_table,
     }
+
+
+def _budget_lede(results: Results) -> str:
+    """What the table of budgets shows: of the user's own trainer, only what it reported and the ledger compared."""
+    if not results.own_trainer:
+        return "What one run of each arm costs, and the settings that its variant declares to change."
+    ledger = results.analysis.ledger if results.analysis is not None else None
+    shared = () if ledger is None else ledger.shared or ()
+    costs = (STEPS, TOKENS, FLOPS)
+    equal, open_ = ([name for name in costs if (name in shared) is wanted] for wanted in (True, False))
+    text = "The settings that each variant declares to change. "
+    text += f"By the trainer's own report, both runs of every pair have equal {', '.join(equal)}. " if equal else ""
+    return text + (f"Not known to be equal: {', '.join(open_)}." if open_ else "")
 
 
 def _sections(results: Results) -> tuple[tuple[str, str], ...]:

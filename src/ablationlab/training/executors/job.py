@@ -146,7 +146,14 @@ def refuse_failures(plan: Plan, failures: dict[int, str]) -> None:
         for stack, text in failures.items():
             runs.setdefault(text, []).extend(plan.stacks[stack])
         lines = [f"{', '.join(members)}: {text}" for text, members in runs.items()]
-        raise RunFailure("some runs were not trained; run the same command again to continue\n  " + "\n  ".join(lines))
+        again = "run the same command again to continue"
+        mended = [code.name for code in plan.study.use if any(f"{code.name}, line " in line for line in lines)]
+        if mended:
+            again = (
+                f"the plan is sealed with {', '.join(mended)} as it was, so a mended file is another study: give it another "
+                "folder with --out"
+            )
+        raise RunFailure(f"some runs were not trained; {again}\n  " + "\n  ".join(lines))
 
 
 class Interrupts:
