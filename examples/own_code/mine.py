@@ -69,22 +69,19 @@ def z_loss(logits, targets, model):
     return lab.option(model, "z_loss") * logits.logsumexp(dim=-1).square().mean(dim=(1, 2))
 
 
-@lab.optimizer("lion", state=("m",))
-def lion(step):
-    """Chen et al. 2023: the sign of an interpolation."""
-    beta1, beta2 = step.training.betas
-    m = step.state["m"]
-    direction = (beta1 * m + (1 - beta1) * step.gradient).sign()
-    m.copy_(beta2 * m + (1 - beta2) * step.gradient)
-    return step.weights * (1 - step.lr * step.decay) - step.lr * direction
+@lab.optimizer("signum", state=("m",))
+def signum(step):
+    """Bernstein et al. 2018: the sign of the momentum."""
+    m = step.state["m"].lerp_(step.gradient, 1 - step.training.betas[0])
+    return step.weights * (1 - step.lr * step.decay) - step.lr * m.sign()
 
 
-@lab.schedule("linear")
-def linear(training, step, steps):
-    """Warmup, then straight down to final_lr."""
+@lab.schedule("square")
+def square(training, step, steps):
+    """Warmup, then down to 0 as the square of what is left."""
     if step <= training.warmup:
         return step / training.warmup
-    return 1 - (1 - training.final_lr) * (step - training.warmup) / max(1, steps - training.warmup)
+    return ((steps - step) / max(1, steps - training.warmup)) ** 2
 
 
 @lab.variant("narrow-mlp", about="an MLP of half the width")

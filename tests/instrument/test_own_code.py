@@ -19,7 +19,7 @@ def failures(folder: Path, code: str) -> set[str]:
 def test_the_example_passes_every_test():
     checks = check_code(EXAMPLE)
     assert [check for check in checks if not check.passed] == []
-    assert {check.thing for check in checks} >= {"mlp gated", "norm rms", "optimizer lion", "schedule linear"}
+    assert {check.thing for check in checks} >= {"mlp gated", "norm rms", "optimizer signum", "schedule square"}
 
 
 @pytest.mark.parametrize(

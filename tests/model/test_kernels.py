@@ -19,7 +19,7 @@ from ablationlab.model.kernels.cross_entropy import nll_and_gradient_
 from ablationlab.model.kernels.dropout import Drop
 from ablationlab.model.kernels.gelu import BiasGelu
 from ablationlab.model.kernels.norm import AddNorm, Norm
-from ablationlab.model.optimizers import AdamW, clock, gradient_norm_R
+from ablationlab.model.optimizers import AdamW, Columns, clock, gradient_norm_R
 from ablationlab.records.settings import TrainingConfig
 
 HALF = torch.bfloat16
@@ -132,8 +132,9 @@ def test_attention_sees_no_future():
     assert not torch.equal(before[:, :, 11:], after[:, :, 11:])
 
 
+@pytest.mark.parametrize(("z_loss", "smoothing"), [(0.0, 0.0), (0.01, 0.2)])
 @pytest.mark.parametrize(("vocabulary", "padded"), [(65, 72), (9000, 9008), (4096, 4096), (2, 8)])
-def test_cross_entropy_and_its_gradient(vocabulary, padded):
+def test_cross_entropy_and_its_gradient(vocabulary, padded, z_loss, smoothing):
     torch.manual_seed(5)
     rows = 9
     logits = torch.full((rows, padded), 123.0)
@@ -141,35 +142,46 @@ def test_cross_entropy_and_its_gradient(vocabulary, padded):
     targets = torch.randint(0, vocabulary, (rows,))
     plain = logits[:, :vocabulary].clone().requires_grad_()
     expected = F.cross_entropy(plain, targets, reduction="none")
-    (gradient,) = torch.autograd.grad(expected.sum() * 0.25, plain)
-    nll = nll_and_gradient_(logits, targets, vocabulary, 0.25)
+    objective = F.cross_entropy(plain, targets, reduction="sum", label_smoothing=smoothing)
+    objective = objective + z_loss * plain.logsumexp(dim=-1).square().sum()
+    (gradient,) = torch.autograd.grad(objective * 0.25, plain)
+    nll = nll_and_gradient_(logits, targets, vocabulary, 0.25, z_loss, smoothing)
     torch.testing.assert_close(nll, expected.detach(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(logits[:, :vocabulary], gradient, rtol=1e-5, atol=1e-6)
     assert not logits[:, vocabulary:].any()
 
 
-def test_the_head_in_pieces_equals_the_head_in_one(monkeypatch):
+@pytest.mark.parametrize("objective", [ops.PLAIN, ops.Objective(0.01, 0.0), ops.Objective(0.02, 0.3)])
+def test_the_head_in_pieces_equals_the_head_in_one(monkeypatch, objective):
     torch.manual_seed(6)
     y, head = drawn(2, 11, 16), drawn(2, 21, 16)
     targets = torch.randint(0, 21, (2, 11))
-    plain = ops.head_loss_R(y, head, targets)
+    loss, plain = ops.head_losses_R(y, head, targets, objective)
     weights = torch.tensor([1.0, 3.0])
     expected = torch.autograd.grad((plain * weights).sum(), [y, head])
     for piece in (1 << 30, 2 * 24 * 4):
         monkeypatch.setattr(ops, "LOGITS_PER_PIECE", piece)
-        ours = ops._HeadLoss.apply(y, head, targets)
-        torch.testing.assert_close(ours, plain)
+        ours = ops._HeadLoss.apply(y, head, targets, objective)
+        torch.testing.assert_close(ours, loss)
         torch.testing.assert_close(torch.autograd.grad((ours * weights).sum(), [y, head]), expected)
 
 
-@pytest.mark.parametrize("clip", [None, 1.0])
-def test_adamw(clip):
+@pytest.mark.parametrize(
+    ("clip", "groups"),
+    [
+        (None, (Columns(5000, 1.0, 0.1), Columns(4000, 1.0, 0.0))),
+        (1.0, (Columns(5000, 1.0, 0.1), Columns(4000, 1.0, 0.0))),
+        (1.0, (Columns(1000, 0.5, 0.2), Columns(4000, 1.0, 0.1), Columns(3000, 3.0, 0.0), Columns(1000, 0.0, 0.1))),
+    ],
+)
+def test_adamw(clip, groups):
     torch.manual_seed(7)
     training = TrainingConfig(steps=9, betas=(0.9, 0.999), weight_decay=0.1, clip="off" if clip is None else clip)
     runs, columns = 3, 9000
-    start, decaying = torch.randn(runs, columns), 5000
+    start = torch.randn(runs, columns)
     plain, ours = start.clone(), start.clone()
-    optimizer = AdamW.start(training, plain, decaying)
+    optimizer = AdamW.start(training, plain, groups)
+    assert (optimizer.scales_2P is None) == (len(groups) == 2)
     m, v = torch.zeros_like(ours), torch.zeros_like(ours)
     alive = torch.tensor([True, True, False])
     lr = torch.tensor([1e-2, 1e-3, 1e-2])
@@ -179,8 +191,8 @@ def test_adamw(clip):
         norm, now = gradient_norm_R(gradient), torch.tensor(clock(training, step))
         expected = optimizer.update(plain, gradient, norm, lr, now, alive)
         found = update_(
-            ours, gradient, m, v, decaying, norm, lr, now, alive,
-            betas=training.betas, eps=training.eps, weight_decay=training.weight_decay, clip=clip,
+            ours, gradient, m, v, 5000, norm, lr, now, alive, betas=training.betas, eps=training.eps,
+            weight_decay=training.weight_decay, clip=clip, scales_2P=optimizer.scales_2P,
         )  # fmt: skip
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-9)
     torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-6)

@@ -69,8 +69,8 @@ def test_everything_of_the_example_is_registered():
     study = load_study(EXAMPLE / "study.toml")
     with study_code(study):
         assert {"gated"} < set(MLPS)
-        assert {"lion"} < set(OPTIMIZERS)
-        assert {"linear"} < set(SCHEDULES)
+        assert {"signum"} < set(OPTIMIZERS)
+        assert {"square"} < set(SCHEDULES)
         assert METRICS["weight_norm"].meaning == "L2 norm of all weights"
         plan = make_plan(study, load_corpus(study.data), "cpu")
     assert plan.variants["gated"].flops
@@ -116,8 +116,8 @@ def test_a_missing_file_and_an_unknown_entry_point_are_named(tmp_path):
     ("changes", "key", "text"),
     [
         ({"model.mlp": "gatd"}, "model.mlp", "did you mean 'gated'?"),
-        ({"training.optimizer": "lino"}, "training.optimizer", "did you mean 'lion'?"),
-        ({"training.schedule": "lineer"}, "training.schedule", "did you mean 'linear'?"),
+        ({"training.optimizer": "signun"}, "training.optimizer", "did you mean 'signum'?"),
+        ({"training.schedule": "squar"}, "training.schedule", "did you mean 'square'?"),
         ({"model.options": {"z_los": 1.0}}, "model.options.z_los", "did you mean 'z_loss'?"),
         ({"model.loss_terms": ["zloss"]}, "model.loss_terms[0]", "did you mean 'z-loss'?"),
         ({"probes": {"token-means": 5}}, "probes.token-means", "did you mean 'token-mean'?"),

@@ -260,6 +260,49 @@ def test_a_variant_whose_tokens_cost_more_is_planned_and_declares_it(plan_of):
     assert [plan.variants[name].flops for name in ("none", "deep")] == [False, True]
 
 
+def test_muons_products_count_and_its_arm_declares_them(plan_of):
+    """Newton-Schulz on qkv 16 x 48, out 16 x 16, up 16 x 64 and down 64 x 16: five times 4 A²B + 2 A³ each."""
+    tables = {"none": {}, "muon": {"training": {"optimizer": "muon", "lr": 0.01}}}
+    tables["lion"] = {"training": {"optimizer": "lion"}}
+    plan = plan_of({"variants": tables})
+    budgets = {run.variant: run.budget for run in plan.runs}
+    update = 5 * sum(4 * 16**2 * long + 2 * 16**3 for long in (48, 16, 64, 64))
+    assert budgets["muon"].matmul_flops - budgets["none"].matmul_flops == 12 * update
+    assert budgets["lion"].matmul_flops == budgets["none"].matmul_flops
+    assert {name: plan.variants[name].flops for name in tables} == {"none": False, "muon": True, "lion": False}
+    assert plan.variants["muon"].settings == ("training.optimizer", "training.lr")
+    matched = plan_of({"variants": tables, "budget.match": "flops"})
+    steps = {run.variant: run.budget.steps for run in matched.runs}
+    assert steps["none"] == steps["lion"] == 12
+    assert steps["muon"] == budgets["none"].matmul_flops // (budgets["muon"].matmul_flops // 12)
+
+
+def test_an_arm_with_rates_per_group_differs_in_the_groups_that_it_writes(plan_of):
+    tables = {"none": {}, "slow": {"training": {"lr_scale": {"embedding": 0.1}}}}
+    plan = plan_of({"variants": tables})
+    arm, base = (next(run for run in plan.runs if run.variant == name) for name in ("slow", "none"))
+    assert plan.variants["slow"].settings == ("training.lr_scale.embedding",)
+    other = arm.training.changed(lr_scale=arm.training.lr_scale.changed(rest=0.5))
+    undeclared = arm.model_copy(update={"recipe": arm.recipe.model_copy(update={"training": other})})
+    found = setting_mismatches(undeclared, base, plan.variants.values())
+    assert found == ["training.lr_scale.rest: 0.5 against None"]
+
+
+def test_settings_at_their_defaults_are_no_part_of_what_a_run_is(plan_of):
+    written = {"training.ema": 0.0, "training.z_loss": 0.0, "training.momentum": 0.95, "training.lr_scale": {}}
+    assert ids(plan_of(written)) == ids(plan_of())
+    assert ids(plan_of({"training.ema": 0.9})).isdisjoint(ids(plan_of()))
+
+
+def test_muon_over_shards_is_refused_when_planned(plan_of):
+    tables = {"none": {}, "muon": {"training": {"optimizer": "muon"}}}
+    with pytest.raises(
+        PlanError, match=r"'muon' \(variant 'muon'\) needs whole matrices.*set execution\.parallel = 'ddp'"
+    ):
+        plan_of({"variants": tables, "execution.parallel": "fsdp"})
+    assert plan_of({"variants": tables, "execution.parallel": "ddp"}).execution.stack_width == 1
+
+
 def test_a_variant_with_a_budget_of_its_own_is_refused(plan_of):
     with pytest.raises(MismatchError, match=r"budget\.tokens: 1,536 against 768"):
         plan_of({"variants": {"none": {}, "long": {"training": {"steps": 24}}}})

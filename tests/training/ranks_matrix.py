@@ -101,7 +101,12 @@ SCENARIOS = {
         "own loss": {"model": {"loss_terms": ("squares",)}, "training": {"micro_batch": 2}},
     }.items()
 }
-SCENARIOS["ddp own rule"] = Scenario(parallel="ddp", training={"optimizer": "momentum", "weight_decay": 0.3})
+SCENARIOS |= {
+    "ddp own rule": Scenario(parallel="ddp", training={"optimizer": "momentum", "weight_decay": 0.3}),
+    "ddp muon": Scenario("ddp", training={"optimizer": "muon", "ema": 0.8, "z_loss": 1e-2}),
+    "fsdp lion": Scenario("fsdp", training={"optimizer": "lion", "ema": 0.8, "label_smoothing": 0.1, "lr": 1e-3}),
+    "fsdp groups": Scenario("fsdp", model={"mup_base": 32}, training={"lr_scale": {"embedding": 0.3}, "ema": 0.8}),
+}
 # Where a run that goes on after HALF steps was saved, and how it goes on.
 RESUMED = {
     "ddp on 2, ddp on 2": ("ddp plain", "ddp plain"),

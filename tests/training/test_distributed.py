@@ -33,6 +33,7 @@ from ablationlab.model.parameters import parameter_count, parameters
 from ablationlab.records.settings import TrainingConfig
 from ablationlab.training import checkpoints
 from ablationlab.training.distributed.ranks import Ranks
+from ablationlab.training.distributed.stack import local
 from ablationlab.training.loop import no_room, out_of_memory
 from conftest import torch_as_it_was
 
@@ -168,6 +169,29 @@ def test_one_rank_that_goes_on_has_the_bits_of_one_that_never_stopped(matrix, on
     resumed.resume(0, run, look(run))
     assert train(resumed, HALF + 1) == rows[HALF:]
     assert same_bits(whole.weights(0), resumed.weights(0))
+
+
+@pytest.mark.parametrize("name", ["ddp muon", "fsdp lion", "fsdp groups"])
+def test_averages_and_the_state_of_every_optimizer_are_in_the_shards(tmp_path, one_rank, name):
+    scenario, run = SCENARIOS[name], run_folder(tmp_path, "run")
+    whole, resumed = scenario.spread(one_rank), scenario.spread(one_rank)
+    train(whole, 1, HALF)
+    whole.save(0, run, record(HALF), final=False)
+    rows = train(whole, HALF + 1)
+    resumed.resume(0, run, look(run))
+    np.testing.assert_equal(train(resumed, HALF + 1), rows)
+    assert same_bits(whole.weights(0), resumed.weights(0))
+    alone = scenario.alone()  # the executor of whole runs goes on with it, too
+    alone.resume(0, run, checkpoints.load(run, HALF))
+    np.testing.assert_allclose(train(alone, HALF + 1), rows, rtol=1e-4)
+    before = {key: value.detach().clone() for key, value in whole._parameters.items()}
+    validated = whole.validate(VALIDATION)
+    assert float(validated.nll_R[0]) == pytest.approx(float(alone.validate(VALIDATION).nll_R[0]), rel=1e-4)
+    assert all(torch.equal(local(value), local(whole._parameters[key])) for key, value in before.items())
+    whole.save(0, run, record(STEPS), final=True)
+    ended = scenario.spread(one_rank)
+    ended.resume(0, run, checkpoints.load(run, STEPS))
+    assert float(ended.validate(VALIDATION).nll_R[0]) == float(validated.nll_R[0])
 
 
 def test_shards_hold_tensors_and_json_alone_and_damage_is_named(matrix, tmp_path):

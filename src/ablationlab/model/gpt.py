@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ablationlab.model.attention import Attend, CausalAttention, DroppedAttention
 from ablationlab.model.dropout import Dropout
-from ablationlab.model.ops import add, add_norm, affine, fused, head_loss_R, loss_R, norm
+from ablationlab.model.ops import PLAIN, Objective, add, add_norm, affine, fused, head_losses_R, losses_R, norm
 from ablationlab.model.parts import HEADS, LOSS_TERMS, NORMS, POSITIONS, norm_before, parts_of
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
@@ -58,19 +58,16 @@ class ForwardPass:
 
     def loss_R(self, tokens_RBT: Tensor, targets_RBT: Tensor) -> Tensor:
         """Mean negative log-likelihood in nats, per run."""
-        x = self.embed(tokens_RBT)
-        if self.model.head_bias or self.model.head != "linear":
-            return loss_R(self.decode(x), targets_RBT)
-        y = self.hidden(x)
-        return head_loss_R(y.flatten(1, 2), self._head_weight.to(self._out), targets_RBT.flatten(1))
+        return self.losses_R(tokens_RBT, targets_RBT)[0]
 
-    def losses_R(self, tokens_RBT: Tensor, targets_RBT: Tensor) -> tuple[Tensor, Tensor]:
-        """The loss, and what is differentiated: the same with the model's loss terms added."""
-        if not self.model.loss_terms:
-            loss = self.loss_R(tokens_RBT, targets_RBT)
-            return loss, loss
-        logits = self.logits(tokens_RBT)
-        total = loss = loss_R(logits, targets_RBT)
+    def losses_R(self, tokens_RBT: Tensor, targets_RBT: Tensor, objective: Objective = PLAIN) -> tuple[Tensor, Tensor]:
+        """The negative log-likelihood, and what is differentiated: *objective*, and the model's loss terms."""
+        x = self.embed(tokens_RBT)
+        if not (self.model.head_bias or self.model.head != "linear" or self.model.loss_terms):
+            head = self._head_weight.to(self._out)
+            return head_losses_R(self.hidden(x).flatten(1, 2), head, targets_RBT.flatten(1), objective)
+        logits = self.decode(x)
+        loss, total = losses_R(logits, targets_RBT, objective)
         for name in self.model.loss_terms:
             total = total + LOSS_TERMS[name](logits, targets_RBT, self.model)
         return loss, total

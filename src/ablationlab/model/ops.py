@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from functools import cache
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -210,19 +211,46 @@ def loss_R(logits: Tensor, targets: Tensor) -> Tensor:
     return nll.view(len(logits), -1).mean(dim=1)
 
 
-def head_loss_R(y_RND: Tensor, head_RVD: Tensor, targets_RN: Tensor) -> Tensor:
-    """Mean negative log-likelihood per run, of logits = y · headᵀ, without ever holding all logits."""
+class Objective(NamedTuple):
+    """What training minimizes beside the negative log-likelihood, per token: (1-ε) nll + ε mean_v(-log p_v) + z log²Z, with
+    label smoothing ε (Szegedy et al. 2016) and z-loss z (Chowdhery et al. 2022); Z is the denominator of the softmax."""
+
+    z_loss: float = 0.0
+    label_smoothing: float = 0.0
+
+
+PLAIN = Objective()
+
+
+def losses_R(logits: Tensor, targets: Tensor, objective: Objective) -> tuple[Tensor, Tensor]:
+    """Mean negative log-likelihood per run, and the mean of the objective."""
+    loss = loss_R(logits, targets)
+    if objective == PLAIN:
+        return loss, loss
+    runs, (z_loss, smoothing) = len(logits), objective
+    normalizer = logits.logsumexp(dim=-1)
+    smooth, square = (term.reshape(runs, -1).mean(1) for term in (normalizer - logits.mean(-1), normalizer.square()))
+    return loss, (1 - smoothing) * loss + smoothing * smooth + z_loss * square
+
+
+def head_losses_R(
+    y_RND: Tensor, head_RVD: Tensor, targets_RN: Tensor, objective: Objective = PLAIN
+) -> tuple[Tensor, Tensor]:
+    """The same of logits = y · headᵀ, without ever holding all logits on a GPU. The second result has the gradient of the
+    objective; its value there is the likelihood's."""
     if fused(y_RND):
-        losses: Tensor = _HeadLoss.apply(y_RND, head_RVD, targets_RN)  # type: ignore[no-untyped-call]
-        return losses
-    return loss_R(torch.bmm(y_RND, head_RVD.transpose(1, 2)).float(), targets_RN)
+        losses: Tensor = _HeadLoss.apply(y_RND, head_RVD, targets_RN, objective)  # type: ignore[no-untyped-call]
+        return losses, losses
+    return losses_R(torch.bmm(y_RND, head_RVD.transpose(1, 2)).float(), targets_RN, objective)
 
 
 class _HeadLoss(torch.autograd.Function):
     """Logits piece by piece: each piece becomes its own gradient in place, and both products with it are made at once."""
 
     @staticmethod
-    def forward(ctx: torch.autograd.function.FunctionCtx, y: Tensor, head: Tensor, targets: Tensor) -> Tensor:
+    def forward(
+        ctx: torch.autograd.function.FunctionCtx, y: Tensor, head: Tensor, targets: Tensor, objective: Objective
+    ) -> Tensor:
         from ablationlab.model.kernels.cross_entropy import nll_and_gradient_
 
         runs, rows, _ = y.shape
@@ -235,7 +263,7 @@ class _HeadLoss(torch.autograd.Function):
             part = slice(start, min(start + piece, rows))
             logits = torch.bmm(y[:, part], padded.transpose(1, 2))
             flat = logits.view(-1, logits.shape[-1])
-            losses = nll_and_gradient_(flat, targets[:, part].reshape(-1), vocabulary, 1 / rows)
+            losses = nll_and_gradient_(flat, targets[:, part].reshape(-1), vocabulary, 1 / rows, *objective)
             nll[:, part] = losses.view(runs, -1)
             torch.bmm(logits, padded, out=dy[:, part])
             share = torch.bmm(logits.transpose(1, 2), y[:, part])[:, :vocabulary].float()
@@ -246,10 +274,10 @@ class _HeadLoss(torch.autograd.Function):
         return nll.mean(dim=1)
 
     @staticmethod
-    def backward(ctx: torch.autograd.function.FunctionCtx, gradient_R: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(ctx: torch.autograd.function.FunctionCtx, gradient_R: Tensor) -> tuple[Tensor, Tensor, None, None]:
         dy, dhead = ctx.saved_tensors  # type: ignore[attr-defined]
         scale = gradient_R[:, None, None]
-        return (dy * scale).to(dy.dtype), (dhead * scale).to(ctx.dtype), None  # type: ignore[attr-defined]
+        return (dy * scale).to(dy.dtype), (dhead * scale).to(ctx.dtype), None, None  # type: ignore[attr-defined]
 
 
 def affine(x_RBTD: Tensor, gain_RD: Tensor | None, bias_RD: Tensor | None) -> Tensor:

@@ -1,18 +1,16 @@
-"""AdamW and learning-rate schedules, for many runs at once.
+"""Optimizers of a stack: the rules of `rules.py` applied to many runs at once, and the average of their weights.
 
-State is flat: row r of ``x_RP`` holds all parameters of run r, so that one element-wise pass updates the whole stack,
-and norm, clipping and learning rate are per row.
-
-    m = β₁m + (1-β₁)g;  v = β₂v + (1-β₂)g²;  θ = θ(1 - ηλ) - η · (m / (1-β₁ᵏ)) / (sqrt(v / (1-β₂ᵏ)) + ε)
-
-Loshchilov & Hutter 2019, in the order of operations of torch.optim.AdamW.
+State is flat: row r of ``x_RP`` holds all parameters of run r. Norm, clipping and learning rate are per row, and a frozen row
+keeps every bit. AdamW is one kernel on a GPU and torch's own fused form on a CPU, in the order of operations of
+torch.optim.AdamW.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import torch
@@ -20,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.model.ops import fused
-from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, OptimizerStep, UpdateRule
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, Matrix, OptimizerStep, UpdateRule, adamw
 from ablationlab.records.settings import TrainingConfig
 
 
@@ -36,10 +34,30 @@ def learning_rates(training: TrainingConfig, lr_R: Sequence[float], steps: range
     return rates
 
 
-def clock(training: TrainingConfig, step: int) -> tuple[float, float, float]:
-    """What AdamW must know of the step k: k itself, 1 - β₁ᵏ and sqrt(1 - β₂ᵏ)."""
+def clock(training: TrainingConfig, step: int) -> tuple[float, float, float, float]:
+    """What an update must know of the step k: k itself, 1 - β₁ᵏ, sqrt(1 - β₂ᵏ), and the new weights' share of their average.
+
+    With decay d that share is (1 - d) / (1 - dᵏ): the average is Σ dᵏ⁻ⁱ θᵢ / Σ dᵏ⁻ⁱ over the steps i so far.
+    """
     beta1, beta2 = training.betas
-    return float(step), 1 - beta1**step, math.sqrt(1 - beta2**step)
+    return float(step), 1 - beta1**step, math.sqrt(1 - beta2**step), (1 - training.ema) / (1 - training.ema**step)
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Neighbouring columns of a row that are updated alike: their number, factor of the learning rate and weight decay."""
+
+    size: int
+    rate: float
+    decay: float
+
+
+def joined(columns: Iterable[Columns]) -> tuple[Columns, ...]:
+    """The same with neighbours that are alike put together."""
+    return tuple(
+        Columns(sum(column.size for column in alike), *key)
+        for key, alike in groupby(columns, key=lambda column: (column.rate, column.decay))
+    )
 
 
 @dataclass
@@ -47,14 +65,17 @@ class AdamW:
     """First and second moments of a stack, and the rule that moves it."""
 
     training: TrainingConfig
-    decaying: int  # weight decay applies to that many first columns
+    columns: tuple[Columns, ...]
     m_RP: Tensor
     v_RP: Tensor
+    scales_2P: Tensor | None  # rates and decays, where there are more than "decays" and "does not"
 
     @classmethod
-    def start(cls, training: TrainingConfig, weights_RP: Tensor, decaying: int) -> AdamW:
+    def start(cls, training: TrainingConfig, weights_RP: Tensor, columns: tuple[Columns, ...]) -> AdamW:
         """Zero moments."""
-        return cls(training, decaying, torch.zeros_like(weights_RP), torch.zeros_like(weights_RP))
+        uneven = len(columns) > 2 or any(part.rate != 1.0 for part in columns) or any(p.decay for p in columns[1:])
+        scales = _scales(columns, weights_RP.device) if uneven else None
+        return cls(training, columns, torch.zeros_like(weights_RP), torch.zeros_like(weights_RP), scales)
 
     @property
     def state(self) -> dict[str, Tensor]:
@@ -67,12 +88,12 @@ class AdamW:
         gradient_RP: Tensor,
         norm_R: Tensor,
         lr_R: Tensor,
-        clock_3: Tensor,
+        clock_4: Tensor,
         alive_R: Tensor,
     ) -> tuple[Tensor, Tensor]:
         """Clip, and move the weights of the runs that are alive, in place; frozen rows keep every bit.
 
-        The gradient itself stays as it is. *clock_3* is the step's `clock`. Returns the sum and the maximum of the
+        The gradient itself stays as it is. *clock_4* is the step's `clock`. Returns the sum and the maximum of the
         second moment, per run.
         """
         clip = None if self.training.clip == "off" else self.training.clip
@@ -84,15 +105,16 @@ class AdamW:
                 gradient_RP,
                 self.m_RP,
                 self.v_RP,
-                self.decaying,
+                sum(part.size for part in self.columns if part.decay),
                 norm_R,
                 lr_R,
-                clock_3,
+                clock_4,
                 alive_R,
                 betas=self.training.betas,
                 eps=self.training.eps,
                 weight_decay=self.training.weight_decay,
                 clip=clip,
+                scales_2P=self.scales_2P,
             )
         for run, alive in enumerate(alive_R.tolist()):
             if alive:  # nothing at all is done to a frozen run
@@ -100,35 +122,49 @@ class AdamW:
                 if clip is not None:
                     # As torch.nn.utils.clip_grad_norm_ does: a norm above the limit is scaled down to it.
                     gradient = gradient * (clip / (norm_R[run] + 1e-6)).clamp(max=1.0)
-                self._move(weights_RP[run], gradient, self.m_RP[run], self.v_RP[run], float(lr_R[run]), clock_3[0])
+                self._move(weights_RP[run], gradient, self.m_RP[run], self.v_RP[run], float(lr_R[run]), clock_4[0])
         return self.v_RP.sum(dim=1), self.v_RP.amax(dim=1)
 
     def _move(self, w: Tensor, g: Tensor, m: Tensor, v: Tensor, lr: float, step: Tensor) -> None:
-        """torch's own fused AdamW on one row: first the part that decays, then the rest."""
-        parts = ((slice(None, self.decaying), self.training.weight_decay), (slice(self.decaying, None), 0.0))
-        for part, decay in parts:
-            move([w[part]], [g[part]], [m[part]], [v[part]], self.training, lr=lr, step=step, decay=decay)
+        """torch's own fused AdamW on one row, one group of columns after the other."""
+        first = 0
+        for part in self.columns:
+            at = slice(first, first + part.size)
+            first += part.size
+            rates = {"lr": lr * part.rate, "decay": part.decay}
+            move([w[at]], [g[at]], [m[at]], [v[at]], self.training, step=step, **rates)
 
 
-Views = Callable[[Tensor], dict[str, Tensor]]
+def _scales(columns: Sequence[Columns], device: torch.device) -> Tensor:
+    """Rate and decay of every column: (2, P)."""
+    sizes = torch.tensor([part.size for part in columns])
+    values = torch.tensor([[part.rate for part in columns], [part.decay for part in columns]])
+    return values.repeat_interleave(sizes, dim=1).to(device)
 
 
-class CustomOptimizer:
-    """An update rule that a study's own code registers, with its state."""
+@dataclass(frozen=True)
+class RowLayout:
+    """What an update rule may want to know of a row: see `OptimizerStep`."""
 
-    def __init__(
-        self, training: TrainingConfig, rule: UpdateRule, weights_RP: Tensor, decaying: int, views: Views
-    ) -> None:
-        self.training, self.rule, self.views = training, rule, views
+    columns: tuple[Columns, ...]
+    views: Callable[[Tensor], dict[str, Tensor]]
+    matrices: tuple[Matrix, ...] = ()
+    rest: int = 0
+
+
+class RuleOptimizer:
+    """An update rule in plain tensor operations, with its state."""
+
+    def __init__(self, training: TrainingConfig, rule: UpdateRule, weights_RP: Tensor, row: RowLayout) -> None:
+        self.training, self.rule, self.row = training, rule, row
         self.state = {name: torch.zeros_like(weights_RP) for name in rule.state}
-        self._decay_P = torch.zeros(weights_RP.shape[1], device=weights_RP.device)
-        self._decay_P[:decaying] = training.weight_decay
+        rate_P, self._decay_P = _scales(row.columns, weights_RP.device)
+        self._rate_P = None if all(part.rate == 1.0 for part in row.columns) else rate_P
 
     @property
-    def v_RP(self) -> Tensor:
-        """Its second moment, where it calls something ``v``; else zeros, as probes see it."""
-        first = next(iter(self.state.values()), self._decay_P)
-        return self.state.get("v", torch.zeros_like(first))
+    def v_RP(self) -> Tensor | None:
+        """The second moment of all parameters, where the rule keeps one."""
+        return self.state.get("v") if self.rule.second_moment else None
 
     def update(
         self,
@@ -136,10 +172,11 @@ class CustomOptimizer:
         gradient_RP: Tensor,
         norm_R: Tensor,
         lr_R: Tensor,
-        clock_3: Tensor,
+        clock_4: Tensor,
         alive_R: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        """As `AdamW.update`; the rule sees every row, and what it did to frozen ones is undone."""
+        """As `AdamW.update`; the rule sees every row, and what it did to frozen ones is undone. NaN stands for no second
+        moment."""
         if self.training.clip != "off":
             gradient_RP = gradient_RP * (self.training.clip / (norm_R + 1e-6)).clamp(max=1.0)[:, None]
         kept = {name: value.clone() for name, value in self.state.items()}
@@ -147,31 +184,40 @@ class CustomOptimizer:
             weights_RP.detach().clone(),
             gradient_RP,
             self.state,
-            lr_R[:, None],
-            clock_3[0],
+            lr_R[:, None] if self._rate_P is None else lr_R[:, None] * self._rate_P,
+            clock_4[0],
             self._decay_P,
             self.training,
-            self.views,
+            self.row.views,
+            self.row.matrices,
+            self.row.rest,
         )
         moved = self.rule.update(step)
         alive = alive_R[:, None]
         weights_RP.copy_(torch.where(alive, moved, weights_RP))
         for name, value in self.state.items():
             value.copy_(torch.where(alive, value, kept[name]))
-        v = self.state.get("v")
+        v = self.v_RP
         if v is None:
-            return torch.zeros_like(lr_R), torch.zeros_like(lr_R)
+            return torch.full_like(lr_R, math.nan), torch.full_like(lr_R, math.nan)
         return v.sum(dim=1), v.amax(dim=1)
 
 
-def start_optimizer(
-    training: TrainingConfig, weights_RP: Tensor, decaying: int, views: Views
-) -> AdamW | CustomOptimizer:
+def start_optimizer(training: TrainingConfig, weights_RP: Tensor, row: RowLayout) -> AdamW | RuleOptimizer:
     """The optimizer that the settings name, before the first step."""
     rule = OPTIMIZERS[training.optimizer]
-    if rule is None:
-        return AdamW.start(training, weights_RP, decaying)
-    return CustomOptimizer(training, rule, weights_RP, decaying, views)
+    if rule is not None:
+        return RuleOptimizer(training, rule, weights_RP, row)
+    if weights_RP.is_cuda and not fused(weights_RP):  # without a kernel, and a graph cannot wait for the host
+        return RuleOptimizer(training, UpdateRule(("m", "v"), adamw), weights_RP, row)
+    return AdamW.start(training, weights_RP, row.columns)
+
+
+@torch.no_grad()
+def average_(average_RP: Tensor, weights_RP: Tensor, share: Tensor, alive_R: Tensor) -> None:
+    """Take the new weights into their average, in place; *share* is the last number of `clock`. Frozen rows stay."""
+    taken = average_RP.lerp(weights_RP, share)
+    average_RP.copy_(torch.where(alive_R[:, None], taken, average_RP))
 
 
 def move(

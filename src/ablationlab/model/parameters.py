@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -37,7 +38,28 @@ def parameters(model: ModelConfig) -> tuple[Parameter, ...]:
     if model.final_norm:
         owned += _of("norms", norms.parameters(model, "final_norm"))
     owned += _of("head", HEADS[model.head].parameters(model))
-    return tuple(owned)
+    return tuple(owned) if model.mup_base is None else tuple(_scaled(parameter, model) for parameter in owned)
+
+
+def _scaled(parameter: Parameter, model: ModelConfig) -> Parameter:
+    """A parameter by the rules of µP for Adam (Yang et al. 2022, table 8), with m = width / base width.
+
+        matrices of the blocks    standard deviation / sqrt(m), rate / m
+        head of its own           standard deviation / m, rate / m
+        tied head                 instead, the final norm's gain and bias: start / m, rate / m
+
+    so that activations, logits and their changes keep their size. The rest is as in the base model. Attention divides by
+    sqrt(width / heads), so let the number of heads grow with the width.
+    """
+    assert model.mup_base is not None
+    ratio = model.width / model.mup_base
+    if parameter.in_products:
+        return replace(parameter, std=parameter.std and parameter.std / math.sqrt(ratio), rate=1 / ratio)
+    if parameter.name.startswith("final_norm.") if model.tied else parameter.group == "head" and parameter.is_matrix:
+        return replace(
+            parameter, std=parameter.std and parameter.std / ratio, fill=parameter.fill / ratio, rate=1 / ratio
+        )
+    return parameter
 
 
 def _of(group: str, owned: Iterable[Parameter], block: int | None = None) -> list[Parameter]:

@@ -29,6 +29,7 @@ class Parameter:
     redraw: int = 0  # which of the iid draws; 0 is the ordinary one
     group: str = ""  # what it is a part of: embedding, position, front, norms, head, or the group of a block's part
     block: int | None = None  # the block that it belongs to
+    rate: float = 1.0  # factor of its learning rate, by µP
 
     @property
     def size(self) -> int:

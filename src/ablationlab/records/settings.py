@@ -61,6 +61,7 @@ Natural = Annotated[int, Field(ge=0, le=LARGEST_INTEGER)]
 Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
+HalfOpen = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Frozen(BaseModel):
@@ -132,6 +133,9 @@ class ModelConfig(Frozen):
     # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own.
     # Set by variants whose arms are exchangeable (docs/validation.md).
     redraw: Natural = 0
+    # Width at which the standard deviations above and the learning rates are meant; at another width matrices and the head
+    # start and move by the rules of µP (model/parameters.py).
+    mup_base: Count | None = None
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     front: FrontEnd = FrontEnd()
 
@@ -145,7 +149,7 @@ class ModelConfig(Frozen):
     @model_serializer(mode="wrap")
     def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Left out at their defaults, so that plans, and the ids of runs, are what they were before these settings existed.
-        later = ("redraw", "attention", "mlp", "norm", "position", "head", "loss_terms", "options")
+        later = ("redraw", "attention", "mlp", "norm", "position", "head", "loss_terms", "options", "mup_base")
         defaults = {key: type(self).model_fields[key].get_default(call_default_factory=True) for key in later}
         dumped: dict[str, Any] = dump(self)
         return {key: value for key, value in dumped.items() if key not in later or getattr(self, key) != defaults[key]}
@@ -174,8 +178,33 @@ class ModelConfig(Frozen):
         return heads
 
 
+def _without_defaults(settings: Frozen, dumped: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+    """A dumped table without those of *keys* that are at their defaults."""
+    fields = type(settings).model_fields
+    defaults = {key: fields[key].get_default(call_default_factory=True) for key in keys}
+    return {key: value for key, value in dumped.items() if key not in keys or getattr(settings, key) != defaults[key]}
+
+
+class RateScale(Frozen):
+    """Factors of the learning rate for groups of parameters; 0 leaves a group as it starts.
+
+    ``embedding``: tokens and positions, and the head where it is tied; ``head``: one of its own; ``matrices``: those of the
+    blocks; ``rest``: gains, biases and the front end.
+    """
+
+    embedding: NonNegative = 1.0
+    head: NonNegative = 1.0
+    matrices: NonNegative = 1.0
+    rest: NonNegative = 1.0
+
+    @model_serializer(mode="wrap")
+    def _changed_ones(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # So that the ledger sees a difference in the groups that a variant writes, and in no other.
+        return _without_defaults(self, dump(self), tuple(type(self).model_fields))
+
+
 class TrainingConfig(Frozen):
-    """Budget, optimizer and schedule of one run. Exactly one of ``steps`` and ``tokens`` is given."""
+    """Budget, optimizer, schedule and loss of one run. Exactly one of ``steps`` and ``tokens`` is given."""
 
     steps: Count | None = None
     tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
@@ -184,16 +213,31 @@ class TrainingConfig(Frozen):
     # of them at once. It decides over the order of sums, so it is a setting like any other: sealed, equal for all arms.
     micro_batch: Count | None = None
     lr: Positive = 3e-4
+    lr_scale: RateScale = RateScale()
     optimizer: str = "adamw"  # a name of `OPTIMIZERS`, as the schedule is of `SCHEDULES` (model/rules.py)
     schedule: str = "warmup-cosine"
     warmup: Natural = 30
+    # Share of the steps, at the end, in which the rate of "warmup-stable-decay" falls.
+    decay_share: Annotated[float, Field(ge=0, le=1)] = 0.2
     final_lr: Annotated[float, Field(ge=0, le=1)] = 0.1
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
+    betas: tuple[HalfOpen, HalfOpen] = (0.9, 0.95)
+    momentum: HalfOpen = 0.95  # of "sgd" and "muon"
     eps: Positive = 1e-8
     weight_decay: NonNegative = 0.1
     decay: Literal["matrices", "all"] = "matrices"
     clip: Positive | Literal["off"] = 1.0
+    # Decay of an exponential average of the weights, which validation, evaluation and the last checkpoint then have; 0: none.
+    ema: HalfOpen = 0.0
+    # Of what is differentiated; the recorded training loss and the validation loss are cross entropy without them.
+    z_loss: NonNegative = 0.0
+    label_smoothing: HalfOpen = 0.0
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+
+    @model_serializer(mode="wrap")
+    def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # As in `ModelConfig`.
+        later = ("lr_scale", "decay_share", "momentum", "ema", "z_loss", "label_smoothing")
+        return _without_defaults(self, dump(self), later)
 
     @model_validator(mode="after")
     def _one_budget(self) -> Self:
@@ -426,7 +470,7 @@ class Calibrate(Frozen):
         tables = {"model": model.model_dump(mode="json"), "training": training.model_dump(mode="json")}
         part, _, name = self.setting.partition(".")
         key, _, index = name.rstrip("]").partition("[")
-        before = tables[part][key]
+        before = getattr(model if part == "model" else training, key)
         if index:
             tables[part][key] = [value if str(i) == index else item for i, item in enumerate(before)]
         else:

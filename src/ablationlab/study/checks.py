@@ -17,7 +17,7 @@ from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import LOSS_TERMS, OPTIONS, PARTS
-from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, combination_problems, warmup_refusal
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import (
     ALPHA,
@@ -81,6 +81,7 @@ def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
         *_front_problems(data),
         *_regime_problems(data),
         *_budget_problems(data),
+        *_combination_problems(data),
     ]
     found += [
         *_reference_problems(data),
@@ -293,9 +294,38 @@ def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             low = max(plan.tokens // per_step * per_step, per_step)
             allowed = f"multiples of batch x context = {per_step}, such as {low} or {low + per_step}"
             yield Problem(f"{key}.tokens", "is not a whole number of steps", str(plan.tokens), allowed)
-        elif plan.schedule == "warmup-cosine" and plan.warmup >= steps_of(here, plan):
-            allowed = f"below {steps_of(here, plan)}"
-            yield Problem(f"{key}.warmup", "must be shorter than the run", str(plan.warmup), allowed)
+        elif (wrong := warmup_refusal(plan, steps_of(here, plan))) is not None:
+            yield wrong.under(key)
+
+
+def _combination_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Models and trainings that are right by themselves and impossible together, in every regime and arm."""
+    regimes = {"": {}} | {f"regimes.{name}.": regime for name, regime in _table(data, "regimes").items()}
+    arms: dict[str, Variant | None] = {"": None}
+    for name in _list(data, "variants"):
+        try:
+            arms[f"variants.{name}."] = resolved(
+                str(name), {key: validated(VariantTable, table) for key, table in _table(data, "tables").items()}
+            )
+        except (UnknownNameError, PlanError, ValidationError):
+            continue  # reported where it stands
+    seen: set[str] = set()
+    for regime_key, regime in regimes.items():
+        for arm_key, variant in arms.items():
+            try:
+                model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
+                training = validated(
+                    TrainingConfig, merged_training(_table(data, "training"), _table(regime, "training"))
+                )
+                if variant is not None:
+                    model, training = variant.arm(model, training)
+                problems = list(combination_problems(model, training))
+            except (UnknownNameError, ValidationError):
+                continue  # reported where it stands
+            for problem in problems:
+                if str(problem) not in seen:  # of the study itself, before that of every arm
+                    yield replace(problem, key=f"{arm_key or regime_key}{problem.key}")
+                seen.add(str(problem))
 
 
 def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

@@ -86,7 +86,7 @@ def optimizer(name: str, *, state: tuple[str, ...] = ()) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         for part_name in state:
-            if not part_name.isidentifier() or part_name == "weights":
+            if not part_name.isidentifier() or part_name in ("weights", "average"):
                 raise refuse(f"state {part_name!r} of optimizer {name!r} is no usable name")
         register(_signatures("optimizer"), name, function, 1)
         register(OPTIMIZERS, name, UpdateRule(tuple(state), function))

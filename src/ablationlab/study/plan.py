@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from functools import cache
 from math import ceil, gcd, lcm
 from pathlib import Path
@@ -19,6 +20,7 @@ from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
+from ablationlab.model.rules import OPTIMIZERS, combination_problems, step_flops, warmup_refusal
 from ablationlab.records.environment import current, drift
 from ablationlab.records.metrics import METRICS, across_tokenizers
 from ablationlab.records.plan import (
@@ -90,7 +92,7 @@ def study_cells(
     """Every run of a study and of its gate. *precision* says what an asked-for one is here; *corpora* are the texts of
     variants that change [data]. Without *step_times*, arms that shall take equal time have equal tokens.
     """
-    refused = probes_refusal(study)
+    refused = probes_refusal(study) or optimizer_refusal(study)
     if refused is not None:
         raise PlanError(refused)
     _check_size(study)
@@ -371,9 +373,14 @@ class _CellMaker:
 
     def declaration(self, name: str) -> Declaration:
         """What a variant may change, in all regimes."""
-        plain = [_with_vocabulary(self.study.in_regime(regime)[0], self.corpus) for regime in self.study.regime_names()]
-        changed = [self._arm(regime, name)[0] for regime in self.study.regime_names()]
-        return self.variants[name].declared(zip(plain, changed, strict=True))
+        plain = [
+            (_with_vocabulary(model, self.corpus), training)
+            for model, training in map(self.study.in_regime, self.study.regime_names())
+        ]
+        changed = [self._arm(regime, name) for regime in self.study.regime_names()]
+        models = [(before[0], after[0]) for before, after in zip(plain, changed, strict=True)]
+        flops = any(_token_flops(*before) != _token_flops(*after) for before, after in zip(plain, changed, strict=True))
+        return self.variants[name].declared(models).model_copy(update={"flops": flops})
 
     def _resolve_arm(self, regime: str, name: str) -> tuple[ModelConfig, TrainingConfig]:
         """Model and training of a variant in a regime, for as many tokens as the regime's own, or FLOPs or time as the
@@ -409,7 +416,7 @@ class _CellMaker:
         """FLOPs or seconds of one step, whichever is to be equal."""
         if self.study.budget.match == "time":
             return self.step_seconds[regime, name]
-        return training.batch * model.context * matmul_flops_per_token(model)
+        return step_flops(model, training)
 
     def cell(
         self,
@@ -449,10 +456,11 @@ class _CellMaker:
         training = training if lr is None else training.changed(lr=lr)
         check_length(corpus, model.context)
         steps = steps_of(model, training)
-        if training.schedule == "warmup-cosine" and training.warmup >= steps:
-            raise PlanError(
-                f"variant {name!r}: training.warmup = {training.warmup} must be shorter than its {steps} steps"
-            )
+        problems = [*combination_problems(model, training)]
+        if (warmup := warmup_refusal(training, steps)) is not None:
+            problems.append(warmup.under("training"))
+        if problems:
+            raise PlanError(f"variant {name!r} in regime {regime!r}: {'; '.join(map(str, problems))}")
         tokens = steps * training.batch * model.context
         resolved = training.changed(steps=steps, tokens=None, precision=self.precision(training.precision))
         identity = {
@@ -467,12 +475,16 @@ class _CellMaker:
         budget = Budget(
             steps=steps,
             tokens=tokens,
-            matmul_flops=tokens * matmul_flops_per_token(model),
+            matmul_flops=steps * step_flops(model, training),
             parameters=parameter_count(model),
             match=self.study.budget.match,
             step_seconds=self.step_seconds.get((regime, name)),
         )
         return Recipe(model=model, training=resolved, budget=budget), identity
+
+
+def _token_flops(model: ModelConfig, training: TrainingConfig) -> Fraction:
+    return Fraction(step_flops(model, training), training.batch * model.context)
 
 
 def _with_vocabulary(model: ModelConfig, corpus: Recorded) -> ModelConfig:
@@ -711,6 +723,22 @@ def probes_refusal(study: Study, parallel: str | None = None) -> str | None:
         f"here: {', '.join(probe_intervals(study))}. Take the table out, set execution.parallel = 'ddp' where a model fits "
         "on one device, or leave it out to train every run on one device"
     )
+
+
+def optimizer_refusal(study: Study, parallel: str | None = None) -> str | None:
+    """Why an optimizer of the study could not train its runs, laid out as it says or as *parallel* says; None if all can."""
+    if (parallel or study.execution.parallel) != "fsdp":
+        return None
+    for name, variant in variants_of(study).items():
+        for regime in study.regime_names():
+            optimizer = variant.arm(*study.in_regime(regime))[1].optimizer
+            rule = OPTIMIZERS[optimizer]
+            if rule is not None and rule.matrix_flops is not None:
+                return (
+                    f"training.optimizer = {optimizer!r} (variant {name!r}) needs whole matrices, and execution.parallel = "
+                    "'fsdp' leaves shards of them on every device; set execution.parallel = 'ddp' where a model fits on one"
+                )
+    return None
 
 
 def possible_processes(study: Study) -> list[int]:

@@ -60,7 +60,10 @@ class Variant:
         return self.apply(model), validated(TrainingConfig, changed)
 
     def declared(self, pairs: Iterable[tuple[ModelConfig, ModelConfig]]) -> Declaration:
-        """What it may change, in models before and after it; settings and parameters of all of them together."""
+        """What it may change, in models before and after it; settings and parameters of all of them together.
+
+        ``flops`` speaks of the models: what an optimizer's own products cost is known where a run is planned.
+        """
         settings: dict[str, None] = {}
         patterns: dict[str, None] = {}
         flops = False

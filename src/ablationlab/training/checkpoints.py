@@ -30,8 +30,8 @@ _NAME = re.compile(r"step-(\d{8})")
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint verified and, unless it was only looked at, read back. ``state`` has weights, m and v; a final one has
-    weights alone."""
+    """A checkpoint verified and, unless it was only looked at, read back. ``state`` has weights, the optimizer's state and,
+    where one is kept, their average; a final one has weights alone."""
 
     record: Checkpoint
     state: dict[str, dict[str, Tensor]]

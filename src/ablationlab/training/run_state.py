@@ -384,8 +384,8 @@ class MetricsWriter:
             loss=loss,
             lr=float(str(lr)),  # the shortest decimal that is this float32
             gradient_norm=norm,
-            second_moment_mean=second_mean,
-            second_moment_max=second_max,
+            second_moment_mean=None if math.isnan(second_mean) else second_mean,
+            second_moment_max=None if math.isnan(second_max) else second_max,
             tokens=step * self.tokens_per_step,
             curve_loss=curve,
         )

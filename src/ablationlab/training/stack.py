@@ -8,9 +8,10 @@ arithmetic, and with them the bits, never depend on the neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -23,9 +24,19 @@ from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.device import check_room, compile_kernels, on_side_stream, recorded
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
-from ablationlab.model.ops import fused
-from ablationlab.model.optimizers import clock, gradient_norm_R, learning_rates, start_optimizer
+from ablationlab.model.ops import Objective, fused
+from ablationlab.model.optimizers import (
+    Columns,
+    RowLayout,
+    average_,
+    clock,
+    gradient_norm_R,
+    joined,
+    learning_rates,
+    start_optimizer,
+)
 from ablationlab.model.parameters import Parameter, parameter_count, parameters, stack_parameters
+from ablationlab.model.rules import Matrix, rate_and_decay
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import RunFolder
@@ -65,7 +76,7 @@ class Watched:
     gradient_RP: Tensor  # before clipping
     windows_RBT: Tensor  # inputs and targets: context + 1 tokens
     weights_RP: Tensor  # after the step, like the two that follow
-    v_RP: Tensor
+    v_RP: Tensor | None  # None where the optimizer has no second moment
     alive_R: Tensor
 
 
@@ -111,14 +122,21 @@ class ParameterLayout:
             for parameter, size, slot in zip(self.parameters, self.sizes, slots, strict=True)
         }
 
-    def decaying(self, rule: str) -> int:
-        """How much of a row, from its beginning, weight decay applies to: matrices and embeddings, or everything."""
-        sizes = zip(self.parameters, self.sizes, strict=True)
-        return sum(size for parameter, size in sizes if rule == "all" or parameter.is_matrix)
+    def row(self, training: TrainingConfig) -> RowLayout:
+        """What an optimizer must know of a row: which columns decay and at which rate they move, and where matrices stand."""
+        starts = accumulate(self.sizes, initial=0)
+        slots = list(zip(self.parameters, self.sizes, starts, strict=False))
+        return RowLayout(
+            columns=joined(Columns(size, *rate_and_decay(parameter, training)) for parameter, size, _ in slots),
+            views=self.views,
+            matrices=tuple(Matrix(start, parameter.shape) for parameter, _, start in slots[: self.products]),
+            rest=sum(self.sizes[: self.products]),
+        )
 
 
 class Measured(NamedTuple):
-    """Measurements of a step per run, on the device: shapes (R,) or (steps, R)."""
+    """Measurements of a step per run, on the device: shapes (R,) or (steps, R). The loss is cross entropy, without what
+    training adds to it; the second moment is NaN where the optimizer has none."""
 
     loss: Tensor
     gradient_norm: Tensor
@@ -152,15 +170,15 @@ class Stack:
         self.fronts = tuple(member.model.front for member in padded)
         self.model = members[0].model
         self.training, self.steps, self.device, self.dtype = training, steps, device, dtype
+        self._objective = Objective(training.z_loss, training.label_smoothing)
         self.layout = ParameterLayout.of(members)
         check_room(sum(self.layout.sizes), width, "cuda" if device.type == "cuda" else "cpu")
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
         for row, member in enumerate(padded):
             self._fill(row, {parameter.name: parameter.draw(member.seeds[0]) for parameter in parameters(member.model)})
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
-        self.optimizer = start_optimizer(
-            training, self.weights_RP.detach(), self.layout.decaying(training.decay), self.layout.views
-        )
+        self.optimizer = start_optimizer(training, self.weights_RP.detach(), self.layout.row(training))
+        self._average_RP = self.weights_RP.detach().clone() if training.ema else None
         self.lr_R = [member.lr for member in padded]
         self.alive_R = torch.ones(width, dtype=torch.bool, device=device)
         self._text = train_tokens
@@ -178,7 +196,7 @@ class Stack:
         gathered = () if self.train_tokens is not None else (FEED, width, training.batch, self.model.context + 1)
         self._gathered = torch.zeros(gathered, dtype=torch.int32, device=device)
         self._lr = torch.zeros(FEED, width, device=device)
-        self._clock = torch.ones(FEED, 3, device=device)
+        self._clock = torch.ones(FEED, 4, device=device)
         self._keys = torch.zeros(FEED, len(self._sites), width, 2, dtype=torch.int32, device=device)
         self._measured = torch.zeros(FEED, len(Measured._fields), width, device=device)
         self._steps_fed = 0
@@ -222,14 +240,13 @@ class Stack:
 
     def validate(self, tokens: Tensor, windows: Sequence[Window] | None = None) -> Totals:
         """Sums over a split, or over these windows of it."""
-        views = self.layout.views(self.weights_RP.detach())
+        views = self.layout.views(self._final_RP)
         return validation_totals(views, self.model, self.fronts, tokens, self.dtype, windows)
 
     def save(self, slot: int, folder: RunFolder, record: Checkpoint | None, *, final: bool) -> None:
-        """Write a checkpoint of one run; a final one holds weights alone."""
+        """Write a checkpoint of one run; a final one holds weights alone, or their average."""
         assert record is not None
-        state = self.state(slot)
-        checkpoints.save(folder, record, {"weights": state["weights"]} if final else state)
+        checkpoints.save(folder, record, {"weights": self.weights(slot)} if final else self.state(slot))
 
     def resume(self, slot: int, folder: RunFolder, saved: checkpoints.Saved) -> None:
         """Put one run back to where its checkpoint has it."""
@@ -308,7 +325,7 @@ class Stack:
 
         A run whose loss or gradient is not finite is frozen from this step on, before its update.
         """
-        offsets, lr, clock_3, keys = (
+        offsets, lr, clock_4, keys = (
             buffer.index_select(0, self._cursor)[0] for buffer in (self._offsets, self._lr, self._clock, self._keys)
         )
         if self.train_tokens is None:
@@ -319,7 +336,9 @@ class Stack:
         with torch.no_grad():
             norms = gradient_norm_R(self._gradient_RP)
             self.alive_R.logical_and_(losses.isfinite() & norms.isfinite())
-            total, top = self.optimizer.update(self.weights_RP, self._gradient_RP, norms, lr, clock_3, self.alive_R)
+            total, top = self.optimizer.update(self.weights_RP, self._gradient_RP, norms, lr, clock_4, self.alive_R)
+            if self._average_RP is not None:
+                average_(self._average_RP, self.weights_RP, clock_4[3], self.alive_R)
             measured = torch.stack([losses, norms, total / self._owned_R, top])
             self._measured.copy_(torch.where(self._row == self._cursor, measured, self._measured))
             self._cursor.add_(1)
@@ -339,7 +358,7 @@ class Stack:
                 self.dtype,
                 dropout=Dropout(self.model.dropout, self._sites, keys, first) if self.model.dropout else None,
             )
-            losses, differentiated = forward.losses_R(part[..., :-1], part[..., 1:])
+            losses, differentiated = forward.losses_R(part[..., :-1], part[..., 1:], self._objective)
             total = differentiated.sum() if passes == 1 else differentiated.sum() / passes
             (gradient,) = torch.autograd.grad(total, self.weights_RP)
             losses_R = losses.detach() if losses_R is None else losses_R.add_(losses.detach())
@@ -350,7 +369,7 @@ class Stack:
 
     def _record(self) -> torch.cuda.CUDAGraph:
         """The step as a CUDA graph. A rehearsal that compiles kernels, and one that makes workspaces, are undone."""
-        state = (self.weights_RP.detach(), *self.optimizer.state.values(), self.alive_R, self._cursor)
+        state = (*self._flats.values(), self.alive_R, self._cursor)
         kept = [tensor.clone() for tensor in state]
         compile_kernels(self._step)
         on_side_stream(self._step)
@@ -359,14 +378,27 @@ class Stack:
         self._gradient_RP = self._windows_RBT = None
         return recorded(self._step)
 
+    @property
+    def _final_RP(self) -> Tensor:
+        """What is validated, evaluated and kept at the end: the weights, or their average."""
+        return self.weights_RP.detach() if self._average_RP is None else self._average_RP
+
+    @property
+    def _flats(self) -> dict[str, Tensor]:
+        """All that a checkpoint keeps."""
+        average = {} if self._average_RP is None else {"average": self._average_RP}
+        return {"weights": self.weights_RP.detach(), **self.optimizer.state, **average}
+
     def weights(self, slot: int) -> dict[str, Tensor]:
-        """The weights of one run, by parameter name, on the host."""
-        return self.state(slot)["weights"]
+        """The weights of one run, or their average where that is what counts, by parameter name, on the host."""
+        return self._on_host(slot, {"weights": self._final_RP})["weights"]
 
     def state(self, slot: int) -> dict[str, dict[str, Tensor]]:
-        """The weights and the optimizer's state of one run, by parameter name, on the host."""
+        """The weights, their average and the optimizer's state of one run, by parameter name, on the host."""
+        return self._on_host(slot, self._flats)
+
+    def _on_host(self, slot: int, flats: Mapping[str, Tensor]) -> dict[str, dict[str, Tensor]]:
         owned = {parameter.name for parameter in parameters(self.members[slot].model)}
-        flats = {"weights": self.weights_RP.detach(), **self.optimizer.state}
         return {
             part: {
                 name: view[0].contiguous()
@@ -379,9 +411,10 @@ class Stack:
     def restore(self, slot: int, state: dict[str, dict[str, Tensor]], *, alive: bool) -> None:
         """Put a saved run back into its slot (and into the padding, if it is the last)."""
         rows = [slot] if slot + 1 < len(self.members) else list(range(slot, len(self.seeds)))
-        flats = {"weights": self.weights_RP.detach(), **self.optimizer.state}
+        if self._average_RP is not None and "average" not in state:  # the end of a run, whose weights are the average
+            state = {**state, "average": state["weights"]}
         for part, saved in state.items():
-            views = self.layout.views(flats[part])
+            views = self.layout.views(self._flats[part])
             for name, value in saved.items():
                 for row in rows:
                     views[name][row].copy_(value)

@@ -16,7 +16,14 @@ from ablationlab.instrument.costing.layouts import Layout, Placed, layouts, plac
 from ablationlab.model.parameters import parameter_count
 from ablationlab.records.plan import Corpus, Declaration, PlannedRun
 from ablationlab.records.settings import DEFAULT_REGIME, DataConfig, ModelConfig, Study, TrainingConfig, steps_of
-from ablationlab.study.plan import batch_refusal, probes_refusal, stackable, study_cells, width_on_gpu
+from ablationlab.study.plan import (
+    batch_refusal,
+    optimizer_refusal,
+    probes_refusal,
+    stackable,
+    study_cells,
+    width_on_gpu,
+)
 
 #: Two layouts' times count as different if they differ by more than this share, as the network's part is assumed.
 TELLING = 0.05
@@ -109,7 +116,7 @@ def outlook(study: Study, hardware: Hardware) -> Outlook:
     numbers = dict.fromkeys(layout.gpus for layout in candidates)
     refused = {gpus: batch_refusal(study, gpus) for gpus in numbers}
     impossible = [Impossible(gpus, why) for gpus, why in refused.items() if why is not None]
-    unseen = probes_refusal(study, "fsdp")
+    unseen = probes_refusal(study, "fsdp") or optimizer_refusal(study, "fsdp")
     if unseen is not None:
         impossible += [Impossible(gpus, unseen, "fsdp") for gpus in numbers if gpus > 1 and refused[gpus] is None]
     rows = [

@@ -14,9 +14,9 @@ BLOCK, TILES = 1024, 8
 
 @triton.jit
 def _adamw(
-    w_ptr, g_ptr, m_ptr, v_ptr, norm_ptr, lr_ptr, clock_ptr, alive_ptr, parts_ptr, columns, decaying,
+    w_ptr, g_ptr, m_ptr, v_ptr, norm_ptr, lr_ptr, clock_ptr, alive_ptr, parts_ptr, scales_ptr, columns, decaying,
     rest1, beta2, rest2, eps, weight_decay, clip,
-    CLIP: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr,
+    CLIP: tl.constexpr, SCALED: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     run = tl.program_id(1).to(tl.int64)
     alive = tl.load(alive_ptr + run) != 0
@@ -36,10 +36,15 @@ def _adamw(
         g = tl.load(g_ptr + at, mask=mask, other=0.0) * shrink
         m_old = tl.load(m_ptr + at, mask=mask, other=0.0)
         v_old = tl.load(v_ptr + at, mask=mask, other=0.0)
-        decay = tl.where(column < decaying, weight_decay, 0.0)
+        rate = lr
+        if SCALED:
+            rate = lr * tl.load(scales_ptr + column, mask=mask, other=0.0)
+            decay = tl.load(scales_ptr + columns + column, mask=mask, other=0.0)
+        else:
+            decay = tl.where(column < decaying, weight_decay, 0.0)
         m = m_old + rest1 * (g - m_old)
         v = v_old * beta2 + rest2 * g * g
-        moved = w * (1.0 - lr * decay) - (lr / correct1) * (m / (tl.sqrt(v) / correct2 + eps))
+        moved = w * (1.0 - rate * decay) - (rate / correct1) * (m / (tl.sqrt(v) / correct2 + eps))
         # A frozen run keeps every bit; `where`, since NaN times zero is NaN.
         v = tl.where(alive, v, v_old)
         tl.store(w_ptr + at, tl.where(alive, moved, w), mask=mask)
@@ -54,17 +59,21 @@ def _adamw(
 
 def update_(
     weights_RP: Tensor, gradient_RP: Tensor, m_RP: Tensor, v_RP: Tensor, decaying: int, norm_R: Tensor, lr_R: Tensor,
-    clock_3: Tensor, alive_R: Tensor, *, betas: tuple[float, float], eps: float, weight_decay: float,
-    clip: float | None,
+    clock_4: Tensor, alive_R: Tensor, *, betas: tuple[float, float], eps: float, weight_decay: float,
+    clip: float | None, scales_2P: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Move the living runs in place; the gradient is left as it is. Returns the sum and the maximum of v, per run."""
+    """Move the living runs in place; the gradient is left as it is. Returns the sum and the maximum of v, per run.
+
+    *scales_2P* are the factor of the rate and the decay of every column, where the first *decaying* ones do not say it all.
+    """
     runs, columns = weights_RP.shape
     programs = triton.cdiv(columns, BLOCK * TILES)
     parts = torch.empty(runs, programs, 2, device=weights_RP.device)
     launch(
         _adamw, (programs, runs),
-        weights_RP, gradient_RP, m_RP, v_RP, norm_R, lr_R, clock_3, alive_R.view(torch.uint8), parts, columns, decaying,
+        weights_RP, gradient_RP, m_RP, v_RP, norm_R, lr_R, clock_4, alive_R.view(torch.uint8), parts,
+        weights_RP if scales_2P is None else scales_2P, columns, decaying,
         1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay, clip or 0.0,
-        CLIP=clip is not None, TILES=TILES, BLOCK=BLOCK,
+        CLIP=clip is not None, SCALED=scales_2P is not None, TILES=TILES, BLOCK=BLOCK,
     )  # fmt: skip
     return parts[..., 0].sum(dim=1), parts[..., 1].amax(dim=1)

@@ -1,4 +1,9 @@
-"""Per row: -log softmax(logits)[target], and in the same pass its gradient, written over the logits."""
+"""Per row: -log softmax(logits)[target], and in the same pass a gradient, written over the logits.
+
+It is that of (1-ε) nll + ε mean_v(-log softmax_v) + z log²Z, with label smoothing ε and z-loss z (both 0: of the nll)
+
+    d / d logit_v = softmax_v (1 + 2z log Z) - (1-ε) [v = target] - ε / V
+"""
 
 from __future__ import annotations
 
@@ -14,8 +19,8 @@ BLOCK = 8192  # of the vocabulary at once
 
 @triton.jit(do_not_specialize=["rows"])
 def _cross_entropy_tile(
-    logits_ptr, targets_ptr, nll_ptr, rows, vocabulary, stride, scale,
-    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+    logits_ptr, targets_ptr, nll_ptr, rows, vocabulary, stride, scale, z_loss, smoothing,
+    PLAIN: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """The whole vocabulary in one tile."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -31,13 +36,20 @@ def _cross_entropy_tile(
     hit = column[None, :] == target[:, None]
     chosen = tl.sum(tl.where(hit, z, 0.0), axis=1)
     tl.store(nll_ptr + row, top + tl.log(total) - chosen, mask=row < rows)
-    gradient = (e / total[:, None] - tl.where(hit, 1.0, 0.0)) * scale
+    if PLAIN:
+        gradient = (e / total[:, None] - tl.where(hit, 1.0, 0.0)) * scale
+    else:
+        pulled = e / total[:, None] * (1.0 + 2.0 * z_loss * (top + tl.log(total)))[:, None]
+        gradient = (pulled - tl.where(hit, 1.0 - smoothing, 0.0) - smoothing / vocabulary) * scale
     padded = (row < rows)[:, None] & (column < stride)[None, :]
     tl.store(logits_ptr + at, tl.where(mask, gradient, 0.0).to(logits_ptr.dtype.element_ty), mask=padded)
 
 
 @triton.jit
-def _cross_entropy_row(logits_ptr, targets_ptr, nll_ptr, vocabulary, stride, scale, BLOCK: tl.constexpr):
+def _cross_entropy_row(
+    logits_ptr, targets_ptr, nll_ptr, vocabulary, stride, scale, z_loss, smoothing,
+    PLAIN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """A vocabulary too large for one tile: one row, twice over."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets_ptr + row)
@@ -56,25 +68,34 @@ def _cross_entropy_row(logits_ptr, targets_ptr, nll_ptr, vocabulary, stride, sca
     for first in range(0, stride, BLOCK):
         column = first + tl.arange(0, BLOCK)
         z = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
-        gradient = (tl.exp(z - lse) - tl.where(column == target, 1.0, 0.0)) * scale
+        if PLAIN:
+            gradient = (tl.exp(z - lse) - tl.where(column == target, 1.0, 0.0)) * scale
+        else:
+            pulled = tl.exp(z - lse) * (1.0 + 2.0 * z_loss * lse)
+            gradient = (pulled - tl.where(column == target, 1.0 - smoothing, 0.0) - smoothing / vocabulary) * scale
         gradient = tl.where(column < vocabulary, gradient, 0.0)
         tl.store(start + column, gradient.to(logits_ptr.dtype.element_ty), mask=column < stride)
 
 
-def nll_and_gradient_(logits_NV: Tensor, targets_N: Tensor, vocabulary: int, scale: float) -> Tensor:
-    """nll_N; the logits become scale · d nll / d logits. Columns from *vocabulary* on are padding and become 0."""
+def nll_and_gradient_(
+    logits_NV: Tensor, targets_N: Tensor, vocabulary: int, scale: float, z_loss: float = 0.0, smoothing: float = 0.0
+) -> Tensor:
+    """nll_N; the logits become scale · the gradient. Columns from *vocabulary* on are padding and become 0."""
     assert logits_NV.stride(1) == 1
     rows, padded = logits_NV.shape
+    how = {"PLAIN": z_loss == 0.0 and smoothing == 0.0}
     nll = torch.empty(rows, device=logits_NV.device)
     if padded <= BLOCK:
         block = triton.next_power_of_2(padded)
         tile = max(1, 2048 // block)
         launch(
             _cross_entropy_tile, (triton.cdiv(rows, tile),),
-            logits_NV, targets_N, nll, rows, vocabulary, padded, scale, ROWS=tile, BLOCK=block,
+            logits_NV, targets_N, nll, rows, vocabulary, padded, scale, z_loss, smoothing,
+            ROWS=tile, BLOCK=block, **how,
         )  # fmt: skip
     else:
         launch(
-            _cross_entropy_row, (rows,), logits_NV, targets_N, nll, vocabulary, padded, scale, BLOCK=BLOCK, num_warps=8
-        )
+            _cross_entropy_row, (rows,),
+            logits_NV, targets_N, nll, vocabulary, padded, scale, z_loss, smoothing, BLOCK=BLOCK, num_warps=8, **how,
+        )  # fmt: skip
     return nll

@@ -26,6 +26,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ablationlab.model.dropout import Dropout
 from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.ops import PLAIN, Objective
 from ablationlab.model.parameters import Parameter, parameters, read_by_block
 from ablationlab.records.settings import ModelConfig
 
@@ -91,7 +92,9 @@ class Block(ParameterOwner):
 class WholeModel(ParameterOwner):
     """The whole model of one run."""
 
-    def __init__(self, model: ModelConfig, dtype: torch.dtype, *, checkpointing: bool) -> None:
+    def __init__(
+        self, model: ModelConfig, dtype: torch.dtype, objective: Objective = PLAIN, *, checkpointing: bool
+    ) -> None:
         blocks: list[Block] = []
         owned: set[Parameter] = set()
         for number in range(model.layers):
@@ -101,7 +104,7 @@ class WholeModel(ParameterOwner):
             owned.update(reads)
         super().__init__([parameter for parameter in parameters(model) if parameter not in owned])
         self.blocks = nn.ModuleList(blocks)
-        self.model, self.dtype = model, dtype
+        self.model, self.dtype, self.objective = model, dtype, objective
 
     def forward(
         self, tokens_1BT: Tensor, targets_1BT: Tensor | None, dropout: Dropout | None = None
@@ -120,8 +123,8 @@ class WholeModel(ParameterOwner):
         if targets_1BT is None:
             x = forward.embed(tokens_1BT)
             return forward.decode(x), x
-        loss, differentiated = forward.losses_R(tokens_1BT, targets_1BT)
-        return differentiated, loss.detach()
+        loss, objective = forward.losses_R(tokens_1BT, targets_1BT, self.objective)
+        return objective, loss.detach()
 
     def _run_block(self, forward: ForwardPass, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """By the module that owns the block's parameters; it reads none of the root's."""

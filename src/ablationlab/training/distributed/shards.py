@@ -4,7 +4,8 @@ torch's default writer pickles; its metadata file is a pickle as well. Its safet
 writes one file with its parts of the tensors, and the place of each part stands as JSON in that file's header. There is no
 other file, so nothing that is read back can run code. A reader asks for the parts that it needs, so a checkpoint of one
 number of ranks, of ddp or fsdp, or of a single process (whose two safetensors files are parts that happen to be whole)
-loads into any other. The parameters stand under their names, the moments under ``m.<name>`` and ``v.<name>``.
+loads into any other. The parameters stand under their names, the moments under ``m.<name>`` and ``v.<name>``, the average of
+the weights under ``average.<name>``.
 """
 
 from __future__ import annotations

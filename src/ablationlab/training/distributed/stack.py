@@ -8,6 +8,7 @@ a clock or a user decides is the leader's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -22,9 +23,10 @@ from torch.nn.parallel import DistributedDataParallel
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
-from ablationlab.model.optimizers import CustomOptimizer, clock, learning_rates, move, start_optimizer
+from ablationlab.model.ops import Objective
+from ablationlab.model.optimizers import RuleOptimizer, clock, learning_rates, move, start_optimizer
 from ablationlab.model.parameters import parameter_count, parameters
-from ablationlab.model.rules import OPTIMIZERS
+from ablationlab.model.rules import OPTIMIZERS, OptimizerStep, UpdateRule, rate_and_decay
 from ablationlab.records.run import Checkpoint
 from ablationlab.records.settings import ExecutionConfig, TrainingConfig
 from ablationlab.records.storage import RunFolder
@@ -64,34 +66,33 @@ class DistributedStack:
         assert self.pass_size * self.passes * ranks.world == training.batch
         self.train_tokens = train_tokens
         self._shares = train_tokens.shares if isinstance(train_tokens, Tokens) else ()
-        self.root = WholeModel(self.model, dtype, checkpointing=execution.activation_checkpointing)
+        objective = Objective(training.z_loss, training.label_smoothing)
+        self.root = WholeModel(self.model, dtype, objective, checkpointing=execution.activation_checkpointing)
         allocate(self.root, execution.parallel, self.device, ranks.world)
         self._parameters: dict[str, Tensor] = dict(self.root.everything())
         self._draw()
+        self._average = {name: value.detach().clone() for name, value in self._parameters.items() if training.ema}
         self._sites = dropout_sites(self.model)
         self._copies = self._joined() if execution.parallel == "ddp" else None
-        self._decays = {
-            p.name: training.weight_decay if training.decay == "all" or p.is_matrix else 0.0
-            for p in parameters(self.model)
-        }
+        self._rates = {p.name: rate_and_decay(p, training) for p in parameters(self.model)}
         self._owned = parameter_count(self.model)
         self.alive = True
         self.layout = ParameterLayout.of(self.members)
-        # A rule of the study's own code reads and writes whole rows, which only copies have: `executors.torchrun.check`.
-        self._own_rule: CustomOptimizer | None = None
-        if OPTIMIZERS[training.optimizer] is None:
-            self._moments = {
-                part: {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
-                for part in ("m", "v")
-            }
-        else:
-            row = self._flat(self._parameters)
-            rule = start_optimizer(training, row, self.layout.decaying(training.decay), self.layout.views)
-            assert isinstance(rule, CustomOptimizer)
-            self._own_rule = rule
+        self._rule = OPTIMIZERS[training.optimizer]
+        # Where every rank has the whole model, a rule gets it as one row, as in a stack.
+        self._whole_rows: RuleOptimizer | None = None
+        if self._rule is not None and self._copies is not None:
+            rule = start_optimizer(training, self._flat(self._parameters), self.layout.row(training))
+            assert isinstance(rule, RuleOptimizer)
+            self._whole_rows = rule
             self._moments = {
                 part: {name: view[0] for name, view in self.layout.views(flat).items()}
                 for part, flat in rule.state.items()
+            }
+        else:
+            self._moments = {
+                part: {name: torch.zeros_like(value.detach()) for name, value in self._parameters.items()}
+                for part in (("m", "v") if self._rule is None else self._rule.state)
             }
         self.watched: Watched | None = None
         self._fed: list[tuple[int, NDArray[np.int64]]] = []
@@ -120,8 +121,8 @@ class DistributedStack:
         where = [self.device] if self.device.type == "cuda" else None
         copies = DistributedDataParallel(self.root, device_ids=where, gradient_as_bucket_view=True)
         blank = torch.zeros(1, self.pass_size, self.model.context, dtype=torch.int64, device=self.device)
-        loss, _ = copies(blank, blank, self._dropout(0, 0))
-        loss.sum().backward()
+        objective, _ = copies(blank, blank, self._dropout(0, 0))
+        objective.sum().backward()
         self._forget_gradients()
         return copies
 
@@ -186,8 +187,9 @@ class DistributedStack:
             self._move(step, gradients, norm)
         self.watched = None
         if before is not None and unclipped is not None:
-            second = torch.zeros_like(before) if "v" not in self._moments else self._flat(self._moments["v"])
-            after = self._flat(self._parameters), second, torch.tensor([self.alive], device=self.device)
+            alive = torch.tensor([self.alive], device=self.device)
+            v = None if self._v is None else self._flat(self._v)
+            after = self._flat(self._parameters), v, alive
             self.watched = Watched(before, unclipped, self._windows(offsets_B), *after)
         self._forget_gradients()
         self._measured.append([float(np.float32(mean_loss)), norm, *self._second_moment()])
@@ -201,8 +203,8 @@ class DistributedStack:
             starts = offsets_B[first : first + self.pass_size]
             part = self._windows(starts)
             with self._summing(last=number + 1 == self.passes) as module:
-                total, losses = module(part[..., :-1], part[..., 1:], self._dropout(step, first))
-                (total.sum() / self.passes).backward()
+                objective, losses = module(part[..., :-1], part[..., 1:], self._dropout(step, first))
+                (objective.sum() / self.passes).backward()
             loss += losses[0] / self.passes
         return loss
 
@@ -240,22 +242,57 @@ class DistributedStack:
 
     @torch.no_grad()
     def _move(self, step: int, gradients: dict[str, Tensor], norm: float) -> None:
-        """Clip and update this rank's part, with the arithmetic of `optim.AdamW`."""
-        if self._own_rule is not None:
-            self._move_by_own_rule(self._own_rule, step, gradients, norm)
+        """Clip and update this rank's part, with the arithmetic of `model.optimizers`, and the average."""
+        count, *_, share = clock(self.training, step)
+        if self._whole_rows is not None:
+            self._move_rows(self._whole_rows, step, gradients, norm)
+        else:
+            if self.training.clip != "off":
+                torch._foreach_mul_(list(gradients.values()), min(1.0, self.training.clip / (norm + 1e-6)))
+            lr = float(self.learning_rates(range(step, step + 1))[0, 0])
+            at = torch.tensor(count, device=self.device)
+            self._move_parts({name: part for name, part in gradients.items() if part.numel()}, lr, at)
+        for name, average in self._average.items():
+            local(average).lerp_(local(self._parameters[name]).detach(), share)
+
+    def _move_parts(self, gradients: dict[str, Tensor], lr: float, step: Tensor) -> None:
+        """Every parameter by itself, or the part of it that is here."""
+        if self._rule is not None:
+            for name, gradient in gradients.items():
+                self._move_by_rule(self._rule, name, gradient, lr, step)
             return
-        if self.training.clip != "off":
-            torch._foreach_mul_(list(gradients.values()), min(1.0, self.training.clip / (norm + 1e-6)))
-        lr = float(self.learning_rates(range(step, step + 1))[0, 0])
-        at = torch.tensor(clock(self.training, step)[0], device=self.device)
-        for decay in sorted(set(self._decays.values())):
-            names = [name for name in gradients if self._decays[name] == decay and gradients[name].numel()]
+        for rate, decay in sorted(set(self._rates.values())):
+            names = [name for name in gradients if self._rates[name] == (rate, decay)]
             if names:
                 parts = (self._parameters, gradients, self._moments["m"], self._moments["v"])
                 weights, g, m, v = ([local(part[name]) for name in names] for part in parts)
-                move(weights, g, m, v, self.training, lr=lr, step=at, decay=decay)
+                move(weights, g, m, v, self.training, lr=lr * rate, step=step, decay=decay)
 
-    def _move_by_own_rule(self, rule: CustomOptimizer, step: int, gradients: dict[str, Tensor], norm: float) -> None:
+    def _move_by_rule(self, rule: UpdateRule, name: str, gradient: Tensor, lr: float, step: Tensor) -> None:
+        """One parameter, as a stack of one run that has no other; for rules that take every number by itself."""
+        rate, decay = self._rates[name]
+        weights = local(self._parameters[name]).detach()
+        row = weights.view(1, -1)
+        moved = rule.update(
+            OptimizerStep(
+                row,
+                gradient.view(1, -1),
+                {part: local(moments[name]).view(1, -1) for part, moments in self._moments.items()},
+                torch.tensor([[lr * rate]], device=self.device),
+                step,
+                torch.tensor([decay], device=self.device),
+                self.training,
+                lambda flat: {name: flat.view(1, *weights.shape)},
+            )
+        )
+        row.copy_(moved)
+
+    @property
+    def _v(self) -> dict[str, Tensor] | None:
+        """The second moment of all parameters, where the optimizer keeps one."""
+        return self._moments.get("v") if self._rule is None or self._rule.second_moment else None
+
+    def _move_rows(self, rule: RuleOptimizer, step: int, gradients: dict[str, Tensor], norm: float) -> None:
         """As a stack of one does. Every rank has the same rows, so all of them come to the same weights."""
         weights_RP = self._flat(self._parameters)
         numbers = (
@@ -263,17 +300,17 @@ class DistributedStack:
             self.learning_rates(range(step, step + 1))[0].tolist(),
             clock(self.training, step),
         )
-        norm_R, lr_R, clock_3 = (torch.tensor(values, device=self.device) for values in numbers)
+        norm_R, lr_R, clock_4 = (torch.tensor(values, device=self.device) for values in numbers)
         alive_R = torch.tensor([True], device=self.device)
-        rule.update(weights_RP, self._flat(gradients), norm_R, lr_R, clock_3, alive_R)
+        rule.update(weights_RP, self._flat(gradients), norm_R, lr_R, clock_4, alive_R)
         for name, view in self.layout.views(weights_RP).items():
             self._parameters[name].copy_(view[0])
 
     def _second_moment(self) -> tuple[float, float]:
-        """Mean and maximum over all parameters; 0 of a rule that keeps none."""
-        if "v" not in self._moments:
-            return 0.0, 0.0
-        mine = [local(v) for v in self._moments["v"].values() if local(v).numel()]
+        """Mean and maximum over all parameters; NaN of an optimizer without one."""
+        if self._v is None:
+            return math.nan, math.nan
+        mine = [local(v) for v in self._v.values() if local(v).numel()]
         total = torch.stack([v.double().sum() for v in mine]).sum()
         top = torch.stack([v.amax() for v in mine]).amax()
         if self._copies is None:
@@ -288,6 +325,24 @@ class DistributedStack:
     @torch.no_grad()
     def validate(self, tokens: Tensor, windows: Sequence[Window] | None = None) -> Totals:
         """Sums over a split, or over these windows of it; the ranks take batches of them in turn."""
+        with self._averaged():
+            return self._validate(tokens, windows)
+
+    @contextmanager
+    def _averaged(self) -> Iterator[None]:
+        """Meanwhile the model has the average of its weights, where there is one."""
+        self._exchange()
+        yield
+        self._exchange()
+
+    def _exchange(self) -> None:
+        for name, average in self._average.items():
+            ours, theirs = local(self._parameters[name]).detach(), local(average)
+            kept = ours.clone()
+            ours.copy_(theirs)
+            theirs.copy_(kept)
+
+    def _validate(self, tokens: Tensor, windows: Sequence[Window] | None) -> Totals:
         totals = Totals(1, self.device)
         batches = list(validation_batches(len(tokens), self.model, windows))
         for start in range(0, len(batches), self.ranks.world):
@@ -306,9 +361,10 @@ class DistributedStack:
         return totals
 
     def weights(self, slot: int) -> dict[str, Tensor]:
-        """The whole weights on the leader's host, one parameter after another; every rank takes part."""
+        """The whole weights, or their average where that is what counts, on the leader's host, one parameter after another;
+        every rank takes part."""
         state = {}
-        for name, value in self._parameters.items():
+        for name, value in (self._average or self._parameters).items():
             whole = value.full_tensor().detach() if isinstance(value, DTensor) else value.detach()
             if self.leads:
                 state[name] = whole.cpu().contiguous()
@@ -316,7 +372,7 @@ class DistributedStack:
 
     def _state(self) -> dict[str, Tensor]:
         state = {name: value.detach() for name, value in self._parameters.items()}
-        for part, moments in self._moments.items():
+        for part, moments in {**self._moments, "average": self._average}.items():
             state |= {f"{part}.{name}": value for name, value in moments.items()}
         return state
 
@@ -337,6 +393,9 @@ class DistributedStack:
         if saved.final:
             state = {name: value.detach() for name, value in self._parameters.items()}
         shards.load(path_of(folder, saved.record.step), state)
+        if saved.final:  # the weights of the end are the average
+            for name, average in self._average.items():
+                local(average).copy_(local(self._parameters[name]).detach())
         self.alive = saved.record.divergence is None
 
 

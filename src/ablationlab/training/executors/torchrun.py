@@ -27,10 +27,11 @@ from typing import IO, Any
 
 from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, OutOfMemory, PlanError, StorageError
+from ablationlab.model.rules import SHIPPED
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.code import activate_code
-from ablationlab.study.plan import batch_refusal, probes_refusal
+from ablationlab.study.plan import batch_refusal, optimizer_refusal, probes_refusal
 from ablationlab.study.variants import variants_of
 from ablationlab.training.executors.job import (
     DEBUG_VARIABLE,
@@ -70,13 +71,13 @@ def check(study: Study, processes: int) -> None:
     for name, variant in variants_of(study).items():
         for regime in study.regime_names():
             _, training = variant.arm(*study.in_regime(regime))
-            if training.optimizer != "adamw" and study.execution.parallel == "fsdp":
+            if training.optimizer not in SHIPPED and study.execution.parallel == "fsdp":
                 raise PlanError(
                     f"variant {name!r}: training.optimizer = {training.optimizer!r} is an update rule of your own, which "
                     "sees whole parameters, and execution.parallel = 'fsdp' leaves them in no process. Use 'ddp', or "
                     "--executor local or ray"
                 )
-    text = probes_refusal(study) or batch_refusal(study, processes)
+    text = probes_refusal(study) or optimizer_refusal(study) or batch_refusal(study, processes)
     if text is not None:
         raise PlanError(text)
 

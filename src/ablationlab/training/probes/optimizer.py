@@ -44,7 +44,10 @@ def update_ratio(snapshot: Snapshot) -> list[Reading]:
 
 
 def second_moment(snapshot: Snapshot) -> list[Reading]:
-    """Mean and maximum of v̂ = v / (1 - β₂ᵏ), and the share of weights with sqrt(v̂) <= eps (1 - NEAR) / NEAR."""
+    """Mean and maximum of v̂ = v / (1 - β₂ᵏ), and the share of weights with sqrt(v̂) <= eps (1 - NEAR) / NEAR; nothing of an
+    optimizer without a second moment."""
+    if snapshot.v_RP is None:
+        return []
     table, v = groups(snapshot), chunked(snapshot.v_RP)
     correction = 1 - snapshot.training.betas[1] ** snapshot.step
     # Roots are compared, not squares: in single precision the square of a small eps would vanish.

@@ -69,7 +69,8 @@ class Snapshot:
     """A stack after ``step``. Rows are runs (and the padding behind them); buffers are read, never written.
 
     ``gradient_RP`` is the gradient of the step before clipping, ``before_RP`` the weights it was taken at, ``v_RP``
-    Adam's second moment after it, ``windows_RBT`` the tokens of the step's batch with their targets (context + 1).
+    Adam's second moment after it (None of an optimizer without one), ``windows_RBT`` the tokens of the step's batch with
+    their targets (context + 1).
     """
 
     step: int
@@ -80,7 +81,7 @@ class Snapshot:
     weights_RP: Tensor
     before_RP: Tensor
     gradient_RP: Tensor
-    v_RP: Tensor
+    v_RP: Tensor | None
     alive_R: Tensor
     windows_RBT: Tensor
     dtype: torch.dtype
