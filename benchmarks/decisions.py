@@ -11,7 +11,9 @@ Beside each rate: that of the rules before, which looked at the primary metric's
 runs.
 
     adopt   in some regime, some variant is adopted (also provisionally, in a regime, or as a trade-off)
+    loss    the same by the primary metric alone (rule 5, without trade-offs): what instability must not make easier
     keep    in some regime, the baseline is kept for good against some variant
+    now     it is kept for now, since the variant diverged alone: no claim, so no error
     tie     a variant is called equivalent, per variant
     seeds   trained on average, where looks may stop a study
     H1b     "restores stability" is claimed anywhere
@@ -20,10 +22,13 @@ runs.
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing import Pool
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -47,6 +52,7 @@ from ablationlab.study.load import parse_study
 EFFECT = 0.01
 CHUNK = 100
 METRICS = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
+BY_LOSS = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY)
 ADOPTED = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME, Decision.TRADE_OFF)
 
 
@@ -143,6 +149,11 @@ class Scenario:
 
 def scenarios() -> Iterator[Scenario]:
     half = {"stress": Instabilities(0.5, 0.5, diverge=True)}
+    for seeds, failing in ((10, 0.1), (20, 0.3), (40, 0.05)):
+        for baseline, variant, whose in ((1, 1, "runs"), (1, 0, "baseline's runs"), (0, 1, "variants' runs")):
+            chances = Instabilities(baseline * failing, variant * failing, diverge=True)
+            name = f"{seeds} seeds, SD 1.5, {100 * failing:.0f} % of the {whose} diverge"
+            yield Scenario(name, seeds, 1.5, unstable={"default": chances, "stress": chances})
     for seeds in (5, 10, 20):
         yield Scenario(f"{seeds} seeds, SD 0.6", seeds)
         yield Scenario(f"{seeds} seeds, SD 0.6, half break", seeds, unstable=half)
@@ -187,7 +198,9 @@ def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Co
 def _count(counts: Counter[str], decisions: Mapping[tuple[str, str], Decision], regime: str) -> None:
     """Adopt and keep anywhere; what the first variant gets in the primary's regime, whatever else is decided."""
     counts["adopt"] += any(decision in ADOPTED for decision in decisions.values())
+    counts["loss"] += any(decision in BY_LOSS for decision in decisions.values())
     counts["keep"] += Decision.KEEP_BASELINE in decisions.values()
+    counts["now"] += Decision.KEEP_PROVISIONALLY in decisions.values()
     first = decisions[regime, "layernorm"]
     counts["first adopt"] += first in ADOPTED
     counts["first keep"] += first == Decision.KEEP_BASELINE
@@ -206,28 +219,31 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=10_000, help="per row")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", choices=("null", "power"))
-    parser.add_argument("--rows", default="", help="only rows whose name has this in it")
+    parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
     given = parser.parse_args()
-    chosen = [scenario for scenario in scenarios() if given.rows in scenario.name]
+    chosen = [scenario for scenario in scenarios() if re.search(given.rows, scenario.name)]
     studies = -(-given.studies // CHUNK) * CHUNK
 
     with Pool(given.jobs) as pool:
 
         def rates(scenario: Scenario, multiple: float) -> tuple[Counter[str], Counter[str]]:
+            begin = perf_counter()
             jobs = [(scenario, multiple, number, CHUNK) for number in range(studies // CHUNK)]
             now: Counter[str] = Counter()
             before: Counter[str] = Counter()
             for ours, old in pool.imap_unordered(chunk_rates, jobs):
                 now += ours
                 before += old
+            print(f"{scenario.name}: {perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
             return now, before
 
         if given.only != "power":
-            print("| nothing differs | adopt | adopt, before | keep | keep, before | H1b | seeds |")
-            print("|---|---|---|---|---|---|---|")
+            print("| loss does not differ | adopt | adopt, before | loss | keep | keep, before | now | H1b | seeds |")
+            print("|---|---|---|---|---|---|---|---|---|")
             for scenario in chosen:
                 now, old = rates(scenario, 0.0)
-                cells = [share(counts, event, studies) for event in ("adopt", "keep") for counts in (now, old)]
+                cells = [share(now, "adopt", studies), share(old, "adopt", studies), share(now, "loss", studies)]
+                cells += [share(now, "keep", studies), share(old, "keep", studies), share(now, "now", studies)]
                 cells += [share(now, "H1b", studies), f"{now['seeds'] / studies:.1f}"]
                 print(f"| {scenario.name} | " + " | ".join(cells) + " |", flush=True)
         if given.only == "null":

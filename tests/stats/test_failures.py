@@ -5,8 +5,14 @@ import pytest
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats import failure_bound, log_rank_p, paired_survival, survival_curve
-from ablationlab.stats.failures import exact_upper_bound, pairs_without_failure, score_upper_bound, with_diverged
+from ablationlab.stats import failure_bound, paired_survival, survival_curve
+from ablationlab.stats.failures import (
+    _log_rank_scores,
+    exact_upper_bound,
+    pairs_without_failure,
+    score_upper_bound,
+    with_diverged,
+)
 from ablationlab.stats.stability import tango_interval
 
 
@@ -81,14 +87,22 @@ def test_pairs_without_failure_are_the_fewest_that_show_the_margin(margin):
     assert pairs_without_failure(0.2, alpha=0.025) == 18  # one arm alone would take 17
 
 
-def test_log_rank_agrees_with_scipy():
+def test_the_scores_of_one_arm_add_up_to_scipys_log_rank_statistic():
     rng = np.random.default_rng(1)
     arms = [[int(t) if (t := rng.exponential(scale)) < 100 else None for _ in range(30)] for scale in (60, 150)]
     data = [
         stats.CensoredData.right_censored([101 if s is None else s for s in arm], [s is None for s in arm])
         for arm in arms
     ]
-    assert log_rank_p(*arms, length=100) == pytest.approx(stats.logrank(*data).pvalue)
+    # scipy gives the standardized sum; its variance is that of sampling without replacement at each failure step.
+    ends = [np.array([101 if s is None else s for s in arm]) for arm in arms]
+    variance = 0.0
+    for step in sorted({s for arm in arms for s in arm if s is not None}):
+        risk = [np.count_nonzero(arm >= step) for arm in ends]
+        failed, all_ = sum(np.count_nonzero(arm == step) for arm in ends), sum(risk)
+        variance += failed * risk[0] * risk[1] * (all_ - failed) / all_**2 / max(all_ - 1, 1)
+    score = -_log_rank_scores([*arms[0], *arms[1]], 100)[:30].sum()
+    assert score / np.sqrt(variance) == pytest.approx(stats.logrank(*data).statistic)
 
 
 def test_paired_survival_is_exact_over_the_signs():
@@ -108,6 +122,22 @@ def test_paired_survival_holds_its_level():
         arms = [[int(t) if t < 50 else None for t in np.minimum(shared, rng.exponential(80, 10))] for _ in range(2)]
         p.append(paired_survival(*arms, length=50, rng=rng).p)
     assert np.mean(np.array(p) <= 0.05) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
+
+
+@pytest.mark.parametrize("counts", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("alpha", [0.025, 0.05])
+def test_one_more_pair_without_a_failure_never_makes_the_bound_larger(counts, alpha):
+    bounds = [exact_upper_bound(*counts, n, alpha) for n in range(3, 25)]
+    assert (np.diff(bounds) <= 1e-5).all()
+
+
+@pytest.mark.parametrize("n", [5, 9])
+def test_the_bound_grows_with_failures_of_the_variant_and_falls_with_those_of_the_reference(n):
+    for b in range(n):
+        for c in range(n - b):
+            here = exact_upper_bound(b, c, n, 0.025)
+            assert exact_upper_bound(b + 1, c, n, 0.025) >= here - 2e-5
+            assert exact_upper_bound(b, c + 1, n, 0.025) <= here + 2e-5
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ablationlab.stats.components import variance_components
     from ablationlab.stats.crossed import CrossedMeans, crossed_mean, crossed_means
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
-    from ablationlab.stats.failures import failure_bound, log_rank_p, paired_survival, survival_curve
+    from ablationlab.stats.failures import failure_bound, paired_survival, survival_curve
     from ablationlab.stats.families import FamilyInference, Gatekept, dunnett, family_inference, gatekeep
     from ablationlab.stats.intervals import (
         all_intervals,
@@ -162,7 +162,6 @@ __all__ = [
     "item_bootstrap",
     "item_pairs",
     "items_needed",
-    "log_rank_p",
     "mcnemar_tests",
     "paired_deltas",
     "paired_survival",
@@ -198,7 +197,7 @@ __getattr__ = lazy_exports(
         "components": "variance_components",
         "crossed": "CrossedMeans crossed_mean crossed_means",
         "effects": "cohens_d_z hedges_g_av paired_tost",
-        "failures": "failure_bound log_rank_p paired_survival survival_curve",
+        "failures": "failure_bound paired_survival survival_curve",
         "robustness": "exaggeration fragility stragglers",
         "families": "FamilyInference Gatekept dunnett family_inference gatekeep",
         "intervals": """
