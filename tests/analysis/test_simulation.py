@@ -19,11 +19,15 @@ from ablationlab.analysis.simulation import (
     decisions_of,
     simulate,
 )
+from ablationlab.core.errors import StatisticsError
+from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import compare, paired_t_power
 from ablationlab.stats.simulation import brief_inference
 
 from .builder import study
+from .verdict.studies import arms
+from .verdict.studies import study as made_up
 
 PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.05}
 GUARD = {"metric": "token_ece", "role": "guard", "margin": 0.05}
@@ -112,6 +116,24 @@ def test_more_seeds_cost_what_they_cost_and_decide_more():
     assert [round(row.compute, 2) for row in found.designs] == [1.0, 2.0, 4.0]
     assert seeds[20].adopt > seeds[5].adopt
     assert seeds[20].tie > seeds[5].tie
+
+
+def pilot(sd, steps):
+    """A pilot of runs of that length, whose differences have that SD."""
+    made = made_up({"validation_loss": arms(0.0, sd=sd, n=10)}, [Criterion(**PRIMARY)])
+    runs = tuple(run.model_copy(update={"steps": steps}) for run in made.stability.runs)
+    return made.model_copy(update={"stability": made.stability.model_copy(update={"runs": runs})})
+
+
+def test_more_steps_are_worth_what_a_pilot_of_that_length_says():
+    made = study(criteria=[PRIMARY], variants=["none", "layernorm"], seeds=[1, 2, 3, 4, 5])
+    short, long = pilot(0.05, made.training.steps), pilot(0.01, 3 * made.training.steps)
+    rows = power_plans(made, short).rows
+    planned, *_, longer = decision_power(made, rows, pilot=short, other_lengths=[long], studies=60).designs
+    assert (planned.steps, longer.steps, longer.seeds, longer.compute) == (None, 3 * made.training.steps, 5, 3.0)
+    assert planned.adopt < 0.5 < 0.85 < longer.adopt  # d = 1 and 5 at five seeds; at the margin 5 % tie
+    with pytest.raises(StatisticsError, match="none on record"):
+        decision_power(made, rows, pilot=short, other_lengths=[pilot(0.01, None)], studies=5)
 
 
 def test_power_of_a_stability_gain_follows_the_assumed_chances():

@@ -123,6 +123,9 @@ def test_power_prints_a_table_and_a_curve(command, tmp_path):
     code, printed, _ = command("power", STUDY, "--pilot", "pilot", "--studies", "10")
     assert code == 0
     assert "pilot, 5 pairs" in printed
+    code, printed, _ = command("power", STUDY, "--from", "pilot", "--from", "pilot", "--studies", "10")
+    assert code == 0
+    assert [line.split()[:2] for line in printed.splitlines() if "1.00 x" in line] == [["3", "as"], ["3", "60"]]
     code, printed, _ = command("power", STUDY)
     assert code == 0
     assert "3 pairs detect 3.26 with 80 %" in printed

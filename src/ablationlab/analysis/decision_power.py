@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import sqrt
 from statistics import fmean
 from typing import Final
 
-from ablationlab.analysis.power import PlannedPower
+from ablationlab.analysis.power import PlannedPower, power_plans
 from ablationlab.analysis.simulation import Instabilities, Outcomes, World, simulate
+from ablationlab.core.errors import StatisticsError
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.metrics import METRICS
@@ -60,6 +61,7 @@ class DesignRow:
     """Another size of the study: *compute* in units of the planned training, decisions in the default regime."""
 
     seeds: int
+    steps: int | None
     items: int | None
     compute: float
     adopt: float
@@ -83,11 +85,16 @@ def decision_power(
     rows: Sequence[PlannedPower],
     *,
     pilot: Analysis | None = None,
+    other_lengths: Sequence[Analysis] = (),
     unstable: Mapping[str, Instabilities] | None = None,
     multiples: Sequence[float] = MULTIPLES,
     studies: int = STUDIES,
 ) -> DecisionPower | None:
-    """None where the primary metric has no smallest effect or no SD, so that there is nothing to simulate."""
+    """None where the primary metric has no smallest effect or no SD, so that there is nothing to simulate.
+
+    *other_lengths*: pilots of more or fewer steps. How the spread of the differences, and the share of runs that break,
+    change with the length is not extrapolated: each pilot says it for its own.
+    """
     primary = next((criterion for criterion in study.criteria if criterion.role == "primary"), None)
     if primary is None or primary.smallest_effect is None:
         return None
@@ -97,13 +104,21 @@ def decision_power(
     chances = _instabilities(study, pilot) | dict(unstable or {})
     better = {metric: _sign(metric) for metric in sds}
 
-    def outcomes(made: Study, spread: Mapping[str, float], effects: Mapping[str, float]) -> Outcomes:
+    def outcomes(
+        made: Study,
+        spread: Mapping[str, float],
+        effects: Mapping[str, float],
+        breaking: Mapping[str, Instabilities] = chances,
+    ) -> Outcomes:
         # The same draws for every row: rows differ by what differs between them.
-        return simulate(made, World(spread, effects, chances), studies, stream(0, "analysis", "power", len(made.seeds)))
+        rng = stream(0, "analysis", "power", len(made.seeds))
+        return simulate(made, World(spread, effects, breaking), studies, rng)
 
-    def at(made: Study, spread: Mapping[str, float], multiple: float) -> Outcomes:
+    def at(
+        made: Study, spread: Mapping[str, float], multiple: float, breaking: Mapping[str, Instabilities] = chances
+    ) -> Outcomes:
         effect = multiple * better[primary.metric] * (primary.smallest_effect or 0.0)
-        return outcomes(made, spread, {primary.metric: effect})
+        return outcomes(made, spread, {primary.metric: effect}, breaking)
 
     found = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
     regimes = list(dict.fromkeys(regime for regime, _ in found[0.0].decisions))
@@ -124,10 +139,29 @@ def decision_power(
         larger = _with_seeds(study, factor * len(study.seeds))
         compute = _runs(larger) / _runs(study)
         designs.append(_design(larger, None, compute, {m: at(larger, sds, m) for m in (-1.0, 0.0, 1.0)}))
+    for other in other_lengths:
+        steps, spread = steps_of(other), _sds(study, power_plans(study, other).rows, primary)
+        if primary.metric not in spread:
+            raise StatisticsError(f"{other.study}: it has no differences in {primary.metric}, the primary metric")
+        breaking = _instabilities(study, other) | dict(unstable or {})
+        rates = {m: at(study, spread, m, breaking) for m in (-1.0, 0.0, 1.0)}
+        designs.append(replace(_design(study, None, steps / study.training.steps, rates), steps=steps))
     for items, spread in _more_items(sds, primary.metric, pilot):
         designs.append(_design(study, items, 1.0, {m: at(study, spread, m) for m in (-1.0, 0.0, 1.0)}))
     shown = _shown(study, rows, outcomes(study, sds, sizes))
     return DecisionPower(studies, effects, shown, tuple(designs), chances)
+
+
+def steps_of(pilot: Analysis) -> int:
+    """Steps of its runs in the default regime."""
+    runs = pilot.stability.runs if pilot.stability is not None else ()
+    lengths = {run.steps for run in runs if run.regime == DEFAULT_REGIME and run.steps is not None}
+    if len(lengths) != 1:
+        raise StatisticsError(
+            f"{pilot.study}: a further pilot stands for another number of steps, and its runs have "
+            f"{' and '.join(map(str, sorted(lengths))) or 'none on record'}"
+        )
+    return lengths.pop()
 
 
 def _sign(metric: str) -> float:
@@ -189,6 +223,7 @@ def _runs(study: Study) -> int:
 def _design(study: Study, items: int | None, compute: float, at: Mapping[float, Outcomes]) -> DesignRow:
     return DesignRow(
         seeds=len(study.seeds),
+        steps=None,
         items=items,
         compute=compute,
         adopt=sum(at[1.0].share(decision) for decision in ADOPTED),

@@ -256,8 +256,13 @@ def power(
     study: StudyFile,
     *,
     pilot: Annotated[
-        Path | None,
-        Parameter(name=["--from", "--pilot"], help="Results folder of a pilot, whose spread and instability are used."),
+        list[Path] | None,
+        Parameter(
+            name=["--from", "--pilot"],
+            negative="",
+            help="Results folder of a pilot, whose spread and instability are used. Again: a pilot of another number of "
+            "steps, to see what more steps would buy.",
+        ),
     ] = None,
     sd: Annotated[
         float | None,
@@ -300,13 +305,19 @@ def power(
     from ablationlab.study.places import find_results
 
     resolved, _ = open_study(study, overrides=set_ or ())
-    spread = compute(read_results(find_results(pilot))) if pilot is not None else None
+    spread, *other_lengths = [compute(read_results(find_results(path))) for path in pilot or ()] or [None]
     plans = power_plans(resolved, spread, sd, discordance)
     chances = instabilities(resolved, unstable or ())
     if studies < 1:
         raise AblationLabError(f"--studies {studies}: at least one is needed")
     simulated = decision_power(
-        resolved, plans.rows, pilot=spread, unstable=chances, multiples=effects or MULTIPLES, studies=studies
+        resolved,
+        plans.rows,
+        pilot=spread,
+        other_lengths=other_lengths,
+        unstable=chances,
+        multiples=effects or MULTIPLES,
+        studies=studies,
     )
     Printer().parts(*power_view(plans), *decision_view(resolved, simulated))
     return 0

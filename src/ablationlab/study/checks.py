@@ -543,7 +543,11 @@ def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         text = f"the last look must count all {len(seeds)} seeds"
         yield Problem("design.looks", text, str(looks[-1]), f"{len(seeds)}, or other seeds")
     if "sweep" in data:
-        yield Problem("design", "a study with a [sweep] cannot have looks; choose one of the two")
+        text = (
+            "a study with a [sweep] cannot have looks: the fitted best rate moves with every further seed, so what an "
+            "earlier look saw changes afterwards, and no levels hold; choose one of the two"
+        )
+        yield Problem("design", text)
     criteria = [(i, asked) for i, asked in enumerate(_list(data, "criteria")) if isinstance(asked, Mapping)]
     if not any(asked.get("role") == "primary" for _, asked in criteria):
         yield Problem("design", "looks need a primary criterion (role = 'primary')")

@@ -50,13 +50,23 @@ def decision_view(study: Study, found: DecisionPower | None) -> Iterator[Rendera
         "Shown, if its own smallest effect is true", ["question", "shown", "why not"], shown, ["shown"]
     ).terminal()
     yield Text("")
-    heads = ["seeds", "items per task", "training", "adopt at +1", "keep at -1", "tie at 0", "adopt per extra training"]
+    heads = [
+        "seeds",
+        "steps",
+        "items per task",
+        "training",
+        "adopt at +1",
+        "keep at -1",
+        "tie at 0",
+        "adopt per extra training",
+    ]
     yield Table.simple(
         "What more would buy", heads, [_design(row, found.designs) for row in found.designs], heads
     ).terminal()
     yield Text(
         "Training in units of the planned one; the last column in percentage points for each further one of it. Items "
-        "cost no training. What more steps buy is not simulated: they change the SD, which a pilot of that length tells."
+        "cost no training. Steps change the SD and the share of runs that break, which only runs of that length tell: give "
+        "a pilot of another length as a second --from."
     )
 
 
@@ -79,6 +89,7 @@ def _design(row: DesignRow, rows: Sequence[DesignRow]) -> tuple[str, ...]:
     first, extra = rows[0], row.compute - rows[0].compute
     return (
         count(row.seeds),
+        "as planned" if row.steps is None else count(row.steps),
         "as planned" if row.items is None else count(row.items),
         f"{fixed(row.compute, 2)} x",
         percent(row.adopt),
