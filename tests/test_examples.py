@@ -31,7 +31,7 @@ def test_a_loop_reports_data_order_and_initial_weights(tmp_path, name):
     assert all(result.status == "finished" and result.initial_weights for result in results)
     assert analysis.ledger.checked_pairs == 2
     assert "data order" in analysis.ledger.shared
-    assert "Not checked, because the trainer does not report it: tokens, FLOPs." in analysis.ledger.text
+    assert analysis.ledger.not_reported == ("tokens", "FLOPs")
 
 
 def test_a_hugging_face_trainer_reports_through_its_callback(tmp_path):

@@ -89,7 +89,9 @@ class Analyzed(Answer):
         return target
 
     def sentences(self) -> tuple[str, ...]:
-        return tuple(self.verdict.recommendation.split("\n"))
+        from ablationlab.analysis.wording import recommendations
+
+        return tuple(recommendations(self.analysis, self.verdict))
 
     def tables(self) -> tuple[Table, ...]:
         from ablationlab.report.tables.comparisons import comparison_table, split

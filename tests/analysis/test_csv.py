@@ -86,7 +86,7 @@ def test_a_seed_that_lacks_a_task_has_no_macro_average(tmp_path):
     found = analyze(read_table(table(tmp_path, text), TableOptions("none", higher=("acc",))))
     macro = found.comparisons[-1]
     assert macro.n == 4
-    assert macro.missing[0].why == "only 1 of 2 tasks have a value"
+    assert macro.missing[0].details == {"scored": 1, "tasks": 2}
 
 
 def test_regimes_are_kept_apart(tmp_path):
@@ -114,7 +114,7 @@ def test_a_run_that_diverged_counts_as_unstable(tmp_path, word):
 def test_an_empty_value_is_missing_and_no_divergence(tmp_path):
     text = HEAD + rows(NONE, "none") + rows([*NORM[:4], ""], "norm")
     found = analyze(read_table(table(tmp_path, text), OPTIONS))
-    assert found.comparisons[0].missing[0].why == "no value in the table"
+    assert found.comparisons[0].missing[0].reason == "not-in-table"
     assert found.stability is None
 
 

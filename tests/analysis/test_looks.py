@@ -8,6 +8,7 @@ from scipy import stats
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import verdict_words
 from ablationlab.records.settings import Criterion, Design
 from ablationlab.stats.sequential import Looks
 
@@ -74,7 +75,9 @@ def test_an_earlier_look_that_showed_a_difference_keeps_it_shown():
 
 
 def test_fragility_says_that_it_was_left_out():
-    (verdict,) = decide(looked_at(2, (0.02,))).verdicts
+    analysis = looked_at(2, (0.02,))
+    (verdict,) = decide(analysis).verdicts
     assert verdict.fragility.left_out == 0
     assert verdict.fragility.changes == ()
-    assert verdict.fragility.text.startswith("Whether it hangs on one seed was not asked")
+    text = verdict_words(analysis, verdict).fragility
+    assert text.startswith("Whether it hangs on one seed was not asked")

@@ -9,6 +9,7 @@ import pytest
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import absence, deviation, evaluation_note
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.evaluation import Evaluation, evaluation_path
 from ablationlab.records.storage import ResultsFolder
@@ -61,7 +62,7 @@ def one(analysis: Analysis, metric: str, task: str | None = None):
 
 
 def deviations(analysis: Analysis) -> dict[str, str]:
-    return {d.code: d.text for d in analysis.deviations}
+    return {d.code: deviation(d) for d in analysis.deviations}
 
 
 def same_numbers(a: Analysis, b: Analysis) -> None:
@@ -113,9 +114,9 @@ def test_what_is_scored_besides_is_exploratory_and_changes_no_planned_number(tmp
     assert one(found, "task_accuracy", "spelling").label == "registered"
     assert one(found, FEW) is None
     assert one(found, "macro_accuracy_fewshot") is None
-    assert found.evaluation.notes[0].endswith("; ".join(names))
+    assert evaluation_note(found.evaluation.notes[0]).endswith("; ".join(names))
     shown = [str(part) for part in analysis_view(found, decide(found))]
-    assert f"\nScores of tasks\n  {found.evaluation.notes[0]}" in shown
+    assert f"\nScores of tasks\n  {evaluation_note(found.evaluation.notes[0])}" in shown
     assert not any("Scores of tasks" in str(part) for part in analysis_view(planned, decide(planned)))
 
 
@@ -188,7 +189,7 @@ def test_templates_that_the_vocabulary_lacks_are_said_and_cost_nothing(tmp_path)
     found = analysis_of(tmp_path, [PLAIN, SPELLING], tasks=("last-word", "spelling"), templates="all")
     assert found.deviations == ()
     assert one(found, "task_accuracy", "last-word").label == "registered"
-    assert "last-word was not put as say, dots" in found.evaluation.notes[0]
+    assert "last-word was not put as say, dots" in evaluation_note(found.evaluation.notes[0])
 
 
 def test_means_over_tasks_are_of_one_version_and_the_run_of_another_is_missing(tmp_path):
@@ -203,10 +204,10 @@ def test_means_over_tasks_are_of_one_version_and_the_run_of_another_is_missing(t
     for name in ("macro_accuracy", *MEANS):
         comparison = one(found, name)
         assert [pair.seed for pair in comparison.pairs] == [1, 3, 4, 5]
-        assert [(m.seed, m.arm, m.why) for m in comparison.missing] == [(2, "none", why)]
+        assert [(m.seed, m.arm, absence(m)) for m in comparison.missing] == [(2, "none", why)]
     seeds = {c.fewshot: c.comparison.seeds for c in found.evaluation.contrasts}
     assert seeds == {0: ("1", "3", "4", "5"), 2: ("1", "2", "3", "4", "5")}
-    assert f"not in the item-level statistics ({why}): default-none-s2" in found.evaluation.notes
+    assert f"not in the item-level statistics ({why}): default-none-s2" in map(evaluation_note, found.evaluation.notes)
 
 
 def test_items_average_their_templates_as_the_task_does(tmp_path):
@@ -244,4 +245,4 @@ def test_both_sources_may_be_planned(tmp_path):
 def test_a_file_of_the_harness_is_taken_as_planned_and_it_is_said(tmp_path):
     found = analysis_of(tmp_path, [SPELLING, Put("mine", "stock", source="harness")], tasks=("spelling", "./mine.yaml"))
     assert one(found, "task_accuracy", "mine").label == "registered"
-    assert "the plan names ./mine.yaml" in found.evaluation.notes[0]
+    assert "the plan names ./mine.yaml" in evaluation_note(found.evaluation.notes[0])

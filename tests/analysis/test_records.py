@@ -12,6 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import absence, deviation
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.plan import Plan
@@ -145,7 +146,7 @@ def test_a_diverged_run_is_reported_counts_as_unstable_and_leaves_fewer_pairs(tm
     found = analyze(read_results(tmp_path))
     one = find(found, PRIMARY)
     assert (one.n, one.planned_pairs) == (4, 5)
-    assert [(m.seed, m.arm, m.why) for m in one.missing] == [(2, "none", "diverged at step 60 (loss is nan)")]
+    assert [(m.seed, m.arm, absence(m)) for m in one.missing] == [(2, "none", "diverged at step 60 (loss is nan)")]
     assert {"survivors-only", "fewer-pairs-than-planned"} <= {caveat.code for caveat in one.caveats}
     assert "diverged-runs" in codes(found)
     arm = found.stability.arm("none", "default")
@@ -188,7 +189,7 @@ def test_missing_runs_are_listed_and_nothing_is_made_up(tmp_path):
     found = analyze(read_results(tmp_path))
     one = find(found, PRIMARY)
     assert (one.n, one.planned_pairs) == (4, 5)
-    assert {m.why for m in one.missing} == {"not finished"}
+    assert {m.reason for m in one.missing} == {"not-finished"}
     assert codes(found) == ["missing-runs"]
 
 
@@ -309,9 +310,9 @@ def test_changed_criteria_in_the_study_file_are_listed_and_not_applied(tmp_path)
     )
     found = analyze(read_results(tmp_path, changed))
     assert codes(found) == ["changed-criteria", "changed-criteria", "changed-settings"]
-    assert [deviation.about for deviation in found.deviations[:2]] == ["seeds", "criteria"]
-    assert "without 4; 5" in found.deviations[0].text
-    assert "training.steps 60 -> 99" in found.deviations[2].text
+    assert [known.about for known in found.deviations[:2]] == ["seeds", "criteria"]
+    assert "without 4; 5" in deviation(found.deviations[0])
+    assert "training.steps 60 -> 99" in deviation(found.deviations[2])
     assert find(found, PRIMARY).alpha == 0.05
     assert codes(analyze(read_results(tmp_path, study()))) == []
 
@@ -325,7 +326,7 @@ def test_drift_and_extra_runs_are_listed(tmp_path):
     write_run(tmp_path, plan, extra, outcome("none", "default", 99), calm(99))
     found = analyze(read_results(tmp_path))
     assert codes(found) == ["extra-runs", "drift"]
-    assert "default-none-s99" in found.deviations[0].text
+    assert found.deviations[0].details["runs"] == ["default-none-s99"]
     assert find(found, PRIMARY).n == 5
 
 

@@ -10,7 +10,7 @@ from scipy import stats as scipy_stats
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
-from ablationlab.analysis.wording import sweep_notes
+from ablationlab.analysis.wording import instability, sweep_notes, verdict_words
 from ablationlab.core.errors import MismatchError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.run import RunRecord
@@ -167,8 +167,9 @@ def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp
     verdicts = {one.regime: one for one in decide(found).verdicts}
     assert set(verdicts) == {"default", "tuned"}
     assert verdicts["tuned"].decision == "adopt-provisionally"
-    assert "each at its own best learning rate" in verdicts["tuned"].recommendation
-    assert "was not asked" not in verdicts["tuned"].recommendation
+    advice = verdict_words(found, verdicts["tuned"]).recommendation
+    assert "each at its own best learning rate" in advice
+    assert "was not asked" not in advice
     assert verdicts["default"].decision != "adopt-provisionally", "at one rate for both the baseline's own is used"
     gain = found.stability.gain("layernorm", "none", "tuned")
     assert (gain.n, gain.reference_unstable) == (5, 0)
@@ -179,7 +180,7 @@ def test_advice_on_tuned_arms_does_not_speak_of_one_rate(tmp_path):
     analysis = analysis_of(tmp_path, lambda *run: moved(0.5, *run), sweep=FINE)
     verdict = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
     assert verdict.decision == "keep-baseline"
-    assert "each at its own best learning rate" in verdict.recommendation
+    assert "each at its own best learning rate" in verdict_words(analysis, verdict).recommendation
 
 
 def test_the_share_of_unstable_rates_is_compared_over_the_sweep_and_feeds_h1b(tmp_path):
@@ -197,7 +198,7 @@ def test_the_share_of_unstable_rates_is_compared_over_the_sweep_and_feeds_h1b(tm
     assert (verdict.status, verdict.evidence) == ("supported", (one.id,))
     verdict = decide(analysis_of(tmp_path / "b", unsteady)).hypotheses["H1b"]
     assert (verdict.status, verdict.evidence) == ("undecided", ())
-    assert "was not registered" in verdict.why
+    assert verdict.reason == "share-not-registered"
 
 
 def test_without_selection_seeds_nothing_is_tuned_and_it_is_said(tmp_path):
@@ -282,10 +283,11 @@ def test_a_run_that_ends_worse_than_it_began_is_unstable_however_smoothly(tmp_pa
         return {"validation_loss": start * (1.11 if (variant, seed) == ("none", 2) else 1.09)}
 
     build(tmp_path, study(), outcomes=ends)
-    found = analyze(read_results(tmp_path)).stability
+    analysis = analyze(read_results(tmp_path))
+    found = analysis.stability
     bad = [run for run in found.runs if run.unstable]
     assert [(run.variant, run.seed, run.worse_than_start, run.state) for run in bad] == [("none", 2, True, "finished")]
-    assert "ended worse than it began" in bad[0].why
+    assert "ended worse than it began" in instability(analysis, bad[0])
     arm = found.arm("none", "default")
     assert (arm.failed, arm.spiked, arm.diverged, arm.unstable_runs, arm.unstable) == (1, 0, 0, 1, True)
 

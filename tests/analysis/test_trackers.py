@@ -17,6 +17,7 @@ from ablationlab.analysis.from_table import direction_of
 from ablationlab.analysis.trackers import read_tracker
 from ablationlab.analysis.trackers.tensorboard import scalars
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import absence, deviation, verdict_words
 from ablationlab.core.errors import StatisticsError, TableError
 from ablationlab.records.results import Results
 from ablationlab.records.table_curves import read_table_curves, write_table_curves
@@ -144,10 +145,8 @@ def test_a_folder_of_mlflow_is_read_with_its_curves(tmp_path):
 def test_a_run_that_is_not_finished_has_no_value_and_is_named(tmp_path):
     comparison, dataset = primary(mlruns(tmp_path / "mlruns", status=4), variant="arch", seed="seed")
     assert comparison.n == 3
-    assert comparison.missing[0].why == "not finished"
-    assert [d.text for d in dataset.deviations if d.code == "unfinished-runs"] == [
-        "1 runs are not finished and have no value: norm seed 4."
-    ]
+    assert comparison.missing[0].reason == "not-finished"
+    assert [d.details for d in dataset.deviations if d.code == "unfinished-runs"] == [{"runs": ["norm seed 4"]}]
 
 
 def test_a_database_of_mlflow_is_read_and_deleted_runs_are_not(tmp_path):
@@ -349,13 +348,13 @@ def test_curves_of_unequal_length_are_reported():
     frame = history()
     frame = frame[~((frame.arch == "norm") & (frame.seed == 1) & (frame.step == 20))]
     _, dataset = primary(frame, variant="arch", metrics=("val_loss",))
-    said = [deviation.text for deviation in dataset.deviations if deviation.code == "unequal-steps"]
+    said = [deviation(known) for known in dataset.deviations if known.code == "unequal-steps"]
     assert said == [
         "The curves of val_loss end at different steps, 10 to 20: the last values compare unequal training. "
         "--at step=10 compares at the same step."
     ]
     late, _ = primary(frame, variant="arch", metrics=("val_loss",), at="step=20")
-    assert late.missing[0].why == "has no val_loss at step 20"
+    assert absence(late.missing[0]) == "has no val_loss at step 20"
 
 
 def test_a_curve_that_ends_without_a_number_diverged(tmp_path):
@@ -447,7 +446,8 @@ def test_arms_without_a_shared_seed_are_compared_by_welch_and_labelled_everywher
     assert comparison.sample == "4 and 4 runs, unpaired"
     assert comparison.caveats[0].code == "unpaired"
     assert comparison.pairs == ()
-    assert "4 and 4 runs, unpaired" in decide(analyze(dataset)).verdicts[0].why
+    analysis = analyze(dataset)
+    assert "4 and 4 runs, unpaired" in verdict_words(analysis, decide(analysis).verdicts[0]).why
 
 
 def test_equal_seeds_that_mean_nothing_may_be_declared_so():
@@ -467,10 +467,11 @@ def test_unpaired_runs_that_diverged_count_against_the_variant():
     frame["val/loss"] -= np.where(frame.variant == "norm", 1.0, 0.0)
     frame.loc[frame.index[-1], "val/loss"] = math.inf
     _, dataset = primary(frame)
-    verdict = decide(analyze(dataset)).verdicts[0]
+    analysis = analyze(dataset)
+    verdict = decide(analysis).verdicts[0]
     assert verdict.decision == "keep-provisionally"
     assert verdict.checks[-2].reason == "survivors-only"
-    assert "Unstable: 1 of 4 norm runs." in verdict.recommendation
+    assert "Unstable: 1 of 4 norm runs." in verdict_words(analysis, verdict).recommendation
 
 
 # --- the page ---------------------------------------------------------------------------------------------

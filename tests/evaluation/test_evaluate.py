@@ -19,6 +19,7 @@ from rich.table import Table
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import deviation
 from ablationlab.data.corpus import load_corpus
 from ablationlab.evaluation import Measurement, ProcessTaskBuilder, ScoringQueue, evaluate, read_plan
 from ablationlab.evaluation.context import task_folder
@@ -188,7 +189,7 @@ def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluate
     assert not [d for d in analysis.deviations if d.code == "missing-metric"]
     verdict = decide(analysis)
     sensitive = one.sensitivity.sensitive
-    assert ("not shown to be sensitive" in verdict.hypotheses["H0"].why) == (not sensitive)
+    assert (verdict.hypotheses["H0"].reason == "not-sensitive") == (not sensitive)
 
 
 def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
@@ -227,7 +228,7 @@ def test_settings_besides_the_plan_are_not_registered_and_evaluating_as_planned_
     assert cli("evaluate", copy, "--items", "20", *words)[0] == 0
     assert {(task.items, task.whole) for one in evaluations(copy).values() for task in one.tasks} == {(20, False)}
     other = analyze(read_results(copy))
-    said = next(d.text for d in other.deviations if d.code == "scored-otherwise")
+    said = next(deviation(d) for d in other.deviations if d.code == "scored-otherwise")
     assert "spelling; last-word: on 20 items in 9 of 9 runs, where 80 at most were planned" in said
     assert other.comparison("macro_accuracy", "default", "layernorm", "none") is None
     assert cli("evaluate", copy, *words)[0] == 0

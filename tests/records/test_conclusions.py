@@ -9,9 +9,9 @@ import pytest
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.storage import SCHEMA_VERSION
 from ablationlab.records.verdict import Verdict
 from analysis.verdict.maker import analysis, comparison
+from analysis.verdict.studies import RESTORES, arms, study
 
 
 @pytest.mark.parametrize("kind", [Analysis, Verdict])
@@ -21,8 +21,42 @@ def test_a_file_carries_its_kind_and_version_and_reads_back(tmp_path, kind):
     path = tmp_path / "file.json"
     record.replace(path)
     data = json.loads(path.read_text())
-    assert (data["kind"], data["schema_version"]) == (kind.KIND, SCHEMA_VERSION)
+    assert (data["kind"], data["schema_version"]) == (kind.KIND, kind.VERSION)
     assert kind.read(path) == record
+
+
+@pytest.mark.parametrize("kind", [Analysis, Verdict])
+def test_a_file_of_an_older_schema_says_how_to_write_it_again(tmp_path, kind):
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps({"kind": kind.KIND, "schema_version": 3}))
+    with pytest.raises(RecordError, match=r"has schema version 3; this program reads 4\. .*: ablationlab analyze$"):
+        kind.read(path)
+
+
+#: What is quoted as the user or a registry wrote it.
+QUOTED = {"question", "statement", "meaning"}
+
+
+def texts(value, key=""):
+    if isinstance(value, dict):
+        return [text for name, inner in value.items() for text in texts(inner, name)]
+    if isinstance(value, list):
+        return [text for inner in value for text in texts(inner, key)]
+    return [value] if isinstance(value, str) and key not in QUOTED else []
+
+
+@pytest.mark.parametrize(
+    ("mean", "none", "layernorm"),
+    [(-0.03, "..........", ".........."), (0.0, "ddd.......", ".....sdw.."), (0.02, "dddddddddd", "......d...")],
+)
+def test_what_is_stored_is_codes_and_numbers_never_a_sentence(mean, none, layernorm):
+    made = study(
+        {"validation_loss": arms(mean)}, endings={"none": none, "layernorm": layernorm}, hypotheses=(RESTORES,)
+    )
+    for record in (made, decide(made)):
+        stored = texts(json.loads(record.model_dump_json()))
+        assert len(stored) > 30
+        assert [text for text in stored if len(text.split()) > 3] == []
 
 
 def test_a_foreign_or_damaged_file_is_named(tmp_path):

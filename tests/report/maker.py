@@ -228,7 +228,6 @@ def sweep() -> SweepAnalysis:
                         "spike_score": None,
                         "unstable": bad and seed < 4,
                         "reason": "diverged" if bad and seed < 4 else "calm",
-                        "why": "made up",
                     }
                 )
             mean = float(np.mean([p["counted"] for p in points[-4:]]))

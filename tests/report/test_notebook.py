@@ -95,7 +95,7 @@ def test_the_display_escapes_what_files_hold(trained, tmp_path):
     folder = shutil.copytree(trained.results, tmp_path / "copy")
     analysis = json.loads((folder / "analysis.json").read_text())
     verdict = json.loads((folder / "verdict.json").read_text())
-    analysis["comparisons"][0]["metric"] = verdict["verdicts"][0]["recommendation"] = "<script>alert(1)</script>"
+    analysis["comparisons"][0]["metric"] = verdict["verdicts"][0]["variant"] = "<script>alert(1)</script>"
     (folder / "analysis.json").write_text(json.dumps(analysis))
     (folder / "verdict.json").write_text(json.dumps(verdict))
     html = ablationlab.load_results(folder)._repr_html_()

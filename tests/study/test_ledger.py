@@ -390,7 +390,7 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     pairs = check_ledger(bench.plan, read_runs(bench.plan, bench.results))
     said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
     assert said == (
-        "Ledger: 1 variant-baseline pairs match in tokens, FLOPs, data order, shared initial weights, precision, "
+        "Ledger: 1 variant-baseline pair matches in tokens, FLOPs, data order, shared initial weights, precision, "
         "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences per pass."
     )
     folder = bench.results.run(bench.record("none").id)

@@ -259,14 +259,19 @@ def test_matched_by_flops_a_costlier_arm_takes_fewer_steps_to_within_one(plan_of
         assert 0 <= base.matmul_flops - budgets[name].matmul_flops < step
     same, differs = matched_inputs(plan)
     assert same[0] == "data order up to the end of the shorter run"
-    assert [text.split(" (")[0] for text in differs] == ["tokens", "FLOPs"]
+    assert [difference.name for difference in differs] == ["tokens", "FLOPs"]
 
 
 def test_the_ledger_says_what_matched_and_what_did_not(plan_of):
     same, differs = matched_inputs(plan_of({"fat": {"model": {"mlp_ratio": 8}}, "large": {"training": {"batch": 8}}}))
-    assert same == ["tokens", "shared initial weights"]
-    assert [text.split(" +")[0] for text in differs] == ["FLOPs (fat", "data order (large)"]
-    assert matched_inputs(plan_of({"rmsnorm": {}})) == (["tokens", "FLOPs", "data order", "shared initial weights"], [])
+    assert same == ["tokens", "initial weights"]
+    assert [(difference.name, list(difference.variants)) for difference in differs] == [
+        ("FLOPs", ["fat"]),
+        ("data order", ["large"]),
+    ]
+    assert differs[0].variants["fat"] > 0
+    assert differs[1].variants["large"] is None
+    assert matched_inputs(plan_of({"rmsnorm": {}})) == (["tokens", "FLOPs", "data order", "initial weights"], [])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ablationlab.pipeline import conclude, run
 from ablationlab.records.results import Results
+from ablationlab.study.ledger import ledger_words
 from conftest import write_study
 
 
@@ -22,8 +23,8 @@ def test_arms_of_any_kind_train_and_compare_as_far_as_they_can(tmp_path):
         assert analysis.comparison("bits_per_byte", "default", name, "none").n == 2
     loss = analysis.comparison("validation_loss", "default", "bytes", "none")
     assert loss is None or loss.n == 0, "tokens of two tokenizers do not compare"
-    assert "FLOPs (bytes +86\u202f%, fat +25\u202f%)" in analysis.ledger.text
-    assert "data order (large-batch, bytes)" in analysis.ledger.text
+    assert "FLOPs (bytes +86\u202f%, fat +25\u202f%)" in ledger_words(analysis.ledger)
+    assert "data order (large-batch, bytes)" in ledger_words(analysis.ledger)
 
 
 def test_matched_by_flops_the_shorter_run_saw_a_beginning_of_the_data(tmp_path):
@@ -34,4 +35,4 @@ def test_matched_by_flops_the_shorter_run_saw_a_beginning_of_the_data(tmp_path):
     assert ended["fat"].steps < ended["none"].steps == 12
     assert ended["fat"].matmul_flops <= ended["none"].matmul_flops
     analysis, _ = conclude(tmp_path / "out")
-    assert "data order up to the end of the shorter run" in analysis.ledger.text
+    assert "data order up to the end of the shorter run" in analysis.ledger.shared

@@ -15,7 +15,6 @@ from math import log
 from statistics import stdev
 from typing import Any, Final, Literal, Protocol, TypeVar
 
-from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.looks import at_look, deciding_at_look
@@ -286,7 +285,7 @@ def _unpaired_comparison(dataset: Dataset, planned: PlannedComparison) -> Compar
         if not isinstance(value, Absent)
     )
     missing = [
-        Missing(seed=seed, arm=name, reason=value.reason, why=wording.absence(value))
+        Missing(seed=seed, arm=name, reason=value.reason, details=dict(value.details))
         for name, values in arms.items()
         for seed, value in values.items()
         if isinstance(value, Absent)
@@ -329,8 +328,7 @@ def paired(dataset: Dataset, planned: PlannedComparison) -> tuple[Pairs, list[Mi
         a, b = variant.get(seed, unknown), reference.get(seed, unknown)
         for arm, value in ((planned.variant, a), (planned.reference, b)):
             if isinstance(value, Absent):
-                why = wording.absence(value)
-                missing.append(Missing(seed=seed, arm=arm, reason=value.reason, why=why))
+                missing.append(Missing(seed=seed, arm=arm, reason=value.reason, details=dict(value.details)))
         if not isinstance(a, Absent) and not isinstance(b, Absent):
             pairs.append((seed, a, b))
     return pairs, missing

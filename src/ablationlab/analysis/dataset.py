@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
+from pydantic import JsonValue
+
 from ablationlab.records.analysis import (
     MACRO,
     Absence,
@@ -43,14 +45,14 @@ class Absent:
     """Why an arm has no value on a seed; *details* is what `wording.absence` needs to say it."""
 
     reason: Absence
-    details: Mapping[str, object] = field(default_factory=dict)
+    details: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 Value = float | Absent
 Values = dict[Arm, dict[Seed, Value]]
 
 
-def absent(reason: Absence, **details: object) -> Absent:
+def absent(reason: Absence, **details: JsonValue) -> Absent:
     return Absent(reason, details)
 
 
@@ -59,7 +61,7 @@ def value_or_absent(value: float | None) -> Value:
     if value is None:
         return absent(Absence.NOT_RECORDED)
     if not math.isfinite(value):
-        return absent(Absence.NOT_FINITE, value=value)
+        return absent(Absence.NOT_FINITE, value=str(value))
     return float(value) if abs(value) <= _LARGEST else absent(Absence.TOO_LARGE, value=value)
 
 

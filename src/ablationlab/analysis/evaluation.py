@@ -6,11 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
+from typing import Any
+
+from pydantic import JsonValue
 
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, mean_or_absent, value_or_absent
 from ablationlab.analysis.items import item_contrasts
 from ablationlab.core.errors import RecordError
-from ablationlab.records.analysis import Absence, EvaluationAnalysis, TaskSensitivity, TextContrast
+from ablationlab.records.analysis import (
+    Absence,
+    EvaluationAnalysis,
+    EvaluationNote,
+    EvaluationNoteCode,
+    TaskSensitivity,
+    TextContrast,
+)
 from ablationlab.records.evaluation import (
     Evaluation,
     Provenance,
@@ -61,8 +71,8 @@ class Evaluated:
     tasks: tuple[AskedTask, ...]
     most_examples: int  # the largest number of examples that the plan names
     suite: dict[str, dict[str, float]]  # n-gram accuracies by task hash
-    otherwise: tuple[str, ...]
-    notes: tuple[str, ...]
+    otherwise: tuple[dict[str, JsonValue], ...]  # tasks that were planned and scored on other items, or not at all
+    notes: tuple[EvaluationNote, ...]
 
     def averaged(self, name: str) -> list[AskedTask]:
         """The planned tasks that a mean over tasks is of, by the mean's name."""
@@ -140,7 +150,7 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
     suite = () if results.suite is None else results.suite.tasks
     folder = ResultsFolder(results.folder)
     odd = [evaluation.id for evaluation in scored if evaluation.how != how]
-    notes = [f"evaluated in another way than the others, and not used: {', '.join(odd)}"] if odd else []
+    notes = [_note(EvaluationNoteCode.OTHER_CONDITIONS, runs=odd)] if odd else []
     used = [
         [task for task in evaluation.tasks if task.weights == "final"] for evaluation in scored if evaluation.how == how
     ]
@@ -155,22 +165,21 @@ def read_evaluations(plan: Plan, results: Results, finished: Sequence[Run]) -> E
         )
         left_out |= {(name, template) for template in unspelt}
         if unspelt:
-            notes.append(
-                f"{name.name} was not put as {', '.join(unspelt)}: the vocabulary seems to lack the characters"
-            )
+            notes.append(_note(EvaluationNoteCode.UNSPELLABLE, task=name.name, templates=list(unspelt)))
     tasks = _tasks(planned, [task for tasks in used for task in tasks], left_out)
     besides = [task.label for task in tasks if not task.planned]
     if besides:
-        notes.append(f"scored besides what was planned, exploratory, and in no mean over tasks: {'; '.join(besides)}")
+        notes.append(_note(EvaluationNoteCode.NOT_PLANNED, tasks=besides))
     if planned.beyond and any(planned.named(t).source == "harness" for ts in used for t in ts):
         named = sorted({t.task for ts in used for t in ts if planned.named(t).source == "harness"})
-        notes.append(
-            f"the plan names {', '.join(planned.beyond)}, which the harness opens by itself: its tasks "
-            f"({', '.join(named)}) are all taken as planned"
-        )
+        notes.append(_note(EvaluationNoteCode.OPENED_BY_HARNESS, groups=list(planned.beyond), tasks=named))
     ngrams = {task.task_hash: task.ngrams for task in suite}
     most = max(planned.fewshot, default=0)
     return Evaluated(runs, how, tasks, most, ngrams, tuple(_otherwise(planned, used, left_out)), tuple(notes))
+
+
+def _note(code: EvaluationNoteCode, **details: Any) -> EvaluationNote:
+    return EvaluationNote(code=code, details=details)
 
 
 def _commonest(scored: Sequence[Evaluation]) -> Provenance:
@@ -210,22 +219,26 @@ def _tasks(
 
 def _otherwise(
     planned: PlannedTasks, used: Sequence[Sequence[TaskResult]], left_out: Container[tuple[TaskName, str]]
-) -> Iterable[str]:
-    """What was planned and scored on another number of items by some run, or by none at all; alike cases in one line."""
-    cap = "all of them" if planned.items is None else f"{planned.items} at most"
-    lines: dict[str, list[str]] = {}
+) -> Iterable[dict[str, JsonValue]]:
+    """What was planned and scored on other numbers of *items* by some *runs*, or by none at all; alike cases together."""
+    alike: dict[tuple[tuple[int, ...], int], list[str]] = {}
     for name, template, fewshot in planned.asked():
         mine = [t for ts in used for t in ts if (planned.named(t), t.template, t.fewshot) == (name, template, fewshot)]
         others = [result.items for result in mine if not planned.counts(result)]
         several = f" ({template})" if len(planned.templates[name]) > 1 else ""
         what = name.name + (f", {fewshot}-shot" if fewshot else "") + several
-        if others:
-            numbers = " or ".join(map(str, sorted(set(others))))
-            line = f"on {numbers} items in {len(others)} of {len(used)} runs, where {cap} were planned"
-            lines.setdefault(line, []).append(what)
-        elif not mine and (name, template) not in left_out:
-            lines.setdefault("by no run", []).append(what)
-    return [f"{'; '.join(tasks)}: {line}" for line, tasks in lines.items()]
+        if others or (not mine and (name, template) not in left_out):
+            alike.setdefault((tuple(sorted(set(others))), len(others)), []).append(what)
+    return [
+        {
+            "tasks": list[JsonValue](tasks),
+            "items": list[JsonValue](items),
+            "runs": runs,
+            "of": len(used),
+            "planned": planned.items,
+        }
+        for (items, runs), tasks in alike.items()
+    ]
 
 
 def gated(

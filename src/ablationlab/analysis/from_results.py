@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Values
 from ablationlab.analysis.evaluation import Evaluated, read_evaluations, values_of, with_evaluation
@@ -14,14 +15,13 @@ from ablationlab.analysis.noise import noise_sources
 from ablationlab.analysis.readings import readings
 from ablationlab.analysis.stability import EndedRun, ended_run, measured_names, stability_of, value_of
 from ablationlab.analysis.sweeps import swept
-from ablationlab.analysis.wording import deviation
 from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import REGISTERED, TUNED, Study
-from ablationlab.study.differences import differences, listed
+from ablationlab.study.differences import differences
 from ablationlab.study.ledger import (
     check_ledger,
     matched_inputs,
@@ -124,14 +124,9 @@ def _added_seeds(plan: Plan) -> tuple[int, ...]:
 
 def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     if plan.study.trainer is not None:
-        inputs = reported_inputs(plan, {run.result.id: run.result for run in done})
-        return LedgerCheck(checked_pairs=pairs, text=inputs.sentence(), shared=inputs.shared)
-    same, differs = matched_inputs(plan)
-    matching = ", ".join([*same, "precision", "stack width", "threads"])
-    text = f"{pairs} pairs of runs match in {matching} and versions, up to what their variants declare."
-    text += f" By declaration they differ in {'; '.join(differs)}." if differs else ""
-    known = {"data order": "data order", "shared initial weights": "initial weights"}
-    return LedgerCheck(checked_pairs=pairs, text=text, shared=tuple(known[name] for name in same if name in known))
+        return reported_inputs(plan, {run.result.id: run.result for run in done})
+    shared, differs = matched_inputs(plan)
+    return LedgerCheck(checked_pairs=pairs, shared=tuple(shared), differs=tuple(differs))
 
 
 def _check_against_plan(done: Sequence[EndedRun]) -> None:
@@ -210,21 +205,26 @@ def _deviations(
     measured |= {name for name, metric in plan.metrics.items() if metric.level == "sweep"}
     measured |= evaluated.metrics if evaluated else set()
     unanswered = dict.fromkeys(criterion.metric for criterion in study.criteria if criterion.metric not in measured)
-    deviations += [deviation(DeviationCode.MISSING_METRIC, name, metric=name) for name in unanswered]
+    deviations += [_deviation(DeviationCode.MISSING_METRIC, name) for name in unanswered]
     planned = [task for task in evaluated.tasks if task.planned] if evaluated else []
     if study.evaluation.tasks and not planned and "macro_accuracy" not in unanswered:
-        names = ", ".join(study.evaluation.tasks)
-        deviations.append(deviation(DeviationCode.NOT_SCORED, "evaluation.tasks", tasks=names))
+        tasks = list(study.evaluation.tasks)
+        deviations.append(_deviation(DeviationCode.NOT_SCORED, "evaluation.tasks", tasks=tasks))
     if evaluated and evaluated.otherwise and any(evaluation.tasks for evaluation in evaluated.runs.values()):
-        deviations.append(deviation(DeviationCode.SCORED_OTHERWISE, "evaluation", what=". ".join(evaluated.otherwise)))
+        scored = list(evaluated.otherwise)
+        deviations.append(_deviation(DeviationCode.SCORED_OTHERWISE, "evaluation", scored=scored))
     if not study.criteria:
-        deviations.append(deviation(DeviationCode.NO_CRITERIA, "criteria"))
+        deviations.append(_deviation(DeviationCode.NO_CRITERIA, "criteria"))
     return deviations
+
+
+def _deviation(code: DeviationCode, about: str, **details: Any) -> Deviation:
+    return Deviation(code=code, about=about, details=details)
 
 
 def _of_plan(*, sealed: bool) -> list[Deviation]:
     """A plan whose seal is broken; one that was sealed again is refused by the ledger, for its runs carry the old seal."""
-    return [] if sealed else [deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
+    return [] if sealed else [_deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
 
 
 def _of_design(plan: Plan, results: Results) -> list[Deviation]:
@@ -234,18 +234,17 @@ def _of_design(plan: Plan, results: Results) -> list[Deviation]:
     if design is not None and not _added_seeds(plan) and _look(plan, results) is None:
         missing = {run.seed for run in results.runs if not run.done}
         complete = sum(seed not in missing for seed in plan.study.seeds)
-        looks = ", ".join(map(str, design.looks))
-        deviations.append(deviation(DeviationCode.NOT_A_LOOK, "design", looks=looks, n=complete))
+        looks = list(design.looks)
+        deviations.append(_deviation(DeviationCode.NOT_A_LOOK, "design", looks=looks, complete=complete))
     for amendment in plan.amendments:
-        details = {"date": amendment.created[:10], "reason": amendment.reason or "no reason given"}
+        details = {"date": amendment.created[:10], "reason": amendment.reason}
         if amendment.look is not None:
-            deviations.append(deviation(DeviationCode.CONTINUED, "design", look=amendment.look, **details))
+            deviations.append(_deviation(DeviationCode.CONTINUED, "design", look=amendment.look, **details))
         if amendment.seeds:
-            seeds = ", ".join(map(str, amendment.seeds))
-            deviations.append(deviation(DeviationCode.EXTENDED, "seeds", seeds=seeds, **details))
+            deviations.append(_deviation(DeviationCode.EXTENDED, "seeds", seeds=list(amendment.seeds), **details))
         if amendment.variants:
-            names = ", ".join(amendment.variants)
-            deviations.append(deviation(DeviationCode.ADDED_VARIANTS, "variants", variants=names, **details))
+            names = list(amendment.variants)
+            deviations.append(_deviation(DeviationCode.ADDED_VARIANTS, "variants", variants=names, **details))
     return deviations
 
 
@@ -257,34 +256,33 @@ def _of_runs(plan: Plan, results: Results) -> list[Deviation]:
         DeviationCode.EXTRA_RUNS: [name for name in folders if results.run(name) is None],
         DeviationCode.DIVERGED_RUNS: [run.id for run in results.runs if run.state == "diverged"],
     }
-    deviations = [
-        deviation(code, "runs", n=len(names), planned=len(plan.runs), runs=_list(names))
-        for code, names in runs.items()
-        if names
-    ]
+    deviations = [_deviation(code, "runs", planned=len(plan.runs), runs=names) for code, names in runs.items() if names]
     return deviations + _drift(plan, results.runs)
 
 
 def _drift(plan: Plan, runs: Iterable[Run]) -> list[Deviation]:
-    by_line: dict[str, list[str]] = {}
+    by_change: dict[str | None, list[str]] = {}  # None: an environment changed, and no record says how
     for run in runs:
         record, result = run.record, run.result
         if record is None or result is None:
             continue
-        lines = list(dict.fromkeys([*record.drift, *(line for start in result.history for line in start.drift)]))
+        changes: list[str | None] = [*record.drift, *(line for start in result.history for line in start.drift)]
         sealed, made = plan.environment, record.environment
-        if not lines and (sealed.versions, sealed.code_hash) != (made.versions, made.code_hash):
-            lines = ["library or code versions differ from those the plan was sealed with"]
-        for line in lines:
-            by_line.setdefault(line, []).append(run.id)
-    return [deviation(DeviationCode.DRIFT, line, change=line, runs=_list(names)) for line, names in by_line.items()]
+        if not changes and (sealed.versions, sealed.code_hash) != (made.versions, made.code_hash):
+            changes = [None]
+        for change in dict.fromkeys(changes):
+            by_change.setdefault(change, []).append(run.id)
+    return [
+        _deviation(DeviationCode.DRIFT, change or "environment", runs=names, **({"change": change} if change else {}))
+        for change, names in by_change.items()
+    ]
 
 
 def _against_file(sealed: Study, given: Study) -> list[Deviation]:
     """Where the study file as it stands now differs from the sealed one; the sealed one is what is applied."""
     before, now = (study.model_dump(mode="json", exclude={"text"}) for study in (sealed, given))
     deviations = [
-        deviation(DeviationCode.CHANGED_CRITERIA, name, name=name, change=_change(before[name], now[name]))
+        _deviation(DeviationCode.CHANGED_CRITERIA, name, before=before[name], now=now[name])
         for name in REGISTERED
         if before[name] != now[name]
     ]
@@ -292,28 +290,6 @@ def _against_file(sealed: Study, given: Study) -> list[Deviation]:
     changed = differences(*rest)
     if changed:
         keys = ", ".join(difference.key for difference in changed)
-        deviations.append(deviation(DeviationCode.CHANGED_SETTINGS, keys, changes=listed(changed)))
+        changes = {difference.key: [difference.first, difference.second] for difference in changed}
+        deviations.append(_deviation(DeviationCode.CHANGED_SETTINGS, keys, changes=changes))
     return deviations
-
-
-def _change(before: object, now: object) -> str:
-    if isinstance(before, list) and isinstance(now, list):
-        gone = [item for item in before if item not in now]
-        new = [item for item in now if item not in before]
-        parts = ([f"without {_compact(gone)}"] if gone else []) + ([f"with {_compact(new)}"] if new else [])
-        return " and ".join(parts) or "in another order"
-    return f"{_compact([before])} -> {_compact([now])}"
-
-
-def _compact(items: Sequence[object]) -> str:
-    def text(item: object) -> str:
-        if isinstance(item, dict):
-            return " ".join(f"{key}={value}" for key, value in item.items() if value is not None)
-        return ":".join(map(str, item)) if isinstance(item, list) else str(item)
-
-    return "; ".join(map(text, items))
-
-
-def _list(names: Iterable[str], most: int = 6) -> str:
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ablationlab.analysis import wording
+from pydantic import JsonValue
+
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, absent, value_or_absent, with_macro
 from ablationlab.analysis.trackers import (
     Cell,
@@ -207,7 +208,7 @@ def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary
     seed_of = _seeds(row.seed for row in rows)
     for row in rows:
         values.setdefault(Arm(row.metric, row.task, row.regime, row.variant), {})[seed_of[row.seed]] = row.value
-    content = sorted([*map(str, row.key), _said(row.value)] for row in rows)
+    content = sorted([*map(str, row.key), _stated(row.value)] for row in rows)
     return Dataset(
         name=name,
         question="",
@@ -236,24 +237,26 @@ def _dataset(name: str, rows: Sequence[TableRow], options: TableOptions, primary
 
 
 def _deviations(rows: Sequence[TableRow], options: TableOptions, primary: str) -> tuple[Deviation, ...]:
-    found = [
-        wording.deviation(DeviationCode.NOT_REGISTERED, "criteria"),
-        wording.deviation(DeviationCode.LEDGER_UNKNOWN, "ledger"),
+    deviations = [
+        Deviation(code=DeviationCode.NOT_REGISTERED, about="criteria"),
+        Deviation(code=DeviationCode.LEDGER_UNKNOWN, about="ledger"),
     ]
     curves = [row.curve for row in rows if row.curve is not None and row.metric == primary and row.curve.steps]
     ends = sorted({curve.steps[-1] for curve in curves})
     if len(ends) > 1 and options.step is None:
-        found.append(wording.deviation(DeviationCode.UNEQUAL_STEPS, primary, first=ends[0], last=ends[-1]))
+        steps: dict[str, JsonValue] = {"first": ends[0], "last": ends[-1]}
+        deviations.append(Deviation(code=DeviationCode.UNEQUAL_STEPS, about=primary, details=steps))
     if curves and options.at == "best":
-        found.append(wording.deviation(DeviationCode.BEST_OF_CURVE, primary))
+        deviations.append(Deviation(code=DeviationCode.BEST_OF_CURVE, about=primary))
     gone = dict.fromkeys(
         f"{row.variant} seed {row.seed}"
         for row in rows
         if isinstance(row.value, Absent) and row.value.reason == Absence.NOT_FINISHED
     )
     if gone:
-        found.append(wording.deviation(DeviationCode.UNFINISHED_RUNS, "runs", n=len(gone), runs=", ".join(gone)))
-    return tuple(found)
+        runs: dict[str, JsonValue] = {"runs": list(gone)}
+        deviations.append(Deviation(code=DeviationCode.UNFINISHED_RUNS, about="runs", details=runs))
+    return tuple(deviations)
 
 
 def _curves(rows: Sequence[TableRow]) -> tuple[TableRun, ...]:
@@ -289,16 +292,14 @@ def _runs(rows: Sequence[TableRow], primary: str, seed_of: Mapping[str, Seed]) -
             spike_score=None,
             spike_step=None,
             unstable=diverged,
-            reason=reason,
-            why=wording.instability(reason, metric=primary),
+            reason=Instability.NOT_A_NUMBER if diverged else Instability.SPIKES_UNKNOWN,
         )
         for (variant, regime, seed), diverged in ended.items()
-        for reason in [Instability.NOT_A_NUMBER if diverged else Instability.SPIKES_UNKNOWN]
     )
 
 
-def _said(value: Value) -> str:
-    return repr(wording.absence(value) if isinstance(value, Absent) else value)
+def _stated(value: Value) -> str:
+    return f"{value.reason} {dict(value.details)}" if isinstance(value, Absent) else repr(value)
 
 
 # --- tables ---------------------------------------------------------------------------------------------------
@@ -764,8 +765,8 @@ def _at(row: TableRow, curve: Curve, options: TableOptions) -> TableRow:
     if options.step is not None:
         number = curve.at(options.step)
         if number is None:
-            what = f"{row.metric} at step {options.step}"
-            return replace(row, value=absent(Absence.NOT_IN_CURVE, metric=what), curve=curve)
+            gone = absent(Absence.NOT_IN_CURVE, metric=row.metric, step=options.step)
+            return replace(row, value=gone, curve=curve)
     elif options.at == "best":
         number = curve.best(_metric(row.metric, options).direction or "lower")
     else:

@@ -26,16 +26,6 @@ from ablationlab.stats import adjust, paired_t_interval, paired_t_test
 from ablationlab.stats.factorial import FactorialModel, Term
 
 LEVEL: Final = 0.95
-_OF_REGIMES: Final = (
-    "Effects are variant - {baseline} on {metric}{scale}, paired by seed, with {level:.0%} t intervals over seeds. A main "
-    "effect says how the effect changes with one setting, averaged over the other; an interaction, whether that change "
-    "depends on the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
-)
-_OF_ARMS: Final = (
-    "Effects on {metric}{scale}, estimated per seed by least squares, with {level:.0%} t intervals over seeds. A main effect "
-    "is that of one setting, averaged over the levels of the others; an interaction, how it depends on them. p is adjusted "
-    "(Holm) per kind of contrast. Exploratory."
-)
 
 
 def crossing_of(study: Study) -> Crossing | None:
@@ -97,12 +87,6 @@ def interactions(dataset: Dataset) -> Interactions | None:
         ),
         contrasts=tuple(_adjusted(contrasts)),
         aliases=tuple(_aliases(crossing, models[None])) if None in models else (),
-        text=(_OF_REGIMES if of_regimes else _OF_ARMS).format(
-            baseline=dataset.baseline,
-            metric=metric,
-            scale=" (of logarithms)" if transform == "log" else "",
-            level=LEVEL,
-        ),
     )
 
 

@@ -14,11 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as distributions
 
-from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Dataset
 from ablationlab.core.errors import RecordError
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import ItemComparison, ItemContrast, ItemTask, Seed
+from ablationlab.records.analysis import (
+    EvaluationNote,
+    EvaluationNoteCode,
+    ItemComparison,
+    ItemContrast,
+    ItemTask,
+    Seed,
+)
 from ablationlab.records.evaluation import samples_path
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
@@ -243,7 +249,7 @@ def _caveats(scores: ItemScores) -> list[Caveat]:
 
 def item_contrasts(
     dataset: Dataset, plan: Plan, results: Results, evaluated: Evaluated
-) -> tuple[list[ItemContrast], list[str]]:
+) -> tuple[list[ItemContrast], list[EvaluationNote]]:
     """Item-level statistics of every contrast on the planned tasks, from samples.parquet; and who is left out, and why.
 
     An item that was put in several templates scores its mean over them, as the task does.
@@ -253,7 +259,7 @@ def item_contrasts(
         (run.variant, run.regime, run.seed): run.id for run in plan.runs if run.role == "compared"
     }
     planned = [task for task in evaluated.tasks if task.planned]
-    contrasts, left_out = [], dict[str, dict[str, None]]()
+    contrasts, left_out = [], dict[str, tuple[Absent, dict[str, None]]]()
     for regime in dataset.regimes:
         for variant, reference in dataset.pairs():
             for fewshot in sorted({task.fewshot for task in planned}):
@@ -267,12 +273,18 @@ def item_contrasts(
                         whole[seed] = (ids[0], ids[1])
                     for run, why in whys.items():
                         if why is not None and run in evaluated.runs:
-                            left_out.setdefault(wording.absence(why), {})[run] = None
+                            left_out.setdefault(repr(why), (why, {}))[1][run] = None
                 if whole:
                     scores = _item_scores(samples, tasks, whole)
                     comparison = compare_items(scores, variant, reference)
                     contrasts.append(ItemContrast(regime=regime, fewshot=fewshot, comparison=comparison))
-    return contrasts, [f"not in the item-level statistics ({why}): {', '.join(runs)}" for why, runs in left_out.items()]
+    return contrasts, [
+        EvaluationNote(
+            code=EvaluationNoteCode.NOT_IN_ITEMS,
+            details={**why.details, "reason": why.reason.value, "runs": list(runs)},
+        )
+        for why, runs in left_out.values()
+    ]
 
 
 def _item_scores(samples: _Samples, tasks: Sequence[AskedTask], pairs: Mapping[Seed, tuple[str, str]]) -> ItemScores:

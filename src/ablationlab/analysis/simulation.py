@@ -301,6 +301,5 @@ def _run(regime: str, variant: str, seed: int, world: World, *, unstable: bool) 
         spike_step=None,
         unstable=unstable,
         reason=reason,
-        why="",
         measures={},
     )

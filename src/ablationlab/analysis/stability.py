@@ -10,7 +10,6 @@ from typing import Final
 
 import numpy as np
 
-from ablationlab.analysis import wording
 from ablationlab.analysis.dataset import Absent, Dataset, Value, absent, value_or_absent
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
@@ -117,7 +116,6 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         reason = Instability.TOO_SHORT
     else:
         reason = Instability.SPIKED if score > threshold else Instability.CALM
-    words = {"final": final, "initial": initial, "score": score, "threshold": threshold}
     at = run.result.divergence if run is not None else None
     return RunStability(
         run=planned.id,
@@ -129,9 +127,9 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         spike_score=score,
         spike_step=run.spike.step if run is not None else None,
         unstable=None if run is None else reason in UNSTABLE,
-        worse_than_start=reason == Instability.ENDED_WORSE,
         reason=reason,
-        why=wording.absence(ended) if ended is not None else wording.instability(reason, **words),
+        loss=final,
+        initial_loss=initial,
         diverged_at=at.step if at is not None else None,
         steps=planned.steps,
         cause=at.cause if at is not None else None,

@@ -15,7 +15,6 @@ from typing import Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
 from ablationlab.analysis.stability import EndedRun, stability_of, value_of
-from ablationlab.core.format import setting
 from ablationlab.records.analysis import (
     Absence,
     ChosenRate,
@@ -161,7 +160,6 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
         spike_score=stable.spike_score,
         unstable=stable.unstable,
         reason=stable.reason,
-        why=stable.why,
     )
 
 
@@ -285,7 +283,7 @@ def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[S
 def _absent(points: Sequence[SweepPoint], sensitivity: RateSensitivity) -> Absent:
     mine = [point for point in points if (point.variant, point.seed) == (sensitivity.variant, sensitivity.seed)]
     rates = _without_loss(mine)
-    return absent(Absence.RATES_MISSING, rates=", ".join(map(setting, rates))) if rates else absent(Absence.RUN_MISSING)
+    return absent(Absence.RATES_MISSING, rates=list(rates)) if rates else absent(Absence.RUN_MISSING)
 
 
 def _without_loss(points: Sequence[SweepPoint]) -> tuple[float, ...]:

@@ -5,11 +5,15 @@ This is the one place where the analysis and the verdict find their words; nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from string import Formatter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ablationlab.analysis.dataset import Absent
+from ablationlab.analysis.stability import UNSTABLE_SHARE
+from ablationlab.analysis.verdict.evidence import Evidence, gather
+from ablationlab.analysis.verdict.hypotheses import smoother_training
 from ablationlab.core.format import (
     Difference,
     count,
@@ -20,6 +24,7 @@ from ablationlab.core.format import (
     p_clause,
     percent,
     setting,
+    several,
     with_unit,
 )
 from ablationlab.records.analysis import (
@@ -29,28 +34,36 @@ from ablationlab.records.analysis import (
     Comparison,
     Deviation,
     DeviationCode,
+    EvaluationNote,
+    EvaluationNoteCode,
     Failure,
     Instability,
+    Interactions,
+    Missing,
+    RunStability,
     StabilityGain,
     SweepAnalysis,
+    SweepPoint,
 )
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
     Cost,
     CostBound,
     Decision,
+    HypothesisReason,
     HypothesisVerdict,
     Need,
+    Needs,
     Reason,
     Rule,
+    TieBreak,
     VariantVerdict,
+    Verdict,
     VerdictFragility,
 )
 from ablationlab.stats import Caveat, CaveatCode
 from ablationlab.stats.results import ControlOutcome, Sensitivity, Status
-
-if TYPE_CHECKING:
-    from ablationlab.analysis.verdict.evidence import Evidence
 
 # --- codes ----------------------------------------------------------------------------------------------------
 
@@ -65,6 +78,9 @@ class _Words(Formatter):
         "p": p_clause,
         "percent": percent,
         "setting": setting,
+        "settings": lambda values: ", ".join(map(setting, values)),
+        "list": lambda values: ", ".join(map(str, values)),
+        "few": lambda values: _few(list(map(str, values))),
     }
 
     def format_field(self, value: Any, format_spec: str) -> str:
@@ -78,7 +94,7 @@ def _filled(template: str, details: Mapping[str, Any]) -> str:
 _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.OTHER_TOKENIZER: "counted per token of another tokenizer than the baseline's",
     Absence.NOT_RECORDED: "no value recorded",
-    Absence.NOT_IN_CURVE: "has no {metric}",
+    Absence.NOT_IN_CURVE: "has no {metric}{at_step}",
     Absence.NOT_FINITE: "the value is {value}",
     Absence.TOO_LARGE: "the value {value:number} is beyond 10¹⁰⁰",
     Absence.NOT_FINISHED: "not finished",
@@ -89,19 +105,21 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.TASK_NOT_EVALUATED: "not evaluated on {task} ({template})",
     Absence.OTHER_TASK_VERSION: "evaluated on another version of {task} ({template})",
     Absence.TASKS_INCOMPLETE: "only {scored} of {tasks} tasks have a value",
-    Absence.RATES_MISSING: "no loss at {rates}",
+    Absence.RATES_MISSING: "no loss at {rates:settings}",
     Absence.RUN_MISSING: "a run is missing",
 }
 
 
-def absence(value: Absent) -> str:
+def absence(value: Absent | Missing) -> str:
     """Why there is no value."""
+    details = value.details
     if value.reason == Absence.DIVERGED:
-        if "text" in value.details:
-            return f"diverged (the table says {value.details['text']})"
-        known = "step" in value.details
-        return _filled("diverged at step {step:count} ({cause})", value.details) if known else "diverged"
-    return _filled(_ABSENCES[value.reason], value.details)
+        if "text" in details:
+            return f"diverged (the table says {details['text']})"
+        return _filled("diverged at step {step:count} ({cause})", details) if "step" in details else "diverged"
+    if value.reason == Absence.NOT_IN_CURVE:
+        details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
+    return _filled(_ABSENCES[value.reason], details)
 
 
 _INSTABILITIES: Final[Mapping[Instability, str]] = {
@@ -115,9 +133,19 @@ _INSTABILITIES: Final[Mapping[Instability, str]] = {
 }
 
 
-def instability(reason: Instability, **details: object) -> str:
-    """Why a run counts as stable or unstable; `absence` says how one diverged."""
-    return _filled(_INSTABILITIES[reason], details)
+def instability(analysis: Analysis, run: RunStability | SweepPoint) -> str:
+    """Why a run counts as stable or unstable."""
+    if run.reason == Instability.DIVERGED:
+        known = {} if run.diverged_at is None else {"step": run.diverged_at, "cause": run.cause}
+        return absence(Absent(Absence.DIVERGED, known))
+    details = {
+        "score": run.spike_score,
+        "threshold": None if analysis.stability is None else analysis.stability.threshold,
+        "final": run.loss,
+        "initial": run.initial_loss,
+        "metric": metric_name(analysis.primary or ""),
+    }
+    return _filled(_INSTABILITIES[run.reason], details)
 
 
 _CAVEATS: Final[Mapping[CaveatCode, str]] = {
@@ -239,12 +267,12 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "plan.lock was changed after it was sealed (its content does not match its seal): nothing counts as registered, "
         "all is exploratory."
     ),
-    DeviationCode.MISSING_RUNS: "{n} of {planned} planned runs have no result: {runs}.",
-    DeviationCode.EXTRA_RUNS: "{n} runs that were not planned lie in the folder and are not used: {runs}.",
-    DeviationCode.DIVERGED_RUNS: "{n} runs diverged: {runs}. They count as unstable and have no other value.",
-    DeviationCode.DRIFT: "Environment changed after sealing ({change}) in {runs}.",
+    DeviationCode.MISSING_RUNS: "No result of {n} of {planned} planned runs: {runs:few}.",
+    DeviationCode.EXTRA_RUNS: "In the folder, but not planned, and so not used: {runs:few}.",
+    DeviationCode.DIVERGED_RUNS: "{n_runs} diverged: {runs:few}. A diverged run counts as unstable and has no other value.",
+    DeviationCode.DRIFT: "Environment changed after sealing ({change}) in {runs:few}.",
     DeviationCode.CHANGED_CRITERIA: (
-        "{name} in the study file differs from what was registered: {change}. The registered one is applied."
+        "{about} in the study file differs from what was registered: {change}. The registered one is applied."
     ),
     DeviationCode.CHANGED_SETTINGS: (
         "Settings in the study file differ from the sealed ones: {changes}. The runs have the sealed ones."
@@ -262,29 +290,117 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     DeviationCode.BEST_OF_CURVE: (
         "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
     ),
-    DeviationCode.UNFINISHED_RUNS: "{n} runs are not finished and have no value: {runs}.",
+    DeviationCode.UNFINISHED_RUNS: "{n_runs} without a value, for they are not finished: {runs:list}.",
     DeviationCode.MISSING_METRIC: (
-        "{metric} is registered, but no run has a value of it: its question is not answered."
+        "{about} is registered, but no run has a value of it: its question is not answered."
     ),
-    DeviationCode.NOT_SCORED: "The study names tasks ({tasks}), but no run has been scored on them.",
-    DeviationCode.SCORED_OTHERWISE: "Not scored as planned: {what}. No mean over tasks counts such a score.",
+    DeviationCode.NOT_SCORED: "The study names tasks ({tasks:list}), but no run has been scored on them.",
+    DeviationCode.SCORED_OTHERWISE: "Not scored as planned: {scored}. No mean over tasks counts such a score.",
     DeviationCode.NOT_A_LOOK: (
-        "Not a planned look: exploratory. The design looks after {looks} seeds; {n} are complete. The next planned look "
-        "decides."
+        "Not a planned look: exploratory. The design looks after {looks:list} seeds; {complete} are complete. "
+        "The next planned look decides."
     ),
     DeviationCode.EXTENDED: (
-        "Extended on {date} with seeds {seeds}, which no design had planned ({reason}). Adding seeds after seeing results "
-        "makes false claims more likely, so every verdict here is exploratory."
+        "Extended on {date} with seeds {seeds:list}, which no design had planned ({reason}). Adding seeds after seeing "
+        "results makes false claims more likely, so every verdict here is exploratory."
     ),
-    DeviationCode.ADDED_VARIANTS: "Added on {date}, after the plan was sealed: {variants} ({reason}). They are exploratory.",
+    DeviationCode.ADDED_VARIANTS: (
+        "Added on {date}, after the plan was sealed: {variants:list} ({reason}). They are exploratory."
+    ),
     DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
     DeviationCode.NO_CRITERIA: "The study registers no criteria: every comparison and verdict is exploratory.",
 }
 
 
-def deviation(code: DeviationCode, about: str, **details: object) -> Deviation:
-    """Something that is not as it was registered, with its sentence."""
-    return Deviation(code=code, about=about, text=_filled(_DEVIATIONS[code], {"about": about, **details}))
+def deviation(known: Deviation) -> str:
+    """Something that is not as it was registered, in a sentence or two."""
+    details: dict[str, Any] = {"about": known.about, **known.details}
+    if "runs" in details:
+        details |= {"n": len(details["runs"]), "n_runs": several(len(details["runs"]), "run")}
+    if "reason" in details:
+        details["reason"] = details["reason"] or "no reason given"
+    match known.code:
+        case DeviationCode.DRIFT:
+            details.setdefault("change", "library or code versions differ from those the plan was sealed with")
+        case DeviationCode.CHANGED_CRITERIA:
+            details["change"] = _changed(details["before"], details["now"])
+        case DeviationCode.CHANGED_SETTINGS:
+            changes = [f"{key} {first!r} -> {second!r}" for key, (first, second) in details["changes"].items()]
+            details["changes"] = _few(changes, 5)
+        case DeviationCode.SCORED_OTHERWISE:
+            details["scored"] = ". ".join(map(_scored_otherwise, details["scored"]))
+    return _filled(_DEVIATIONS[known.code], details)
+
+
+def _few(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _changed(before: object, now: object) -> str:
+    if isinstance(before, list) and isinstance(now, list):
+        gone = [item for item in before if item not in now]
+        new = [item for item in now if item not in before]
+        parts = ([f"without {_compact(gone)}"] if gone else []) + ([f"with {_compact(new)}"] if new else [])
+        return " and ".join(parts) or "in another order"
+    return f"{_compact([before])} -> {_compact([now])}"
+
+
+def _compact(items: Sequence[object]) -> str:
+    def text(item: object) -> str:
+        if isinstance(item, dict):
+            return " ".join(f"{key}={value}" for key, value in item.items() if value is not None)
+        return ":".join(map(str, item)) if isinstance(item, list) else str(item)
+
+    return "; ".join(map(text, items))
+
+
+def _scored_otherwise(scored: Mapping[str, Any]) -> str:
+    tasks = "; ".join(scored["tasks"])
+    if not scored["runs"]:
+        return f"{tasks}: by no run"
+    cap = "all of them" if scored["planned"] is None else f"{scored['planned']} at most"
+    items = " or ".join(map(str, scored["items"]))
+    return f"{tasks}: on {items} items in {scored['runs']} of {scored['of']} runs, where {cap} were planned"
+
+
+_EVALUATION_NOTES: Final[Mapping[EvaluationNoteCode, str]] = {
+    EvaluationNoteCode.OTHER_CONDITIONS: "evaluated in another way than the others, and not used: {runs:list}",
+    EvaluationNoteCode.UNSPELLABLE: "{task} was not put as {templates:list}: the vocabulary seems to lack the characters",
+    EvaluationNoteCode.NOT_PLANNED: (
+        "scored besides what was planned, exploratory, and in no mean over tasks: {tasks}"
+    ),
+    EvaluationNoteCode.OPENED_BY_HARNESS: (
+        "the plan names {groups:list}, which the harness opens by itself: its tasks ({tasks:list}) are all taken as planned"
+    ),
+    EvaluationNoteCode.NOT_IN_ITEMS: "not in the item-level statistics ({why}): {runs:list}",
+}
+
+
+def evaluation_note(known: EvaluationNote) -> str:
+    """Something to know about the scores of tasks."""
+    details: dict[str, Any] = dict(known.details)
+    if known.code == EvaluationNoteCode.NOT_PLANNED:
+        details["tasks"] = "; ".join(details["tasks"])  # a task's label may hold a comma
+    if known.code == EvaluationNoteCode.NOT_IN_ITEMS:
+        details["why"] = absence(Absent(Absence(details["reason"]), known.details))
+    return _filled(_EVALUATION_NOTES[known.code], details)
+
+
+def interactions(analysis: Analysis, crossed: Interactions) -> str:
+    """What the effects of a factorial study are."""
+    on = metric_name(crossed.metric) + (" (of logarithms)" if crossed.transform == "log" else "")
+    intervals = f"{level(crossed.contrasts[0].level)} t intervals" if crossed.contrasts else "t intervals"
+    if crossed.cells:
+        return (
+            f"Effects are variant - {analysis.baseline} on {on}, paired by seed, with {intervals} over seeds. A main effect "
+            "says how the effect changes with one setting, averaged over the other; an interaction, whether that change "
+            "depends on the other. p is adjusted (Holm) over the variants, per kind of contrast. Exploratory."
+        )
+    return (
+        f"Effects on {on}, estimated per seed by least squares, with {intervals} over seeds. A main effect is that of one "
+        "setting, averaged over the levels of the others; an interaction, how it depends on them. p is adjusted (Holm) per "
+        "kind of contrast. Exploratory."
+    )
 
 
 # --- comparisons ----------------------------------------------------------------------------------------------
@@ -316,7 +432,8 @@ def margin_of(comparison: Comparison, value: float) -> str:
 
 def name_of(comparison: Comparison) -> str:
     """The metric, with its task where it has one."""
-    return comparison.metric if comparison.task is None else f"{comparison.metric} ({comparison.task})"
+    name = metric_name(comparison.metric)
+    return name if comparison.task is None else f"{name} ({comparison.task})"
 
 
 def measured(comparison: Comparison) -> str:
@@ -354,12 +471,7 @@ CORRECTIONS: Final[Mapping[str, str]] = {
 
 
 def pairs_of(n: int) -> str:
-    return f"{count(n)} pair{'s' if n != 1 else ''}"
-
-
-def compared(comparisons: Iterable[Comparison]) -> tuple[str, ...]:
-    """What each of several comparisons measured."""
-    return tuple(f"{c.variant} in {c.regime}: {measured(c)}" for c in comparisons)
+    return several(n, "pair")
 
 
 def sensitivity_reasons(gate: Sensitivity | None) -> list[str]:
@@ -436,18 +548,78 @@ def gained(gain: StabilityGain) -> str:
     return f"{text}, exact McNemar {p_clause(gain.mcnemar_p)}{corrected}"
 
 
-def counted_places(shown: int, places: int) -> str:
-    """Said before the places where a gain is shown."""
-    return f"shown in {shown} of the {places} places looked at, corrected for their number"
+# --- hypotheses -----------------------------------------------------------------------------------------------
 
 
-def smoother(comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]) -> str:
+def hypothesis_clauses(analysis: Analysis, verdict: HypothesisVerdict) -> list[str]:
+    """Why a hypothesis stands as it does, a clause for each piece of evidence."""
+    metric = metric_name(verdict.metric or "")
+    asked = [c for c in analysis.comparisons if c.id in verdict.evidence]
+    compared = [f"{c.variant} in {c.regime}: {measured(c)}" for c in asked]
+    stability = analysis.stability
+    gains = [gain for gain in (*stability.parts, *stability.gains) if gain.id in verdict.evidence] if stability else []
+    places = [*map(gained, gains), *compared]
+    match verdict.reason:
+        case HypothesisReason.NOT_IN_RECORDS:
+            return [f"{metric} is not in the records"]
+        case HypothesisReason.NOT_SENSITIVE:
+            gates = [c.sensitivity for c in analysis.comparisons if c.metric == verdict.metric]
+            reasons = sorted({reason for gate in gates for reason in sensitivity_reasons(gate)})
+            reasons = reasons or ["no baseline beyond chance and no positive control on record"]
+            return [f"{metric} is not shown to be sensitive at this scale", *reasons]
+        case HypothesisReason.NOT_REGISTERED:
+            return [f"{metric} was compared, but not registered"]
+        case HypothesisReason.NO_STABLE_BASELINE:
+            return [f"the baseline is not shown to train stably in any regime with {metric}"]
+        case HypothesisReason.CHANGED | HypothesisReason.EQUIVALENT | HypothesisReason.NOT_WORSE:
+            return compared
+        case HypothesisReason.NOTHING_SHOWN if verdict.rule == "no-change":
+            return ["neither a difference nor equivalence is shown for every variant"]
+        case HypothesisReason.NOTHING_SHOWN:
+            return [f"neither a loss of {metric} nor its absence is shown for every variant"]
+        case HypothesisReason.WORSE_AND_SMOOTHER:
+            worse = [comparison for comparison in asked if comparison.metric == verdict.metric]
+            return [_worse_and_smoother(comparison, *smoother_training(analysis, comparison)) for comparison in worse]
+        case HypothesisReason.WORSE_NOT_SMOOTHER:
+            measures = ", ".join(map(metric_name, stability.smoothness)) if stability else ""
+            shown = measures or "no measure registered"
+            return [f"{metric} is worse, but training is not shown to be smoother ({shown})"]
+        case HypothesisReason.STABILITY_UNKNOWN:
+            return ["nothing is known of the runs' stability"]
+        case HypothesisReason.STABLE_EVERYWHERE:
+            return ["the baseline is stable in every regime that was run", "this needs one where it is not"]
+        case HypothesisReason.SHARE_NOT_REGISTERED:
+            other = f"it is unstable at some rates of the sweep, but {metric_name(UNSTABLE_SHARE)} was not registered"
+            return ["the baseline is stable in every regime that was run", other]
+        case HypothesisReason.RESTORED:
+            looked_at = stability.places if stability else 0
+            first = f"shown in {len(places)} of the {looked_at} places looked at, corrected for their number"
+            return [first, *places]
+        case HypothesisReason.NOT_RESTORED:
+            return places
+        case HypothesisReason.GAIN_NOT_SHOWN:
+            return ["the baseline is unstable, but no gain is shown", *places]
+
+
+def _worse_and_smoother(comparison: Comparison, norms: Sequence[Comparison], gains: Sequence[StabilityGain]) -> str:
     """A variant that is worse although it trains more smoothly, and what that means."""
     how = [measured(norm) for norm in norms] + [failing(gain) for gain in gains]
     return (
         f"{comparison.variant} in {comparison.regime}: {measured(comparison)}, although training is smoother "
         f"({'; '.join(how)}): smoother training did not make a better model"
     )
+
+
+def hypothesis_why(analysis: Analysis, verdict: HypothesisVerdict) -> str:
+    return "; ".join(hypothesis_clauses(analysis, verdict))
+
+
+def hypothesis_lines(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
+    """A line for each hypothesis of the study."""
+    return [
+        f"{name} {hypothesis.status}. {hypothesis.statement} Because: {hypothesis_why(analysis, hypothesis)}."
+        for name, hypothesis in hypotheses.items()
+    ]
 
 
 # --- the rules ------------------------------------------------------------------------------------------------
@@ -461,7 +633,7 @@ def because(evidence: Evidence, reason: Reason) -> str:
 
 def _because(evidence: Evidence, reason: Reason) -> str:
     primary, standing, gain = evidence.primary, evidence.standing, evidence.gain
-    metric = primary.metric if primary is not None else "the primary metric"
+    metric = metric_name(primary.metric) if primary is not None else "the primary metric"
     numbers = measured(primary) if primary is not None else ""
     effect = primary.smallest_effect if primary is not None else None
     within = "" if primary is None or effect is None else f"±{margin_of(primary, effect)}"
@@ -580,15 +752,14 @@ _NO_BOUND: Final[Mapping[CostBound, str]] = {
 
 def _cost(evidence: Evidence, cost: Cost) -> str:
     comparison = next(c for c in evidence.analysis.comparisons if c.id == cost.comparison)
+    metric = metric_name(cost.metric)
     if cost.high is None:
-        return f"{cost.metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
+        return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
     text = (
-        f"{cost.metric}: costs nothing"
-        if cost.high <= 0
-        else f"{cost.metric}: costs at most {on_scale(comparison, cost.high)}"
+        f"{metric}: costs nothing" if cost.high <= 0 else f"{metric}: costs at most {on_scale(comparison, cost.high)}"
     )
     if cost.bound == CostBound.DIVERGED_BASELINES_AS_NO_COST:
-        text += f", counting the {cost.diverged} pairs whose baseline diverged as no cost"
+        text += f", counting the {pairs_of(cost.diverged)} whose baseline diverged as no cost"
     if cost.margin is None:
         return f"{text}; no margin is registered"
     return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
@@ -608,34 +779,36 @@ def _not_shown(evidence: Evidence) -> str:
     return "; ".join(parts)
 
 
-def both_sides(evidence: Evidence) -> str:
+def _both_sides(evidence: Evidence) -> str:
     """The gain in stability, and what it costs."""
     gain = evidence.gain
-    assert gain is not None
+    if gain is None:
+        return ""
     return (
         f"Stability: {failing(gain)}; gain {percent(gain.estimate)} ({level(gain.level)} interval {percent(gain.low)} to "
         f"{percent(gain.high)}). {costs(evidence)}"
     )
 
 
-def tie_breakers(
-    asked: Sequence[Comparison], unmeasured: Sequence[str], decided: Comparison | None, favours: str | None
-) -> str:
-    """What the tie-breakers said."""
-    parts = [f"{name} was not measured" for name in unmeasured]
-    parts += [f"{name_of(comparison)} does not decide" for comparison in asked if comparison is not decided]
-    parts += [f"{measured(decided)}: favours {favours}"] if decided is not None else []
+def _tie_break(evidence: Evidence, tie: TieBreak) -> str:
+    """What the tie-breakers said; the last that was asked decided, if one did."""
+    by_id = {comparison.id: comparison for comparison in evidence.analysis.comparisons}
+    asked = [by_id[name] for name in tie.asked if name in by_id]
+    decided = asked[-1:] if tie.favours is not None else []
+    parts = [f"{metric_name(name)} was not measured" for name in tie.unmeasured]
+    parts += [f"{name_of(comparison)} does not decide" for comparison in asked if comparison not in decided]
+    parts += [f"{measured(comparison)}: favours {tie.favours}" for comparison in decided]
     return f"Tie-breakers: {'; '.join(parts)}." if parts else "No tie-breaker is registered."
 
 
 # --- what to do -----------------------------------------------------------------------------------------------
 
 
-def recommendation(evidence: Evidence, verdict: VariantVerdict) -> str:
+def _recommendation(evidence: Evidence, verdict: VariantVerdict) -> str:
     """What to do with one variant in one regime, true for runs of any kind."""
     sentences = [_advice(evidence, verdict), _failures(evidence, verdict)]
     if verdict.needs is not None:
-        sentences.append(verdict.needs.text)
+        sentences.append(_needed(evidence, verdict.needs))
     if verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY):
         sentences.append(_one_rate(evidence))
     return " ".join(filter(None, sentences))
@@ -644,7 +817,7 @@ def recommendation(evidence: Evidence, verdict: VariantVerdict) -> str:
 def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
     variant, baseline = evidence.variant, f"the baseline ({evidence.analysis.baseline})"
     primary = evidence.primary
-    metric = primary.metric if primary is not None else "the primary metric"
+    metric = metric_name(primary.metric) if primary is not None else "the primary metric"
     moved = f"{metric} {change(primary)}" if primary is not None else metric
     match verdict.decision:
         case Decision.ADOPT:
@@ -681,16 +854,15 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 
 def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
-    primary, broken, baseline = evidence.primary, verdict.tie_break, f"the baseline ({evidence.analysis.baseline})"
-    assert primary is not None
-    assert broken is not None
+    primary, tie, baseline = evidence.primary, verdict.tie_break, f"the baseline ({evidence.analysis.baseline})"
+    none = "No difference that matters" + ("" if primary is None else f" on {metric_name(primary.metric)}")
     small = ""
-    if verdict.reason == Reason.REAL_BUT_SMALL:
+    if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:
         small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
-    if broken.favours is None:
-        return f"No difference that matters on {primary.metric}: keep {baseline}, which is the simpler one.{small}"
-    use = "use" if broken.favours == evidence.variant else "keep"
-    return f"No difference that matters on {primary.metric}; {broken.metric} favours {broken.favours}: {use} it.{small}"
+    if tie is None or tie.favours is None:
+        return f"{none}: keep {baseline}, which is the simpler one.{small}"
+    use = "use" if tie.favours == evidence.variant else "keep"
+    return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {use} it.{small}"
 
 
 def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
@@ -740,14 +912,15 @@ def _one_rate(evidence: Evidence) -> str:
     )
 
 
-def needed(evidence: Evidence, need: Need, difference: int | None, equivalence: int | None, power: float) -> str:
+def _needed(evidence: Evidence, needs: Needs) -> str:
     """What it would take to decide."""
     primary = evidence.primary
-    match need:
+    match needs.need:
         case Need.PRIMARY_METRIC:
             return "Measure the primary metric in both arms."
         case Need.DIRECTION:
-            return f"Register a primary metric with a better direction; {primary.metric if primary else 'it'} has none."
+            metric = metric_name(primary.metric) if primary else "it"
+            return f"Register a primary metric with a better direction; {metric} has none."
         case Need.SENSITIVE_TASKS:
             return "More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."
         case Need.STABLE_TRAINING:
@@ -764,15 +937,16 @@ def needed(evidence: Evidence, need: Need, difference: int | None, equivalence: 
         case Need.SMALLEST_EFFECT:
             return "No smallest effect is registered for what was tested, so no number of seeds can be given."
         case Need.FRESH_SEEDS:
-            assert primary is not None
-            assert primary.smallest_effect is not None
+            if primary is None or primary.smallest_effect is None:
+                return ""
             rough = f"; an SD from {primary.sample} is itself a rough guess" if primary.n < 10 else ""
             seeds = "fresh runs in each arm" if evidence.unpaired else "fresh seeds"
             spread = "the difference between two runs" if evidence.unpaired else "the deltas"
             return (
-                f"A new study of {_fresh(difference)} {seeds} would see a difference of "
-                f"{margin_of(primary, primary.smallest_effect)} with {level(power)} power, one of {_fresh(equivalence)} "
-                f"would show that there is none (SD of {spread} {number(primary.delta_sd)}{rough})."
+                f"A new study of {_fresh(needs.seeds_for_difference)} {seeds} would see a difference of "
+                f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power, one of "
+                f"{_fresh(needs.seeds_for_equivalence)} would show that there is none (SD of {spread} "
+                f"{number(primary.delta_sd)}{rough})."
             )
 
 
@@ -783,47 +957,77 @@ def _fresh(seeds: int | None) -> str:
 # --- the whole verdict ----------------------------------------------------------------------------------------
 
 
-def fragility(verdict: VariantVerdict, primary: Comparison, found: VerdictFragility) -> str:
+@dataclass(frozen=True)
+class VerdictWords:
+    """One verdict in sentences; a text is empty where there is nothing to say. *checks*: one for each rule that was asked."""
+
+    why: str
+    checks: tuple[str, ...]
+    recommendation: str
+    trade_off: str
+    tie_break: str
+    needs: str
+    fragility: str
+
+
+def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
+    """The sentences of one verdict of this analysis."""
+    evidence = gather(analysis, verdict.variant, verdict.regime)
+    checks = tuple(because(evidence, check.reason) for check in verdict.checks)
+    tie_break = "" if verdict.tie_break is None else _tie_break(evidence, verdict.tie_break)
+    return VerdictWords(
+        why=" ".join(filter(None, (*checks[-1:], tie_break))),
+        checks=checks,
+        recommendation=_recommendation(evidence, verdict),
+        trade_off="" if verdict.trade_off is None else _both_sides(evidence),
+        tie_break=tie_break,
+        needs="" if verdict.needs is None else _needed(evidence, verdict.needs),
+        fragility="" if verdict.fragility is None else _fragility(evidence.primary, verdict.fragility),
+    )
+
+
+def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
     """How much the verdict hangs on few seeds, in one or two sentences."""
-    if not found.left_out:
+    if not fragility.left_out:
         text = "Whether it hangs on one seed was not asked: the design plans no look with one seed less."
-    elif not found.changes:
-        text = f"The decision stays the same without any one of the {count(found.left_out)} seeds."
+    elif not fragility.changes:
+        text = f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
     else:
         by_decision: dict[str, list[str]] = {}
-        for other in found.changes:
+        for other in fragility.changes:
             by_decision.setdefault(other.decision, []).append(str(other.seed))
         changes = "; ".join(f"{decision} without seed {', '.join(seeds)}" for decision, seeds in by_decision.items())
         text = f"Fragile: it would be {changes}."
-    if found.stragglers:
-        text += f" Far from the other seeds: {', '.join(map(str, found.stragglers))}."
-    if found.power is not None and found.exaggeration is not None and found.power < 0.8:
-        assert primary.smallest_effect is not None
+    if fragility.stragglers:
+        text += f" Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
+    effect = None if primary is None else primary.smallest_effect
+    if (
+        fragility.power is not None
+        and fragility.exaggeration is not None
+        and fragility.power < 0.8
+        and primary is not None
+        and effect is not None
+    ):
         text += (
-            f" A true difference of {margin_of(primary, primary.smallest_effect)} would be seen with {percent(found.power)} "
-            f"power, and where seen be overstated {number(found.exaggeration, 2)} times on average."
+            f" A true difference of {margin_of(primary, effect)} would be seen with {percent(fragility.power)} "
+            f"power, and where seen be overstated {number(fragility.exaggeration, 2)} times on average."
         )
     return text
 
 
-def overall(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> str:
-    """The recommendation of the whole study, one line per variant and regime."""
-    if not verdicts:
-        return "There is no variant beside the baseline, so there is nothing to decide."
+def recommendations(analysis: Analysis, verdict: Verdict) -> list[str]:
+    """What to do, a line per variant and regime."""
+    if not verdict.verdicts:
+        return ["There is no variant beside the baseline, so there is nothing to decide."]
     lines = []
-    for verdict in verdicts:
-        where = f" ({verdict.regime})" if len(analysis.regimes) > 1 else ""
-        lines.append(f"{verdict.variant}{where}: {verdict.recommendation}")
-    if any(verdict.label == "exploratory" for verdict in verdicts):
+    for decided in verdict.verdicts:
+        where = f" ({decided.regime})" if len(analysis.regimes) > 1 else ""
+        lines.append(f"{decided.variant}{where}: {verdict_words(analysis, decided).recommendation}")
+    if any(decided.label == "exploratory" for decided in verdict.verdicts):
         lines.append(
             "Not all of this was registered beforehand: treat the exploratory verdicts as leads to be tested again."
         )
-    return "\n".join(lines)
-
-
-def hypothesis_lines(hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
-    """A line for each hypothesis of the study."""
-    return [f"{name} {found.status}. {found.statement} Because: {found.why}." for name, found in hypotheses.items()]
+    return lines
 
 
 # --- sweeps ---------------------------------------------------------------------------------------------------

@@ -208,6 +208,11 @@ def counted(value: int, noun: str, plural: str | None = None) -> str:
     return f"{count_word(value)} {noun if value == 1 else plural or noun + 's'}"
 
 
+def several(value: int, noun: str, plural: str | None = None) -> str:
+    """``1 pair``, ``5 pairs``: as `counted`, always in digits."""
+    return f"{count(value)} {noun if value == 1 else plural or noun + 's'}"
+
+
 def part(value: int, whole: int) -> str:
     """``none of five``, ``two of five``."""
     return f"{'none' if value == 0 else count_word(value)} of {count_word(whole)}"

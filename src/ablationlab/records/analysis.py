@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
+from ablationlab.core.format import several
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import LookResult
 from ablationlab.records.settings import Criterion, Hypothesis
@@ -106,6 +107,16 @@ class DeviationCode(StrEnum):
     CONTINUED = "continued"
 
 
+class EvaluationNoteCode(StrEnum):
+    """What to know about the scores of tasks."""
+
+    OTHER_CONDITIONS = "other-conditions"  # runs that were evaluated in another way than the others
+    UNSPELLABLE = "unspellable"  # templates whose characters the vocabulary lacks
+    NOT_PLANNED = "not-planned"
+    OPENED_BY_HARNESS = "opened-by-harness"  # planned groups whose tasks only the harness knows
+    NOT_IN_ITEMS = "not-in-items"  # runs that the item-level statistics leave out, with an `Absence`
+
+
 class Pair(StoredValue):
     """The two values of one seed, as recorded, and their delta on the tested scale."""
 
@@ -124,12 +135,12 @@ class SingleRun(StoredValue):
 
 
 class Missing(StoredValue):
-    """A seed that could not be paired, and why."""
+    """A seed that could not be paired, and why; *details* is what the reason speaks of."""
 
     seed: Seed
     arm: str
     reason: Absence
-    why: str
+    details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 class Comparison(StoredValue):
@@ -195,9 +206,16 @@ class Comparison(StoredValue):
     def sample(self) -> str:
         """What stands behind it: `5 pairs`, or `5 and 4 runs, unpaired`."""
         if self.design == "paired":
-            return f"{self.n} pair{'s' if self.n != 1 else ''}"
-        counts = [sum(run.arm == arm for run in self.runs) for arm in (self.variant, self.reference)]
-        return f"{counts[0]} and {counts[1]} runs, unpaired"
+            return several(self.n, "pair")
+        return "{} and {} runs, unpaired".format(*self.arm_sizes)
+
+    @property
+    def arm_sizes(self) -> tuple[int, int]:
+        """The number of runs of the variant and of the reference."""
+        if self.design == "paired":
+            return self.n, self.n
+        sizes = [sum(run.arm == arm for run in self.runs) for arm in (self.variant, self.reference)]
+        return sizes[0], sizes[1]
 
     @property
     def ratio(self) -> GeometricRatio | None:
@@ -243,21 +261,35 @@ class Power(StoredValue):
     equivalence_pairs_80: int | None
 
 
+class InputDifference(StoredValue):
+    """Something that arms do not share: *variants* that declare it, with the relative difference where it is a number;
+    or, of a user's own trainer, the number of *pairs* in which it was another.
+    """
+
+    name: str
+    variants: dict[str, float | None] = Field(default_factory=dict)
+    pairs: int | None = None
+
+
 class LedgerCheck(StoredValue):
-    """How many pairs of runs were checked to differ in nothing but what their variants declare."""
+    """How many pairs of runs were checked to differ in nothing but what their variants declare.
+
+    *reported*: the user's own trainer said what is known of its runs, and nothing of *not_reported*.
+    """
 
     checked_pairs: int
-    text: str
-    # What all pairs share, of that which the user's own trainer reported; None where this package trained.
-    shared: tuple[str, ...] | None = None
+    shared: tuple[str, ...]
+    differs: tuple[InputDifference, ...] = ()
+    reported: bool = False
+    not_reported: tuple[str, ...] = ()
 
 
 class Deviation(StoredValue):
-    """Something that is not as it was registered."""
+    """Something that is not as it was registered; *details* is what the code speaks of."""
 
     code: DeviationCode
     about: str
-    text: str
+    details: dict[str, JsonValue] = Field(default_factory=dict)
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------
@@ -352,6 +384,13 @@ class TextContrast(StoredValue):
     crossed: CrossedMean
 
 
+class EvaluationNote(StoredValue):
+    """Something to know about the scores of tasks; *details* is what the code speaks of."""
+
+    code: EvaluationNoteCode
+    details: dict[str, JsonValue]
+
+
 class EvaluationAnalysis(StoredValue):
     """What the evaluation of the runs adds: which tasks can tell models apart, and the comparisons item by item."""
 
@@ -360,7 +399,7 @@ class EvaluationAnalysis(StoredValue):
     tasks: tuple[TaskSensitivity, ...]
     contrasts: tuple[ItemContrast, ...]
     texts: tuple[TextContrast, ...] = ()
-    notes: tuple[str, ...]
+    notes: tuple[EvaluationNote, ...] = ()
 
 
 # --- stability ------------------------------------------------------------------------------------------------
@@ -369,7 +408,8 @@ class EvaluationAnalysis(StoredValue):
 class RunStability(StoredValue):
     """One run: how it ended, its largest spike, and whether it counts as unstable (null: it is not there).
 
-    *measures* holds the other numbers of its course, by the names of the metric registry.
+    *loss* and *initial_loss* say whether it ended worse than it began. *measures* holds the other numbers of its course, by
+    the names of the metric registry.
     """
 
     run: str
@@ -381,13 +421,17 @@ class RunStability(StoredValue):
     spike_step: int | None
     unstable: bool | None
     reason: Instability
-    why: str
     lr: float | None = None
-    worse_than_start: bool = False
+    loss: float | None = None
+    initial_loss: float | None = None
     diverged_at: int | None = None
     steps: int | None = None  # of its budget
     cause: str | None = None
     measures: dict[str, float | None] = Field(default_factory=dict)
+
+    @property
+    def worse_than_start(self) -> bool:
+        return self.reason == Instability.ENDED_WORSE
 
 
 class ArmStability(StoredValue):
@@ -524,7 +568,6 @@ class SweepPoint(StoredValue):
     spike_score: float | None
     unstable: bool | None
     reason: Instability
-    why: str
 
 
 class SweepCurve(StoredValue):
@@ -679,7 +722,6 @@ class Interactions(StoredValue):
     contrasts: tuple[InteractionContrast, ...]
     aliases: tuple[AliasedEffect, ...] = ()
     label: Literal["exploratory"] = "exploratory"
-    text: str
 
 
 # --- other readings of the curves ------------------------------------------------------------------------------
@@ -761,6 +803,8 @@ class Analysis(Record):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
+    VERSION: ClassVar[int] = 4
+    WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
     study: str
     question: str
     source: Literal["records", "table"]
@@ -792,7 +836,7 @@ class Analysis(Record):
     @property
     def own_trainer(self) -> bool:
         """Whether the user's own code trained the runs, so that only what it reports is known of them."""
-        return self.ledger is not None and self.ledger.shared is not None
+        return self.ledger is not None and self.ledger.reported
 
     def comparison(self, metric: str, regime: str, variant: str, reference: str) -> Comparison | None:
         """The comparison that speaks for a metric: its macro average where there are tasks, else the only one."""

@@ -182,6 +182,7 @@ class Evaluation(Record):
     """evaluation.json: everything that was measured on one trained run."""
 
     KIND: ClassVar[str] = "evaluation"
+    WRITTEN_BY: ClassVar[str] = "ablationlab evaluate"
     id: str
     plan_hash: str
     status: Literal["evaluated", "not-evaluable"]

@@ -67,7 +67,7 @@ _declare(
     ),
     Metric(
         "perplexity",
-        "exp(validation_loss)",
+        "exp(validation loss)",
         "1",
         "lower",
         "language-modelling",
@@ -346,3 +346,19 @@ _declare(
         "training_memory", "most bytes of tensors alive in a training step", "bytes", "lower", "memory", transform="log"
     ),
 )
+
+
+#: Words of metric names that are not in small letters.
+_NAMES = {"ece": "ECE", "brier": "Brier"}
+#: Where a reader needs more than the name.
+_WHOLE = {
+    "lr": "learning rate",
+    "curve_loss": "validation loss (curve)",
+    "ece": "calibration error (ECE)",
+}
+
+
+def metric_name(name: str, task: str | None = None) -> str:
+    """A metric in words, with its task where it has one."""
+    words = _WHOLE.get(name) or " ".join(_NAMES.get(word, word) for word in name.split("_"))
+    return words if task is None else f"{words}, {task}"

@@ -80,6 +80,7 @@ class Replication(Record):
     """replication.json."""
 
     KIND: ClassVar[str] = "replication"
+    WRITTEN_BY: ClassVar[str] = "ablationlab replicate"
     table: str
     title: str
     about: str

@@ -277,7 +277,7 @@ class Results:
     def shared_inputs(self) -> tuple[str, ...]:
         """What both runs of every pair are known to share beside the seed."""
         ledger = self.analysis.ledger if self.analysis is not None else None
-        shared = () if ledger is None else ledger.shared or ()
+        shared = () if ledger is None else ledger.shared
         return tuple(name for name in ("data order", "initial weights") if name in shared)
 
     @property

@@ -268,10 +268,13 @@ class StoredValue(BaseModel):
 
 
 class Record(StoredValue):
-    """A file. ``kind`` tells files apart that were moved out of their folder."""
+    """A file. ``kind`` tells files apart that were moved out of their folder; ``WRITTEN_BY`` is the command that writes a
+    file again which follows from others.
+    """
 
     KIND: ClassVar[str]
     VERSION: ClassVar[int] = SCHEMA_VERSION
+    WRITTEN_BY: ClassVar[str] = ""
     schema_version: int = 0
     kind: str = ""
 
@@ -291,17 +294,17 @@ class Record(StoredValue):
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != cls.KIND:
             raise RecordError(f"{path} is not a {cls.KIND} record (kind = {kind!r})")
+        again = f". To write it again: {cls.WRITTEN_BY}" if cls.WRITTEN_BY else ""
         if data.get("schema_version") != cls.VERSION:
-            raise RecordError(
-                f"{path} has schema version {data.get('schema_version')!r}; this program reads {cls.VERSION}"
-            )
+            version = data.get("schema_version")
+            raise RecordError(f"{path} has schema version {version!r}; this program reads {cls.VERSION}{again}")
         try:
             # By the rules of JSON, where a list is a tuple: settings are strict.
             return cls.model_validate_json(json.dumps(data))
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
-            raise RecordError(f"{path}: {where}: {first['msg']}") from error
+            raise RecordError(f"{path}: {where}: {first['msg']}{again}") from error
 
     def to_bytes(self) -> bytes:
         """The file's content."""

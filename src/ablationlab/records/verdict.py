@@ -99,7 +99,6 @@ class RuleCheck(StoredValue):
     rule: Rule
     applies: bool
     reason: Reason
-    why: str
 
 
 class CostBound(StrEnum):
@@ -160,7 +159,6 @@ class TradeOff(StoredValue):
     gain_low: float | None
     gain_high: float | None
     costs: tuple[Cost, ...]
-    text: str
 
 
 class TieBreak(StoredValue):
@@ -170,7 +168,6 @@ class TieBreak(StoredValue):
     unmeasured: tuple[str, ...]
     metric: str | None
     favours: str | None
-    text: str
 
 
 class Need(StrEnum):
@@ -193,7 +190,6 @@ class Needs(StoredValue):
     seeds_for_difference: int | None = None
     seeds_for_equivalence: int | None = None
     power: float = 0.8
-    text: str
 
 
 class OtherDecision(StoredValue):
@@ -217,7 +213,6 @@ class VerdictFragility(StoredValue):
     stragglers: tuple[Seed, ...]
     power: float | None
     exaggeration: float | None
-    text: str
 
 
 class VariantVerdict(StoredValue):
@@ -233,7 +228,6 @@ class VariantVerdict(StoredValue):
     rule: Rule
     reason: Reason
     label: Label
-    why: str
     evidence: tuple[str, ...]
     checks: tuple[RuleCheck, ...]
     costs: tuple[Cost, ...]
@@ -243,7 +237,6 @@ class VariantVerdict(StoredValue):
     tie_break: TieBreak | None = None
     needs: Needs | None = None
     fragility: VerdictFragility | None = None
-    recommendation: str
 
 
 class HypothesisReason(StrEnum):
@@ -268,29 +261,25 @@ class HypothesisReason(StrEnum):
 
 
 class HypothesisVerdict(StoredValue):
-    """One of the study's hypotheses, judged; *reasons* are clauses, one for each piece of evidence."""
+    """One of the study's hypotheses, judged; *evidence* are ids of comparisons and of stability gains."""
 
     statement: str
     rule: str
     metric: str | None
     status: Literal["supported", "rejected", "undecided"]
     reason: HypothesisReason
-    reasons: tuple[str, ...]
     evidence: tuple[str, ...]
-
-    @property
-    def why(self) -> str:
-        return "; ".join(self.reasons)
 
 
 class Verdict(Record):
     """verdict.json."""
 
     KIND: ClassVar[str] = "verdict"
+    VERSION: ClassVar[int] = 4
+    WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
     study: str
     source_hash: str
     analysis_hash: str
     primary: str | None
     verdicts: tuple[VariantVerdict, ...]
     hypotheses: dict[str, HypothesisVerdict]
-    recommendation: str

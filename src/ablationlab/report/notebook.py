@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ablationlab.core.errors import RecordError, UnknownNameError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.results import Results, Run
-from ablationlab.records.verdict import Verdict
+from ablationlab.records.verdict import VariantVerdict, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ablationlab.analysis.wording import VerdictWords
     from ablationlab.report.charts import Figure
     from ablationlab.report.figures import Figures
 
@@ -179,15 +180,21 @@ class Frames:
         """The study, how far it is, and its decisions in one line each."""
         lines = [f"Results of {self.results.name!r}: {self.results.ended} of {len(self.results.runs)} runs ended"]
         lines += [
-            f"{verdict.variant} ({verdict.regime}): {verdict.decision}. {verdict.why}" for verdict in self._verdicts()
+            f"{verdict.variant} ({verdict.regime}): {verdict.decision}. {words.why if words else ''}".rstrip()
+            for verdict, words in self._verdicts()
         ]
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         return "".join(self._html())
 
-    def _verdicts(self) -> tuple[Any, ...]:
-        return self.results.verdict.verdicts if self.results.verdict is not None else ()
+    def _verdicts(self) -> list[tuple[VariantVerdict, VerdictWords | None]]:
+        """Each verdict with its sentences; they need the analysis."""
+        from ablationlab.analysis.wording import verdict_words
+
+        analysis, verdict = self.results.analysis, self.results.verdict
+        verdicts = verdict.verdicts if verdict is not None else ()
+        return [(decided, None if analysis is None else verdict_words(analysis, decided)) for decided in verdicts]
 
     def _html(self) -> Iterator[str]:
         from ablationlab.report.tables.comparisons import comparison_table, split
@@ -201,10 +208,11 @@ class Frames:
             yield f"<p><b>Interim: {results.ended} of {len(results.runs)} runs have ended. This is not inference.</b></p>"
         for problem in self.problems:
             yield f"<p>Mind: {escape(problem)}</p>"
-        for verdict in self._verdicts():
+        for verdict, words in self._verdicts():
+            advice = escape(words.recommendation) if words is not None else ""
             where = f" ({escape(verdict.regime)})" if len(results.regimes) > 1 else ""
             decision = escape(DECISIONS[verdict.decision])
-            yield f"<p><b><code>{escape(verdict.variant)}</code>{where}: {decision}.</b> {escape(verdict.recommendation)}</p>"
+            yield f"<p><b><code>{escape(verdict.variant)}</code>{where}: {decision}.</b> {advice}</p>"
         if results.analysis is None:
             yield f"<p>{escape(self._without('analysis.json'))}</p>"
             return

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from ablationlab.core.errors import MismatchError
-from ablationlab.core.format import percent
+from ablationlab.core.format import percent, several
 from ablationlab.data.batches import planned_data_order
+from ablationlab.records.analysis import InputDifference, LedgerCheck
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
@@ -152,27 +152,7 @@ def reported_mismatches(a: RunRecord, b: RunRecord, ours: Result, theirs: Result
     )
 
 
-@dataclass(frozen=True)
-class ReportedInputs:
-    """What the user's own trainer reported of pairs of runs: what all of them share, in how many a thing differs, and what
-    at least one run did not report."""
-
-    pairs: int
-    shared: tuple[str, ...]
-    differing: Mapping[str, int]
-    not_checked: tuple[str, ...]
-
-    def sentence(self) -> str:
-        same = ["settings", *self.shared, "versions"]
-        matching = f"{', '.join(same[:-1])} and {same[-1]}"
-        text = f"{self.pairs} pairs of runs match in {matching}, up to what their variants declare."
-        others = [f"{name} (in {count} of {self.pairs} pairs)" for name, count in self.differing.items()]
-        text += f" They differ in {', '.join(others)}." if others else ""
-        absent = ", ".join(self.not_checked)
-        return text + (f" Not checked, because the trainer does not report it: {absent}." if absent else "")
-
-
-def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> ReportedInputs:
+def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> LedgerCheck:
     """Compare every run of the user's own trainer (*results* by run id) with the baseline's of its seed."""
     absent = {
         ORDER: any(result.data_order_hash is None for result in results.values()),
@@ -195,11 +175,12 @@ def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> ReportedInputs
         FLOPS: sum(a.matmul_flops != b.matmul_flops for a, b in pairs),
     }
     checked = {name: count for name, count in differing.items() if not absent.get(name, False)}
-    return ReportedInputs(
-        pairs=len(pairs),
+    return LedgerCheck(
+        checked_pairs=len(pairs),
         shared=tuple(name for name, count in checked.items() if count == 0),
-        differing={name: count for name, count in checked.items() if count},
-        not_checked=tuple(name for name, missing in absent.items() if missing),
+        differs=tuple(InputDifference(name=name, pairs=count) for name, count in checked.items() if count),
+        reported=True,
+        not_reported=tuple(name for name, missing in absent.items() if missing),
     )
 
 
@@ -247,14 +228,14 @@ def layout_words(record: RunRecord, result: Result) -> list[str]:
     ]
     found = []
     for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
-        where = "whole runs in one process" if parallel == "none" else f"{parallel} over {_several(ranks, 'process')}"
-        one_pass = _several(micro_batch or batch // ranks, "sequence")
+        where = (
+            "whole runs in one process"
+            if parallel == "none"
+            else f"{parallel} over {several(ranks, 'process', 'processes')}"
+        )
+        one_pass = several(micro_batch or batch // ranks, "sequence")
         found.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
     return found
-
-
-def _several(count: int, one: str) -> str:
-    return f"{count} {one}" if count == 1 else f"{count} {one}{'es' if one.endswith('s') else 's'}"
 
 
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:
@@ -299,7 +280,7 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     return pairs
 
 
-def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
+def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
     """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
     pairs = []
     base = {plan.study.pair_of(run): run for run in plan.runs if run.variant == plan.study.baseline}
@@ -310,18 +291,16 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
     same, differs = [], []
     if plan.study.budget.match == "time":
         same.append("training time, to within one step (steps x measured step time)")
-    for words, field in (("tokens", "tokens"), ("FLOPs", "matmul_flops")):
-        shares: dict[str, float] = {}
+    for name, field in (("tokens", "tokens"), ("FLOPs", "matmul_flops")):
+        shares: dict[str, float | None] = {}
         for run, other in pairs:
             ours, theirs = getattr(run.budget, field), getattr(other.budget, field)
             if ours != theirs:
                 shares[run.variant] = ours / theirs - 1
         if shares:
-            differs.append(
-                f"{words} ({', '.join(f'{name} {percent(share, sign=True)}' for name, share in shares.items())})"
-            )
+            differs.append(InputDifference(name=name, variants=shares))
         else:
-            same.append(words)
+            same.append(name)
     order = ("training.batch", "model.context")
     others = [
         name for name, variant in plan.variants.items() if variant.data or any(map(variant.covers_setting, order))
@@ -329,26 +308,65 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[str]]:
     shorter = list(dict.fromkeys(run.variant for run, other in pairs if run.budget.steps != other.budget.steps))
     shorter = [name for name in shorter if name not in others]
     if others:
-        differs.append(f"data order ({', '.join(others)})")
+        differs.append(InputDifference(name="data order", variants=dict.fromkeys(others)))
     else:
         same.append("data order" + (" up to the end of the shorter run" if shorter else ""))
-    return [*same, "shared initial weights"], differs
+    return [*same, START], differs
+
+
+def ledger_words(check: LedgerCheck) -> str:
+    """In what the pairs of a study match, and what is not the same or not known."""
+    shared = ["settings", *check.shared] if check.reported else _made_alike(check.shared)
+    text = (
+        f"{several(check.checked_pairs, 'pair')} of runs {_match(check.checked_pairs)} in {', '.join(shared)} and versions, "
+        "up to what their variants declare."
+    )
+    if check.differs:
+        text += f" {'They' if check.reported else 'By declaration they'} differ in {_differ(check)}."
+    if check.not_reported:
+        text += f" Not checked, because the trainer does not report it: {', '.join(check.not_reported)}."
+    return text
+
+
+def _made_alike(shared: Iterable[str]) -> list[str]:
+    """What runs of this package match in; of two architectures, in the weights that both have."""
+    return [f"shared {name}" if name == START else name for name in shared] + ["precision", "stack width", "threads"]
+
+
+def _match(pairs: int) -> str:
+    return "matches" if pairs == 1 else "match"
+
+
+def _differ(check: LedgerCheck) -> str:
+    parts = []
+    for difference in check.differs:
+        if difference.pairs is not None:
+            parts.append(f"{difference.name} (in {difference.pairs} of {several(check.checked_pairs, 'pair')})")
+            continue
+        variants = [
+            name if share is None else f"{name} {percent(share, sign=True)}"
+            for name, share in difference.variants.items()
+        ]
+        parts.append(f"{difference.name} ({', '.join(variants)})")
+    return (", " if check.reported else "; ").join(parts)
 
 
 def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
     ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
     if any(record.recipe is None for record, _ in ended):
-        return f"Ledger: {reported_inputs(plan, {result.id: result for _, result in ended}).sentence()}"
+        return f"Ledger: {ledger_words(reported_inputs(plan, {result.id: result for _, result in ended}))}"
     layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
     drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
     matched, differs = matched_inputs(plan)
-    same = [*matched, "precision", "stack width", "threads"]
+    same = _made_alike(matched)
     last = same.pop() if drift else "versions"
     matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
-    text = f"Ledger: {pairs} variant-baseline pairs match in {matching}. Layout: {'; '.join(layouts)}."
+    number = several(pairs, "variant-baseline pair")
+    text = f"Ledger: {number} {_match(pairs)} in {matching}. Layout: {'; '.join(layouts)}."
     if differs:
-        text += f" By declaration they differ in {'; '.join(differs)}."
+        check = LedgerCheck(checked_pairs=pairs, shared=tuple(matched), differs=tuple(differs))
+        text += f" By declaration they differ in {_differ(check)}."
     if drift:
         text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
     return text

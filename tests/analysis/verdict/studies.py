@@ -10,6 +10,7 @@ import numpy as np
 from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import VerdictWords, verdict_words
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import Criterion, Hypothesis, Stability
@@ -69,9 +70,7 @@ def dataset(
             spike_score=9.0 if how == "s" else 1.0,
             spike_step=5,
             unstable=None if how == "m" else how != ".",
-            worse_than_start=how == "w",
             reason=ENDINGS[how][1],
-            why="",
             diverged_at=9 if how == "d" else None,
         )
         for regime, ended in places.items()
@@ -107,6 +106,12 @@ def study(*given: Any, **more: Any) -> Analysis:
 def verdict_of(*given: Any, **more: Any) -> VariantVerdict:
     """The verdict on its first variant in its first regime."""
     return decide(study(*given, **more)).verdicts[0]
+
+
+def words_of(*given: Any, **more: Any) -> VerdictWords:
+    """Its sentences."""
+    made = study(*given, **more)
+    return verdict_words(made, decide(made).verdicts[0])
 
 
 def arms(mean: float, sd: float = 0.002, n: int = 10, start: float = 2.0) -> dict[str, list[float]]:

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
-from ablationlab.analysis.wording import hypothesis_lines
+from ablationlab.analysis.wording import hypothesis_clauses, hypothesis_lines, hypothesis_why
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Hypothesis
 
@@ -58,12 +58,13 @@ def test_without_macro_accuracy_the_reason_is_said_and_no_other_metric_steps_in(
     made = analysis(comparison("next_token_accuracy", "worse", direction="higher"))
     verdicts = judge_hypotheses(made)
     assert verdicts["H0"].status == "undecided"
-    assert verdicts["H0"].why == "macro_accuracy is not in the records"
+    assert hypothesis_why(made, verdicts["H0"]) == "macro accuracy is not in the records"
     assert verdicts["H0"].evidence == ()
 
 
 def test_at_chance_is_never_evidence():
-    why = judge_hypotheses(analysis(accuracy(equivalent=True, sensitive=False)))["H0"].why
+    made = analysis(accuracy(equivalent=True, sensitive=False))
+    why = hypothesis_why(made, judge_hypotheses(made)["H0"])
     assert "not shown to be sensitive" in why
     assert "accuracy 0.500 on 100 items does not beat chance 0.500 (one-sided p = 0.50)" in why
 
@@ -93,7 +94,7 @@ def test_h1b_is_rejected_where_the_variant_is_shown_to_be_less_stable():
 
 def test_h1b_is_undecided_without_curves():
     made = analysis(comparison()).model_copy(update={"stability": None})
-    assert judge_hypotheses(made)["H1b"].why == "nothing is known of the runs' stability"
+    assert judge_hypotheses(made)["H1b"].reason == "stability-unknown"
 
 
 def swept(outcome="not-shown", *, delta=-0.2, low=-0.4, high=0.1, label="registered", reference_mean=0.3, **more):
@@ -137,8 +138,9 @@ def test_h1b_takes_the_sweep_as_one_registered_comparison(found, stable, status)
 
 
 def test_h1b_says_in_how_many_of_the_places_it_looked_at_the_gain_is_shown():
-    verdict = judge_hypotheses(analysis(comparison(), swept(), stable=stability(8, 0, n=8, places=2)))["H1b"]
-    assert verdict.reasons[0] == "shown in 1 of the 2 places looked at, corrected for their number"
+    made = analysis(comparison(), swept(), stable=stability(8, 0, n=8, places=2))
+    verdict = judge_hypotheses(made)["H1b"]
+    assert hypothesis_clauses(made, verdict)[0] == "shown in 1 of the 2 places looked at, corrected for their number"
     assert verdict.evidence == ("stability/default/layernorm:none",)
 
 
@@ -156,10 +158,12 @@ def test_h1b_does_not_count_tuned_arms_whose_rates_may_differ():
 
 def test_h1a_says_what_a_smaller_gradient_norm_beside_a_loss_of_accuracy_means():
     worse = accuracy("worse", delta=-0.08, low=-0.1, high=-0.06)
-    verdict = judge_hypotheses(analysis(comparison(), worse, SMOOTHER))["H1a"]
+    made = analysis(comparison(), worse, SMOOTHER)
+    verdict = judge_hypotheses(made)["H1a"]
     assert (verdict.status, verdict.reason) == ("supported", "worse-and-smoother")
-    assert "final_gradient_norm ×0.458" in plain(verdict.why)
-    assert verdict.why.endswith("smoother training did not make a better model")
+    why = plain(hypothesis_why(made, verdict))
+    assert "final gradient norm ×0.458" in why
+    assert why.endswith("smoother training did not make a better model")
     assert verdict.evidence == (worse.id, SMOOTHER.id)
 
 
@@ -175,9 +179,10 @@ def test_a_hypothesis_may_speak_of_a_metric_that_is_not_scored_on_tasks():
 
 
 def test_each_hypothesis_has_a_line():
-    lines = hypothesis_lines(judge_hypotheses(analysis(comparison(), stable=stability(6, 0, n=6))))
+    made = analysis(comparison(), stable=stability(6, 0, n=6))
+    lines = hypothesis_lines(made, judge_hypotheses(made))
     assert [line.split(". ")[0] for line in lines] == ["H0 undecided", "H1a undecided", "H1b supported"]
-    assert lines[0] == "H0 undecided. Nothing changes. Because: macro_accuracy is not in the records."
+    assert lines[0] == "H0 undecided. Nothing changes. Because: macro accuracy is not in the records."
 
 
 @pytest.mark.parametrize(

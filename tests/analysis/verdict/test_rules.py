@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ablationlab.analysis.verdict import decide, judge
+from ablationlab.analysis.wording import recommendations, verdict_words
 from ablationlab.records.analysis import Missing, Pair
 from ablationlab.records.verdict import RANK, Decision, Verdict
 
@@ -16,10 +17,10 @@ BETTER = {"outcome": "better", "delta": -0.3, "low": -0.4, "high": -0.2}
 EQUAL = {"delta": 0.001, "low": -0.01, "high": 0.012, "equivalent": True}
 CHEAP = {"delta": 0.01, "low": -0.02, "high": 0.04, "margin": 0.05}
 COSTLY = {"delta": 0.04, "low": 0.01, "high": 0.07, "margin": 0.05}
-SURVIVORS = tuple(Missing(seed=s, arm="none", reason="diverged", why="diverged at step 3") for s in range(1, 6))
+SURVIVORS = tuple(Missing(seed=s, arm="none", reason="diverged") for s in range(1, 6))
 
-BROKEN = Missing(seed=3, arm=VARIANT, reason="diverged", why="diverged at step 3")
-UNFINISHED = Missing(seed=3, arm="none", reason="not-finished", why="not finished")
+BROKEN = Missing(seed=3, arm=VARIANT, reason="diverged")
+UNFINISHED = Missing(seed=3, arm="none", reason="not-finished")
 FEW = {
     "low": None,
     "high": None,
@@ -30,6 +31,11 @@ FEW = {
 
 def verdict_on(*found, **changes):
     return judge(analysis(*found, **changes), VARIANT, "default")
+
+
+def words_on(*found, **changes):
+    made = analysis(*found, **changes)
+    return verdict_words(made, judge(made, VARIANT, "default"))
 
 
 CASES = [
@@ -90,13 +96,13 @@ def test_the_first_rule_that_applies_decides(decision, rule, primary, stable):
     assert [check.applies for check in found.checks] == [False] * rule + [True]
     assert found.evidence[0] == "validation_loss/default/layernorm:none"
     assert found.reason == found.checks[-1].reason
-    assert found.recommendation
+    assert words_on(comparison(**primary), stable=stable).recommendation
     assert (found.needs is not None) == (decision in ("inconclusive", "no-verdict", "keep-provisionally"))
     assert (found.tie_break is not None) == (decision == "tie")
 
 
 def test_a_gain_at_one_learning_rate_is_said_to_be_one():
-    advice = verdict_on(comparison(**BETTER), stable=SAFE).recommendation
+    advice = words_on(comparison(**BETTER), stable=SAFE).recommendation
     assert "at this budget and learning rate" in advice
     assert "was not asked" in advice
     assert "[sweep]" in advice
@@ -129,7 +135,7 @@ def test_a_guard_outside_its_margin_makes_a_trade_off():
 
 
 def test_without_a_guard_the_verdict_says_so():
-    assert "No guard is registered" in verdict_on(comparison(**CHEAP), stable=RESCUED).trade_off.text
+    assert "No guard is registered" in words_on(comparison(**CHEAP), stable=RESCUED).trade_off
 
 
 CALIBRATION = {"role": None, "label": "exploratory", "smallest_effect": None}
@@ -149,10 +155,11 @@ CALIBRATION = {"role": None, "label": "exploratory", "smallest_effect": None}
 def test_ties_are_broken_in_the_registered_order(tie_breakers, first, second, favours):
     ece = comparison("ece", first, **CALIBRATION)
     speed = comparison("speed", second, direction="higher", **CALIBRATION)
-    found = verdict_on(comparison(**EQUAL), ece, speed, tie_breakers=tie_breakers)
+    made = (comparison(**EQUAL), ece, speed)
+    found = verdict_on(*made, tie_breakers=tie_breakers)
     assert found.decision == "tie"
     assert found.tie_break.favours == favours
-    assert (favours or "the baseline (none)") in found.recommendation
+    assert (favours or "the baseline (none)") in words_on(*made, tie_breakers=tie_breakers).recommendation
 
 
 def test_a_tie_breaker_may_name_a_family():
@@ -162,16 +169,16 @@ def test_a_tie_breaker_may_name_a_family():
 
 
 def test_inconclusive_says_how_many_seeds_it_takes():
-    found = verdict_on(comparison(delta=0.04, sd=0.05, smallest_effect=0.05))
+    primary = comparison(delta=0.04, sd=0.05, smallest_effect=0.05)
     from ablationlab.stats import pairs_needed, tost_pairs_needed
 
-    needs = found.needs
+    needs, text = verdict_on(primary).needs, words_on(primary).needs
     assert needs.seeds_for_difference == pairs_needed(1.0, alpha=0.025)  # Holm over a family of 2
     assert needs.seeds_for_equivalence == tost_pairs_needed(1.0)
-    assert f"A new study of {needs.seeds_for_difference} fresh seeds" in needs.text
+    assert f"A new study of {needs.seeds_for_difference} fresh seeds" in text
     # Both would invite to add seeds until it decides.
-    assert "in all" not in needs.text
-    assert "observed" not in needs.text
+    assert "in all" not in text
+    assert "observed" not in text
 
 
 @pytest.mark.parametrize(
@@ -186,19 +193,20 @@ def test_inconclusive_says_how_many_seeds_it_takes():
     ],
 )
 def test_inconclusive_names_what_seeds_cannot_mend(primary, says):
-    assert says in verdict_on(comparison(**primary)).needs.text
+    assert says in words_on(comparison(**primary)).needs
 
 
 def test_a_variant_that_diverges_is_told_to_train_stably_first():
-    found = verdict_on(comparison(**EQUAL, missing=(BROKEN,)), stable=stability(0, 2))
-    assert found.needs.need == "stable-training"
-    assert "train stably" in found.needs.text
+    primary, stable = comparison(**EQUAL, missing=(BROKEN,)), stability(0, 2)
+    assert verdict_on(primary, stable=stable).needs.need == "stable-training"
+    assert "train stably" in words_on(primary, stable=stable).needs
 
 
 def test_unknown_stability_is_said_and_the_gain_is_adopted_provisionally():
-    found = judge(analysis(comparison(**BETTER)).model_copy(update={"stability": None}), VARIANT, "default")
+    made = analysis(comparison(**BETTER)).model_copy(update={"stability": None})
+    found = judge(made, VARIANT, "default")
     assert found.decision == "adopt-provisionally"
-    assert "stability was not recorded" in found.why
+    assert "stability was not recorded" in verdict_words(made, found).why
     assert found.checks[1].reason == "stability-unknown"
 
 
@@ -215,7 +223,7 @@ def test_an_unregistered_regime_is_judged_as_exploratory():
         ("default", "registered", "adopt-provisionally"),
         ("hot", "exploratory", "adopt-provisionally"),
     ]
-    assert "leads to be tested again" in verdict.recommendation
+    assert "leads to be tested again" in recommendations(made, verdict)[-1]
 
 
 def test_a_verdict_is_a_pure_function_and_survives_the_disk(tmp_path):
@@ -228,6 +236,7 @@ def test_a_verdict_is_a_pure_function_and_survives_the_disk(tmp_path):
 
 
 def test_a_study_with_the_baseline_alone_has_nothing_to_decide():
-    verdict = decide(analysis(variants=("none",)))
+    made = analysis(variants=("none",))
+    verdict = decide(made)
     assert verdict.verdicts == ()
-    assert "nothing to decide" in verdict.recommendation
+    assert "nothing to decide" in recommendations(made, verdict)[0]

@@ -10,7 +10,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.core.format import plain
 from ablationlab.records.settings import Criterion, Stability
 
-from .studies import LOSS, RESTORES, arms, dataset, study, verdict_of
+from .studies import LOSS, RESTORES, arms, dataset, study, verdict_of, words_of
 
 ECE = Criterion(metric="token_ece", role="guard", margin=0.01)
 ACCURACY = Criterion(metric="next_token_accuracy", role="secondary", smallest_effect=0.003)
@@ -26,14 +26,16 @@ def test_a_small_gain_in_loss_does_not_outweigh_calibration_and_accuracy():
     assert (found.decision, found.rule, found.reason) == ("trade-off", 5, "better-at-a-cost")
     assert [(cost.metric, cost.shown) for cost in found.costs] == [("validation_loss", "kept"), ("token_ece", "broken")]
     assert found.secondaries == ("next_token_accuracy/default/layernorm:none",)
-    assert "token_ece" in found.recommendation
-    assert "next_token_accuracy" in found.recommendation
+    advice = words_of(made, (LOSS, ECE, ACCURACY)).recommendation
+    assert "token ECE" in advice
+    assert "next token accuracy" in advice
 
 
 def test_a_variant_that_always_spikes_is_no_tie():
-    found = verdict_of({"validation_loss": arms(0.0)}, endings={"none": "." * 10, "layernorm": "s" * 10})
+    made, endings = {"validation_loss": arms(0.0)}, {"none": "." * 10, "layernorm": "s" * 10}
+    found = verdict_of(made, endings=endings)
     assert (found.decision, found.rule) == ("keep-baseline", 1)
-    assert "0 of 10 none runs are unstable, 10 of 10 layernorm runs" in found.why
+    assert "0 of 10 none runs are unstable, 10 of 10 layernorm runs" in words_of(made, endings=endings).why
 
 
 def test_a_variant_that_always_diverges_keeps_the_baseline():
@@ -73,13 +75,15 @@ def test_losing_the_worst_pair_does_not_take_keep_baseline_back():
 def test_a_claim_must_hold_with_diverged_runs_counted():
     # 40 seeds: the variant is better by 0.03 +- 0.002 and diverges once, which a margin of 20 % of the runs allows.
     alone = {"none": "." * 40, "layernorm": "d" + "." * 39}
-    found = verdict_of({"validation_loss": arms(-0.03, n=40)}, endings=alone)
+    made = {"validation_loss": arms(-0.03, n=40)}
+    found = verdict_of(made, endings=alone)
     assert (found.decision, found.reason, found.stability.non_inferior) == (
         "adopt-provisionally",
         "better-not-all-shown",
         True,
     )
-    assert "what it costs on the one seed where it alone diverged" in found.recommendation
+    advice = words_of(made, endings=alone).recommendation
+    assert "what it costs on the one seed where it alone diverged" in advice
     # Twelve of 40 on either side balance, but 12 of the 28 pairs that count as lost outweigh the gain of the others.
     both = {"none": "." * 28 + "d" * 12, "layernorm": "d" * 12 + "." * 28}
     wide = verdict_of({"validation_loss": arms(-0.02, sd=0.012, n=40)}, endings=both, settings=Stability(margin=0.5))
@@ -88,17 +92,21 @@ def test_a_claim_must_hold_with_diverged_runs_counted():
 
 
 def test_a_recommendation_says_that_baselines_diverged():
-    found = verdict_of({"validation_loss": arms(0.05, n=5)}, endings={"none": "dd...", "layernorm": "....."})
+    made, endings = {"validation_loss": arms(0.05, n=5)}, {"none": "dd...", "layernorm": "....."}
+    found = verdict_of(made, endings=endings)
     assert (found.decision, found.checks[4].reason) == ("inconclusive", "baseline-survivors-only")
-    assert "2 of 5 none runs diverged, 0 of 5 layernorm runs" in found.recommendation
-    assert "The baseline itself is not stable here." in found.recommendation
+    advice = words_of(made, endings=endings).recommendation
+    assert "2 of 5 none runs diverged, 0 of 5 layernorm runs" in advice
+    assert "The baseline itself is not stable here." in advice
 
 
 def test_a_real_but_small_loss_is_a_tie():
-    found = verdict_of({"validation_loss": arms(0.0008, sd=0.0002)})
+    made = {"validation_loss": arms(0.0008, sd=0.0002)}
+    found = verdict_of(made)
     assert (found.decision, found.reason) == ("tie", "real-but-small")
-    assert "real but small" in found.recommendation
-    assert plain("+0.0008") in plain(found.recommendation)
+    advice = plain(words_of(made).recommendation)
+    assert "real but small" in advice
+    assert plain("+0.0008") in advice
 
 
 def test_divergence_is_seen_although_the_composite_hides_it():
@@ -143,11 +151,13 @@ def test_survivors_do_not_bound_the_cost_of_a_variant_that_diverged_on_other_see
     # The variant diverges less often, but on two seeds alone, and no fewer of its runs are unstable.
     ended = {"none": "d" * 12 + "." * 12, "layernorm": "s" * 12 + "ddss" + "." * 8}
     settings = Stability(failures=("diverged", "unstable"))
-    found = verdict_of({"validation_loss": arms(-0.02, n=24)}, endings=ended, settings=settings)
+    made = {"validation_loss": arms(-0.02, n=24)}
+    found = verdict_of(made, endings=ended, settings=settings)
     assert found.stability.gained == ("stability/diverged/default/layernorm:none",)
     assert not found.stability.non_inferior
     assert [(cost.bound, cost.high, cost.diverged, cost.shown) for cost in found.costs] == [
         ("variant-diverged", None, 2, "unknown")
     ]
     assert (found.decision, found.rule) == ("trade-off", 2)
-    assert "2 of its runs diverged where the baseline's did not" in found.recommendation
+    advice = words_of(made, endings=ended, settings=settings).recommendation
+    assert "2 of its runs diverged where the baseline's did not" in advice

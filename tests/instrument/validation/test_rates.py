@@ -68,7 +68,6 @@ def run_part(variant: str, seed: int, state: str = "finished") -> RunStability:
         spike_step=1,
         unstable=unstable,
         reason={"finished": "calm", "diverged": "diverged", "missing": "not-finished"}[state],
-        why=state,
     )
 
 

@@ -1,4 +1,5 @@
-"""The decision: the rules over an analysis (rules.py), the study's hypotheses (hypotheses.py), a recommendation.
+"""The decision: the rules over an analysis (rules.py), the study's hypotheses (hypotheses.py), how much it hangs on one seed
+(fragility.py).
 
 `decide` is a pure function of the analysis: the same analysis.json gives the same verdict.json.
 """
@@ -10,7 +11,6 @@ import json
 from ablationlab.analysis.verdict.fragility import with_fragility
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import judge
-from ablationlab.analysis.wording import overall
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
@@ -36,5 +36,4 @@ def decide(analysis: Analysis) -> Verdict:
         primary=analysis.primary,
         verdicts=verdicts,
         hypotheses=judge_hypotheses(analysis),
-        recommendation=overall(analysis, verdicts),
     )

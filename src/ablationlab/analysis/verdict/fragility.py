@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ablationlab.analysis import wording
 from ablationlab.analysis.comparisons import corrected
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.power import alpha_per_test
@@ -55,15 +54,13 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
         effect = primary.smallest_effect / primary.delta_sd
         expected = exaggeration(effect, primary.n, alpha=alpha_per_test(primary))
         power, over = expected.power, expected.ratio
-    fragility = VerdictFragility(
+    return VerdictFragility(
         left_out=len(reduced),
         changes=changes,
         stragglers=tuple(primary.pairs[at].seed for at in stragglers([pair.delta for pair in primary.pairs])),
         power=power,
         exaggeration=over,
-        text="",
     )
-    return fragility.model_copy(update={"text": wording.fragility(verdict, primary, fragility)})
 
 
 def without(analysis: Analysis, seed: Seed) -> Analysis:

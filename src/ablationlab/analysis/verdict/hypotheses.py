@@ -13,12 +13,11 @@ A metric that is scored on tasks counts only where it was shown to be sensitive,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from ablationlab.analysis.stability import UNSTABLE_SHARE, is_swept_place
-from ablationlab.analysis.wording import compared, counted_places, gained, sensitivity_reasons, smoother
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
 from ablationlab.records.settings import TUNED, Hypothesis
 from ablationlab.records.verdict import HypothesisReason, HypothesisVerdict
@@ -30,11 +29,10 @@ Status = Literal["supported", "rejected", "undecided"]
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a rule says of a hypothesis."""
+    """What a rule says of a hypothesis, by ids of the comparisons and stability gains it rests on."""
 
     status: Status
     reason: HypothesisReason
-    reasons: tuple[str, ...]
     evidence: tuple[str, ...] = ()
 
 
@@ -49,18 +47,13 @@ def judge_hypotheses(analysis: Analysis) -> dict[str, HypothesisVerdict]:
             metric=hypothesis.metric,
             status=judgement.status,
             reason=judgement.reason,
-            reasons=judgement.reasons,
             evidence=judgement.evidence,
         )
     return verdicts
 
 
-def _undecided(reason: HypothesisReason, *reasons: str, by: Sequence[Comparison] = ()) -> Judgement:
-    return Judgement("undecided", reason, reasons, tuple(comparison.id for comparison in by))
-
-
-def _shown(status: Status, reason: HypothesisReason, by: Sequence[Comparison]) -> Judgement:
-    return Judgement(status, reason, compared(by), tuple(comparison.id for comparison in by))
+def _judged(status: Status, reason: HypothesisReason, *by: Comparison | StabilityGain) -> Judgement:
+    return Judgement(status, reason, tuple(part.id for part in by))
 
 
 # --- what may count -------------------------------------------------------------------------------------------
@@ -70,17 +63,13 @@ def _usable(analysis: Analysis, metric: str) -> list[Comparison] | Judgement:
     """Comparisons of the metric with the baseline that may count; without any, why there are none."""
     every = [c for c in analysis.comparisons if (c.metric, c.reference) == (metric, analysis.baseline)]
     if not every:
-        return _undecided(HypothesisReason.NOT_IN_RECORDS, f"{metric} is not in the records")
+        return _judged("undecided", HypothesisReason.NOT_IN_RECORDS)
     scored = analysis.metrics[metric].family == TASK_FAMILY
     usable = [c for c in every if (c.sensitivity.sensitive if c.sensitivity is not None else not scored)]
     if not usable:
-        reasons = sorted({reason for c in every for reason in sensitivity_reasons(c.sensitivity)})
-        reasons = reasons or ["no baseline beyond chance and no positive control on record"]
-        return _undecided(
-            HypothesisReason.NOT_SENSITIVE, f"{metric} is not shown to be sensitive at this scale", *reasons
-        )
+        return _judged("undecided", HypothesisReason.NOT_SENSITIVE)
     registered = [comparison for comparison in usable if comparison.label == "registered"]
-    return registered or _undecided(HypothesisReason.NOT_REGISTERED, f"{metric} was compared, but not registered")
+    return registered or _judged("undecided", HypothesisReason.NOT_REGISTERED)
 
 
 def _unstable(analysis: Analysis, regime: str) -> bool | None:
@@ -96,54 +85,41 @@ def _equivalent(comparison: Comparison) -> bool:
 
 
 def _no_change(analysis: Analysis, hypothesis: Hypothesis) -> Judgement:
-    metric = hypothesis.metric or ""
-    usable = _usable(analysis, metric)
+    usable = _usable(analysis, hypothesis.metric or "")
     if isinstance(usable, Judgement):
         return usable
     stable = [comparison for comparison in usable if _unstable(analysis, comparison.regime) is False]
     if not stable:
-        reason = f"the baseline is not shown to train stably in any regime with {metric}"
-        return _undecided(HypothesisReason.NO_STABLE_BASELINE, reason)
+        return _judged("undecided", HypothesisReason.NO_STABLE_BASELINE)
     changed = [comparison for comparison in stable if comparison.outcome in ("better", "worse")]
     if changed:
-        return _shown("rejected", HypothesisReason.CHANGED, changed)
+        return _judged("rejected", HypothesisReason.CHANGED, *changed)
     if all(map(_equivalent, stable)):
-        return _shown("supported", HypothesisReason.EQUIVALENT, stable)
-    reason = "neither a difference nor equivalence is shown for every variant"
-    return _undecided(HypothesisReason.NOTHING_SHOWN, reason, by=stable)
+        return _judged("supported", HypothesisReason.EQUIVALENT, *stable)
+    return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *stable)
 
 
 def _worse_though_smoother(analysis: Analysis, hypothesis: Hypothesis) -> Judgement:
-    metric = hypothesis.metric or ""
-    usable = _usable(analysis, metric)
+    usable = _usable(analysis, hypothesis.metric or "")
     if isinstance(usable, Judgement):
         return usable
     worse = [comparison for comparison in usable if comparison.outcome == "worse"]
-    by_smoothness = [(comparison, *_smoother(analysis, comparison)) for comparison in worse]
-    both = [(comparison, norms, gains) for comparison, norms, gains in by_smoothness if norms or gains]
+    smoother = {comparison.id: smoother_training(analysis, comparison) for comparison in worse}
+    both = [(comparison, *smoother[comparison.id]) for comparison in worse if any(smoother[comparison.id])]
     if both:
-        return Judgement(
-            "supported",
-            HypothesisReason.WORSE_AND_SMOOTHER,
-            tuple(smoother(comparison, norms, gains) for comparison, norms, gains in both),
-            tuple(
-                name
-                for comparison, norms, gains in both
-                for name in (comparison.id, *(norm.id for norm in norms), *(gain.id for gain in gains))
-            ),
-        )
+        parts: list[Comparison | StabilityGain] = []
+        for comparison, norms, gains in both:
+            parts += [comparison, *norms, *gains]
+        return _judged("supported", HypothesisReason.WORSE_AND_SMOOTHER, *parts)
     if worse:
-        measures = ", ".join(analysis.stability.smoothness) if analysis.stability else ""
-        reason = f"{metric} is worse, but training is not shown to be smoother ({measures or 'no measure registered'})"
-        return _undecided(HypothesisReason.WORSE_NOT_SMOOTHER, reason, by=worse)
+        return _judged("undecided", HypothesisReason.WORSE_NOT_SMOOTHER, *worse)
     harmless = [comparison for comparison in usable if comparison.outcome == "better" or _equivalent(comparison)]
     if len(harmless) == len(usable):
-        return _shown("rejected", HypothesisReason.NOT_WORSE, harmless)
-    reason = f"neither a loss of {metric} nor its absence is shown for every variant"
-    return _undecided(HypothesisReason.NOTHING_SHOWN, reason, by=usable)
+        return _judged("rejected", HypothesisReason.NOT_WORSE, *harmless)
+    return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *usable)
 
 
-def _smoother(analysis: Analysis, comparison: Comparison) -> tuple[list[Comparison], list[StabilityGain]]:
+def smoother_training(analysis: Analysis, comparison: Comparison) -> tuple[list[Comparison], list[StabilityGain]]:
     """Registered measures of smoothness that are shown lower, and stability gains that are shown, of the same arms."""
     stability = analysis.stability
     if stability is None:
@@ -161,7 +137,7 @@ def _restores_stability(analysis: Analysis, _: Hypothesis) -> Judgement:
     """Every registered place, corrected for their number. Tuned arms are none: where the rates differ, so may stability."""
     stability = analysis.stability
     if stability is None:
-        return _undecided(HypothesisReason.STABILITY_UNKNOWN, "nothing is known of the runs' stability")
+        return _judged("undecided", HypothesisReason.STABILITY_UNKNOWN)
     gains = [gain for gain in (*stability.parts, *stability.gains) if gain.registered and gain.reference_unstable]
     swept = [c for c in analysis.comparisons if is_swept_place(c, analysis.baseline) and c.reference_mean]
     if not gains and not swept:
@@ -169,13 +145,10 @@ def _restores_stability(analysis: Analysis, _: Hypothesis) -> Judgement:
     restored = [gain for gain in gains if gain.outcome == "more-stable"]
     steadier = [c for c in swept if _is_lower(c) and c.p is not None and c.p * stability.places <= stability.alpha]
     if restored or steadier:
-        told = counted_places(len(restored) + len(steadier), stability.places)
-        return _in_places("supported", HypothesisReason.RESTORED, restored, steadier, told)
+        return _judged("supported", HypothesisReason.RESTORED, *restored, *steadier)
     if all(gain.outcome == "less-stable" for gain in gains) and all(map(_has_no_gain, swept)):
-        return _in_places("rejected", HypothesisReason.NOT_RESTORED, gains, swept)
-    return _in_places(
-        "undecided", HypothesisReason.GAIN_NOT_SHOWN, gains, swept, "the baseline is unstable, but no gain is shown"
-    )
+        return _judged("rejected", HypothesisReason.NOT_RESTORED, *gains, *swept)
+    return _judged("undecided", HypothesisReason.GAIN_NOT_SHOWN, *gains, *swept)
 
 
 def _is_lower(comparison: Comparison) -> bool:
@@ -189,18 +162,9 @@ def _has_no_gain(comparison: Comparison) -> bool:
 
 
 def _nowhere(analysis: Analysis) -> Judgement:
-    text = "the baseline is stable in every regime that was run"
-    if any(comparison.metric == UNSTABLE_SHARE and comparison.reference_mean for comparison in analysis.comparisons):
-        other = f"it is unstable at some rates of the sweep, but {UNSTABLE_SHARE} was not registered"
-        return _undecided(HypothesisReason.SHARE_NOT_REGISTERED, text, other)
-    return _undecided(HypothesisReason.STABLE_EVERYWHERE, text, "this needs one where it is not")
-
-
-def _in_places(
-    status: Status, reason: HypothesisReason, gains: Sequence[StabilityGain], swept: Sequence[Comparison], *first: str
-) -> Judgement:
-    reasons = (*first, *map(gained, gains), *compared(swept))
-    return Judgement(status, reason, reasons, (*(gain.id for gain in gains), *(c.id for c in swept)))
+    at_some_rates = any(c.metric == UNSTABLE_SHARE and c.reference_mean for c in analysis.comparisons)
+    reason = HypothesisReason.SHARE_NOT_REGISTERED if at_some_rates else HypothesisReason.STABLE_EVERYWHERE
+    return _judged("undecided", reason)
 
 
 RULES: Final[Mapping[str, Callable[[Analysis, Hypothesis], Judgement]]] = {

@@ -26,7 +26,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ablationlab.analysis import wording
 from ablationlab.analysis.power import alpha_per_test, seeds_for, seeds_for_equivalence
 from ablationlab.analysis.verdict.evidence import Evidence, gather
 from ablationlab.records.analysis import Analysis, Comparison
@@ -62,8 +61,7 @@ def judge(analysis: Analysis, variant: str, regime: str) -> VariantVerdict:
     checks: list[RuleCheck] = []
     for rule, apply in RULES.items():
         answer = apply(evidence)
-        why = wording.because(evidence, answer.reason)
-        checks.append(RuleCheck(rule=rule, applies=answer.decision is not None, reason=answer.reason, why=why))
+        checks.append(RuleCheck(rule=rule, applies=answer.decision is not None, reason=answer.reason))
         if answer.decision is not None:
             return _verdict(evidence, rule, answer.reason, answer.decision, checks)
     raise AssertionError("the last rule always applies")
@@ -79,7 +77,7 @@ def _verdict(
 ) -> VariantVerdict:
     broken = break_tie(evidence) if decision == Decision.TIE else None
     needs = needs_of(evidence) if decision in UNDECIDED else None
-    verdict = VariantVerdict(
+    return VariantVerdict(
         variant=evidence.variant,
         reference=evidence.analysis.baseline,
         regime=evidence.regime,
@@ -87,7 +85,6 @@ def _verdict(
         rule=rule,
         reason=reason,
         label=evidence.primary.label if evidence.primary is not None else "exploratory",
-        why=" ".join(filter(None, (checks[-1].why, broken.text if broken else ""))),
         evidence=_cited(evidence, rule, broken),
         checks=tuple(checks),
         costs=evidence.costs,
@@ -96,9 +93,7 @@ def _verdict(
         trade_off=_trade_off(evidence),
         tie_break=broken,
         needs=needs,
-        recommendation="",
     )
-    return verdict.model_copy(update={"recommendation": wording.recommendation(evidence, verdict)})
 
 
 def _not_sensitive(evidence: Evidence) -> RuleAnswer:
@@ -214,7 +209,6 @@ def _trade_off(evidence: Evidence) -> TradeOff | None:
         gain_low=gain.low,
         gain_high=gain.high,
         costs=evidence.costs,
-        text=wording.both_sides(evidence),
     )
 
 
@@ -252,7 +246,6 @@ def break_tie(evidence: Evidence) -> TieBreak:
         unmeasured=tuple(unmeasured),
         metric=decided.metric if decided is not None else None,
         favours=favours,
-        text=wording.tie_breakers(asked, unmeasured, decided, favours),
     )
 
 
@@ -266,7 +259,7 @@ def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
 
 
 def needs_of(evidence: Evidence) -> Needs:
-    """What it would take: a code, numbers where they can be had, and a sentence."""
+    """What it would take: a code, and numbers where they can be had."""
     need = _need(evidence)
     primary = evidence.primary
     difference = equivalence = None
@@ -279,7 +272,6 @@ def needs_of(evidence: Evidence) -> Needs:
         seeds_for_difference=difference,
         seeds_for_equivalence=equivalence,
         power=POWER,
-        text=wording.needed(evidence, need, difference, equivalence, POWER),
     )
 
 

@@ -225,9 +225,9 @@ def _run(point: SweepPoint) -> RunStability:
         spike_step=None,
         unstable=point.unstable,
         reason=point.reason,
-        why=point.why,
         lr=point.lr,
-        worse_than_start=point.state == "finished" and point.clipped and bool(point.unstable),
+        loss=point.loss,
+        initial_loss=point.initial_loss,
         diverged_at=point.diverged_at,
         cause=point.cause,
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablationlab.analysis import analyze
+from ablationlab.analysis import analyze, wording
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.format import fixed, percent, plain, setting
@@ -69,7 +69,7 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         decisions=decision_rates(verdicts, changes),
         gains=_gains(analyses),
         doses=tuple(_dose(dose, base, pairs) for dose in injected),
-        notes=_notes(made, len(diverged), [run.text for run in whole.deviations]),
+        notes=_notes(made, len(diverged), [wording.deviation(deviation) for deviation in whole.deviations]),
     )
 
 

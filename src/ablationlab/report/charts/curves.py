@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ablationlab.core.format import count
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BY_SEED,
@@ -20,7 +21,7 @@ from ablationlab.report.charts.theme import (
     thinned,
     variant_colour,
 )
-from ablationlab.report.naming import axis, metric_name
+from ablationlab.report.naming import axis
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run

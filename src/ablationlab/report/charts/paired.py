@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import level, setting
 from ablationlab.records.analysis import MACRO
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BAND,
@@ -20,7 +21,7 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.naming import axis, metric_name, printed_unit
+from ablationlab.report.naming import axis, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import setting
+from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BY_CONTRAST,
     GROUND,
@@ -17,7 +18,7 @@ from ablationlab.report.charts.theme import (
     variant_colour,
     variant_shape,
 )
-from ablationlab.report.naming import metric_name, printed_unit
+from ablationlab.report.naming import printed_unit
 from ablationlab.stats import detectable_effect
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.analysis.wording import instability
 from ablationlab.core.format import p_clause, setting
 from ablationlab.records.settings import TUNED
 from ablationlab.report.charts.curves import main_runs
@@ -15,6 +16,7 @@ from ablationlab.report.charts.theme import (
     CALM,
     GRID,
     GROUND,
+    HUES,
     QUIET,
     WARN,
     Figure,
@@ -29,7 +31,14 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import ArmSurvival
     from ablationlab.records.results import Results
 
-ENDS = {"steady": CALM[0], "spiked": WARN[0], "diverged": BAD[0], "not finished": GRID[0]}
+ENDS = {
+    "steady": CALM[0],
+    "spiked": WARN[0],
+    "ended worse": HUES[-1][0],
+    "diverged": BAD[0],
+    "not finished": GRID[0],
+}
+MARKS = {"diverged": "D", "spiked": "S", "ended worse": "W", "not finished": "·"}
 
 
 def spikes(results: Results) -> tuple[Figure, ...]:
@@ -37,7 +46,8 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     import altair as alt
 
     kept = Tables()
-    stability = results.analysis.stability if results.analysis is not None else None
+    analysis = results.analysis
+    stability = analysis.stability if analysis is not None else None
     data = [
         {
             "run": seen.run,
@@ -46,10 +56,10 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             "seed": str(seen.seed),
             "score": seen.spike_score,
             "step": seen.spike_step,
-            "why": seen.why,
+            "why": instability(analysis, seen),
         }
         for seen in (stability.runs if stability is not None else ())
-        if seen.spike_score is not None
+        if analysis is not None and seen.spike_score is not None
     ]
     if stability is None or not data:
         return ()
@@ -141,7 +151,8 @@ def ends(results: Results) -> tuple[Figure, ...]:
             alt.layer(*layers),
             key="divergence-map",
             title="How every run ended",
-            caption="One cell is one run. D: diverged; S: spiked beyond the threshold; blank: steady; a dot: not finished.",
+            caption="One cell is one run. D: diverged; W: ended worse than it began; S: spiked beyond the threshold; "
+            "blank: steady; a dot: not finished.",
             alt="Map of variants by seeds: "
             + ", ".join(f"{sum(row['end'] == end for row in data)} {end}" for end in ENDS)
             + ".",
@@ -203,14 +214,16 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
 
 
 def _ended(results: Results) -> list[dict[str, Any]]:
-    stability = results.analysis.stability if results.analysis is not None else None
+    analysis = results.analysis
+    if analysis is None or analysis.stability is None:
+        return []
     own = {run.id for run in main_runs(results)}
     rows = []
-    for run in stability.runs if stability is not None else ():
+    for run in analysis.stability.runs:
         if run.run not in own and run.regime != TUNED and own:
             continue  # a sweep's other rates have a map of their own
         end = {None: "not finished", True: "spiked", False: "steady"}[run.unstable]
-        end = "diverged" if run.state == "diverged" else end
+        end = "diverged" if run.state == "diverged" else "ended worse" if run.worse_than_start else end
         rows.append(
             {
                 "run": run.run,
@@ -218,8 +231,8 @@ def _ended(results: Results) -> list[dict[str, Any]]:
                 "regime": run.regime,
                 "seed": str(run.seed),
                 "end": end,
-                "mark": {"diverged": "D", "spiked": "S", "not finished": "·"}.get(end, ""),
-                "why": run.why,
+                "mark": MARKS.get(end, ""),
+                "why": instability(analysis, run),
             }
         )
     return rows

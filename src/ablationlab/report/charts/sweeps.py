@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import setting
+from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BAD,
     BY_SEED,
@@ -21,7 +22,7 @@ from ablationlab.report.charts.theme import (
     variant_rows,
     variant_shape,
 )
-from ablationlab.report.naming import axis, metric_name
+from ablationlab.report.naming import axis
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import SweepAnalysis

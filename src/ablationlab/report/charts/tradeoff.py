@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import fixed, number, setting
+from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BAND,
     BY_REGIME,
@@ -17,7 +18,7 @@ from ablationlab.report.charts.theme import (
     readable_text,
     variant_colour,
 )
-from ablationlab.report.naming import metric_name, printed_unit
+from ablationlab.report.naming import printed_unit
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
 from ablationlab.analysis import wording
 from ablationlab.instrument.replication import words
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, colours, config
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
-from ablationlab.report.naming import in_sentence, main_metrics, metric_name
+from ablationlab.report.naming import main_metrics
 from ablationlab.report.page import design
 from ablationlab.report.page.embed import asset, by_column, json_for_script, policy, render, vega_bundle
 from ablationlab.report.page.folds import comparison_folds, run_folds
@@ -36,7 +36,7 @@ from ablationlab.report.tables.study import (
     variant_table,
 )
 from ablationlab.report.tables.tasks import task_table
-from ablationlab.study.ledger import FLOPS, STEPS, TOKENS
+from ablationlab.study.ledger import FLOPS, STEPS, TOKENS, ledger_words
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison
@@ -114,10 +114,12 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "hypotheses": hypothesis_views(results),
         "no_verdict": _no_verdict(results),
         "anchors": anchors,
-        "in_words": partial(in_sentence, metrics=results.metrics),
         "figures": {name: _placed(figures) for name, figures in drawn.by_section.items()},
         "filters": _filters(comparisons),
         "interactions": analysis.interactions if analysis is not None else None,
+        "interaction_text": ""
+        if analysis is None or analysis.interactions is None
+        else wording.interactions(analysis, analysis.interactions),
         "reading_text": "" if analysis is None or analysis.readings is None else reading_text(analysis.readings),
         "gain_caveats": list(dict.fromkeys(wording.caveat(caveat) for gain in gains for caveat in gain.caveats)),
         "sweep": analysis.sweep if analysis is not None else None,
@@ -125,10 +127,14 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         if analysis is not None and analysis.sweep is not None
         else (),
         "probe_failures": drawn.probe_failures,
-        "task_notes": analysis.evaluation.notes if analysis is not None and analysis.evaluation is not None else (),
-        "ledger": analysis.ledger.text if analysis is not None and analysis.ledger is not None else "",
+        "task_notes": [wording.evaluation_note(note) for note in analysis.evaluation.notes]
+        if analysis is not None and analysis.evaluation is not None
+        else (),
+        "ledger": ledger_words(analysis.ledger) if analysis is not None and analysis.ledger is not None else "",
         "has_analysis": analysis is not None,
-        "deviations": analysis.deviations if analysis is not None else (),
+        "deviations": [(known, wording.deviation(known)) for known in analysis.deviations]
+        if analysis is not None
+        else (),
         "configuration": design.configuration(results),
         "has_plan": results.plan is not None,
         "stages": design_lines(results.plan) if results.plan is not None else (),
@@ -247,7 +253,7 @@ def _budget_lede(results: Results) -> str:
     if not results.own_trainer:
         return "What one run of each arm costs, and the settings that its variant declares to change."
     ledger = results.analysis.ledger if results.analysis is not None else None
-    shared = () if ledger is None else ledger.shared or ()
+    shared = () if ledger is None else ledger.shared
     costs = (STEPS, TOKENS, FLOPS)
     equal, open_ = ([name for name in costs if (name in shared) is wanted] for wanted in (True, False))
     text = "The settings that each variant declares to change. "

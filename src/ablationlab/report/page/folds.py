@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from ablationlab.analysis.wording import caveat, no_number, sensitivity_reasons
+from ablationlab.analysis.wording import absence, caveat, no_number, sensitivity_reasons
 from ablationlab.core.format import amount, difference, duration, number, p_clause, p_value, setting
 from ablationlab.records.settings import flattened
 from ablationlab.report.page.embed import macros
@@ -36,6 +36,7 @@ def comparison_folds(
                 comparison,
                 runs=[(run.seed, run.arm, number(run.value, 5)) for run in comparison.runs],
                 pairs=_pairs(results, comparison, runs),
+                missing=[(gone.seed, gone.arm, absence(gone)) for gone in comparison.missing],
                 intervals=_intervals(comparison),
                 tests=_tests(comparison),
                 effects=_effects(comparison),

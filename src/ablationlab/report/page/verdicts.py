@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
-from ablationlab.analysis.wording import adjusted
+from ablationlab.analysis.wording import adjusted, hypothesis_why, verdict_words
 from ablationlab.core.format import counted, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.records.verdict import Rule
 from ablationlab.report.charts import colours
-from ablationlab.report.naming import in_sentence, metric_of, printed_unit
+from ablationlab.report.naming import metric_of, printed_unit
 from ablationlab.report.tables.comparisons import difference_of
 
 if TYPE_CHECKING:
-    from ablationlab.records.analysis import Comparison
+    from ablationlab.records.analysis import Analysis, Comparison
     from ablationlab.records.results import Results
     from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict
 
@@ -116,20 +115,16 @@ def overview_of(views: list[VerdictView]) -> Overview | None:
 
 
 def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView]:
-    """One view per verdict, in the order of verdict.json."""
-    return [
-        _view(results, verdict, anchors)
-        for verdict in (results.verdict.verdicts if results.verdict is not None else ())
-    ]
+    """One view per verdict, in the order of verdict.json; none without the analysis that it follows from."""
+    if results.analysis is None or results.verdict is None:
+        return []
+    return [_view(results, results.analysis, verdict, anchors) for verdict in results.verdict.verdicts]
 
 
-def _view(results: Results, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
-    comparison, readable = _main(results, verdict), partial(in_sentence, metrics=results.metrics)
+def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
+    comparison, words = _main(results, verdict), verdict_words(analysis, verdict)
     badge, tone = BADGES[verdict.decision]
-    analysis = results.analysis
-    one_rate = (
-        analysis is not None and analysis.source == "records" and not analysis.own_trainer and analysis.sweep is None
-    )
+    one_rate = analysis.source == "records" and not analysis.own_trainer and analysis.sweep is None
     lead, rest = _sentence(verdict, comparison, one_rate)
     return VerdictView(
         variant=verdict.variant,
@@ -141,15 +136,15 @@ def _view(results: Results, verdict: VariantVerdict, anchors: dict[str, str]) ->
         label=verdict.label,
         lead=lead,
         rest=rest,
-        why=readable(verdict.why),
+        why=words.why,
         facts=tuple(_facts(results, verdict, comparison, anchors)),
         mini=None if comparison is None else mini(comparison),
-        checks=tuple((check.rule, check.applies, readable(check.why)) for check in verdict.checks),
-        needs="" if verdict.needs is None else readable(verdict.needs.text),
-        recommendation=readable(verdict.recommendation),
-        fragility="" if verdict.fragility is None else readable(verdict.fragility.text),
-        tie_break="" if verdict.tie_break is None else readable(verdict.tie_break.text),
-        trade_off="" if verdict.trade_off is None else readable(verdict.trade_off.text),
+        checks=tuple((check.rule, check.applies, why) for check, why in zip(verdict.checks, words.checks, strict=True)),
+        needs=words.needs,
+        recommendation=words.recommendation,
+        fragility=words.fragility,
+        tie_break=words.tie_break,
+        trade_off=words.trade_off,
         evidence=tuple((name, anchors.get(name, "")) for name in verdict.evidence),
     )
 
@@ -301,9 +296,11 @@ def _apart(first: float, its_width: float, second: float, second_width: float) -
 STATUS = {"supported": "good", "rejected": "bad", "undecided": "warn"}
 
 
-def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, str]]:
-    """(name, verdict, tone) of every hypothesis of the study."""
-    if results.verdict is None:
+def hypothesis_views(results: Results) -> list[tuple[str, HypothesisVerdict, str, str]]:
+    """(name, verdict, why, tone) of every hypothesis of the study."""
+    if results.analysis is None or results.verdict is None:
         return []
-    hypotheses = results.verdict.hypotheses.items()
-    return [(name, hypothesis, STATUS[hypothesis.status]) for name, hypothesis in hypotheses]
+    return [
+        (name, hypothesis, hypothesis_why(results.analysis, hypothesis), STATUS[hypothesis.status])
+        for name, hypothesis in results.verdict.hypotheses.items()
+    ]

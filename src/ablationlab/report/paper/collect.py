@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from math import log
 from pathlib import Path
 from statistics import fmean, stdev
@@ -17,12 +16,13 @@ from ablationlab.analysis import wording
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
 from ablationlab.records.settings import DEFAULT_REGIME, Study, StudyText, flattened, looks_like_path
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import design_lines
-from ablationlab.report.naming import in_sentence, metric_name, metric_of
+from ablationlab.report.naming import metric_of
 from ablationlab.report.paper.facts import (
     Apart,
     ArmFacts,
@@ -65,6 +65,7 @@ from ablationlab.report.probes import ProbeValue, depth_of, read_probes
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import comparison_table, difference_of, split
 from ablationlab.report.tables.study import criteria_table, direction_table, figure_table, stability_table
+from ablationlab.study.ledger import ledger_words
 from ablationlab.study.text import paragraphs
 
 #: What the paper gives one by one; the tables of the results folder hold the rest.
@@ -81,7 +82,6 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
     study = None if plan is None else plan.study
     trained = None if plan is None or plan.study.trainer is not None else plan  # by this package
     asked, others = split(analysis)
-    readable = partial(in_sentence, metrics={comparison.metric for comparison in analysis.comparisons})
     return Facts(
         study=analysis.study,
         question=analysis.question.strip(),
@@ -104,8 +104,8 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         arms=() if trained is None else _arms(results.variants, trained),
         corpus=None if trained is None else _corpus(trained),
         training=None if trained is None else _training(trained, analysis),
-        ledger=None if analysis.ledger is None else analysis.ledger.text,
-        measures=_measures(results, asked or others, readable),
+        ledger=None if analysis.ledger is None else ledger_words(analysis.ledger),
+        measures=_measures(results, asked or others),
         statistics=_statistics(asked or others, analysis),
         tie_breakers=analysis.tie_breakers,
         criteria=_criteria(analysis),
@@ -114,10 +114,10 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         evaluation=_evaluation(results, analysis),
         diagnostics=None if trained is None or plan is None else _diagnostics(results, analysis, plan),
         replication=_replication(results),
-        verdicts=tuple(_decision(analysis, found, readable) for found in verdict.verdicts),
-        hypotheses=tuple(_hypotheses(verdict.hypotheses, readable)),
+        verdicts=tuple(_decision(analysis, decided) for decided in verdict.verdicts),
+        hypotheses=tuple(_hypotheses(analysis, verdict.hypotheses)),
         stages=() if plan is None else tuple(design_lines(plan)),
-        deviations=tuple(deviation.text for deviation in analysis.deviations),
+        deviations=tuple(map(wording.deviation, analysis.deviations)),
         damaged=tuple(Named(damage.file, damage.text.rstrip(".")) for damage in results.problems),
         power=_power(analysis),
         caveats=_caveats(asked),
@@ -277,13 +277,11 @@ def _hashes(analysis: Analysis, verdict: Verdict, plan: Plan | None) -> tuple[Na
 # What was compared
 
 
-def _measures(results: Results, asked: Sequence[Comparison], readable: Callable[[str], str]) -> tuple[Named, ...]:
+def _measures(results: Results, asked: Sequence[Comparison]) -> tuple[Named, ...]:
     names = list(dict.fromkeys(comparison.metric for comparison in asked))[:MOST_METRICS]
     metrics = {name: results.metric(name) for name in names}
     return tuple(
-        Named(metric_name(name), readable(metric.meaning))
-        for name, metric in metrics.items()
-        if metric and metric.meaning
+        Named(metric_name(name), metric.meaning) for name, metric in metrics.items() if metric and metric.meaning
     )
 
 
@@ -377,7 +375,7 @@ def _group(found: Sequence[Comparison]) -> Group | None:
     order = sorted(found, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested"))
     told = [comparison for comparison in found if comparison in order[:MOST_TOLD]]
     missing = dict.fromkeys(
-        MissingPair(str(gone.seed), gone.arm, gone.why)
+        MissingPair(str(gone.seed), gone.arm, wording.absence(gone))
         for comparison in found
         if comparison.n != comparison.planned_pairs
         for gone in comparison.missing
@@ -553,18 +551,18 @@ def _primary(analysis: Analysis, found: VariantVerdict) -> Comparison | None:
     return analysis.comparison(metric, *here) if metric else None
 
 
-def _decision(analysis: Analysis, found: VariantVerdict, readable: Callable[[str], str]) -> DecisionFacts:
-    comparison = _primary(analysis, found)
+def _decision(analysis: Analysis, verdict: VariantVerdict) -> DecisionFacts:
+    comparison, words = _primary(analysis, verdict), wording.verdict_words(analysis, verdict)
     return DecisionFacts(
-        variant=found.variant,
-        regime=found.regime,
-        decision=found.decision,
-        rule=found.rule,
-        label=found.label,
+        variant=verdict.variant,
+        regime=verdict.regime,
+        decision=verdict.decision,
+        rule=verdict.rule,
+        label=verdict.label,
         finding=None if comparison is None else _finding(comparison),
-        why=readable(found.why).rstrip("."),
-        recommendation=readable(found.recommendation),
-        fragility=None if found.fragility is None else readable(found.fragility.text),
+        why=words.why.rstrip("."),
+        recommendation=words.recommendation,
+        fragility=words.fragility or None,
     )
 
 
@@ -579,10 +577,10 @@ def _on_tested_scale(value: float, comparison: Comparison | None, digits: int = 
     )
 
 
-def _hypotheses(found: Mapping[str, HypothesisVerdict], readable: Callable[[str], str]) -> Iterator[HypothesisFacts]:
-    for key, hypothesis in found.items():
-        reasons = "; ".join(map(readable, hypothesis.reasons))
-        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, reasons)
+def _hypotheses(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerdict]) -> Iterator[HypothesisFacts]:
+    for key, hypothesis in hypotheses.items():
+        why = wording.hypothesis_why(analysis, hypothesis)
+        yield HypothesisFacts(key, hypothesis.statement, hypothesis.status, why)
 
 
 def _power(analysis: Analysis) -> PowerFacts | None:

@@ -142,7 +142,7 @@ def _size(comparison: Comparison) -> Cell:
     """The pairs, of those planned; of an unpaired comparison the runs of both arms."""
     n, planned = comparison.n, comparison.planned_pairs
     if comparison.design == "unpaired":
-        return Cell.of(n, comparison.sample.removesuffix(" runs, unpaired"), note="unpaired")
+        return Cell.of(n, "{} and {}".format(*comparison.arm_sizes), note="unpaired")
     return Cell.of(n, count(n) if n == planned else f"{count(n)} of {count(planned)}")
 
 

@@ -30,12 +30,13 @@ from ablationlab.records.analysis import (
     StabilityGain,
     SweepAnalysis,
 )
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Budget, Declaration, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts import colours
-from ablationlab.report.naming import metric_name, metric_of, printed_unit
+from ablationlab.report.naming import metric_of, printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 
 #: What a decision is called in a sentence and in a table.
@@ -372,15 +373,15 @@ def verdict_table(analysis: Analysis, verdict: Verdict) -> Table:
     """One decision per variant and regime."""
     rows = tuple(
         (
-            *(Cell.name(found.regime), Cell.name(found.variant), Cell.name(found.reference)),
+            *(Cell.name(decided.regime), Cell.name(decided.variant), Cell.name(decided.reference)),
             *(
-                Cell.of(found.decision, DECISIONS[found.decision]),
-                Cell.of(found.rule),
-                Cell.of(found.label),
-                Cell.of(found.why),
+                Cell.of(decided.decision, DECISIONS[decided.decision]),
+                Cell.of(decided.rule),
+                Cell.of(decided.label),
+                Cell.of(wording.verdict_words(analysis, decided).why),
             ),
         )
-        for found in verdict.verdicts
+        for decided in verdict.verdicts
     )
     columns = (
         Column("regime", "Regime", printed=len(analysis.regimes) > 1),

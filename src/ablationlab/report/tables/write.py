@@ -40,6 +40,7 @@ from ablationlab.report.tables.study import (
     verdict_table,
 )
 from ablationlab.report.tables.tasks import task_table
+from ablationlab.study.ledger import ledger_words
 
 
 def write_tables(results: Results, folder: Path) -> list[Path]:
@@ -120,9 +121,9 @@ def statistics_markdown(results: Results) -> str:
     if analysis.question:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
-    parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(verdict)]
+    parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(analysis, verdict)]
     if verdict.hypotheses:
-        parts += ["## Hypotheses", _bullets(wording.hypothesis_lines(verdict.hypotheses))]
+        parts += ["## Hypotheses", _bullets(wording.hypothesis_lines(analysis, verdict.hypotheses))]
     parts += _section(criteria_table(analysis), "Criteria")
     if asked:
         title = "Registered comparisons" if asked[0].label == "registered" else "The question asked (exploratory)"
@@ -138,7 +139,7 @@ def statistics_markdown(results: Results) -> str:
     parts += ["## Every interval and test", method_table(analysis).markdown()]
     parts += ["## Deviations from the registration", _deviations(analysis)]
     if analysis.ledger is not None:
-        parts += ["## Ledger", markdown(analysis.ledger.text)]
+        parts += ["## Ledger", markdown(ledger_words(analysis.ledger))]
     if results.problems:
         parts += ["## Damaged files", _bullets([f"{found.file}: {found.text}" for found in results.problems])]
     return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
@@ -159,17 +160,22 @@ def _source(analysis: Analysis, verdict: Verdict) -> str:
     return "\n".join(lines)
 
 
-def _verdicts(verdict: Verdict) -> str:
+def _verdicts(analysis: Analysis, verdict: Verdict) -> str:
     lines = []
-    for found in verdict.verdicts:
-        lines.append(f"### {markdown(found.variant)} in {markdown(found.regime)}: {DECISIONS[found.decision]}")
-        lines.append(markdown(found.recommendation))
+    for decided in verdict.verdicts:
+        words = wording.verdict_words(analysis, decided)
+        lines.append(f"### {markdown(decided.variant)} in {markdown(decided.regime)}: {DECISIONS[decided.decision]}")
+        lines.append(markdown(words.recommendation))
         lines.append(
-            _bullets([f"rule {c.rule} {'applies' if c.applies else 'does not'}: {c.why}" for c in found.checks])
+            _bullets(
+                [
+                    f"rule {check.rule} {'applies' if check.applies else 'does not'}: {why}"
+                    for check, why in zip(decided.checks, words.checks, strict=True)
+                ]
+            )
         )
-        lines.append("Evidence: " + ", ".join(f"`{name}`" for name in found.evidence) if found.evidence else "")
-        said = (found.trade_off, found.tie_break, found.needs, found.fragility)
-        lines += [markdown(part.text) for part in said if part is not None]
+        lines.append("Evidence: " + ", ".join(f"`{name}`" for name in decided.evidence) if decided.evidence else "")
+        lines += map(markdown, (words.trade_off, words.tie_break, words.needs, words.fragility))
     return "\n\n".join(line for line in lines if line)
 
 
@@ -185,7 +191,8 @@ def _notes(comparisons: Sequence[Comparison]) -> str:
         if tost is not None and tost.p is not None:
             text += f"; TOST within ±{setting(tost.bounds[1])} {p_clause(tost.p)}"
         if it.missing:
-            text += "; missing: " + ", ".join(f"seed {gone.seed} of {gone.arm} ({gone.why})" for gone in it.missing)
+            lost = [f"seed {gone.seed} of {gone.arm} ({wording.absence(gone)})" for gone in it.missing]
+            text += f"; missing: {', '.join(lost)}"
         lines.append(text + ".")
     caveats = list(dict.fromkeys(wording.caveat(caveat) for comparison in comparisons for caveat in comparison.caveats))
     return _bullets(lines) + ("\n\nMind:\n\n" + _bullets(caveats) if caveats else "")
@@ -198,7 +205,7 @@ def _families(analysis: Analysis) -> str:
 
 
 def _deviations(analysis: Analysis) -> str:
-    return _bullets([f"{found.code}: {found.text}" for found in analysis.deviations]) or "None found."
+    return _bullets([f"{known.code}: {wording.deviation(known)}" for known in analysis.deviations]) or "None found."
 
 
 def _bullets(lines: Sequence[str]) -> str:

@@ -16,11 +16,11 @@ from ablationlab.core.format import DASH, count, difference, fixed, number, p_cl
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
 from ablationlab.records.evaluation import Evaluation
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.designs import look_line
-from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import (
     NARROW_TERMINAL,
@@ -43,6 +43,7 @@ from ablationlab.report.tables.study import (
     sweep_table,
 )
 from ablationlab.report.tables.tasks import arm_name, task_table
+from ablationlab.study.ledger import ledger_words
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Columns of a terminal from which on the comparisons are shown whole.
@@ -92,21 +93,22 @@ def analysis_view(
     notes = _notes(registered, everything) or _notes(others, everything)
     if notes:
         yield _lines("Mind", notes)
-    deviations = [deviation.text for deviation in analysis.deviations]
+    deviations = [wording.deviation(known) for known in analysis.deviations]
     yield _lines("Deviations from the registration", deviations or ["none found"])
     if analysis.evaluation is not None and analysis.evaluation.notes:
-        yield _lines("Scores of tasks", analysis.evaluation.notes)
+        yield _lines("Scores of tasks", list(map(wording.evaluation_note, analysis.evaluation.notes)))
     if analysis.ledger is not None:
-        yield _lines("Ledger", [analysis.ledger.text])
+        yield _lines("Ledger", [ledger_words(analysis.ledger)])
     yield ""
     yield from verdict_view(analysis, verdict)
 
 
 def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableType]:
     """The decisions, the hypotheses and the recommendation."""
+    words = [wording.verdict_words(analysis, decided) for decided in verdict.verdicts]
     rows = [
-        (found.regime, found.variant, found.decision.upper(), found.rule, found.label, found.why)
-        for found in verdict.verdicts
+        (decided.regime, decided.variant, decided.decision.upper(), decided.rule, decided.label, text.why)
+        for decided, text in zip(verdict.verdicts, words, strict=True)
     ]
     primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
     heads = ["regime", "variant", "decision", "rule", "label", "why"]
@@ -114,12 +116,12 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     if analysis.look is not None:
         yield _lines("Look", [look_line(analysis.look)])
     if verdict.hypotheses:
-        yield _lines("Hypotheses", wording.hypothesis_lines(verdict.hypotheses))
-    yield _lines("Recommendation", verdict.recommendation.split("\n"))
+        yield _lines("Hypotheses", wording.hypothesis_lines(analysis, verdict.hypotheses))
+    yield _lines("Recommendation", wording.recommendations(analysis, verdict))
     fragile = [
-        f"{found.variant}{f' ({found.regime})' if len(analysis.regimes) > 1 else ''}: {found.fragility.text}"
-        for found in verdict.verdicts
-        if found.fragility is not None
+        f"{decided.variant}{f' ({decided.regime})' if len(analysis.regimes) > 1 else ''}: {text.fragility}"
+        for decided, text in zip(verdict.verdicts, words, strict=True)
+        if text.fragility
     ]
     if fragile:
         yield _lines("How much it hangs on single seeds", fragile)
@@ -196,7 +198,7 @@ def _sweep(analysis: Analysis) -> Iterator[RenderableType]:
             yield factor_table(analysis.interactions).terminal()
             yield ""
         yield interaction_table(analysis.interactions).terminal()
-        yield Text(plain(analysis.interactions.text))
+        yield Text(plain(wording.interactions(analysis, analysis.interactions)))
 
 
 def _noise(analysis: Analysis) -> Iterator[RenderableType]:

@@ -14,12 +14,12 @@ from rich.text import Text
 
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.run import FloatArray
 from ablationlab.records.settings import Study, flattened
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.report.naming import metric_name
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.study.differences import SettingDifference, differences, study_differences

@@ -20,10 +20,11 @@ from ablationlab.core.format import (
     setting,
 )
 from ablationlab.instrument.costing.estimate import Estimate
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.settings import flattened
-from ablationlab.report.naming import main_metrics, metric_name
+from ablationlab.report.naming import main_metrics
 from ablationlab.report.table import Table
 from ablationlab.study.plan import possible_processes
 
