@@ -406,7 +406,7 @@ def test_diverged_runs_stand_under_limits(tmp_path):
         return None if (variant, seed) == ("layernorm", 2) else outcome(variant, regime, seed)
 
     text = prose(made(tmp_path, outcomes=some))
-    assert "1 runs diverged" in text
+    assert "1 run diverged" in text
     assert "seed 2 of layernorm: diverged at step" in text
 
 

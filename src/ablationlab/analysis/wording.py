@@ -267,7 +267,7 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "plan.lock was changed after it was sealed (its content does not match its seal): nothing counts as registered, "
         "all is exploratory."
     ),
-    DeviationCode.MISSING_RUNS: "No result of {n} of {planned} planned runs: {runs:few}.",
+    DeviationCode.MISSING_RUNS: "{n} of {planned} planned runs have no result: {runs:few}.",
     DeviationCode.EXTRA_RUNS: "In the folder, but not planned, and so not used: {runs:few}.",
     DeviationCode.DIVERGED_RUNS: "{n_runs} diverged: {runs:few}. A diverged run counts as unstable and has no other value.",
     DeviationCode.DRIFT: "Environment changed after sealing ({change}) in {runs:few}.",

@@ -127,16 +127,28 @@ class Frames:
     @cached_property
     def verdicts(self) -> pd.DataFrame:
         """One row per variant and regime: decision, rule, standing, why, recommendation."""
-        names = ["variant", "reference", "regime", "decision", "rule", "label", "why", "recommendation"]
-        rows = [{name: getattr(verdict, name) for name in names} for verdict in self.verdict.verdicts]
-        return _frame(rows, names)
+        from ablationlab.analysis.wording import verdict_words
+
+        names = ["variant", "reference", "regime", "decision", "rule", "label"]
+        rows = []
+        for verdict in self.verdict.verdicts:
+            words = verdict_words(self.analysis, verdict)
+            said = {"why": words.why, "recommendation": words.recommendation}
+            rows.append({name: getattr(verdict, name) for name in names} | said)
+        return _frame(rows, [*names, "why", "recommendation"])
 
     @cached_property
     def stability(self) -> pd.DataFrame:
         """One row per run: how it ended, its largest spike, whether it counts as unstable."""
+        from ablationlab.analysis.wording import instability
+
         part = self.analysis.stability
-        names = ["run", "variant", "regime", "seed", "state", "spike_score", "spike_step", "unstable", "why"]
-        return _frame([{name: getattr(run, name) for name in names} for run in (part.runs if part else ())], names)
+        names = ["run", "variant", "regime", "seed", "state", "spike_score", "spike_step", "unstable"]
+        rows = [
+            {name: getattr(run, name) for name in names} | {"why": instability(self.analysis, run)}
+            for run in (part.runs if part else ())
+        ]
+        return _frame(rows, [*names, "why"])
 
     @cached_property
     def items(self) -> pd.DataFrame:
