@@ -32,7 +32,7 @@ from ablationlab.model.parameters import parameters
 from ablationlab.records.plan import Budget, PlannedRun, Recipe
 from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig
 from ablationlab.tasks import TaskRequest
-from ablationlab.training.export import gpt2_config, gpt2_name
+from ablationlab.training.formats import config_of, tensors_of
 from ablationlab.training.stack import Member, Stack
 
 #: A third of the default study's runs are baselines, whose halfway weights are put to the tasks too.
@@ -69,8 +69,8 @@ def hf_of(member: RunWeights, characters: str) -> Any:
     from tokenizers import Regex, Tokenizer, models, pre_tokenizers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
-    model = GPT2LMHeadModel(GPT2Config(**gpt2_config(member.model)))
-    state = {f"transformer.{gpt2_name(name, member.model)}": value for name, value in member.tensors.items()}
+    model = GPT2LMHeadModel(GPT2Config(**config_of(member.model)))
+    state = tensors_of(member.tensors, member.model)
     model.load_state_dict(state, strict=False)
     words = Tokenizer(models.WordLevel({c: i for i, c in enumerate(characters)}, unk_token=" "))
     words.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

@@ -24,8 +24,8 @@ class Block(nn.Module):
         self.heads = model.heads
         self.norm1, self.norm2 = nn.LayerNorm(model.width), nn.LayerNorm(model.width)
         self.qkv, self.out = nn.Linear(model.width, 3 * model.width), nn.Linear(model.width, model.width)
-        self.up = nn.Linear(model.width, model.mlp_ratio * model.width)
-        self.down = nn.Linear(model.mlp_ratio * model.width, model.width)
+        self.up = nn.Linear(model.width, model.hidden)
+        self.down = nn.Linear(model.hidden, model.width)
 
     def forward(self, x: Tensor) -> Tensor:
         """x_BTD to x_BTD."""

@@ -47,15 +47,12 @@ class Rms(lab.ResidualNorm):
         return F.rms_norm(x, x.shape[-1:], eps=forward.model.norm_eps) * gain[:, None, None]
 
 
-@lab.part("position", "sinusoidal")
+@lab.part("position", "small-sinusoidal")
 class Sinusoidal(lab.PositionScheme):
     """Vaswani et al. 2017, at a hundredth of their scale: nothing to learn."""
 
-    def parameters(self, model):
-        return []
-
-    def __call__(self, forward, length, positions_BT):
-        tokens = forward.params["tok.weight"]
+    def __call__(self, forward, length):
+        tokens, positions_BT = forward.params["tok.weight"], forward.positions_BT
         at = torch.arange(length, device=tokens.device)[None] if positions_BT is None else positions_BT
         rates = torch.exp(torch.arange(0, tokens.shape[-1], 2, device=tokens.device) * (-9.21 / tokens.shape[-1]))
         angles = at[..., None] * rates

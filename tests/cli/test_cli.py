@@ -510,7 +510,7 @@ def test_export_refuses_what_it_cannot_do_and_never_overwrites(cli, trained, tmp
     runs = sorted((trained.results / "runs").iterdir())
     baseline = next(run for run in runs if run.name.startswith("none"))
     layernorm = next(run for run in runs if run.name.startswith("layernorm"))
-    refused(cli("export", layernorm, "target"), "GPT-2's format has no place for the front end (norm = layernorm")
+    refused(cli("export", layernorm, "target"), "The nearest, GPT-2, has no place for the front end (norm = layernorm")
     assert not (tmp_path / "target").exists()
     assert cli("export", baseline, "target")[:2] == (0, "Written to target\n")
     written = {path.name for path in (tmp_path / "target").iterdir()}

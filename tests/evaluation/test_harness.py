@@ -16,7 +16,7 @@ from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.scoring import ScoringTokens, StackScorer
 from ablationlab.records.settings import ModelConfig
 from ablationlab.tasks import benchmarks
-from ablationlab.training.export import gpt2_config, gpt2_name
+from ablationlab.training.formats import config_of, tensors_of
 
 from .models import member, stack
 
@@ -41,9 +41,9 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
         runs = [member(1, model=MODEL), member(2, "layernorm", model=MODEL)]
         folder = tmp_path_factory.mktemp("gpt2")
-        tensors = {f"transformer.{gpt2_name(n, MODEL)}": v.contiguous() for n, v in runs[0].tensors.items()}
+        tensors = tensors_of(runs[0].tensors, MODEL)
         safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-        GPT2Config(**gpt2_config(MODEL)).save_pretrained(folder)
+        GPT2Config(**config_of(MODEL)).save_pretrained(folder)
         words = Tokenizer(models.WordLevel({c: i for i, c in enumerate(CHARACTERS)}, unk_token=" "))
         words.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
         words.decoder = decoders.Fuse()

@@ -15,7 +15,7 @@ from ablationlab.model.ops import loss_R
 from ablationlab.model.parameters import matmul_flops_per_token, parameters, read_by_block
 from ablationlab.records.settings import FrontEnd, ModelConfig
 from ablationlab.study.variants import VARIANTS
-from ablationlab.training.export import gpt2_config, gpt2_name
+from ablationlab.training.formats import config_of, tensors_of
 
 SMALL = ModelConfig(layers=3, width=32, heads=4, context=16, vocabulary=23, init_std=0.1, token_init_std=0.5)
 
@@ -39,7 +39,7 @@ def embed(weights, tokens, model, fronts):
 
 def test_the_baseline_gives_the_logits_of_transformers_gpt2():
     transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(**gpt2_config(SMALL), attn_implementation="eager")
+    config = transformers.GPT2Config(**config_of(SMALL), attn_implementation="eager")
     theirs = transformers.GPT2LMHeadModel(config).eval()
     weights = weights_of(SMALL, 1)
     # biases and gains away from their start values, so that each of them matters
@@ -48,7 +48,7 @@ def test_the_baseline_gives_the_logits_of_transformers_gpt2():
             weights[name] += torch.from_numpy(
                 np.random.default_rng(len(name)).normal(0, 0.3, weights[name].shape)
             ).float()
-    state = {f"transformer.{gpt2_name(name, SMALL)}": value[0] for name, value in weights.items()}
+    state = tensors_of({name: value[0] for name, value in weights.items()}, SMALL)
     missing, unexpected = theirs.load_state_dict(state, strict=False)
     assert not unexpected
     assert missing == ["lm_head.weight"]

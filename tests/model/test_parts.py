@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablationlab.core.errors import ExportError
@@ -25,17 +24,17 @@ from ablationlab.study.variants import VARIANTS, Variant
 from ablationlab.training.export import export
 from conftest import run_here, write_study
 
-MODEL = ModelConfig(layers=2, width=12, heads=2, context=16, vocabulary=13, init_std=0.25, mlp="swiglu")
+MODEL = ModelConfig(layers=2, width=12, heads=2, context=16, vocabulary=13, init_std=0.25, mlp="bilinear")
 GELU = MODEL.changed(mlp="gelu")
 
 
-class SwiGlu(BlockPart):
-    """(silu(y G) * y U) D."""
+class Bilinear(BlockPart):
+    """(y G * y U) D."""
 
     name = group = "mlp"
 
     def hidden(self, model):
-        return 2 * model.mlp_ratio * model.width // 3
+        return 2 * model.hidden // 3
 
     def parameters(self, model, prefix):
         width, hidden = model.width, self.hidden(model)
@@ -52,17 +51,17 @@ class SwiGlu(BlockPart):
     def __call__(self, forward, y, prefix):
         gate, _ = forward.layer(y, f"{prefix}.gate")
         up, _ = forward.layer(y, f"{prefix}.up")
-        o, _ = forward.layer(F.silu(gate) * up, f"{prefix}.down")
+        o, _ = forward.layer(gate * up, f"{prefix}.down")
         return (o, None) if forward.dropout is None else (forward.dropout(o, prefix), None)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def swiglu():
+def bilinear():
     """The MLP and a variant that chooses it, registered for the tests of this file."""
-    MLPS.add("swiglu", SwiGlu())
-    VARIANTS.add("swiglu", Variant("swiglu", VariantTable(model={"mlp": "swiglu"})))
+    MLPS.add("bilinear", Bilinear())
+    VARIANTS.add("bilinear", Variant("bilinear", VariantTable(model={"mlp": "bilinear"})))
     yield
-    del MLPS._things["swiglu"], VARIANTS._things["swiglu"]
+    del MLPS._things["bilinear"], VARIANTS._things["bilinear"]
 
 
 def weights_of(*seeds: int) -> dict[str, torch.Tensor]:
@@ -70,10 +69,10 @@ def weights_of(*seeds: int) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def results(swiglu, tmp_path_factory):
+def results(bilinear, tmp_path_factory):
     """A study of both MLPs with every probe: trained, evaluated and analyzed by the command."""
-    folder = tmp_path_factory.mktemp("swiglu")
-    changes = {"variants": ["none", "swiglu"], "model.width": 12, "probes": {"all": 6}}
+    folder = tmp_path_factory.mktemp("bilinear")
+    changes = {"variants": ["none", "bilinear"], "model.width": 12, "probes": {"all": 6}}
     study = write_study(folder, changes)
     code, output, errors = run_here("run", study, "--out", "out", "--workers", "1", "--device", "cpu", folder=folder)
     assert code == 0, output + errors
@@ -82,7 +81,7 @@ def results(swiglu, tmp_path_factory):
 
 def test_a_study_compares_both_mlps_at_equal_compute(results):
     runs = {run.id: run for run in Results.open(results).runs}
-    assert {run.planned.model.mlp for run in runs.values()} == {"gelu", "swiglu"}
+    assert {run.planned.model.mlp for run in runs.values()} == {"gelu", "bilinear"}
     assert len({run.planned.budget.matmul_flops for run in runs.values()}) == 1
     assert (results / "verdict.json").exists()
 
@@ -92,30 +91,30 @@ def test_every_probe_with_a_meaning_for_it_looks_at_it_and_none_fails(results):
         lines = read_probes(RunFolder(path))
         assert not failures(lines)
         missing = set(PROBES) - {line.probe for line in lines}
-        assert missing == {"embedding-gain"} | ({"gradient-bound"} if path.name.startswith("swiglu") else set())
+        assert missing == {"embedding-gain"} | ({"gradient-bound"} if path.name.startswith("bilinear") else set())
 
 
 def test_the_gradient_bound_refuses_it_by_name_before_anything_runs(tmp_path):
-    changes = {"variants": ["none"], "model.mlp": "swiglu", "model.width": 12, "probes": {"gradient-bound": 6}}
+    changes = {"variants": ["none"], "model.mlp": "bilinear", "model.width": 12, "probes": {"gradient-bound": 6}}
     code, output, errors = run_here("plan", write_study(tmp_path, changes), folder=tmp_path)
     assert code == 2, output
     assert "probes.gradient-bound" in errors
-    assert "swiglu" in errors
+    assert "bilinear" in errors
 
 
 def test_an_unknown_mlp_is_refused_with_the_nearest_name(tmp_path):
     code, _, errors = run_here(
-        "plan", write_study(tmp_path, {"model.mlp": "swiglo", "probes": {"all": 6}}), folder=tmp_path
+        "plan", write_study(tmp_path, {"model.mlp": "bilineer", "probes": {"all": 6}}), folder=tmp_path
     )
     assert code == 2
     assert "model.mlp" in errors
-    assert "did you mean 'swiglu'" in errors
+    assert "did you mean 'bilinear'" in errors
 
 
 def test_export_refuses_it_by_name_and_the_gelu_run_beside_it_is_written(results, tmp_path):
-    with pytest.raises(ExportError, match="SwiGlu"):
-        export(next((results / "runs").glob("swiglu*")), tmp_path / "swiglu")
-    assert not (tmp_path / "swiglu").exists()
+    with pytest.raises(ExportError, match="mlp = 'bilinear'"):
+        export(next((results / "runs").glob("bilinear*")), tmp_path / "bilinear")
+    assert not (tmp_path / "bilinear").exists()
     export(next((results / "runs").glob("none*")), tmp_path / "gelu")
     assert (tmp_path / "gelu" / "config.json").exists()
 

@@ -120,10 +120,11 @@ def export(
     run: Annotated[Path, Parameter(help="A run's folder: results/<study>/runs/<id>.")],
     directory: Annotated[Path, Parameter(help="The folder to create.")],
 ) -> int:
-    """Write a trained run as a folder that transformers' `GPT2LMHeadModel.from_pretrained` loads.
+    """Write a trained run as a folder that transformers' `AutoModelForCausalLM.from_pretrained` loads.
 
-    Holds model.safetensors, config.json and the characters of the vocabulary. A variant that GPT-2's format cannot express is
-    refused, with the reason; `ablationlab.load(run)` gives any run as a torch module.
+    Holds model.safetensors, config.json and the characters of the vocabulary. The settings of the model choose among GPT-2,
+    Llama, Qwen3, OLMo-2, Gemma-2, nanochat and GPT-NeoX. A model that none of them can hold is refused, with what stands in
+    the way; `ablationlab.load(run)` gives any run as a torch module.
     """
     from ablationlab.training.export import export as write
 

@@ -130,8 +130,8 @@ class ScoredStack:
         rounding.
         """
         runs = len(self.fronts)
-        forward = changed(self.forward, attend=PackedAttention(segments_BT, runs))
-        return forward.hidden(forward.embed(tokens_BT.expand(runs, -1, -1), positions_BT))
+        forward = changed(self.forward, attend=PackedAttention(segments_BT, runs), positions_BT=positions_BT)
+        return forward.hidden(forward.embed(tokens_BT.expand(runs, -1, -1)))
 
     @torch.no_grad()
     def head(self, y_RND: Tensor) -> Tensor:

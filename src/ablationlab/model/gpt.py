@@ -6,25 +6,47 @@ the same code serves a stack (views of one flat buffer), a notebook module, and 
 
     x = front(E_tok, E_pos);  x += attention(LN(x));  x += mlp(LN(x));  logits = LN(x) · headᵀ
 
-Residual stream, norms and the loss are fp32; matrix products and attention run in ``dtype`` (bf16 where registered). The
-parts of a block are in `parts.py`, the ways to attend in `attention.py`.
+is the default; docs/model.md has the formulas of all settings. Residual stream, norms and the loss are fp32; matrix products
+and attention run in ``dtype`` (bf16 where registered). The parts of a block are in `parts.py`, the ways to attend in
+`attention.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ablationlab.model.attention import Attend, CausalAttention, DroppedAttention
+from ablationlab.model.attention import Attend, CausalAttention, DroppedAttention, score_rule
 from ablationlab.model.dropout import Dropout
-from ablationlab.model.ops import PLAIN, Objective, add, add_norm, affine, fused, head_losses_R, losses_R, norm
-from ablationlab.model.parts import HEADS, LOSS_TERMS, NORMS, POSITIONS, norm_before, parts_of
+from ablationlab.model.ops import (
+    PLAIN,
+    Objective,
+    add,
+    add_bias,
+    add_norm,
+    affine,
+    fused,
+    head_losses_R,
+    losses_R,
+    norm,
+)
+from ablationlab.model.parts import (
+    HEADS,
+    LOSS_TERMS,
+    POSITIONS,
+    norm_before,
+    norm_kind,
+    norms_of,
+    parts_of,
+    residual_scales,
+    skip_before,
+)
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
 Parameters = Mapping[str, Tensor]
@@ -51,6 +73,8 @@ class ForwardPass:
     attend: Attend | None = None
     run_block: Callable[[ForwardPass, int, Tensor, Tensor], tuple[Tensor, Tensor]] | None = None
     keep: Callable[[str, Tensor], None] | None = None
+    positions_BT: Tensor | None = None  # of the tokens; they count from 0 where they are not given
+    x0: Tensor | None = None  # what entered block 1, where it is added to the stream again
 
     def logits(self, tokens_RBT: Tensor) -> Tensor:
         """logits_RBTV in fp32."""
@@ -63,7 +87,8 @@ class ForwardPass:
     def losses_R(self, tokens_RBT: Tensor, targets_RBT: Tensor, objective: Objective = PLAIN) -> tuple[Tensor, Tensor]:
         """The negative log-likelihood, and what is differentiated: *objective*, and the model's loss terms."""
         x = self.embed(tokens_RBT)
-        if not (self.model.head_bias or self.model.head != "linear" or self.model.loss_terms):
+        model = self.model
+        if not (model.head_bias or model.head_softcap is not None or model.head != "linear" or model.loss_terms):
             head = self._head_weight.to(self._out)
             return head_losses_R(self.hidden(x).flatten(1, 2), head, targets_RBT.flatten(1), objective)
         logits = self.decode(x)
@@ -72,13 +97,13 @@ class ForwardPass:
             total = total + LOSS_TERMS[name](logits, targets_RBT, self.model)
         return loss, total
 
-    def embed(self, tokens_RBT: Tensor, positions_BT: Tensor | None = None) -> Tensor:
-        """x_RBTD, the vectors entering block 1. Positions count from 0 where they are not given."""
-        return front_ends(self.params, *self.look_up(tokens_RBT, positions_BT), self.fronts)
+    def embed(self, tokens_RBT: Tensor) -> Tensor:
+        """x_RBTD, the vectors entering block 1."""
+        return front_ends(self.params, *self.look_up(tokens_RBT), self.fronts)
 
-    def look_up(self, tokens_RBT: Tensor, positions_BT: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def look_up(self, tokens_RBT: Tensor) -> tuple[Tensor, Tensor]:
         """The token and position vectors, before the front end."""
-        pos = POSITIONS[self.model.position](self, tokens_RBT.shape[-1], positions_BT)
+        pos = POSITIONS[self.model.position](self, tokens_RBT.shape[-1])
         return look_up(self.params["tok.weight"], tokens_RBT), pos
 
     def decode(self, x: Tensor) -> Tensor:
@@ -91,19 +116,37 @@ class ForwardPass:
             x = self.dropout(x, "front")
         if self.keep is not None:
             self.keep("front", x)
-        y = self._norm(x, norm_before(self.model, 0))
+        forward = self if self.model.embedding_skip is None else replace(self, x0=x)
+        x = forward._skip(x, 0)
+        y = forward._read(x, norm_before(self.model, 0), last=self.model.layers == 0)
         for number in range(self.model.layers):
-            x, y = self.block(number, x, y) if self.run_block is None else self.run_block(self, number, x, y)
+            x, y = forward.block(number, x, y) if self.run_block is None else self.run_block(forward, number, x, y)
         return y
 
     def block(self, number: int, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """The residual stream x and its norm y after one block, from those before it; the norm is the model's next."""
-        name, parts = f"blocks.{number}", parts_of(self.model)
-        norms = [*(f"{name}.{norm}" for norm, _ in parts[1:]), norm_before(self.model, number + 1)]
-        for (_, part), following in zip(parts, norms, strict=True):
-            place = f"{name}.{part.name}"
+        """The residual stream x and what is read of it, y, after one block, from those before it; y is for the reader behind.
+
+        Of parallel parts, each reads a norm of its own of what entered the block.
+        """
+        model, name, parts = self.model, f"blocks.{number}", parts_of(self.model)
+        norms = [{place: f"{name}.{own}" for place, own in norms_of(model, norm).items()} for norm, _ in parts]
+        waiting: Tensor | None = None  # outputs of parallel parts that are not added yet
+        for position, (_, part) in enumerate(parts):
+            place, own, last = f"{name}.{part.name}", norms[position], position + 1 == len(parts)
+            if model.parallel and position:
+                y = self._read(x, own.get("before"), last=False)
             o, bias = part(self, y, place)
-            x, y = self._add_and_norm(x, o, bias, following, place)
+            if "behind" in own:
+                o, bias = self._norm(add_bias(o, bias), own["behind"], torch.float32), None
+            if model.parallel:
+                waiting, bias = add_bias(o, bias) if waiting is None else waiting + add_bias(o, bias), None
+                if not last:
+                    if self.keep is not None:
+                        self.keep(place, x)
+                    continue
+                o = waiting
+            following = norm_before(model, number + 1) if last else norms[position + 1].get("before")
+            x, y = self._add(x, o, bias, place, own.get("sum"), following, number + 1 if last else None)
         return x, y
 
     def head(self, y: Tensor) -> Tensor:
@@ -111,8 +154,10 @@ class ForwardPass:
         return HEADS[self.model.head](self, y)
 
     def linear_head(self, y: Tensor) -> Tensor:
-        """y · Wᵀ + b."""
-        return linear(y, self._head_weight.transpose(1, 2), self.params.get("head.bias"), self._out).float()
+        """y · Wᵀ + b, soft-capped where the model has it."""
+        logits = linear(y, self._head_weight.transpose(1, 2), self.params.get("head.bias"), self._out).float()
+        cap = self.model.head_softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def layer(self, x: Tensor, name: str, *, keep_bias: bool = False) -> tuple[Tensor, Tensor | None]:
         """x · w (+ b), and the bias if it was left for the next kernel to add."""
@@ -123,10 +168,9 @@ class ForwardPass:
 
     @property
     def attention(self) -> Attend:
-        """How this pass attends."""
-        if self.attend is not None:
-            return self.attend
-        return CausalAttention() if self.dropout is None else DroppedAttention(self.dropout)
+        """How this pass attends, by the model's rule for scores."""
+        attend = self.attend or (CausalAttention() if self.dropout is None else DroppedAttention(self.dropout))
+        return attend.by(score_rule(self.model, self.positions_BT))
 
     @property
     def _out(self) -> torch.dtype:
@@ -136,27 +180,57 @@ class ForwardPass:
     def _head_weight(self) -> Tensor:
         return self.params["tok.weight"] if self.model.tied else self.params["head.weight"]
 
-    def _norm(self, x: Tensor, name: str | None) -> Tensor:
-        """LayerNorm with each run's own gain and bias, in the precision of what reads it; None stands for no final norm."""
-        if name is None:
-            return x.to(self._out)
-        dtype = self._out if name == "final_norm" else self.dtype
-        if self.model.norm != "layernorm":
-            return NORMS[self.model.norm](self, x, name).to(dtype)
-        return norm(x, self.params[f"{name}.gain"], self.params.get(f"{name}.bias"), self.model.norm_eps, dtype)
+    def _norm(self, x: Tensor, name: str, dtype: torch.dtype) -> Tensor:
+        """The norm at a place, with each run's own gain and bias."""
+        kind = norm_kind(self.model, name)
+        if kind.centers is None:
+            return kind(self, x, name).to(dtype)
+        gain, bias = self.params.get(f"{name}.gain"), self.params.get(f"{name}.bias")
+        return norm(x, gain, bias, self.model.norm_eps, dtype, center=kind.centers)
 
-    def _add_and_norm(
-        self, x: Tensor, o: Tensor, bias: Tensor | None, following: str | None, place: str
+    def _read(self, x: Tensor, name: str | None, *, last: bool) -> Tensor:
+        """What the next part reads of the stream, or behind the *last* one the head: its norm, in the reader's precision."""
+        dtype = self._out if last else self.dtype
+        return x.to(dtype) if name is None else self._norm(x, name, dtype)
+
+    def _skip(self, x: Tensor, number: int) -> Tensor:
+        """x + λ · x0 in front of block *number*, with its learned λ."""
+        if self.x0 is None or number == self.model.layers:
+            return x
+        return x + self.params[f"{skip_before(number)}.weight"][:, :, None, None] * self.x0
+
+    def _add(
+        self,
+        x: Tensor,
+        o: Tensor,
+        bias: Tensor | None,
+        place: str,
+        on_sum: str | None,
+        following: str | None,
+        entered: int | None,
     ) -> tuple[Tensor, Tensor]:
-        """x + (o + bias) and its norm: one kernel on a GPU, unless somebody looks at the sum between them."""
-        if self.keep is None and following is not None and self.model.norm == "layernorm":
-            dtype = self._out if following == "final_norm" else self.dtype
-            gain, shift = self.params[f"{following}.gain"], self.params.get(f"{following}.bias")
-            return add_norm(x, o, bias, gain, shift, self.model.norm_eps, dtype)
+        """The stream with a part's output added, and what is read of it next, through the norm *following*: one kernel on a
+        GPU where there is one, unless something happens to the sum between them. *entered* is the block that begins here."""
+        last = entered == self.model.layers
+        along, across = residual_scales(self.model)
+        direct = (
+            self.keep is None and on_sum is None and along == across == 1.0 and (self.x0 is None or entered is None)
+        )
+        center = norm_kind(self.model, following).centers if direct and following is not None else None
+        if center is not None:
+            gain, shift = self.params.get(f"{following}.gain"), self.params.get(f"{following}.bias")
+            dtype = self._out if last else self.dtype
+            return add_norm(x, o, bias, gain, shift, self.model.norm_eps, dtype, center=center)
+        if not along == across == 1.0:
+            x, o, bias = along * x, across * add_bias(o, bias), None
         total = add(x, o, bias)
+        if on_sum is not None:
+            total = self._norm(total, on_sum, torch.float32)
         if self.keep is not None:
             self.keep(place, total)
-        return total, self._norm(total, following)
+        if entered is not None:
+            total = self._skip(total, entered)
+        return total, self._read(total, following, last=last)
 
 
 def front_ends(params: Parameters, tok: Tensor, pos: Tensor, fronts: Sequence[FrontEnd]) -> Tensor:

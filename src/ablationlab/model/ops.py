@@ -7,6 +7,7 @@ added by the step that reads the layer's output where that step is a kernel, and
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
@@ -37,37 +38,64 @@ def _fast_tanh() -> bool:
     return torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
-def norm(x: Tensor, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: torch.dtype) -> Tensor:
-    """LayerNorm of x_R…D with each run's own gain and bias, in *dtype*."""
-    if fused(x):
+def has_norm_kernel(gain_RD: Tensor | None, *, center: bool) -> bool:
+    """Whether there is a kernel for a norm: for LayerNorm with a gain."""
+    return center and gain_RD is not None
+
+
+def norm(
+    x: Tensor,
+    gain_RD: Tensor | None,
+    bias_RD: Tensor | None,
+    eps: float,
+    dtype: torch.dtype,
+    *,
+    center: bool = True,
+) -> Tensor:
+    """LayerNorm of x_R…D, or RMSNorm (*center* is False), with each run's own gain and bias, in *dtype*."""
+    if fused(x) and has_norm_kernel(gain_RD, center=center):
         from ablationlab.model.kernels.norm import Norm
 
         normed: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
         return normed
     if len(x) == 1:  # torch's own affine form is one pass; it has no run axis
-        bias = None if bias_RD is None else bias_RD.squeeze(0)
-        y = F.layer_norm(x, x.shape[-1:], gain_RD.squeeze(0), bias, eps)
+        gain, bias = (None if value is None else value.squeeze(0) for value in (gain_RD, bias_RD))
+        y = F.layer_norm(x, x.shape[-1:], gain, bias, eps) if center else F.rms_norm(x, x.shape[-1:], gain, eps)
     else:
-        y = affine(F.layer_norm(x, x.shape[-1:], eps=eps), gain_RD, bias_RD)
+        normed = F.layer_norm(x, x.shape[-1:], eps=eps) if center else F.rms_norm(x, x.shape[-1:], eps=eps)
+        y = affine(normed, gain_RD, bias_RD)
     return y.to(dtype)
 
 
 def add_norm(
-    x: Tensor, o: Tensor, ob_RD: Tensor | None, gain_RD: Tensor, bias_RD: Tensor | None, eps: float, dtype: torch.dtype
+    x: Tensor,
+    o: Tensor,
+    ob_RD: Tensor | None,
+    gain_RD: Tensor | None,
+    bias_RD: Tensor | None,
+    eps: float,
+    dtype: torch.dtype,
+    *,
+    center: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """x' = x + (o + ob) in fp32, and its LayerNorm in *dtype*."""
-    if fused(x):
+    """x' = x + (o + ob) in fp32, and its norm in *dtype*."""
+    if fused(x) and has_norm_kernel(gain_RD, center=center):
         from ablationlab.model.kernels.norm import AddNorm
 
         total, y = AddNorm.apply(x, o, ob_RD, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
         return total, y
     total = add(x, o, ob_RD)
-    return total, norm(total, gain_RD, bias_RD, eps, dtype)
+    return total, norm(total, gain_RD, bias_RD, eps, dtype, center=center)
 
 
 def add(x: Tensor, o: Tensor, ob_RD: Tensor | None) -> Tensor:
     """x + (o + ob) in fp32."""
     return x + (o if ob_RD is None else o + ob_RD[:, None, None])
+
+
+def add_bias(o: Tensor, ob_RD: Tensor | None) -> Tensor:
+    """o + ob in fp32."""
+    return o.float() if ob_RD is None else o + ob_RD[:, None, None].float()
 
 
 def bias_gelu(h: Tensor, b_RD: Tensor | None) -> Tensor:
@@ -196,11 +224,16 @@ class _Flash(torch.autograd.Function):
         return dqkv
 
 
-def masked_attention(qkv_RBTC: Tensor, heads: int) -> tuple[Tensor, Tensor]:
-    """Causal attention weights_RBHTT in qkv's precision, and values: for a caller that drops some of the weights."""
+def masked_attention(
+    qkv_RBTC: Tensor, heads: int, rule: Callable[[Tensor], Tensor] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Causal attention weights_RBHTT in qkv's precision, and values: for a caller that drops some of the weights. *rule*
+    changes the scores_RBHTT, in fp32."""
     R, B, T, columns = qkv_RBTC.shape
     q, k, v = qkv_RBTC.view(R, B, T, 3, heads, columns // 3 // heads).permute(3, 0, 1, 4, 2, 5)
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    if rule is not None:
+        scores = rule(scores.float())
     future = torch.ones(T, T, dtype=torch.bool, device=qkv_RBTC.device).triu(1)
     return scores.masked_fill(future, float("-inf")).float().softmax(dim=-1).to(qkv_RBTC.dtype), v
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ablationlab.model.parts import HEADS, NORMS, POSITIONS, norm_before, parts_of
+from ablationlab.model.parts import HEADS, POSITIONS, norm_before, norm_kind, norms_of, parts_of, skip_before
 from ablationlab.model.weights import Parameter, affine, joint_digest, weight_digest
 from ablationlab.records.settings import FrontEnd, ModelConfig
 
@@ -26,17 +26,24 @@ def parameters(model: ModelConfig) -> tuple[Parameter, ...]:
     """All parameters of a model, in the order of the forward pass. ``vocabulary`` must be resolved."""
     assert model.vocabulary is not None
     width = model.width
-    norms = NORMS[model.norm]
     owned = [Parameter("tok.weight", (model.vocabulary, width), model.token_init_std, group="embedding")]
     owned += _of("position", POSITIONS[model.position].parameters(model))
     owned += _of("front", affine("front", width, gain=model.front.gain, bias=model.front.bias))
     for number in range(model.layers):
+        name = f"blocks.{number}"
+        if model.embedding_skip is not None:
+            skip = Parameter(f"{skip_before(number)}.weight", (1,), fill=model.embedding_skip)
+            owned += _of("skip", [skip], number)
         for norm, part in parts_of(model):
-            name = f"blocks.{number}"
-            owned += _of("norms", norms.parameters(model, f"{name}.{norm}"), number)
+            norms = {
+                place: _of("norms", norm_kind(model, norm).parameters(model, f"{name}.{own}"), number)
+                for place, own in norms_of(model, norm).items()
+            }
+            owned += norms.pop("before", [])
             owned += _of(part.group, part.parameters(model, f"{name}.{part.name}"), number)
+            owned += [parameter for behind in norms.values() for parameter in behind]
     if model.final_norm:
-        owned += _of("norms", norms.parameters(model, "final_norm"))
+        owned += _of("norms", norm_kind(model, "final_norm").parameters(model, "final_norm"))
     owned += _of("head", HEADS[model.head].parameters(model))
     return tuple(owned) if model.mup_base is None else tuple(_scaled(parameter, model) for parameter in owned)
 
@@ -76,15 +83,15 @@ def stack_parameters(models: Iterable[ModelConfig]) -> tuple[Parameter, ...]:
 
 
 def read_by_block(model: ModelConfig, number: int) -> tuple[Parameter, ...]:
-    """What block *number* of the forward pass reads: its parts, the norms between them and the norm behind it.
+    """What block *number* of the forward pass reads: its parts, the norms between them, and norm and skip behind it.
 
-    The norm in front of a block is read by whoever stands before it.
+    The norm and the skip in front of a block are read by whoever stands before it.
     """
-    before, behind = norm_before(model, number), norm_before(model, number + 1)
+    before, behind = ((norm_before(model, place), skip_before(place)) for place in (number, number + 1))
 
     def reads(parameter: Parameter) -> bool:
         owner = parameter.name.rpartition(".")[0]
-        return owner == behind or (parameter.block == number and owner != before)
+        return owner in behind or (parameter.block == number and owner not in before)
 
     return tuple(parameter for parameter in parameters(model) if reads(parameter))
 

@@ -10,7 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ablationlab.core.registry import Registry
 from ablationlab.model.weights import Parameter, affine, linear
@@ -38,8 +38,6 @@ class BlockPart(ABC):
 
     name: ClassVar[str]
     group: ClassVar[str]  # of its parameters, in the records of probes
-    # GPT-2's names of its layers; None where GPT-2's format cannot hold it.
-    gpt2_names: ClassVar[Mapping[str, str] | None] = None
     # Whether the bound of the probe `gradient-bound` holds for it: it then has `path`, and an MLP also `jacobian`.
     has_gradient_bound: ClassVar[bool] = False
 
@@ -57,10 +55,6 @@ class BlockPart(ABC):
         """Where it drops units."""
         return (prefix,)
 
-    def gpt2_config(self, model: ModelConfig) -> dict[str, object]:
-        """Its entries of transformers' GPT2Config."""
-        return {}
-
     def path(self, params: Parameters, prefix: str) -> tuple[Tensor, Tensor]:
         """The two matrices_RIO that a vector passes on its way through."""
         raise NotImplementedError
@@ -71,32 +65,76 @@ class BlockPart(ABC):
 
 
 class SelfAttention(BlockPart):
-    """Queries, keys and values from one linear layer, attention over them, and another linear layer."""
+    """Queries, keys and values from one linear layer, attention over them, and another linear layer.
+
+        softmax(rule(q·k / √d_head)) v,   times a gate σ(y G) where there is one
+
+    `attention.prepared` norms, rotates and repeats them, `ScoreRule` is the rule.
+    """
 
     name, group = "attn", "attention"
-    gpt2_names: ClassVar = {"qkv": "c_attn", "out": "c_proj"}
     has_gradient_bound = True
 
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
-        width = model.width
-        return [
-            *linear(f"{prefix}.qkv", width, 3 * width, model.init_std, bias=model.biases),
-            *linear(f"{prefix}.out", width, width, _residual_std(model), bias=model.biases),
-        ]
+        width, kept = model.width, (model.kv_heads or model.heads) * model.head_width
+        # Fewer keys and values are the first columns of those that a model with all of them would draw.
+        values = _deepnorm(model)
+        pieces: tuple[tuple[int, int, float], ...] = ()
+        if kept != width or values != 1.0:
+            pieces = ((0, width, 1.0), (width, width + kept, 1.0), (2 * width, 2 * width + kept, values))
+        owned = linear(f"{prefix}.qkv", width, 3 * width, model.init_std, bias=model.biases, pieces=pieces)
+        if model.qk_norm != "none" and model.norm_gain:
+            sizes = (model.head_width,) * 2 if model.qk_norm_over == "head" else (width, kept)
+            for name, size in zip(("q_norm", "k_norm"), sizes, strict=True):
+                owned += affine(f"{prefix}.{name}", size, bias=False)
+        if model.attention_gate != "none":
+            owned += linear(f"{prefix}.gate", width, self._gates(model), model.init_std, bias=model.biases)
+        return owned + linear(f"{prefix}.out", width, width, _residual_std(model), bias=model.biases)
+
+    def _gates(self, model: ModelConfig) -> int:
+        return {"none": 0, "head": model.heads, "element": model.width}[model.attention_gate]
 
     def dropout_sites(self, prefix: str) -> tuple[str, ...]:
         return prefix, f"{prefix}.out"
 
     def cost(self, model: ModelConfig) -> PartCost:
-        """Both attention products are counted in full: the causal half is not discounted. Queries, keys, values and what
-        was attended are kept, and a log-sum per head."""
-        width = model.width
-        return PartCost(8 * width**2, 4 * model.context * width, moved=7 * width, kept=4 * width, kept_fp32=model.heads)
+        """Both attention products are counted in full: neither the causal half nor keys outside a window are discounted.
+        Queries, keys, values and what was attended are kept, and a log-sum per head; where the scores follow a rule, they are
+        kept, too. What queries and keys pass before the product moves and keeps both again, in fp32."""
+        width, kept = model.width, (model.kv_heads or model.heads) * model.head_width
+        gates = self._gates(model)
+        prepares, normed = self._prepares(model), model.qk_norm != "none"
+        ruled = model.attention_softcap is not None or bool(POSITIONS[model.position].slopes(model.heads))
+        scores = model.heads * model.context if ruled else 0
+        return PartCost(
+            2 * width * (width + 2 * kept + gates + width),
+            4 * model.context * width,
+            moved=7 * width + (8 * width if prepares else 0) + 2 * gates + 4 * scores,
+            kept=4 * width + (3 * width if prepares else 0) + 2 * gates + scores,
+            kept_fp32=model.heads + (2 * (width + kept) if normed else 0) + (2 * scores),
+        )
+
+    def _prepares(self, model: ModelConfig) -> bool:
+        return (
+            model.qk_norm != "none"
+            or POSITIONS[model.position].rotates
+            or model.attention_scale != 1.0
+            or (model.kv_heads or model.heads) != model.heads
+        )
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
-        heads, attend = forward.model.heads, forward.attention
-        qkv, bias = forward.layer(y, f"{prefix}.qkv", keep_bias=not attend.adds_bias(y, heads))
-        a = attend(qkv, bias, heads, prefix)
+        model, attend = forward.model, forward.attention
+        prepares = self._prepares(model)
+        keep_bias = prepares or not attend.adds_bias(y, model.heads)
+        qkv, bias = forward.layer(y, f"{prefix}.qkv", keep_bias=keep_bias)
+        if prepares:
+            from ablationlab.model.attention import prepared
+
+            qkv = prepared(forward, qkv, prefix)
+        a = attend(qkv, bias, model.heads, prefix)
+        if model.attention_gate != "none":
+            gate, _ = forward.layer(y, f"{prefix}.gate", keep_bias=True)
+            a = (a.view(*gate.shape, -1) * gate.sigmoid()[..., None]).flatten(-2)
         o, bias = forward.layer(a, f"{prefix}.out", keep_bias=forward.dropout is not None)
         return (o, bias) if forward.dropout is None else (forward.dropout(o, f"{prefix}.out"), None)
 
@@ -106,33 +144,57 @@ class SelfAttention(BlockPart):
         return qkv[..., 2 * (qkv.shape[-1] // 3) :], out
 
 
-class GeluMlp(BlockPart):
-    """Two linear layers around GELU in GPT-2's tanh form."""
+def _relu2(x: Tensor) -> Tensor:
+    from torch.nn.functional import relu
+
+    return relu(x).square()
+
+
+def _activation(name: str) -> Callable[[Tensor], Tensor]:
+    """GELU is GPT-2's tanh form."""
+    import torch.nn.functional as F
+
+    functions: dict[str, Callable[[Tensor], Tensor]] = {
+        "gelu": lambda x: F.gelu(x, approximate="tanh"),
+        "relu": F.relu,
+        "relu2": _relu2,
+        "silu": F.silu,
+    }
+    return functions[name]
+
+
+class Mlp(BlockPart):
+    """Two linear layers around an activation: f(y U) D."""
 
     name = group = "mlp"
-    gpt2_names: ClassVar = {"up": "c_fc", "down": "c_proj"}
     has_gradient_bound = True
 
+    def __init__(self, activation: str) -> None:
+        self.activation = activation
+
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
-        width, hidden = model.width, model.mlp_ratio * model.width
+        width, hidden = model.width, model.hidden
+        up, down = _inner_std(model), _residual_std(model)
         return [
-            *linear(f"{prefix}.up", width, hidden, model.init_std, bias=model.biases, redraw=model.redraw),
-            *linear(f"{prefix}.down", hidden, width, _residual_std(model), bias=model.biases, redraw=model.redraw),
+            *linear(f"{prefix}.up", width, hidden, up, bias=model.biases, redraw=model.redraw),
+            *linear(f"{prefix}.down", hidden, width, down, bias=model.biases, redraw=model.redraw),
         ]
 
     def cost(self, model: ModelConfig) -> PartCost:
-        """The hidden units are kept before and after GELU."""
-        width, hidden = model.width, model.mlp_ratio * model.width
+        """The hidden units are kept before and after the activation."""
+        width, hidden = model.width, model.hidden
         return PartCost(4 * width * hidden, moved=2 * width + 4 * hidden, kept=2 * hidden)
-
-    def gpt2_config(self, model: ModelConfig) -> dict[str, object]:
-        return {"n_inner": model.mlp_ratio * model.width, "activation_function": "gelu_new"}
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
         from ablationlab.model.ops import bias_gelu
 
-        h, bias = forward.layer(y, f"{prefix}.up")
-        o, bias = forward.layer(bias_gelu(h, bias), f"{prefix}.down", keep_bias=forward.dropout is not None)
+        if self.activation == "gelu":
+            h, bias = forward.layer(y, f"{prefix}.up")
+            activated = bias_gelu(h, bias)
+        else:
+            h, _ = forward.layer(y, f"{prefix}.up", keep_bias=True)
+            activated = _activation(self.activation)(h)
+        o, bias = forward.layer(activated, f"{prefix}.down", keep_bias=forward.dropout is not None)
         return (o, bias) if forward.dropout is None else (forward.dropout(o, prefix), None)
 
     def path(self, params: Parameters, prefix: str) -> tuple[Tensor, Tensor]:
@@ -140,7 +202,6 @@ class GeluMlp(BlockPart):
 
     def jacobian(self, params: Parameters, prefix: str, y_RKD: Tensor, before_RKDD: Tensor) -> Tensor:
         import torch
-        import torch.nn.functional as F
 
         up, down = self.path(params, prefix)
         hidden = y_RKD @ up
@@ -148,42 +209,96 @@ class GeluMlp(BlockPart):
             hidden = hidden + bias[:, None]
         with torch.enable_grad():
             at = hidden.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(F.gelu(at, approximate="tanh").sum(), at)
+            (slope,) = torch.autograd.grad(_activation(self.activation)(at).sum(), at)
         return (before_RKDD @ up[:, None] * slope[:, :, None]) @ down[:, None]
 
 
+class GatedMlp(BlockPart):
+    """(f(y G) * y U) D (Shazeer 2020). Two thirds of the hidden units give the parameters and FLOPs of `Mlp`."""
+
+    name = group = "mlp"
+
+    def __init__(self, activation: str) -> None:
+        self.activation = activation
+
+    def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
+        width, hidden = model.width, model.hidden
+        up, down = _inner_std(model), _residual_std(model)
+        return [
+            *linear(f"{prefix}.gate", width, hidden, up, bias=model.biases, redraw=model.redraw),
+            *linear(f"{prefix}.up", width, hidden, up, bias=model.biases, redraw=model.redraw),
+            *linear(f"{prefix}.down", hidden, width, down, bias=model.biases, redraw=model.redraw),
+        ]
+
+    def cost(self, model: ModelConfig) -> PartCost:
+        """Both layers' outputs, the activation and the product are kept."""
+        width, hidden = model.width, model.hidden
+        return PartCost(6 * width * hidden, moved=2 * width + 7 * hidden, kept=4 * hidden)
+
+    def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
+        gate, _ = forward.layer(y, f"{prefix}.gate", keep_bias=True)
+        up, _ = forward.layer(y, f"{prefix}.up", keep_bias=True)
+        activated = _activation(self.activation)(gate) * up
+        o, bias = forward.layer(activated, f"{prefix}.down", keep_bias=forward.dropout is not None)
+        return (o, bias) if forward.dropout is None else (forward.dropout(o, prefix), None)
+
+
 class ResidualNorm(ABC):
-    """A norm before every part of a block and after the last block. *name* is that of the place."""
+    """A norm of the residual stream, or of what a part adds to it. *name* is that of the place."""
+
+    # Whether the steps of `ops` compute it, with or without taking the mean away; None where it is a function of its own.
+    centers: ClassVar[bool | None] = None
 
     def parameters(self, model: ModelConfig, name: str) -> list[Parameter]:
-        return affine(name, model.width, bias=model.biases)
+        return affine(name, model.width, gain=model.norm_gain, bias=model.norm_gain and model.biases)
 
     @abstractmethod
     def __call__(self, forward: ForwardPass, x: Tensor, name: str) -> Tensor:
-        """Of the residual stream x_RBTD, in fp32."""
+        """Of x_RBTD, in fp32."""
 
 
 class LayerNorm(ResidualNorm):
     """(x - mean) / sqrt(var + eps) · g + b."""
+
+    centers = True
 
     def __call__(self, forward: ForwardPass, x: Tensor, name: str) -> Tensor:
         import torch
 
         from ablationlab.model.ops import norm
 
-        gain, bias = forward.params[f"{name}.gain"], forward.params.get(f"{name}.bias")
-        return norm(x, gain, bias, forward.model.norm_eps, torch.float32)
+        gain, bias = forward.params.get(f"{name}.gain"), forward.params.get(f"{name}.bias")
+        return norm(x, gain, bias, forward.model.norm_eps, torch.float32, center=self.centers)
 
 
-class PositionScheme(ABC):
-    """Vectors that are added to those of the tokens. Positions count from 0 where they are not given."""
+class RmsNorm(LayerNorm):
+    """x / sqrt(mean(x²) + eps) · g; it has no bias."""
 
-    @abstractmethod
-    def parameters(self, model: ModelConfig) -> list[Parameter]: ...
+    centers = False
 
-    @abstractmethod
-    def __call__(self, forward: ForwardPass, length: int, positions_BT: Tensor | None) -> Tensor:
-        """pos_RBTD for every run of the stack; B may be 1."""
+    def parameters(self, model: ModelConfig, name: str) -> list[Parameter]:
+        return affine(name, model.width, gain=model.norm_gain, bias=False)
+
+
+class PositionScheme:
+    """How a model knows the order of tokens: vectors added to theirs, queries and keys rotated, or scores lowered."""
+
+    rotates: ClassVar[bool] = False
+
+    def parameters(self, model: ModelConfig) -> list[Parameter]:
+        return []
+
+    def __call__(self, forward: ForwardPass, length: int) -> Tensor:
+        """pos_RBTD, added to the vectors of the tokens, for every run of the stack; B, T and D may be 1."""
+        return forward.params["tok.weight"].new_zeros(len(forward.fronts), 1, 1, 1)
+
+    def rotated(self, forward: ForwardPass, x_RBTHC: Tensor) -> Tensor:
+        """Queries, or keys."""
+        return x_RBTHC
+
+    def slopes(self, heads: int) -> tuple[float, ...]:
+        """By which the scores of every head fall per token of distance."""
+        return ()
 
 
 class LearnedPositions(PositionScheme):
@@ -192,9 +307,71 @@ class LearnedPositions(PositionScheme):
     def parameters(self, model: ModelConfig) -> list[Parameter]:
         return [Parameter("pos.weight", (model.context, model.width), model.position_init_std)]
 
-    def __call__(self, forward: ForwardPass, length: int, positions_BT: Tensor | None) -> Tensor:
+    def __call__(self, forward: ForwardPass, length: int) -> Tensor:
         table = forward.params["pos.weight"]
-        return table[:, None, :length] if positions_BT is None else table[:, positions_BT]
+        return table[:, None, :length] if forward.positions_BT is None else table[:, forward.positions_BT]
+
+
+class SinusoidalPositions(PositionScheme):
+    """√2 · std · sin and cos of t · 10000^(-2i/d), side by side (Vaswani et al. 2017): a fixed table, with the RMS that a
+    learned one starts from. Theirs is ``position_init_std`` = √½."""
+
+    def __call__(self, forward: ForwardPass, length: int) -> Tensor:
+        from ablationlab.model.attention import angles
+
+        model, device = forward.model, forward.params["tok.weight"].device
+        at = angles(model.context, 2 * (-(-model.width // 2)), 10_000.0, device)
+        table = math.sqrt(2) * model.position_init_std * _side_by_side(at.sin(), at.cos())[:, : model.width]
+        rows = table[None, :length] if forward.positions_BT is None else table[forward.positions_BT]
+        return rows.expand(len(forward.fronts), *rows.shape)
+
+
+def _side_by_side(even: Tensor, odd: Tensor) -> Tensor:
+    import torch
+
+    return torch.stack([even, odd], dim=-1).flatten(-2)
+
+
+class RotaryPositions(PositionScheme):
+    """Queries and keys are turned, pair by pair, by angles that grow with the position (Su et al. 2021):
+
+        (x₁, x₂) → (x₁ cos a - x₂ sin a, x₂ cos a + x₁ sin a),   a = t · base^(-2i/n)
+
+    over the first n = fraction · d_head numbers of a head; number i is paired with number i + n/2, as in GPT-NeoX and Llama.
+    """
+
+    rotates = True
+
+    def rotated(self, forward: ForwardPass, x_RBTHC: Tensor) -> Tensor:
+        import torch
+
+        from ablationlab.model.attention import rotation
+
+        model = forward.model
+        count = model.rotated
+        cos, sin = rotation(model.context, count, model.rotary_base, x_RBTHC.device)
+        at = slice(x_RBTHC.shape[2]) if forward.positions_BT is None else forward.positions_BT
+        cos, sin = cos[at][..., None, :], sin[at][..., None, :]  # (T, 1, n/2), or (B, T, 1, n/2)
+        first, second = x_RBTHC[..., :count].chunk(2, dim=-1)
+        turned = [first * cos - second * sin, second * cos + first * sin]
+        return torch.cat(turned if count == x_RBTHC.shape[-1] else [*turned, x_RBTHC[..., count:]], dim=-1)
+
+
+class AlibiPositions(PositionScheme):
+    """score - slope · distance, with the slopes 2^(-8/H), 2^(-16/H), ... of H heads (Press et al. 2022). For an H that is no
+    power of two: those of the power below, then every second one of twice that power."""
+
+    def slopes(self, heads: int) -> tuple[float, ...]:
+        below = 2 ** int(math.log2(heads))
+
+        def series(count: int) -> list[float]:
+            return [2 ** (-8 * (head + 1) / count) for head in range(count)]
+
+        return tuple(series(below) + series(2 * below)[::2][: heads - below])
+
+
+class NoPositions(PositionScheme):
+    """Nothing but the causal mask (Haviv et al. 2022)."""
 
 
 class Head(ABC):
@@ -213,11 +390,12 @@ class Head(ABC):
 
 
 class LinearHead(Head):
-    """y · Wᵀ + b, with the token embedding for W where they are tied."""
+    """y · Wᵀ + b, with the token embedding for W where they are tied; c · tanh(· / c) of it where a soft-cap c is set."""
 
     def parameters(self, model: ModelConfig) -> list[Parameter]:
         assert model.vocabulary is not None
-        own = [] if model.tied else [Parameter("head.weight", (model.vocabulary, model.width), model.init_std)]
+        std = model.init_std if model.head_init_std is None else model.head_init_std
+        own = [] if model.tied else [Parameter("head.weight", (model.vocabulary, model.width), std)]
         return own + ([Parameter("head.bias", (model.vocabulary,))] if model.head_bias else [])
 
     def __call__(self, forward: ForwardPass, y: Tensor) -> Tensor:
@@ -230,11 +408,19 @@ LossTerm = Callable[["Tensor", "Tensor", ModelConfig], "Tensor"]
 ATTENTIONS: Registry[BlockPart] = Registry("attention")
 ATTENTIONS.add("causal", SelfAttention())
 MLPS: Registry[BlockPart] = Registry("MLP")
-MLPS.add("gelu", GeluMlp())
+for _name in ("gelu", "relu", "relu2", "silu"):
+    MLPS.add(_name, Mlp(_name))
+MLPS.add("swiglu", GatedMlp("silu"))
+MLPS.add("geglu", GatedMlp("gelu"))
 NORMS: Registry[ResidualNorm] = Registry("norm")
 NORMS.add("layernorm", LayerNorm())
+NORMS.add("rmsnorm", RmsNorm())
 POSITIONS: Registry[PositionScheme] = Registry("position scheme")
 POSITIONS.add("learned", LearnedPositions())
+POSITIONS.add("sinusoidal", SinusoidalPositions())
+POSITIONS.add("rotary", RotaryPositions())
+POSITIONS.add("alibi", AlibiPositions())
+POSITIONS.add("none", NoPositions())
 HEADS: Registry[Head] = Registry("head")
 HEADS.add("linear", LinearHead())
 LOSS_TERMS: Registry[LossTerm] = Registry("loss term")
@@ -257,17 +443,63 @@ def option(model: ModelConfig, name: str) -> Any:
 
 
 def parts_of(model: ModelConfig) -> tuple[tuple[str, BlockPart], ...]:
-    """The parts of every block in their order, each with the name of the norm before it."""
+    """The parts of every block in their order, each with the name of its norm."""
     return ("norm1", ATTENTIONS[model.attention]), ("norm2", MLPS[model.mlp])
+
+
+#: Where the norms of a part stand, by ``norm_place``: before it, behind it on its way into the stream, or on their sum.
+NORM_PLACES: Mapping[str, tuple[Literal["before", "behind", "sum"], ...]] = {
+    "pre": ("before",),
+    "post": ("sum",),
+    "sandwich": ("before", "behind"),
+    "output": ("behind",),
+    "none": (),
+}
+
+
+def norms_of(model: ModelConfig, norm: str) -> dict[str, str]:
+    """The norms of a part by their place, in the order of the forward pass; *norm* names the one before it or on the sum."""
+    return {place: f"{norm}_out" if place == "behind" else norm for place in NORM_PLACES[model.norm_place]}
 
 
 def norm_before(model: ModelConfig, number: int) -> str | None:
     """The norm in front of block *number*; behind the last block it is the final norm, where there is one."""
-    if number < model.layers:
-        return f"blocks.{number}.{parts_of(model)[0][0]}"
-    return "final_norm" if model.final_norm else None
+    if number == model.layers:
+        return "final_norm" if model.final_norm else None
+    before = norms_of(model, parts_of(model)[0][0]).get("before")
+    return None if before is None else f"blocks.{number}.{before}"
+
+
+def skip_before(number: int) -> str:
+    """The name of the embedding skip in front of block *number*."""
+    return f"blocks.{number}.skip"
+
+
+def norm_kind(model: ModelConfig, name: str) -> ResidualNorm:
+    """Of the norm at a place."""
+    other = model.final_norm if name == "final_norm" else None
+    return NORMS[other if isinstance(other, str) else model.norm]
+
+
+def residual_scales(model: ModelConfig) -> tuple[float, float]:
+    """What the stream, and what a part adds to it, are multiplied by before they are summed."""
+    if model.residual_scale == "deepnorm":
+        return (2 * model.layers) ** 0.25, model.branch_scale
+    return model.residual_scale, model.branch_scale
+
+
+def _deepnorm(model: ModelConfig) -> float:
+    """DeepNorm starts values, output and MLP matrices smaller, by (8 · layers)^¼ (Wang et al. 2022, decoder only)."""
+    return (8 * model.layers) ** -0.25 if model.residual_scale == "deepnorm" else 1.0
+
+
+def _inner_std(model: ModelConfig) -> float:
+    return model.init_std * _deepnorm(model)
 
 
 def _residual_std(model: ModelConfig) -> float:
-    """GPT-2 starts the layers that write to the residual stream smaller, by sqrt(2 · layers)."""
-    return model.init_std / math.sqrt(2 * model.layers) if model.scaled_residual_init else model.init_std
+    """Of the layers that write to the residual stream: zero, or as GPT-2 starts them, smaller by sqrt(2 · layers)."""
+    if model.zero_init:
+        return 0.0
+    scaled = model.init_std / math.sqrt(2 * model.layers) if model.scaled_residual_init else model.init_std
+    return scaled * _deepnorm(model)

@@ -27,6 +27,9 @@ class Parameter:
     std: float | None = None
     fill: float = 0.0
     redraw: int = 0  # which of the iid draws; 0 is the ordinary one
+    # A matrix made of columns (first, end, factor) of the one that is drawn, which has ``drawn`` of them; none: of all.
+    pieces: tuple[tuple[int, int, float], ...] = ()
+    drawn: int = 0
     group: str = ""  # what it is a part of: embedding, position, front, norms, head, or the group of a block's part
     block: int | None = None  # the block that it belongs to
     rate: float = 1.0  # factor of its learning rate, by µP
@@ -51,7 +54,11 @@ class Parameter:
         if self.std is None:
             return np.full(self.shape, self.fill, dtype=np.float32)
         again = ("redraw", self.redraw) if self.redraw else ()
-        normal = stream(seed, "init", self.name, *again).standard_normal(self.shape, dtype=np.float32)
+        shape = (self.shape[0], self.drawn) if self.pieces else self.shape
+        normal = stream(seed, "init", self.name, *again).standard_normal(shape, dtype=np.float32)
+        if self.pieces:
+            parts = [normal[:, first:end] * np.float32(factor) for first, end, factor in self.pieces]
+            normal = np.concatenate(parts, axis=1)
         return normal * np.float32(self.std)
 
 
@@ -61,9 +68,20 @@ def affine(name: str, width: int, *, gain: bool = True, bias: bool) -> list[Para
     return gains + ([Parameter(f"{name}.bias", (width,))] if bias else [])
 
 
-def linear(name: str, inputs: int, outputs: int, std: float, *, bias: bool, redraw: int = 0) -> list[Parameter]:
-    """Matrix and bias of a linear layer."""
-    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, redraw=redraw)]
+def linear(
+    name: str,
+    inputs: int,
+    outputs: int,
+    std: float,
+    *,
+    bias: bool,
+    redraw: int = 0,
+    pieces: tuple[tuple[int, int, float], ...] = (),
+) -> list[Parameter]:
+    """Matrix and bias of a linear layer; with *pieces*, of these of its columns."""
+    drawn = outputs if pieces else 0
+    outputs = sum(end - first for first, end, _ in pieces) if pieces else outputs
+    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, redraw=redraw, pieces=pieces, drawn=drawn)]
     return weight + ([Parameter(f"{name}.bias", (outputs,))] if bias else [])
 
 

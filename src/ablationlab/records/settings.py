@@ -103,7 +103,8 @@ class FrontEnd(Frozen):
 
 
 class ModelConfig(Frozen):
-    """A decoder-only Pre-LN GPT. ``preset`` fills what is not given; ``vocabulary`` is left to the tokenizer if unset."""
+    """A decoder-only transformer; the defaults are GPT-2's. ``preset`` fills what is not given; ``vocabulary`` is left to the
+    tokenizer if unset. docs/model.md has the formula of every setting."""
 
     preset: str | None = None
     layers: Annotated[int, Field(ge=0, le=1_000)]
@@ -120,12 +121,37 @@ class ModelConfig(Frozen):
     loss_terms: tuple[str, ...] = ()
     # Settings of parts that a study's own code registers, by the names that it declares.
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    mlp_ratio: Annotated[int, Field(ge=1, le=256)] = 4
+    # Hidden units per unit of width; a broken number gives the nearest multiple of 8.
+    mlp_ratio: Annotated[int, Field(ge=1, le=256)] | Annotated[float, Field(gt=0, le=256)] = 4
     biases: bool = True
     tied: bool = True
-    final_norm: bool = True
+    # False: none; a name: of that kind, and not of that of the blocks.
+    final_norm: bool | str = True
     head_bias: bool = False
     norm_eps: Positive = 1e-5
+    norm_gain: bool = True
+    norm_place: Literal["pre", "post", "sandwich", "output", "none"] = "pre"
+    # Keys and values of so many heads, each read by as many queries; None: of every head.
+    kv_heads: Annotated[int, Field(ge=1)] | None = None
+    qk_norm: Literal["none", "layernorm", "rmsnorm"] = "none"
+    qk_norm_over: Literal["head", "width"] = "head"
+    attention_scale: Positive = 1.0  # of the scores, beside 1/√d_head
+    attention_softcap: Positive | None = None
+    attention_gate: Literal["none", "head", "element"] = "none"
+    window: Count | None = None  # keys that a query sees, itself and those before it; None: all
+    # Attention and MLP read the same stream, and both are added to it at once.
+    parallel: bool = False
+    # x' = residual_scale · x + branch_scale · part(x); "deepnorm": (2 · layers)^¼, and matrices that start smaller.
+    residual_scale: Positive | Literal["deepnorm"] = 1.0
+    branch_scale: Positive = 1.0
+    # The start of a learned weight per block, by which what enters block 1 is added to the stream again; None: it is not.
+    embedding_skip: NonNegative | None = None
+    zero_init: bool = False  # of the layers that write to the residual stream
+    head_init_std: NonNegative | None = None  # of an untied head; None: init_std
+    head_softcap: Positive | None = None
+    rotary_base: Positive = 10_000.0
+    # Of a head's width that is rotated.
+    rotary_fraction: Annotated[float, Field(gt=0, le=1, validate_default=True)] = 1.0
     token_init_std: NonNegative = 0.02
     position_init_std: NonNegative = 0.02
     init_std: NonNegative = 0.02
@@ -139,6 +165,23 @@ class ModelConfig(Frozen):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     front: FrontEnd = FrontEnd()
 
+    @property
+    def head_width(self) -> int:
+        """Width of one attention head."""
+        return self.width // self.heads
+
+    @property
+    def rotated(self) -> int:
+        """How many numbers of a head are rotated, two by two."""
+        return int(self.head_width * self.rotary_fraction)
+
+    @property
+    def hidden(self) -> int:
+        """Hidden units of the MLP."""
+        if isinstance(self.mlp_ratio, int):
+            return self.mlp_ratio * self.width
+        return 8 * max(1, round(self.mlp_ratio * self.width / 8))
+
     @model_validator(mode="before")
     @classmethod
     def _fill_from_preset(cls, data: Any) -> Any:
@@ -149,10 +192,13 @@ class ModelConfig(Frozen):
     @model_serializer(mode="wrap")
     def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Left out at their defaults, so that plans, and the ids of runs, are what they were before these settings existed.
-        later = ("redraw", "attention", "mlp", "norm", "position", "head", "loss_terms", "options", "mup_base")
-        defaults = {key: type(self).model_fields[key].get_default(call_default_factory=True) for key in later}
+        fields = type(self).model_fields
         dumped: dict[str, Any] = dump(self)
-        return {key: value for key, value in dumped.items() if key not in later or getattr(self, key) != defaults[key]}
+        return {
+            key: value
+            for key, value in dumped.items()
+            if key in _ALWAYS_WRITTEN or getattr(self, key) != fields[key].get_default(call_default_factory=True)
+        }
 
     @model_validator(mode="after")
     def _something_to_redraw(self) -> Self:
@@ -176,6 +222,66 @@ class ModelConfig(Frozen):
             above = next((h for h in range(heads, min(width, heads + 10_000) + 1) if width % h == 0), width)
             raise ValueError(f"{heads} does not divide width = {width}; the nearest that do: {below} and {above}")
         return heads
+
+    @field_validator("kv_heads")
+    @classmethod
+    def _groups_of_heads(cls, kv_heads: int | None, info: ValidationInfo) -> int | None:
+        heads = info.data.get("heads")
+        if kv_heads is not None and heads is not None and heads % kv_heads:
+            allowed = ", ".join(map(str, divisors_of(heads)))
+            raise ValueError(f"{kv_heads} does not divide heads = {heads}; allowed: {allowed}")
+        return kv_heads
+
+    @field_validator("parallel")
+    @classmethod
+    def _sum_without_norm(cls, parallel: bool, info: ValidationInfo) -> bool:
+        if parallel and info.data.get("norm_place") == "post":
+            raise ValueError(
+                "parallel parts are added at once, and norm_place = 'post' norms the stream after each of them; "
+                "allowed: pre, sandwich, output, none"
+            )
+        return parallel
+
+    @field_validator("residual_scale")
+    @classmethod
+    def _deepnorm_norms_the_sum(cls, scale: float | str, info: ValidationInfo) -> float | str:
+        place = info.data.get("norm_place")
+        if scale == "deepnorm" and place not in ("post", None):
+            raise ValueError(f"'deepnorm' needs norm_place = 'post', not {place!r}; a number scales at any place")
+        if scale == "deepnorm" and not info.data.get("layers"):
+            raise ValueError("'deepnorm' follows from the number of layers, and there are none")
+        return scale
+
+    @field_validator("head_init_std")
+    @classmethod
+    def _own_head(cls, std: float | None, info: ValidationInfo) -> float | None:
+        if std is not None and info.data.get("tied"):
+            raise ValueError(f"{std:g} is the start of a head of its own; this one is tied to the token embedding")
+        return std
+
+    @field_validator("rotary_fraction")
+    @classmethod
+    def _pairs_to_rotate(cls, fraction: float, info: ValidationInfo) -> float:
+        given = info.data
+        if given.get("position") != "rotary" or "width" not in given or "heads" not in given:
+            return fraction
+        size = given["width"] // given["heads"]
+        if (rotated := int(size * fraction)) % 2 or not rotated:
+            text = f"rotary positions turn pairs of numbers, and {fraction:g} of a head's width of {size} is {rotated}"
+            even = [f"{count / size:g}" for count in range(2, size + 1, 2)]
+            allowed = f"with an even number: {', '.join(even)}" if even else "none: give fewer heads or a larger width"
+            raise ValueError(f"{text}; fractions {allowed}")
+        return fraction
+
+
+#: Settings of a model that are written whatever their value; the others only where they differ from their defaults.
+_ALWAYS_WRITTEN = frozenset(
+    [
+        *("preset", "layers", "width", "heads", "context", "vocabulary", "mlp_ratio", "biases", "tied", "final_norm"),
+        *("head_bias", "norm_eps", "token_init_std", "position_init_std", "init_std", "scaled_residual_init"),
+        *("dropout", "front"),
+    ]
+)
 
 
 def _without_defaults(settings: Frozen, dumped: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:

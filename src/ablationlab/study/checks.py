@@ -16,7 +16,7 @@ from ablationlab.core.errors import AblationLabError, PlanError, Problem, Unknow
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
-from ablationlab.model.parts import LOSS_TERMS, OPTIONS, PARTS
+from ablationlab.model.parts import LOSS_TERMS, NORMS, OPTIONS, PARTS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, combination_problems, warmup_refusal
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import (
@@ -189,6 +189,8 @@ def _unknown_parts(model: Mapping[str, Any], training: Mapping[str, Any]) -> Ite
         name = model.get(setting)
         if isinstance(name, str) and name not in registry:
             yield Problem.unknown(f"model.{setting}", registry.kind, name, registry)
+    if isinstance(final := model.get("final_norm"), str) and final not in NORMS:
+        yield Problem.unknown("model.final_norm", NORMS.kind, final, NORMS)
     for position, name in enumerate(_list(model, "loss_terms")):
         if isinstance(name, str) and name not in LOSS_TERMS:
             yield Problem.unknown(f"model.loss_terms[{position}]", LOSS_TERMS.kind, name, LOSS_TERMS)

@@ -50,7 +50,18 @@ def _bounded_parts(model: ModelConfig) -> str | None:
     unknown = [part.group for _, part in parts_of(model) if not part.has_gradient_bound]
     if unknown:
         return f"has no bound for this kind of {' and '.join(unknown)} (model.mlp = {model.mlp!r})"
+    plain = ModelConfig(layers=1, width=1, heads=1, context=1)
+    for setting in _BOUND_NEEDS:
+        if (value := getattr(model, setting)) != (needed := getattr(plain, setting)):
+            return f"bounds Pre-LN blocks of GPT-2 alone, with model.{setting} = {needed!r}, not {value!r}"
     return _blocks(model)
+
+
+#: Settings whose default the bound of `gradient-bound` is written for.
+_BOUND_NEEDS = (
+    *("norm", "norm_gain", "norm_place", "parallel", "kv_heads", "attention_gate"),
+    *("residual_scale", "branch_scale", "embedding_skip"),
+)
 
 
 def _ngram(model: ModelConfig) -> str | None:

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.model.gpt import ForwardPass
-from ablationlab.model.parts import parts_of
 from ablationlab.records.run import Result, RunRecord
-from ablationlab.records.settings import FrontEnd, ModelConfig
+from ablationlab.records.settings import ModelConfig
 from ablationlab.records.storage import RunFolder, new_folder, write_bytes
 from ablationlab.training import checkpoints
+from ablationlab.training.formats import config_of, tensors_of
 
 
 class GPT(nn.Module):
@@ -72,18 +72,12 @@ def load(run: str | Path) -> GPT:
 
 
 def export(run: str | Path, target: Path) -> None:
-    """Write ``config.json`` and ``model.safetensors`` in GPT-2's format, and ``characters.json`` beside them."""
+    """Write ``config.json`` and ``model.safetensors`` as transformers reads them, and ``characters.json`` beside them."""
     model = load(run)
-    config = gpt2_config(model.config)
+    config = config_of(model.config)
     if target.exists():
         raise ExportError(f"{target} exists already; an export never overwrites")
-    tensors = {
-        f"transformer.{gpt2_name(name, model.config)}": value.detach().contiguous()
-        for name, value in model.named_parameters()
-        if name != "head.weight"
-    }
-    if not model.config.tied:
-        tensors["lm_head.weight"] = model.get_parameter("head.weight").detach().contiguous()
+    tensors = tensors_of(dict(model.named_parameters()), model.config)
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target) as folder:
         write_bytes(folder / "model.safetensors", safetensors.torch.save(tensors, metadata={"format": "pt"}))
@@ -92,71 +86,3 @@ def export(run: str | Path, target: Path) -> None:
         if characters is not None:
             text = json.dumps(list(characters), ensure_ascii=False) + "\n"
             write_bytes(folder / "characters.json", text.encode())
-
-
-def gpt2_config(model: ModelConfig) -> dict[str, object]:
-    """transformers' GPT2Config of a model; `ExportError` names everything that the format cannot express."""
-    parts = [part for _, part in parts_of(model)]
-    cannot = [f"the {part.group} of this model ({type(part).__name__})" for part in parts if part.gpt2_names is None]
-    cannot += [
-        text
-        for wrong, text in (
-            (
-                model.front.norm != "none" or model.front.scale != 1.0,
-                f"the front end ({_front_words(model.front)})",
-            ),
-            (not model.biases, "linear layers and norms without biases"),
-            (not model.final_norm, "a model without the final norm"),
-            (model.head_bias, "an output head with a bias"),
-        )
-        if wrong
-    ]
-    if cannot:
-        raise ExportError(
-            "GPT-2's format has no place for "
-            + "; ".join(cannot)
-            + ". ablationlab.load(run) gives the model as a module"
-        )
-    return {
-        "model_type": "gpt2",
-        "architectures": ["GPT2LMHeadModel"],
-        "n_layer": model.layers,
-        "n_embd": model.width,
-        "n_head": model.heads,
-        "n_positions": model.context,
-        "vocab_size": model.vocabulary,
-        "layer_norm_epsilon": model.norm_eps,
-        "tie_word_embeddings": model.tied,
-        "attn_pdrop": model.dropout,
-        "embd_pdrop": model.dropout,
-        "resid_pdrop": model.dropout,
-        "bos_token_id": None,
-        "eos_token_id": None,
-        "dtype": "float32",
-    } | {key: value for part in parts for key, value in part.gpt2_config(model).items()}
-
-
-def _front_words(front: FrontEnd) -> str:
-    changed = {k: v for k, v in front.model_dump().items() if v != getattr(FrontEnd(), k)}
-    return ", ".join(f"{key} = {value}" for key, value in changed.items())
-
-
-def gpt2_name(name: str, model: ModelConfig) -> str:
-    """GPT-2's name of a parameter; its Conv1D stores weights as (inputs, outputs), as we do."""
-    names = list(_NAMES)
-    for _, part in parts_of(model):
-        names += [(f"{part.name}.{ours}.", f"{part.name}.{gpt2}.") for ours, gpt2 in (part.gpt2_names or {}).items()]
-    for ours, gpt2 in names:
-        name = name.replace(ours, gpt2)
-    return name
-
-
-_NAMES = (
-    ("tok.weight", "wte.weight"),
-    ("pos.weight", "wpe.weight"),
-    ("final_norm.", "ln_f."),
-    ("blocks.", "h."),
-    ("norm1.", "ln_1."),
-    ("norm2.", "ln_2."),
-    (".gain", ".weight"),
-)

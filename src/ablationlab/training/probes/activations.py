@@ -68,7 +68,8 @@ def attention(snapshot: Snapshot) -> list[Reading]:
     names = stream_names(snapshot.model.layers)[1:]
     entropy = torch.stack([block.entropy_RBHT for block in kept], dim=1)  # (R, blocks, B, H, T)
     tokens = entropy.shape[-1]
-    most = torch.arange(1, tokens + 1, device=entropy.device).log()
+    visible = torch.arange(1, tokens + 1, device=entropy.device).clamp(max=snapshot.model.window or tokens)
+    most = visible.log()
     heads = [float(head) for head in range(snapshot.model.heads)]
     per_head = entropy.mean(dim=(2, 4))
     readings = [
@@ -76,7 +77,7 @@ def attention(snapshot: Snapshot) -> list[Reading]:
         Reading("entropy", entropy.mean(dim=(2, 3, 4)), names),
         *(Reading("head_entropy", per_head[:, block], (name,), heads) for block, name in enumerate(names)),
     ]
-    if tokens > 1:
+    if min(tokens, snapshot.model.window or tokens) > 1:
         share = (entropy[..., 1:] / most[1:]).mean(dim=(2, 3, 4))
         readings.append(Reading("entropy_share", share, names))
     return readings
