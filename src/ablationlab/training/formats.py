@@ -32,7 +32,7 @@ _FREE = frozenset(
             "norm_eps",
         ),
         *("token_init_std", "position_init_std", "init_std", "head_init_std", "scaled_residual_init", "zero_init"),
-        *("redraw", "dropout", "front"),
+        *("redraw", "mup_base", "dropout", "front"),
     ]
 )
 #: transformers' names of the activations of `MLPS`.
