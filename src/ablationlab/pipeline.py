@@ -290,9 +290,11 @@ def extend(
         raise RecordError(f"{folder} is not a results folder of a study: it has no {results.plan.name}")
     options = Options(device, workers, executor, address, nproc, accept_drift)
     sealed, before = Plan.read_sealed(results.plan), Plan.read(results.plan)
-    corpus = load_corpus(sealed.study.data)
-    corpora = _corpora(extended(before, seeds, variants))
-    amendment = extension(results, corpus, corpora, seeds, variants, reason)
+    with study_code(sealed.study, results):
+        own = sealed.study.trainer is not None
+        corpus = None if own else load_corpus(sealed.study.data)
+        corpora = {} if own else _corpora(extended(before, seeds, variants))
+        amendment = extension(results, corpus, corpora, seeds, variants, reason)
     _checked_drift(sealed.in_force(before.looks, (*before.amendments, amendment)), corpus, results, options)
     amendment.create(results.path / AMENDMENTS / f"{len(before.amendments) + 1:04d}.json")
     return _carry_out(sealed.study, results, options, listen or TrainingProgress(), report=report)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -14,9 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab import pipeline
+from ablationlab.core.errors import PlanError
 from ablationlab.pipeline import seal
+from ablationlab.records.plan import Plan
+from ablationlab.records.results import Results
 from ablationlab.records.run import Result, RunRecord, read_curves
 from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.report.page import page_html
+from ablationlab.report.terminal import run_view
 from ablationlab.study.load import load_study
 from ablationlab.training.executors.job import Job, attempt, open_stacks
 from ablationlab.training.own_run import cut_back, reported_lines, step_lines
@@ -541,3 +548,65 @@ def test_a_run_that_another_process_holds_is_left_alone(tmp_path):
         waiting.kill()
         waiting.wait()
     assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
+
+
+#: A difference of 0.1 in noise of 0.01, which two looks show.
+NOISY = """
+import random
+told = json.load(open(os.environ["ABLATIONLAB_RUN"] + "/settings.json"))
+lr = told["settings"]["training"]["lr"]
+noise = random.Random(f"{told['seed']} {lr}").gauss(0, 0.01)
+for step in (1, 2, 3):
+    report(step=step, loss=3.0 - step)
+report(result={"val_loss": 2 - 10 * lr + noise})
+"""
+
+
+def test_looks_stop_a_study_and_extend_adds_seeds_that_its_page_and_show_have(tmp_path):
+    criteria = [{"metric": "val_loss", "role": "primary", "smallest_effect": 0.01}]
+    looks = {"seeds": [1, 2, 3, 4, 5, 6, 7, 8], "design": {"looks": [3, 5, 8]}, "criteria": criteria}
+    path = write(tmp_path, REPORT + NOISY, **looks)
+    pipeline.run(path, tmp_path / "results", workers=1, listen=lambda _: None)
+    (decided,) = (look for look in Plan.read(tmp_path / "results" / "plan.lock").looks if look.result.stop)
+    assert (decided.result.number, decided.result.seeds) == (2, 5)
+    assert set(results_of(tmp_path)) == {f"{arm}-s{seed}" for arm in ("base", "fast") for seed in range(1, 6)}
+    before = {name: (run_folder(tmp_path, name) / "result.json").read_bytes() for name in results_of(tmp_path)}
+    pipeline.extend(tmp_path / "results", seeds=[21, 22], reason="more", workers=1, listen=lambda _: None)
+    assert len(results_of(tmp_path)) == 14
+    assert all((run_folder(tmp_path, name) / "result.json").read_bytes() == text for name, text in before.items())
+    results = Results.open(tmp_path / "results")
+    comparison = next(each for each in results.analysis.comparisons if each.metric == "val_loss")
+    assert (comparison.n, comparison.label) == (7, "exploratory")
+    with pytest.raises(PlanError, match="tables of its file, and it has none of rmsnorm"):
+        pipeline.extend(tmp_path / "results", variants=["rmsnorm"])
+    shown = " ".join(str(part) for part in run_view(results, results.run(run_folder(tmp_path, "fast-s1").name), 80))
+    assert "finished, step 3 of 12" in shown
+    assert "trained by {python}" in shown
+    html = page_html(results, tmp_path)
+    assert "By the trainer&#39;s own report, both runs of every pair have equal steps." in html
+    assert "Not known to be equal: tokens, FLOPs." in html
+    assert "What one run of each arm costs" not in html
+
+
+def test_every_run_gets_a_gpu_that_no_other_run_has(tmp_path, monkeypatch):
+    """Of two GPUs the first is taken: the program sees the second alone, by the name that it has outside."""
+    import torch
+
+    program = (
+        REPORT + "report(step=1, loss=1.0); report(result={'val_loss': float(os.environ['CUDA_VISIBLE_DEVICES'])})"
+    )
+    study = load_study(write(tmp_path, program, seeds=[1]))
+    results = ResultsFolder(tmp_path / "results")
+    plan, _ = seal(study, results, "cpu", 1)
+    plan = plan.model_copy(update={"execution": plan.execution.model_copy(update={"device": "cuda"})})
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    taken = Lock(results.locks / f"device-{platform.node()}-0")
+    assert taken.acquire()
+    try:
+        event = attempt(Job(plan, results.path, study.data), 0, None, "local", lambda _: None, lambda: False)
+    finally:
+        taken.release()
+    assert event.kind == "done", event.payload
+    assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 5.0}
+    assert json.loads((run_folder(tmp_path) / "settings.json").read_text())["device"] == "cuda:0"

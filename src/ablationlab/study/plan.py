@@ -44,7 +44,7 @@ from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
 from ablationlab.study.probes import PROBES, probe_intervals
-from ablationlab.study.trainers import program_drift
+from ablationlab.study.trainers import own_trainer_runs, program_drift
 from ablationlab.study.variants import variants_of
 
 Precision = Literal["fp32", "tf32", "bf16"]
@@ -259,7 +259,7 @@ def extended(plan: Plan, seeds: Sequence[int], variants: Sequence[str]) -> Study
 
 def extension(
     results: ResultsFolder,
-    corpus: Recorded,
+    corpus: Recorded | None,
     corpora: Mapping[str, Recorded],
     seeds: Sequence[int],
     variants: Sequence[str],
@@ -267,7 +267,8 @@ def extension(
 ) -> Amendment:
     """Runs to add to a sealed plan: every variant on new *seeds*, new *variants* on every seed. Nothing is written.
 
-    They are resolved as the sealed ones were, and stacked at the sealed width. The seeds of a design's next look are that
+    They are resolved as the sealed ones were, and stacked at the sealed width. *corpus* is None where the study's own trainer
+    has its text. The seeds of a design's next look are that
     look, which may be trained although the study has stopped.
     """
     from ablationlab.model.device import choose_precision
@@ -283,9 +284,13 @@ def extension(
             f"[budget] match = 'time': {', '.join(untimed)} cannot be added, for the steps of all arms were timed together, "
             "before the plan was sealed. Seeds can be added; plan a study with these variants in another folder"
         )
-    every = study_cells(
-        wanted, corpus, lambda asked: choose_precision(asked, plan.execution.device), corpora, plan.step_times
-    )
+    if corpus is None:
+        runs, declared = own_trainer_runs(wanted)
+        every = Cells(list(runs), [], declared)
+    else:
+        every = study_cells(
+            wanted, corpus, lambda asked: choose_precision(asked, plan.execution.device), corpora, plan.step_times
+        )
     there = {run.id for run in plan.runs}
     if not there.issubset(cell.id for cell in (*every.own, *every.swept)):
         raise PlanError("this version resolves the sealed runs differently, so what it would add could not be compared")
@@ -296,7 +301,8 @@ def extension(
         raise PlanError(f"nothing to add: {results.path} has every one of these runs")
     cells = Cells(own, swept, every.declared)
     width = plan.execution.stack_width
-    stacks = _stacks(wanted, cells, width) + _sweep_stacks(cells, width)
+    stacked = _stacks(wanted, cells, width) + _sweep_stacks(cells, width) if corpus is not None else []
+    stacks = stacked or [[cell] for cell in own]
     return Amendment(
         plan_hash=plan.plan_hash,
         created=datetime.now(UTC).isoformat(timespec="seconds"),

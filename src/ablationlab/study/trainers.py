@@ -193,6 +193,30 @@ def own_trainer_metrics(own: Trainer) -> dict[str, Metric]:
     }
 
 
+def own_trainer_runs(study: Study) -> tuple[tuple[PlannedRun, ...], dict[str, Declaration]]:
+    """Every run of a study that its own trainer trains, and what each variant declares."""
+    own = study.trainer
+    assert own is not None
+    strangers = [name for name in study.variants if name not in study.tables]
+    if strangers:
+        raise PlanError(
+            f"variants of a study with its own trainer are tables of its file, and it has none of {', '.join(strangers)}: "
+            "write them there, and plan the study in another folder"
+        )
+    variants = variants_of(study)
+    cells = [(regime, seed, name) for regime in study.regime_names() for seed in study.seeds for name in study.variants]
+    runs = tuple(
+        _planned(study, own, variants[name], regime, seed, stack) for stack, (regime, seed, name) in enumerate(cells)
+    )
+    _check_arms(study, runs)
+    return runs, {
+        name: Declaration(
+            formula=variant.table.formula, about=variant.table.about, settings=tuple(variant.table.settings)
+        )
+        for name, variant in variants.items()
+    }
+
+
 def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "auto", workers: int | None = None) -> Plan:
     """The plan of a study that its own trainer trains. Nothing is written."""
     from ablationlab.model.device import choose_device
@@ -200,22 +224,12 @@ def plan_own_trainer(study: Study, device: Literal["auto", "cpu", "cuda"] = "aut
     own = study.trainer
     assert own is not None
     device_kind, device_name = choose_device(device)
-    variants = variants_of(study)
-    cells = [(regime, seed, name) for regime in study.regime_names() for seed in study.seeds for name in study.variants]
-    runs = tuple(
-        _planned(study, own, variants[name], regime, seed, stack) for stack, (regime, seed, name) in enumerate(cells)
-    )
-    _check_arms(study, runs)
+    runs, declared = own_trainer_runs(study)
     plan = Plan(
         study=study,
         study_hash=study.hash,
         criteria_hash=study.criteria_hash,
-        variants={
-            name: Declaration(
-                formula=variant.table.formula, about=variant.table.about, settings=tuple(variant.table.settings)
-            )
-            for name, variant in variants.items()
-        },
+        variants=declared,
         metrics=own_trainer_metrics(own),
         probes={},
         tasks=(),

@@ -12,6 +12,7 @@ import pytest
 
 from ablationlab import pipeline
 from ablationlab.core.errors import AblationLabError, PlanError
+from ablationlab.core.processes import usable_cores
 from ablationlab.pipeline import seal
 from ablationlab.records.environment import current
 from ablationlab.records.results import Results
@@ -20,7 +21,7 @@ from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.load import load_study
 from ablationlab.training.executors import local, ray_cluster
 from ablationlab.training.executors.job import Event, Job, JobFile
-from conftest import torch_as_it_was, write_study
+from conftest import to_toml, torch_as_it_was, write_study
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.filterwarnings("ignore")  # Ray's own, of which there are many
@@ -268,3 +269,32 @@ def test_an_address_without_ray_is_refused(cli, study_file, tmp_path: Path):
     code, _, err = cli("run", study_file(), "--out", tmp_path / "r", "--address", "auto")
     assert code == 2
     assert "belongs to --executor ray" in err
+
+
+def test_a_studys_own_trainer_is_run_by_the_workers(nodes, tmp_path):
+    """A program, and a function that a file of the study registers."""
+    (tmp_path / "train.py").write_text(
+        "import json, os\nwith open(os.environ['ABLATIONLAB_RUN'] + '/reported.jsonl', 'a') as file:\n"
+        "    for line in ({'step': 1, 'loss': 1.0}, {'result': {'val_loss': 0.5}}):\n"
+        "        file.write(json.dumps(line) + '\\n')\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        "import ablationlab as lab\n@lab.trainer('mine', metrics={'val_loss': 'lower'})\ndef mine(run):\n"
+        "    for step in run.steps():\n        run.log(step, loss=1.0 / step)\n"
+        "    return {'val_loss': run.settings['training']['lr']}\n"
+    )
+    tables = {"training": {"lr": 0.5, "steps": 2}, "variants": {"a": {}, "b": {"training": {"lr": 0.25}}}}
+    common = {"baseline": "a", "seeds": [1], **tables}
+    command = {"name": "by-command", "command": ["{python}", "train.py"], "metrics": {"val_loss": "lower"}, **common}
+    function = {"name": "by-function", "use": ["./mine.py"], "trainer": "mine", **common}
+    for table in (command, function):
+        path = tmp_path / f"{table['name']}.toml"
+        path.write_text(to_toml(table))
+        study = load_study(path)
+        plan, _ = seal(study, ResultsFolder(tmp_path / table["name"]), "cpu", usable_cores())  # a thread each
+        job = Job(plan, tmp_path / table["name"], study.data)
+        assert ray_cluster.execute(job, None, None, lambda event: None)
+        runs = Results.open(job.folder).runs
+        assert {run.record.executor for run in runs} == {"ray"}
+        expected = {"a": 0.5, "b": 0.5} if table is command else {"a": 0.5, "b": 0.25}
+        assert {run.variant: run.result.metrics["val_loss"] for run in runs} == expected

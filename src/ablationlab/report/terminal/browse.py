@@ -15,7 +15,7 @@ from rich.text import Text
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.plan import Plan
+from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results, Run
 from ablationlab.records.run import FloatArray
 from ablationlab.records.settings import Study, flattened
@@ -151,29 +151,19 @@ def find_run(given: Path) -> tuple[Results, Run]:
 
 def run_view(results: Results, run: Run, width: int) -> Iterator[RenderableType]:
     """Settings, curve, result and evaluation of one run."""
-    budget = run.planned.budget
-    yield Text(f"{run.id}  {run.state}, step {run.step:,} of {run.steps:,}", style="bold")
-    yield Text(
-        f"{results.name}: {run.variant}, regime {run.regime}, seed {run.seed}; {count(budget.parameters)} parameters, "
-        f"{count(budget.tokens)} tokens"
+    planned = run.planned
+    of = f" of {count(run.steps)}" if planned.steps is not None else ""
+    yield Text(f"{run.id}  {run.state}, step {count(run.step)}{of}", style="bold")
+    trainer = results.plan.study.trainer if results.plan is not None else None
+    cost = (
+        f"trained by {trainer.title}"
+        if trainer is not None
+        else f"{count(planned.budget.parameters)} parameters, {count(planned.budget.tokens)} tokens"
     )
+    yield Text(f"{results.name}: {run.variant}, regime {run.regime}, seed {run.seed}; {cost}")
     yield ""
-    tables = {
-        "model": run.planned.model.model_dump(mode="json"),
-        "training": run.planned.training.model_dump(mode="json"),
-    }
     base = next((r for r in results.runs if r.variant == results.baseline and r.regime == run.regime), None)
-    own = flattened(tables)
-    plainly = (
-        {}
-        if base is None
-        else flattened(
-            {
-                "model": base.planned.model.model_dump(mode="json"),
-                "training": base.planned.training.model_dump(mode="json"),
-            }
-        )
-    )
+    own, plainly = _settings(planned), {} if base is None else _settings(base.planned)
     rows = [
         (key, _value(value), "" if plainly.get(key, value) == value else _value(plainly.get(key)))
         for key, value in own.items()
@@ -191,6 +181,15 @@ def run_view(results: Results, run: Run, width: int) -> Iterator[RenderableType]
     if run.evaluation is not None:
         yield ""
         yield from _evaluation(run)
+
+
+def _settings(planned: PlannedRun) -> dict[str, Any]:
+    """Model and training; of the user's own trainer, what it is given."""
+    if planned.recipe is None:
+        return flattened(planned.settings)
+    return flattened(
+        {"model": planned.model.model_dump(mode="json"), "training": planned.training.model_dump(mode="json")}
+    )
 
 
 def _value(value: Any) -> str:

@@ -320,6 +320,7 @@ def check_resources(ray: Any, plan: Plan) -> None:
     """Refuse what would wait forever: a task that no node is large enough for."""
     if _able(ray, plan):
         return
+    settings = "execution.threads" if plan.study.trainer is None else "--workers, which share the cores"
     wanted = " and ".join(f"{value:g} {key}" for key, value in needs_of(plan).items())
     has = [
         f"{node['NodeManagerHostname']}: {node['Resources'].get('CPU', 0):g} CPU, {node['Resources'].get('GPU', 0):g} GPU"
@@ -329,7 +330,7 @@ def check_resources(ray: Any, plan: Plan) -> None:
     raise PlanError(
         f"a stack of this plan needs {wanted} on one node, and no node of the cluster has that:\n"
         + "\n".join(f"  - {line}" for line in has)
-        + "\nAdd such a node, or plan again with --out and other settings (execution.threads, --device)"
+        + f"\nAdd such a node, or plan again with --out and other settings ({settings}, --device)"
     )
 
 
