@@ -1,10 +1,11 @@
 """One H200: a model-step of the default study's stack against the plain model trained alone, interleaved in one process.
 
-    python benchmarks/gpu_step.py [--precision bf16 tf32 fp32] [--rounds 7] [--profile]
+    python benchmarks/gpu_step.py [--precision bf16 tf32 fp32] [--rounds 7] [--profile] [--optimizer muon lion ...]
 
 Prints milliseconds a model-step of both sides, their ratio with its spread over rounds, and the floor: the time that the
 step's matrix products need at the rate measured for their shapes, plus the time that the fewest bytes need at the measured
-bandwidth. Also the peak memory of the stack against the sum of its runs trained alone.
+bandwidth. Also the peak memory of the stack against the sum of its runs trained alone. With --optimizer, the same stack with
+other optimizers beside AdamW's, in turns.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ def milliseconds(work: Callable[[], object], count: int) -> float:
     return float(start.elapsed_time(end)) / count
 
 
-def stack_of(plan: Plan, runs: int, tokens: np.ndarray) -> Stack:
+def stack_of(plan: Plan, runs: int, tokens: np.ndarray, optimizer: str = "adamw") -> Stack:
     """The first *runs* runs of the plan, as one stack of that width."""
     chosen = [plan.run(run_id) for run_id in plan.stacks[0][:runs]]
     members = [Member(r.id, r.seed, r.lr, r.model) for r in chosen]
-    training = chosen[0].training
+    training = chosen[0].training.changed(optimizer=optimizer)
     dtype = compute_dtype(plan.execution.precision)
     return Stack(members, runs, training, 300, tokens, torch.device("cuda"), dtype)
 
@@ -120,12 +121,38 @@ def profile(step: Callable[[], object]) -> None:
         print(f"  {row.self_device_time_total / total:6.1%} {row.count / 10:6.1f} x {each:7.1f} us  {name[:100]}")
 
 
+def against_adamw(
+    name: str,
+    adamw: Callable[[], object],
+    plan: Plan,
+    runs: int,
+    tokens: np.ndarray,
+    rounds: int,
+    *,
+    profiled: bool,
+) -> None:
+    """A step of the stack with another optimizer over one with AdamW, interleaved."""
+    other = stepper(stack_of(plan, runs, tokens, name))
+    for _ in range(20):
+        other()
+    pairs = [(milliseconds(adamw, 64) / runs, milliseconds(other, 64) / runs) for _ in range(rounds)]
+    ratios = [theirs / ours for ours, theirs in pairs]
+    print(
+        f"  {name}: {statistics.median(theirs for _, theirs in pairs):.3f} ms a model-step, adamw "
+        f"{statistics.median(ours for ours, _ in pairs):.3f}; ratio {statistics.median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f})"
+    )
+    if profiled:
+        profile(other)
+
+
 def main() -> None:
     """One block per precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--precision", nargs="+", default=["bf16", "tf32", "fp32"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--optimizer", nargs="+", default=[], help="optimizers to time beside AdamW")
     options = parser.parse_args()
     study = load_study(STUDY)
     corpus = load_corpus(study.data)
@@ -159,6 +186,8 @@ def main() -> None:
             f"plain {statistics.median(a for _, a in pairs):.2f} ms; ratio {statistics.median(ratios):.1f} "
             f"({min(ratios):.1f} to {max(ratios):.1f}); floor: products {products:.3f} ms + bytes {bytes_ms:.3f} ms"
         )
+        for name in options.optimizer:
+            against_adamw(name, ours, plan, runs, train, options.rounds, profiled=options.profile)
         if options.profile:
             profile(ours)
         del stack, ours, plain

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ablationlab.model.ops import fused
-from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, Matrix, OptimizerStep, UpdateRule, adamw
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, SHIPPED, Matrix, OptimizerStep, UpdateRule, adamw
 from ablationlab.records.settings import TrainingConfig
 
 
@@ -181,7 +181,8 @@ class RuleOptimizer:
             gradient_RP = gradient_RP * (self.training.clip / (norm_R + 1e-6)).clamp(max=1.0)[:, None]
         kept = {name: value.clone() for name, value in self.state.items()}
         step = OptimizerStep(
-            weights_RP.detach().clone(),
+            # A rule of a study's own code might change them in place.
+            weights_RP.detach() if self.training.optimizer in SHIPPED else weights_RP.detach().clone(),
             gradient_RP,
             self.state,
             lr_R[:, None] if self._rate_P is None else lr_R[:, None] * self._rate_P,
@@ -194,9 +195,10 @@ class RuleOptimizer:
         )
         moved = self.rule.update(step)
         alive = alive_R[:, None]
-        weights_RP.copy_(torch.where(alive, moved, weights_RP))
+        ours = weights_RP.detach()
+        torch.where(alive, moved, ours, out=ours)
         for name, value in self.state.items():
-            value.copy_(torch.where(alive, value, kept[name]))
+            torch.where(alive, value, kept[name], out=value)
         v = self.v_RP
         if v is None:
             return torch.full_like(lr_R, math.nan), torch.full_like(lr_R, math.nan)
@@ -216,8 +218,8 @@ def start_optimizer(training: TrainingConfig, weights_RP: Tensor, row: RowLayout
 @torch.no_grad()
 def average_(average_RP: Tensor, weights_RP: Tensor, share: Tensor, alive_R: Tensor) -> None:
     """Take the new weights into their average, in place; *share* is the last number of `clock`. Frozen rows stay."""
-    taken = average_RP.lerp(weights_RP, share)
-    average_RP.copy_(torch.where(alive_R[:, None], taken, average_RP))
+    taken = average_RP.lerp(weights_RP.detach(), share)
+    torch.where(alive_R[:, None], taken, average_RP, out=average_RP)
 
 
 def move(

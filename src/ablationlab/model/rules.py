@@ -154,8 +154,9 @@ class UpdateRule:
     matrix_flops: Callable[[int, int], int] | None = None
 
 
-def _decayed(step: OptimizerStep) -> Tensor:
-    return step.weights * (1 - step.lr * step.decay)
+def _moved(step: OptimizerStep, lr: Tensor, direction: Tensor) -> Tensor:
+    """θ(1-ηλ) - lr · direction."""
+    return (step.weights * (1 - step.lr * step.decay)).addcmul_(lr, direction, value=-1)
 
 
 def adamw(step: OptimizerStep) -> Tensor:
@@ -163,7 +164,7 @@ def adamw(step: OptimizerStep) -> Tensor:
     m.lerp_(step.gradient, 1 - beta1)
     v.mul_(beta2).addcmul_(step.gradient, step.gradient, value=1 - beta2)
     root = (v / (1 - beta2**step.step)).sqrt() + step.training.eps
-    return _decayed(step) - step.lr / (1 - beta1**step.step) * (m / root)
+    return _moved(step, step.lr / (1 - beta1**step.step), m / root)
 
 
 def adam(step: OptimizerStep) -> Tensor:
@@ -175,7 +176,7 @@ def lion(step: OptimizerStep) -> Tensor:
     (beta1, beta2), m = step.training.betas, step.state["m"]
     direction = m.lerp(step.gradient, 1 - beta1).sign()
     m.lerp_(step.gradient, 1 - beta2)
-    return _decayed(step) - step.lr * direction
+    return _moved(step, step.lr, direction)
 
 
 def sgd(step: OptimizerStep) -> Tensor:
@@ -195,8 +196,7 @@ def muon(step: OptimizerStep) -> Tensor:
     found = orthogonalized([matrix.of(ahead) for matrix in step.matrices], bf16=step.training.precision == "bf16")
     for matrix, direction in zip(step.matrices, found, strict=True):
         matrix.of(ahead).copy_(direction).mul_(0.2 * math.sqrt(max(matrix.shape[-2:])))
-    moved = _decayed(ours) - ours.lr * ahead
-    return torch.cat([moved, adamw(step.columns(slice(step.rest, None)))], dim=1)
+    return torch.cat([_moved(ours, ours.lr, ahead), adamw(step.columns(slice(step.rest, None)))], dim=1)
 
 
 #: Newton-Schulz iterations of Muon.
