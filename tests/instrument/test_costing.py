@@ -17,7 +17,7 @@ from ablationlab.instrument.costing.layouts import Layout, Network, layouts, mem
 from ablationlab.instrument.costing.outlook import outlook
 from ablationlab.instrument.costing.step import Shape
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count, parameters
-from ablationlab.records.settings import ModelConfig, validated
+from ablationlab.records.settings import ModelConfig, TrainingConfig, validated
 from ablationlab.stats import detectable_effect
 from ablationlab.study.load import load_study
 from ablationlab.training.executors.torchrun import check
@@ -342,3 +342,18 @@ def test_the_benchmark_runs_and_its_fit_finds_the_constants_it_is_given(tmp_path
     rows = json.loads((tmp_path / "gpu_estimates.json").read_text())["rows"]
     assert [row["runs"] for row in rows] == [1, 3, 1]
     assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_an_optimizer_costs_the_memory_and_the_time_that_it_takes():
+    adamw, lion, muon = (
+        Shape(model("char-mini"), 16, 15, "bf16", TrainingConfig(steps=10, optimizer=name))
+        for name in ("adamw", "lion", "muon")
+    )
+    averaged = Shape(model("char-mini"), 16, 15, "bf16", TrainingConfig(steps=10, ema=0.9))
+    parameters = parameter_count(model("char-mini"))
+    assert adamw.stack_memory() == Shape(model("char-mini"), 16, 15).stack_memory()
+    assert adamw.stack_memory() - lion.stack_memory() == 2 * 15 * 4 * parameters
+    assert averaged.stack_memory() - adamw.stack_memory() == 2 * 15 * 4 * parameters
+
+    plain, signs, orthogonal = (shape.seconds(H200, CALIBRATION) for shape in (adamw, lion, muon))
+    assert plain < signs < orthogonal < 1.6 * plain

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from ablationlab.core.errors import PlanError
-from ablationlab.model.device import choose_device, choose_precision, compute_dtype, prepare
+from ablationlab.model import ops
+from ablationlab.model.device import choose_device, choose_precision, compile_kernels, compute_dtype, prepare
 from ablationlab.records.plan import Execution
 
 
@@ -48,3 +51,20 @@ def test_a_gpu_that_is_not_there_is_refused():
     with pytest.raises(PlanError, match="sees no CUDA GPU"):
         choose_device("cuda")
     assert choose_device("auto")[0] == "cpu"
+
+
+def test_plain_operations_are_used_where_the_plan_says_so(monkeypatch):
+    """On a GPU with Triton; `test_rules_equal_torchs_optimizers_for_each_run` has the AdamW that is used without kernels."""
+    monkeypatch.setattr(ops, "_has_triton", lambda: True)
+    on_gpu = SimpleNamespace(is_cuda=True)
+    threads = torch.get_num_threads()
+    try:
+        for kernels, wanted in (("fused", True), ("plain", False), ("fused", True)):
+            prepare(sealed(threads=threads), kernels)
+            assert ops.fused(on_gpu) == wanted
+        prepare(sealed(threads=threads), "plain")
+        ran: list[int] = []
+        compile_kernels(lambda: ran.append(1))
+        assert not ran
+    finally:
+        prepare(sealed(threads=threads))

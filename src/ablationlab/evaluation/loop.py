@@ -206,7 +206,8 @@ def open_context(
     results = ResultsFolder(folder)
     plan = read_plan(results)
     _, name = choose_device(kind)
-    device = prepare(Execution(device=kind, device_name=name, precision="fp32", stack_width=1, threads=1))
+    here = Execution(device=kind, device_name=name, precision="fp32", stack_width=1, threads=1)
+    device = prepare(here, plan.study.execution.kernels)
     corpus = load_corpus(plan.study.data)
     if corpus.record.tokens_sha256 != plan.corpus.tokens_sha256:
         raise PlanError(f"corpus {plan.corpus.name!r} is not the one that the plan was sealed with; restore it")

@@ -18,6 +18,7 @@ from torch import Tensor
 from ablationlab.core.errors import OutOfMemory, PlanError
 from ablationlab.core.format import byte_size, count
 from ablationlab.core.processes import usable_memory
+from ablationlab.model.ops import has_kernels, use_kernels
 from ablationlab.records.plan import Execution
 
 DeviceName = Literal["cpu", "cuda"]
@@ -67,8 +68,9 @@ def _onednn_has_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def prepare(execution: Execution) -> torch.device:
-    """Fix threads, determinism and matrix arithmetic of this process as the plan sealed them."""
+def prepare(execution: Execution, kernels: Literal["fused", "plain"] = "fused") -> torch.device:
+    """Fix threads, determinism, matrix arithmetic and kernels of this process as the plan sealed them."""
+    use_kernels(kernels == "fused")
     torch.set_num_threads(execution.threads)
     # The switch behind torch.use_deterministic_algorithms, which itself would import the compiler (2 s) to tell it so.
     torch._C._set_deterministic_algorithms(True, warn_only=False)
@@ -155,6 +157,8 @@ T = TypeVar("T")
 
 def compile_kernels(work: Callable[[], None]) -> None:
     """Compile all kernels of *work*, in parallel, without running them: what they would write is undefined."""
+    if not has_kernels():
+        return
     from ablationlab.model.kernels import launch
 
     with launch.compiling():

@@ -27,9 +27,23 @@ def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
+_wanted = True
+
+
+def use_kernels(wanted: bool) -> None:
+    """Whether this process may use kernels at all, as the plan sealed it: on some GPUs Triton falls short."""
+    global _wanted
+    _wanted = wanted
+
+
+def has_kernels() -> bool:
+    """Whether this process uses kernels on a GPU."""
+    return _wanted and _has_triton()
+
+
 def fused(x: Tensor) -> bool:
     """Whether kernels take the memory-bound steps on this tensor's device."""
-    return x.is_cuda and _has_triton()
+    return x.is_cuda and has_kernels()
 
 
 @cache

@@ -236,6 +236,12 @@ def step_flops(model: ModelConfig, training: TrainingConfig) -> int:
     return training.batch * model.context * matmul_flops_per_token(model) + update_flops(model, training)
 
 
+def kept_numbers(training: TrainingConfig) -> int:
+    """Numbers that training keeps of every parameter: the weight, the optimizer's state, the average."""
+    rule = OPTIMIZERS[training.optimizer]
+    return 1 + (2 if rule is None else len(rule.state)) + bool(training.ema)
+
+
 def rate_group(parameter: Parameter) -> str:
     """The field of `RateScale` that a parameter's learning rate is multiplied with."""
     if parameter.in_products:

@@ -417,6 +417,8 @@ class ExecutionConfig(Frozen):
     stack_width: Annotated[int, Field(ge=1, le=4_096)] | Literal["auto"] = "auto"
     threads: Annotated[int, Field(ge=1, le=4_096)] | Literal["auto"] = "auto"
     checkpoint_every: Count | Literal["auto"] = "auto"  # steps; auto: when enough time has passed
+    # On a GPU: our Triton kernels, or plain torch operations, for GPUs where Triton falls short.
+    kernels: Literal["fused", "plain"] = "fused"
     # How torchrun spreads one run over devices: whole copies (ddp) or shards (fsdp). Runs are then not stacked.
     parallel: Literal["ddp", "fsdp"] | None = None
     # Under torchrun: forget what is inside a block after the forward pass and compute it again in the backward one.

@@ -24,7 +24,7 @@ from ablationlab.data.tokens import Tokens, windows
 from ablationlab.model.device import check_room, compile_kernels, on_side_stream, recorded
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
-from ablationlab.model.ops import Objective, fused
+from ablationlab.model.ops import Objective
 from ablationlab.model.optimizers import (
     Columns,
     RowLayout,
@@ -297,7 +297,7 @@ class Stack:
     def advance(self, *, watch: bool = False) -> None:
         """Make the next step of those fed. With ``watch``, ``watched`` holds what probes need of it until the next."""
         before = self.weights_RP.detach().clone() if watch else None
-        if fused(self.weights_RP):
+        if self.device.type == "cuda":
             if self._graph is None:
                 self._graph = self._record()
             self._graph.replay()

@@ -1,10 +1,10 @@
 """Disk space of a study's records: at the end, and at most during training. Counted from what is written. No torch.
 
 A finished run has its records and one checkpoint of weights alone (and the baseline's weights at half of the steps, if the
-study keeps them). In training it has checkpoints of weights and both moments: two that are kept, in case one is damaged, and
-the next, which is complete before the oldest is removed. All runs of a stack write before any of them removes. Under torchrun
-every rank writes a file with its parts. Together these have the numbers of one file, plus a header with the position of each
-part; ddp writes every tensor once, fsdp a part of every tensor in every rank.
+study keeps them). In training it has checkpoints of weights, optimizer state and average: two that are kept, in case one is
+damaged, and the next, which is complete before the oldest is removed. All runs of a stack write before any of them removes.
+Under torchrun every rank writes a file with its parts. Together these have the numbers of one file, plus a header with the
+position of each part; ddp writes every tensor once, fsdp a part of every tensor in every rank.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ablationlab.model.parameters import parameters
+from ablationlab.model.rules import kept_numbers
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import Study
 
@@ -64,9 +65,10 @@ def _weights(run: PlannedRun) -> int:
     return NUMBER * run.budget.parameters + _tensors(run) * TENSOR_HEADER + CHECKPOINT_RECORD
 
 
-def checkpoint_bytes(numbers: int, tensors: int, spread: Spread) -> int:
-    """A checkpoint to resume from: weights and both moments of a model with *numbers* parameters in *tensors* tensors."""
-    return 3 * NUMBER * numbers + spread.headers(3 * tensors) + CHECKPOINT_RECORD
+def checkpoint_bytes(numbers: int, tensors: int, spread: Spread, kept: int = 3) -> int:
+    """A checkpoint to resume from, of a model with *numbers* parameters in *tensors* tensors: *kept* numbers of each, such as
+    the weight and both moments."""
+    return kept * NUMBER * numbers + spread.headers(kept * tensors) + CHECKPOINT_RECORD
 
 
 def _end(study: Study, run: PlannedRun) -> int:
@@ -77,6 +79,7 @@ def _end(study: Study, run: PlannedRun) -> int:
 
 def _in_training(study: Study, run: PlannedRun, spread: Spread) -> int:
     """The most that the checkpoints of one run take: while a new one is written, or the last one, of weights alone."""
-    every, whole = study.execution.checkpoint_every, checkpoint_bytes(run.budget.parameters, _tensors(run), spread)
+    every, kept = study.execution.checkpoint_every, kept_numbers(run.training)
+    whole = checkpoint_bytes(run.budget.parameters, _tensors(run), spread, kept)
     made = MOST_CHECKPOINTS if every == "auto" else (run.budget.steps - 1) // every
     return max(min(made, MOST_CHECKPOINTS) * whole, min(made, MOST_CHECKPOINTS - 1) * whole + _weights(run))

@@ -35,7 +35,7 @@ def estimate(plan: Plan, workers: int) -> Estimate:
     """Time a few real steps if they are short, else a matrix product of the model's own shape, and scale."""
     from ablationlab.model.device import prepare
 
-    device = prepare(plan.execution)
+    device = prepare(plan.execution, plan.study.execution.kernels)
     rate = _matmul_rate(plan, device)
     first = plan.runs[0]
     predicted = _step_flops(plan, first) / (rate * EFFICIENCY[device.type])

@@ -34,7 +34,7 @@ from ablationlab.instrument.costing.hardware import (
     Precision,
 )
 from ablationlab.instrument.costing.step import BYTES_PER_SHARD, BYTES_PER_UPDATE, Shape
-from ablationlab.records.settings import ModelConfig, divisors_of
+from ablationlab.records.settings import ModelConfig, TrainingConfig, divisors_of
 
 #: Bytes of gradients that ddp sums at a time: torch's default.
 BUCKET = 25 * 2**20
@@ -87,6 +87,7 @@ def place(
     gpu: Accelerator,
     *,
     micro_batch: int | None = None,
+    training: TrainingConfig | None = None,
     calibration: Calibration = CALIBRATION,
 ) -> Placed:
     """The layout with the study's micro-batch, or with a GPU's whole share of the batch in one pass."""
@@ -95,12 +96,12 @@ def place(
     assert layout.gpus * size * (share // size) == batch, "a layout that torchrun refuses (see study/plan.py)"
 
     def needed(samples: int) -> float:
-        return memory(layout, Shape(model, samples, layout.runs, precision), share // samples)
+        return memory(layout, Shape(model, samples, layout.runs, precision, training), share // samples)
 
     room = FILL * gpu.memory - CONTEXT_BYTES
     fits = needed(size) <= room
     smaller = [] if fits else [n for n in divisors_of(share) if n < size and needed(n) <= room]
-    shape = Shape(model, size, layout.runs, precision)
+    shape = Shape(model, size, layout.runs, precision, training)
     seconds, waiting = _step(layout, shape, share // size, gpu, calibration)
     counted = (shape.linear_flops + shape.attention_flops) * (share // size)
     used = counted / seconds / gpu.peak(precision)
@@ -113,10 +114,10 @@ def memory(layout: Layout, shape: Shape, passes: int) -> float:
     if layout.kind == "stack":
         return shape.stack_memory() + (4.0 * shape.runs * every if passes > 1 else 0.0)
     if layout.kind == "ddp":
-        state = 16.0 * every + shape.copies
+        state = shape.state_bytes + 4.0 * every + shape.copies
     else:
         root = every - matrices  # gathered whole, in fp32, with its gradient
-        state = 16.0 * every / layout.gpus + 8.0 * root + 2 * block * (shape.size + 4)
+        state = (shape.state_bytes + 4.0 * every) / layout.gpus + 8.0 * root + 2 * block * (shape.size + 4)
     kept = shape.model.layers * shape.layer_activations
     if layout.checkpointing:
         inputs = float(shape.tokens) * shape.model.width * (4 + shape.size)

@@ -188,7 +188,8 @@ def _row(
     for group in groups:
         precision = _precision(str(group.training.precision))
         batch = group.training.batch
-        at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=group.training.micro_batch)
+        micro_batch, training = group.training.micro_batch, group.training
+        at = place(layout, group.model, batch, precision, hardware.kind, micro_batch=micro_batch, training=training)
         if group is largest:
             shown = at
         seconds = at.seconds * group.steps * (1 + _validation(study, group, corpus)) + START_SECONDS

@@ -12,7 +12,8 @@ from functools import cached_property
 from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
 from ablationlab.model.parameters import parameters
 from ablationlab.model.parts import PartCost, parts_of
-from ablationlab.records.settings import ModelConfig
+from ablationlab.model.rules import OPTIMIZERS, kept_numbers, update_flops
+from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 #: Elements of one piece of the logits, as in `model/`.
 LOGITS_PER_PIECE = 1 << 30
@@ -21,6 +22,8 @@ ONE_TILE = 8192
 #: Passes over one parameter in a step, in bytes: AdamW 28, the norm 4, the copy in bf16 6, the gradient's way from the
 #: products into one fp32 buffer 18.
 BYTES_PER_UPDATE = 56
+#: What an update rule in plain tensor operations takes in the place of AdamW's 28, and what an average of the weights takes.
+BYTES_PER_RULE, BYTES_PER_AVERAGE = 150, 24
 #: Of these, what a GPU with a shard of the parameters does to its shard alone: AdamW and the norm.
 BYTES_PER_SHARD = 32
 #: Memory that libraries reserve.
@@ -37,6 +40,7 @@ class Shape:
     samples: int
     runs: int = 1
     precision: Precision = "bf16"
+    training: TrainingConfig | None = None  # None: AdamW, and nothing else
 
     @property
     def tokens(self) -> int:
@@ -99,7 +103,21 @@ class Shape:
     @property
     def update_bytes(self) -> float:
         """The optimizer's passes."""
-        return float(self.runs) * self.counts[0] * BYTES_PER_UPDATE
+        each = BYTES_PER_UPDATE
+        if self.training is not None:
+            each += BYTES_PER_RULE - 28 if OPTIMIZERS[self.training.optimizer] is not None else 0
+            each += BYTES_PER_AVERAGE if self.training.ema else 0
+        return float(self.runs) * self.counts[0] * each
+
+    @property
+    def update_flops(self) -> float:
+        """The optimizer's matrix products."""
+        return 0.0 if self.training is None else float(self.runs) * update_flops(self.model, self.training)
+
+    @property
+    def state_bytes(self) -> float:
+        """Weights, optimizer state and average of one run."""
+        return 4.0 * self.counts[0] * (3 if self.training is None else kept_numbers(self.training))
 
     @property
     def gathering_bytes(self) -> float:
@@ -119,7 +137,7 @@ class Shape:
         head = min(1.0, self.model.width / self.model.heads / SHORT_HEAD)
         peak = gpu.peak(self.precision)
         return (
-            self.linear_flops / peak,
+            (self.linear_flops + self.update_flops) / peak,
             self.attention_flops / (peak * head),
             moved / gpu.bandwidth,
             float(self.kernels),
@@ -137,7 +155,8 @@ class Shape:
 
     def update_seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
         """The part of a step that is the optimizer's."""
-        return self.update_bytes / gpu.bandwidth / calibration.bytes
+        products = self.update_flops / gpu.peak(self.precision) / calibration.linear
+        return self.update_bytes / gpu.bandwidth / calibration.bytes + products
 
     # Memory ----------------------------------------------------------------------------------------------------------
 
@@ -185,7 +204,7 @@ class Shape:
     def stack_memory(self) -> float:
         """Peak bytes of a `Stack` on one GPU: weights and moments, their copies while the graph is recorded, and the largest
         of three moments: the loss, the first block backward, the gradient at the end."""
-        state = 12.0 * self.runs * self.counts[0]
+        state = self.runs * self.state_bytes
         kept = self.model.layers * self.layer_activations + self.outer_activations
         head = float(self.runs) * self.vocabulary * self.model.width * (4 + self.size)
         moments = (self.head_workspace + kept, kept + head + self.layer_workspace, self.gradient_tail)
