@@ -62,7 +62,8 @@ def deltas(out: Path, metric: str = "validation_loss") -> dict[str, list[float]]
 def main() -> None:
     """Print one block per precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--study", default="studies/embedding-norm.toml")
+    study = Path(__file__).resolve().parents[1] / "studies" / "embedding-norm.toml"
+    parser.add_argument("--study", default=str(study))
     parser.add_argument("--precision", nargs="+", default=["fp32", "tf32", "bf16"])
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

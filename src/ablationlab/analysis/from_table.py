@@ -157,13 +157,30 @@ class TableRow:
         return self.variant, self.seed, self.metric, self.regime, self.task
 
 
+class TableProblems(list[str]):
+    """What is wrong with a table: with its row at a place, or with the whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[str, str] = {}
+
+    def at(self, place: str, text: str) -> None:
+        self.append(f"{place}: {text}")
+        self._places[self[-1]] = place
+
+    def in_order(self, places: Sequence[str]) -> list[str]:
+        """Those of the whole first, then by the order of the rows."""
+        order = {place: number for number, place in enumerate(places)}
+        return sorted(self, key=lambda text: order.get(self._places.get(text, ""), -1))
+
+
 def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
     """Read, check and arrange a table or a tracker's runs; raises `TableError` with every problem."""
     options = options.spelled_out()
     name = source.stem if isinstance(source, Path) else "table"
     label = str(source) if isinstance(source, Path) else "the table"
     runs = read_tracker(source) if isinstance(source, Path) else None
-    problems: list[str] = []
+    problems = TableProblems()
     if runs is None and isinstance(source, Path) and source.is_dir():
         runs = _history_files(source)
     if runs is None:
@@ -178,7 +195,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         )
     else:
         rows = _run_rows(runs, options, problems)
-    _check_unique(rows, problems)
+    _check_unique(rows, problems, tracked=runs is not None)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -187,9 +204,9 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
     if rows and not problems:
         problems += _option_problems(options, variants, names, primary)
     if problems:
-        problems.sort(key=_line)
         more = len(problems) - _MOST_PROBLEMS
-        raise TableError(label, problems[:_MOST_PROBLEMS] + ([f"and {more} more"] if more > 0 else []))
+        shown = problems.in_order([] if runs is not None else [place for place, _ in grid.rows])[:_MOST_PROBLEMS]
+        raise TableError(label, shown + ([f"and {more} more"] if more > 0 else []))
     assert primary is not None
     return _dataset(name, rows, options, primary)
 
@@ -467,7 +484,7 @@ def _column(flag: str, name: str, names: Sequence[str], problems: list[str]) -> 
     return None
 
 
-def _long_rows(grid: Grid, options: TableOptions, problems: list[str]) -> list[TableRow]:
+def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> list[TableRow]:
     names = [head.strip().lower() for head in grid.heads]
     twice = [f"column {name!r} appears twice" for name in {*names} if name and names.count(name) > 1]
     columns: dict[str, int] = {}
@@ -490,7 +507,7 @@ def _long_rows(grid: Grid, options: TableOptions, problems: list[str]) -> list[T
     points: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
     for number, (place, cells) in enumerate(grid.rows):
         if len(cells) != len(grid.heads):
-            problems.append(f"{place}: {len(cells)} cells under {len(grid.heads)} columns")
+            problems.at(place, f"{len(cells)} cells under {len(grid.heads)} columns")
             continue
         if any(_text(cells[list(grid.heads).index(head)]) != value for head, value in wanted):
             continue
@@ -522,17 +539,17 @@ def _long_columns(options: TableOptions) -> list[tuple[str, str, str | None]]:
 
 
 def _long_row(
-    place: str, cells: Sequence[Cell], columns: Mapping[str, int], number: int, problems: list[str]
+    place: str, cells: Sequence[Cell], columns: Mapping[str, int], number: int, problems: TableProblems
 ) -> TableRow | None:
     cell = {name: _text(cells[at]) for name, at in columns.items() if name != "value"}
     cell.setdefault("seed", f"run {number + 1}")
     empty = [name for name in NEEDED[:3] if not cell[name]]
     if empty:
-        problems.append(f"{place}: {', '.join(empty)} must not be empty")
+        problems.at(place, f"{', '.join(empty)} must not be empty")
         return None
     value = _value(cells[columns["value"]])
     if value is None:
-        problems.append(f"{place}: value {cells[columns['value']]!r} is not a number")
+        problems.at(place, f"value {cells[columns['value']]!r} is not a number")
         return None
     return TableRow(
         place=place,
@@ -609,7 +626,7 @@ _USUAL_NAMES = re.compile(
 )
 
 
-def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: list[str]) -> list[TableRow]:
+def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: TableProblems) -> list[TableRow]:
     """One row per run and metric."""
     names = list(dict.fromkeys(name for run in runs for name in run.cells))
     wanted = _conditions(options, names, problems)
@@ -634,7 +651,7 @@ def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: list[
     return rows
 
 
-def _conditions(options: TableOptions, names: Sequence[str], problems: list[str]) -> list[tuple[str, str]]:
+def _conditions(options: TableOptions, names: Sequence[str], problems: TableProblems) -> list[tuple[str, str]]:
     """(column, value) of every --where."""
     pairs = [condition.partition("=") for condition in options.where]
     found = [(_column("--where", name, names, problems), value) for name, _, value in pairs]
@@ -642,7 +659,7 @@ def _conditions(options: TableOptions, names: Sequence[str], problems: list[str]
 
 
 def _setting_column(
-    key: str, given: str | None, names: Sequence[str], options: TableOptions, problems: list[str]
+    key: str, given: str | None, names: Sequence[str], options: TableOptions, problems: TableProblems
 ) -> str | None:
     """The column with the variant, seed or regime of a run; None where the run's name is to say it."""
     if given is not None:
@@ -663,7 +680,7 @@ def _setting_column(
 
 
 def _labels(
-    run: TrackedRun, columns: Mapping[str, str | None], options: TableOptions, number: int, problems: list[str]
+    run: TrackedRun, columns: Mapping[str, str | None], options: TableOptions, number: int, problems: TableProblems
 ) -> tuple[str, str, str] | None:
     """(variant, seed, regime) of a run, from its settings or its name."""
     found = {key: _text(run.cells.get(head)) for key, head in columns.items() if head is not None}
@@ -681,7 +698,7 @@ def _labels(
         found["seed"] = found.get("seed") or f"run {number}"
     empty = [key for key in ("variant", "seed") if not found.get(key)]
     if empty:
-        problems.append(f"{run.place}: {', '.join(empty)} must not be empty")
+        problems.at(run.place, f"{', '.join(empty)} must not be empty")
         return None
     return found["variant"], _WHOLE.sub(r"\1", found["seed"]), found.get("regime") or DEFAULT_REGIME
 
@@ -695,7 +712,7 @@ def _pattern(names: str) -> re.Pattern[str]:
 
 
 def _metric_names(
-    runs: Sequence[TrackedRun], options: TableOptions, columns: Mapping[str, str | None], problems: list[str]
+    runs: Sequence[TrackedRun], options: TableOptions, columns: Mapping[str, str | None], problems: TableProblems
 ) -> dict[str, list[str]]:
     """What each metric is called in the runs: as asked, else every name with a known direction."""
     curves = list(dict.fromkeys(name for run in runs for name in run.curves))
@@ -740,7 +757,7 @@ def bare_metric(name: str) -> str:
 
 
 def _run_value(
-    run: TrackedRun, metric: str, heads: Sequence[str], options: TableOptions, problems: list[str]
+    run: TrackedRun, metric: str, heads: Sequence[str], options: TableOptions, problems: TableProblems
 ) -> tuple[Value, Curve | None]:
     curve = next((run.curves[head] for head in heads if head in run.curves), None)
     if curve is not None:
@@ -752,7 +769,7 @@ def _run_value(
             problems.append(f"--at {options.at}: {run.place} has no curve of {metric}")
         given = _value(cell)
         if given is None:
-            problems.append(f"{run.place}: {metric} {cell!r} is not a number")
+            problems.at(run.place, f"{metric} {cell!r} is not a number")
         value = given if given is not None else absent(Absence.NOT_IN_TABLE)
     diverged = isinstance(value, Absent) and value.reason == Absence.DIVERGED
     if run.state in _UNFINISHED and not diverged:
@@ -792,13 +809,7 @@ def _value(cell: Cell) -> Value | None:
 # --- checks ---------------------------------------------------------------------------------------------------
 
 
-def _line(problem: str) -> int:
-    """The line or row that a problem is about, so that they are listed in the table's order."""
-    found = re.match(r"(?:line|row) (\d+):", problem)
-    return int(found[1]) if found else 0
-
-
-def _check_unique(rows: Sequence[TableRow], problems: list[str]) -> None:
+def _check_unique(rows: Sequence[TableRow], problems: TableProblems, *, tracked: bool) -> None:
     seen: dict[tuple[str, str, str, str, str | None], str] = {}
     said = set()
     for row in rows:
@@ -806,8 +817,8 @@ def _check_unique(rows: Sequence[TableRow], problems: list[str]) -> None:
         if first != row.place and (row.place, first) not in said:
             said.add((row.place, first))
             what = ", ".join(part for part in row.key if part is not None)
-            more = "" if first.startswith(("line", "row")) else "; choose runs with --where"
-            problems.append(f"{row.place}: {what} is given already in {first}{more}")
+            more = "; choose runs with --where" if tracked else ""
+            problems.at(row.place, f"{what} is given already in {first}{more}")
 
 
 def _seeds(texts: Iterable[str]) -> dict[str, Seed]:

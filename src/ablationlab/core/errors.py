@@ -53,12 +53,13 @@ class Problem:
     value: str | None = None
     allowed: str | None = None
     nearest: str | None = None
+    is_unknown_name: bool = False
 
     @classmethod
     def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
         """A name that is not among those known."""
         known = list(allowed)
-        return cls(key, f"unknown {kind}", repr(name), ", ".join(known), nearest(name, known))
+        return cls(key, f"unknown {kind}", repr(name), ", ".join(known), nearest(name, known), True)
 
     def under(self, prefix: str) -> Problem:
         """The same problem inside a table."""

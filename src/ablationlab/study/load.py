@@ -78,7 +78,7 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
 
 def _may_be_of_code(problem: Problem) -> bool:
     """Whether it may be gone once the study's own code, which could not be run, registers what it should."""
-    return (problem.message.startswith("unknown ") and problem.message != "unknown key") or problem.key == "metrics"
+    return problem.is_unknown_name or problem.key == "metrics"
 
 
 def _validated(data: Mapping[str, Any]) -> tuple[Study | None, list[Problem]]:

@@ -410,7 +410,8 @@ def _stability(analysis: Analysis, stability: StabilityAnalysis, study: Study | 
     idle = next((gain for gain in gains if gain.low is not None and gain.high is not None), None)
     table = stability_table(analysis)
     assert table is not None
-    worse = "off" if study is None else study.stability.worse_than_start
+    compared = any(run.loss is not None and run.initial_loss is not None for run in runs.values())
+    worse = "off" if study is None or not compared else study.stability.worse_than_start
     return StabilityFacts(
         threshold=format.setting(stability.threshold),
         worse_than_start=None if worse == "off" else format.setting(worse),
