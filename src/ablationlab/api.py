@@ -115,6 +115,7 @@ def analyze(
     where: Mapping[str, Any] | None = None,
     run_names: str | None = None,
     unpaired: bool = False,
+    accept_altered: bool = False,
     **criterion: Any,
 ) -> Analyzed:
     """Compare every variant with the baseline and apply the rules; nothing is written.
@@ -141,10 +142,11 @@ def analyze(
         assert isinstance(given, Path)
         if baseline is not None or metric or criterion:
             raise AblationLabError(f"{given}: a results folder is judged by what its plan registered; give it alone")
-        dataset = read_results(given, None)
+        dataset = read_results(given, None, accept_altered=accept_altered)
         analysis = compute(dataset)
         verdict = decide(analysis)
-        return Analyzed(Results.open(given).changed(analysis=analysis, verdict=verdict), analysis, verdict)
+        results = Results.open(given, accept_altered=accept_altered)
+        return Analyzed(results.changed(analysis=analysis, verdict=verdict), analysis, verdict)
     if baseline is None:
         label = str(given) if isinstance(given, Path) else "the table"
         raise TableError(label, ["baseline says which variant the others are compared with"])

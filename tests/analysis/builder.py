@@ -13,8 +13,9 @@ from ablationlab.records.environment import Environment, Git
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Budget, Corpus, Declaration, Execution, Plan, PlannedRun, Recipe
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, StepLine, Timing
+from ablationlab.records.seal import RunSeal, seal_run
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.storage import ResultsFolder, sha256_file
 from ablationlab.study.load import parse_study
 from ablationlab.study.probes import PROBES
 from ablationlab.study.variants import Variant, variants_of
@@ -175,7 +176,7 @@ def write_run(
     record.model_copy(update=changes).replace(where.record)
     diverged = metrics is None
     steps = len(losses) if diverged else run.budget.steps
-    Result(
+    result = Result(
         id=run.id,
         status="diverged" if diverged else "finished",
         steps=steps,
@@ -188,12 +189,23 @@ def write_run(
         weights_sha256="3" * 64,
         timing=Timing(train_seconds=1.0, tokens_per_second=1.0, starts=1),
         finished="2026-01-01T00:00:00+00:00",
-    ).replace(where.result)
+    )
+    result.replace(where.result)
     lines = [
         StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=1.0, tokens=64 * i).to_line()
         for i, loss in enumerate(losses, start=1)
     ]
     where.metrics.write_text(METRICS_HEADER + "".join(lines))
+    seal_run(where, run.id, plan.plan_hash, {where.metrics.name: sha256_file(where.metrics)}, result.to_bytes())
+
+
+def seal_again(folder: Path) -> None:
+    """Seal what is on disk of every run, as if it had ended so."""
+    for path in folder.glob("runs/*/seal.json"):
+        where = path.parent
+        there = [file for file in where.rglob("*") if file.is_file() and file != path]
+        files = {file.relative_to(where).as_posix(): sha256_file(file) for file in there}
+        RunSeal.read(path).model_copy(update={"files": files, "before": {}}).replace(path)
 
 
 @patch("os.fsync", lambda handle: None)  # waiting for the disk after every record takes most of the time

@@ -24,6 +24,7 @@ from ablationlab.records.evaluation import (
     suite_path,
 )
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.seal import close_evaluation
 from ablationlab.records.storage import ResultsFolder
 
 HOW = Provenance(
@@ -134,6 +135,7 @@ def evaluate(folder: Path, plan: Plan, put: Callable[[PlannedRun], Sequence[Put]
         )
         record = record.model_copy(update={"metrics": metrics_of(record)})
         write(results.run(run.id), record, pa.concat_tables([rows for _, rows in found]))
+        close_evaluation(results.run(run.id))
     suite_path(results).parent.mkdir(parents=True, exist_ok=True)
     described = [
         SuiteTask(

@@ -11,7 +11,7 @@ from ablationlab.records.run import METRICS_HEADER, Result, StepLine
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.tables.readings import reading_table, reading_text
 
-from .builder import STEPS, build, study
+from .builder import STEPS, build, seal_again, study
 
 
 def curve(variant: str, seed: int) -> np.ndarray:
@@ -41,6 +41,7 @@ def made(folder, *, validation: bool = True, seconds=lambda variant, seed: 1.0, 
                 for step, loss in enumerate(curve(run.variant, run.seed), start=1)
             ]
             where.metrics.write_text(METRICS_HEADER + "".join(lines))
+    seal_again(folder)
     return analyze(read_results(folder)).readings
 
 

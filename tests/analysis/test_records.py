@@ -18,7 +18,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
 
-from .builder import CRITERIA, ENVIRONMENT, HYPOTHESES, build, calm, make_plan, outcome, study, write_run
+from .builder import CRITERIA, ENVIRONMENT, HYPOTHESES, build, calm, make_plan, outcome, seal_again, study, write_run
 
 PRIMARY = "validation_loss/default/layernorm:none"
 
@@ -259,6 +259,7 @@ def test_arms_that_differ_in_what_no_variant_declared_are_refused(tmp_path, chan
         path.write_text(path.read_text().replace(f"order-{run.seed}", "other"))
         record = ResultsFolder(tmp_path).run(run.id).record
         record.write_text(record.read_text().replace(f"order-{run.seed}", "other"))
+        seal_again(tmp_path)
     else:
         write_run(tmp_path, plan, run, outcome("layernorm", "default", run.seed), calm(run.seed), **change)
     with pytest.raises(MismatchError, match=says):

@@ -16,7 +16,7 @@ from ablationlab.records.analysis import Analysis
 from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import ResultsFolder
 
-from .builder import CRITERIA, HYPOTHESES, build, calm, study
+from .builder import CRITERIA, HYPOTHESES, build, calm, seal_again, study
 
 RATES = (1e-3, 1e-2, 1e-1)
 SWEEP = {"lr": list(RATES), "selection_seeds": [11, 12]}
@@ -241,6 +241,7 @@ def test_tuned_arms_may_differ_in_their_rate_and_in_nothing_else(tmp_path):
             record = RunRecord.read(path)
             if variant == "layernorm":
                 record.model_copy(update={"data_order_hash": "other"}).replace(path)
+    seal_again(tmp_path)
     with pytest.raises(MismatchError, match=r"data fed differs|data_order_hash"):
         read_results(tmp_path)
 

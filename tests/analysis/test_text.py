@@ -12,7 +12,7 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.tables.comparisons import text_table
 from ablationlab.stats import crossed_mean
 
-from .builder import build
+from .builder import build, seal_again
 from .scores import HOW
 
 TOKENS = (100, 300, 50, 150)
@@ -58,6 +58,7 @@ def analysis(tmp_path):
             how=HOW,
             tokens=token_scores(documents),
         ).replace(evaluation_path(ResultsFolder(tmp_path).run(run.id)))
+    seal_again(tmp_path)
     return analyze(read_results(tmp_path))
 
 

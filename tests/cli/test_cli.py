@@ -503,7 +503,7 @@ def test_a_damaged_result_is_named(cli, trained, tmp_path):
     shutil.copytree(trained.results, out)
     result = next(out.rglob("result.json"))
     result.write_bytes(result.read_bytes()[:-20])
-    refused(cli("status", trained.study, "--out", out), f"{result} cannot be read as JSON")
+    refused(cli("status", trained.study, "--out", out), f"{result} is not as it was sealed when its run ended")
 
 
 def test_export_refuses_what_it_cannot_do_and_never_overwrites(cli, trained, tmp_path):

@@ -32,6 +32,7 @@ from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.terminal import evaluation_view
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
+from analysis.builder import seal_again
 from conftest import run_here, to_toml
 
 from .hub import hub
@@ -256,6 +257,7 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
     result = json.loads(path.read_text())
     result |= {"status": "diverged", "divergence": {"step": 7, "cause": "loss is nan"}}
     path.write_text(json.dumps(result))
+    seal_again(copy)
     code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu", "--no-throughput")
     assert code == 0
     assert f"{name}: not evaluable, diverged at step 7" in output
@@ -398,6 +400,7 @@ def test_the_table_counts_items_that_were_cut(evaluated, copy):
         for task in record["tasks"]:
             task["truncated"] = 7 if task["task"] == "spelling" else 0
         path.write_text(json.dumps(record))
+    seal_again(copy)
     table = evaluation_view(Results.open(copy))[0]
     assert isinstance(table, Table)
     cut = next(column for column in table.columns if str(column.header) == "cut")

@@ -22,7 +22,7 @@ def test_a_file_carries_its_kind_and_version_and_reads_back(tmp_path, kind):
     record.replace(path)
     data = json.loads(path.read_text())
     assert (data["kind"], data["schema_version"]) == (kind.KIND, kind.VERSION)
-    assert kind.read(path) == record
+    assert kind.read(path) == record.sealed()
 
 
 @pytest.mark.parametrize("kind", [Analysis, Verdict])
@@ -67,6 +67,7 @@ def test_a_foreign_or_damaged_file_is_named(tmp_path):
     analysis(comparison()).replace(path)
     data = json.loads(path.read_text())
     data["comparisons"][0]["unknown"] = 1
+    data["seal"] = Analysis._hash(data)
     path.write_text(json.dumps(data))
     with pytest.raises(RecordError, match=r"comparisons\.0\.unknown"):
         Analysis.read(path)

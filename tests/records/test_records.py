@@ -121,7 +121,7 @@ def test_a_record_of_another_version_is_refused_with_both_versions(tmp_path):
     path.write_text(json.dumps({**json.loads(result().to_bytes()), "schema_version": 1}))
     with pytest.raises(RecordError) as caught:
         Result.read(path)
-    assert str(caught.value) == f"{path} has schema version 1; this program reads 3"
+    assert str(caught.value) == f"{path} has schema version 1; this program reads {SCHEMA_VERSION}"
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from ablationlab.records.analysis import SweepAnalysis
+from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.records.storage import SCHEMA_VERSION
 from ablationlab.report.make import with_analysis
-from analysis.builder import build, outcome, study
+from analysis.builder import build, outcome, seal_again, study
 
 VARIANTS = ["none", "layernorm", "rmsnorm"]
 BLOCKS = ["input", "block-1", "block-2", "block-3"]
@@ -53,11 +54,12 @@ def full(folder: Path) -> Results:
         write_probes(folder / "runs" / run.id / "probes.parquet", run.variant, run.seed)
         (folder / "runs" / run.id / "evaluation.json").write_text(json.dumps(evaluation(plan, run)))
     (folder / "evaluation").mkdir()
-    suite = {"schema_version": SCHEMA_VERSION, "kind": "evaluation-suite", "plan_hash": plan.plan_hash, "tasks": SUITE}
-    (folder / "evaluation" / "suite.json").write_text(json.dumps(suite))
+    suite = {"plan_hash": plan.plan_hash, "tasks": SUITE}
+    Suite.model_validate_json(json.dumps(suite)).replace(folder / "evaluation" / "suite.json")
+    seal_again(folder)
     results = Results.open(folder)
     assert results.analysis is not None
-    return results.changed(analysis=results.analysis.model_copy(update={"sweep": sweep()}), stale=results.stale)
+    return results.changed(analysis=results.analysis.model_copy(update={"sweep": sweep()}), stale=())
 
 
 def _curve(variant: str, regime: str, seed: int) -> list[float]:

@@ -96,8 +96,8 @@ def test_the_display_escapes_what_files_hold(trained, tmp_path):
     analysis = json.loads((folder / "analysis.json").read_text())
     verdict = json.loads((folder / "verdict.json").read_text())
     analysis["comparisons"][0]["metric"] = verdict["verdicts"][0]["variant"] = "<script>alert(1)</script>"
-    (folder / "analysis.json").write_text(json.dumps(analysis))
-    (folder / "verdict.json").write_text(json.dumps(verdict))
+    Analysis.model_validate_json(json.dumps(analysis)).replace(folder / "analysis.json")
+    Verdict.model_validate_json(json.dumps(verdict)).replace(folder / "verdict.json")
     html = ablationlab.load_results(folder)._repr_html_()
     assert "<script>" not in html
     assert "&lt;script&gt;" in html

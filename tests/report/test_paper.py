@@ -29,7 +29,7 @@ from ablationlab.report.paper.collect import facts_of, settings_of
 from ablationlab.report.paper.write import compiled, write_facts, write_template
 from ablationlab.study.load import load_study
 from ablationlab.study.variants import VARIANTS
-from analysis.builder import CRITERIA, HYPOTHESES, build, calm, outcome, study
+from analysis.builder import CRITERIA, HYPOTHESES, build, calm, outcome, seal_again, study
 
 from .maker import full, write_probes
 
@@ -156,6 +156,7 @@ def test_a_changed_record_changes_the_number_in_the_pdf(tmp_path):
         record = json.loads(path.read_text())
         record["metrics"]["validation_loss"] += 0.0625
         path.write_text(json.dumps(record))
+    seal_again(folder)
     with pytest.raises(RecordError, match="not that of the records"):
         write_paper(Results.open(folder), folder)
     conclude(folder)

@@ -19,7 +19,7 @@ from ablationlab.pipeline import conclude
 from ablationlab.records.results import Results
 from ablationlab.report.table import Cell, Column, Table, latex, markdown
 from ablationlab.report.tables import write_tables
-from analysis.builder import build, study
+from analysis.builder import build, seal_again, study
 
 EVIL = r"a_b & 50% #1 ~x^2 {y} \z $m$ <t> |p| `q`"
 
@@ -152,7 +152,8 @@ def test_what_is_missing_or_stale_is_refused(tmp_path):
     record = json.loads(path.read_text())
     record["metrics"]["validation_loss"] = 9.0
     path.write_text(json.dumps(record))
-    with pytest.raises(RecordError, match=r"validation_loss of default-none-s1 is 9"):
+    seal_again(tmp_path)
+    with pytest.raises(RecordError, match=r"runs/default-none-s1/seal\.json is not the one that analysis\.json names"):
         write_tables(Results.open(tmp_path), tmp_path)
 
 

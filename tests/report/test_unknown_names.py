@@ -15,7 +15,7 @@ from ablationlab.report.paper import write_paper
 from ablationlab.report.tables import write_tables
 from ablationlab.study.probes import PROBES, Probe
 from ablationlab.study.variants import VARIANTS, Variant
-from analysis.builder import build, outcome, study
+from analysis.builder import build, outcome, seal_again, study
 
 
 def test_results_of_an_unknown_variant_metric_and_probe_are_analyzed_reported_and_exported(tmp_path: Path):
@@ -45,6 +45,7 @@ def test_results_of_an_unknown_variant_metric_and_probe_are_analyzed_reported_an
             for step in (1, 4)
         ]
         run.folder.probe_table.write_bytes(to_parquet(run.id, lines))
+    seal_again(tmp_path)
     results = with_analysis(Results.open(tmp_path), say=lambda text: None)
     assert not results.problems
     metric = results.metric("charm")

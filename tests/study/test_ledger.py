@@ -11,6 +11,7 @@ from ablationlab.model.parameters import parameters, weight_digest
 from ablationlab.records.plan import Declaration, Plan
 from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.seal import seal_run
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import (
     check_ledger,
@@ -62,7 +63,9 @@ class Bench:
             timing=Timing(train_seconds=1, tokens_per_second=1, starts=1),
             finished="",
         ).model_copy(update=changes)
-        result.create(self.results.run(record.id).result)
+        folder = self.results.run(record.id)
+        seal_run(folder, record.id, record.plan_hash, {}, result.to_bytes())
+        result.create(folder.result)
         return result
 
 
@@ -397,6 +400,8 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})
     folder.record.unlink()
     drifted.create(folder.record)
+    folder.result.unlink()
+    bench.finish(drifted)
     said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
     assert "stack width and threads. Layout" in said
     assert "Drift was accepted, so layout and versions were not compared" in said

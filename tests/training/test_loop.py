@@ -127,6 +127,7 @@ def test_a_tampered_record_is_refused_by_the_ledger(results, plan, tmp_path):
     import shutil
 
     from ablationlab.core.errors import MismatchError
+    from analysis.builder import seal_again
 
     copy = tmp_path / "copy"
     shutil.copytree(results.path, copy)
@@ -135,6 +136,7 @@ def test_a_tampered_record_is_refused_by_the_ledger(results, plan, tmp_path):
     data = json.loads(path.read_text())
     data["initial_weights"]["tok.weight"] = "0" * 64
     path.write_text(json.dumps(data))
+    seal_again(copy)
     with pytest.raises(MismatchError, match=r"initial value of tok\.weight differs"):
         check_ledger(plan, read_runs(plan, ResultsFolder(copy)))
 

@@ -45,4 +45,6 @@ def analyze(dataset: Dataset) -> Analysis:
         deviations=dataset.deviations,
         evaluation=dataset.evaluation,
         look=look_result(dataset, comparisons),
-    )
+        inputs=dict(dataset.inputs),
+        altered=dict(dataset.altered),
+    ).sealed()

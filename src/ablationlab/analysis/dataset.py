@@ -127,6 +127,8 @@ class Dataset:
     added: frozenset[str] = frozenset()
     design: Design | None = None
     look: int | None = None
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    altered: Mapping[str, str] = field(default_factory=dict)
     brief: bool = False
 
     @property

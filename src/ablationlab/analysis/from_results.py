@@ -20,6 +20,7 @@ from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Ledg
 from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results, Run
+from ablationlab.records.seal import ABSENT
 from ablationlab.records.settings import REGISTERED, TUNED, Study
 from ablationlab.study.differences import differences
 from ablationlab.study.ledger import (
@@ -31,12 +32,13 @@ from ablationlab.study.ledger import (
 )
 
 
-def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
+def read_results(folder: Path, study_file: Study | None = None, *, accept_altered: bool = False) -> Dataset:
     """Read and check a results folder; *study_file* is compared with what was sealed.
 
-    Raises `MismatchError` where arms differ in what no variant declared, or a run is not what the plan says.
+    Raises `MismatchError` where arms differ in what no variant declared, or a run is not what the plan says, and
+    `AlteredError` where a file is not as it was sealed, unless *accept_altered* makes that a deviation.
     """
-    results = _at_last_look(Results.open(folder, strict=True))
+    results = _at_last_look(Results.open(folder, strict=True, accept_altered=accept_altered))
     plan, sealed = results.plan, results.sealed
     if plan is None:
         raise RecordError(f"{folder} is not a results folder: it has no plan.lock")
@@ -46,8 +48,11 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
     done = [ended for run in results.runs if (ended := ended_run(run, study.stability)) is not None]
     if not done:
         raise StatisticsError(f"{folder}: no run has a result yet, so there is nothing to analyze. Train it first")
+    results.check_runs()
+    altered = results.reader.altered
+    as_planned = as_planned and not altered
     if sealed:
-        _check_against_plan(done)
+        _check_against_plan(plan, done)
     extra = study_file.contrasts if study_file is not None else ()
     extra = tuple(pair for pair in extra if set(pair) <= set(study.variants))
     registered = study.contrasts + tuple(c.contrast for c in study.criteria if c.contrast is not None)
@@ -94,6 +99,8 @@ def read_results(folder: Path, study_file: Study | None = None) -> Dataset:
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
         look=look,
+        inputs=results.inputs,
+        altered=altered,
     )
     return with_evaluation(dataset, plan, results, evaluated) if evaluated else dataset
 
@@ -129,7 +136,7 @@ def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     return LedgerCheck(checked_pairs=pairs, shared=tuple(shared), differs=tuple(differs))
 
 
-def _check_against_plan(done: Sequence[EndedRun]) -> None:
+def _check_against_plan(plan: Plan, done: Sequence[EndedRun]) -> None:
     """Every run must be the one that was planned (the ledger checks that it was made under this very seal)."""
     for ended in done:
         planned = ended.run.planned
@@ -139,6 +146,11 @@ def _check_against_plan(done: Sequence[EndedRun]) -> None:
             for name in fields
             if getattr(ended.record, name) != getattr(planned, name)
         ]
+        if ended.record.study_hash != plan.study_hash:
+            differs.append("study_hash in run.json is not that of plan.lock")
+        seal = ended.run.seal
+        if seal is not None and seal.plan_hash != plan.plan_hash:
+            differs.append("seal.json was made under another plan")
         if ended.result.id != planned.id:
             differs.append(f"result.json belongs to {ended.result.id}")
         if differs:
@@ -197,7 +209,7 @@ def _deviations(
     evaluated: Evaluated | None,
 ) -> list[Deviation]:
     study = plan.study
-    deviations = _of_plan(sealed=results.sealed) + _of_design(plan, results)
+    deviations = _of_plan(sealed=results.sealed) + _of_files(results) + _of_design(plan, results)
     deviations += _of_runs(plan, results)
     if study_file is not None:
         deviations += _against_file(Plan.read_sealed(results.folder / "plan.lock").study, study_file)
@@ -225,6 +237,15 @@ def _deviation(code: DeviationCode, about: str, **details: Any) -> Deviation:
 def _of_plan(*, sealed: bool) -> list[Deviation]:
     """A plan whose seal is broken; one that was sealed again is refused by the ledger, for its runs carry the old seal."""
     return [] if sealed else [_deviation(DeviationCode.TAMPERED_PLAN, "plan.lock")]
+
+
+def _of_files(results: Results) -> list[Deviation]:
+    """Files that are not as they were sealed, and were accepted."""
+    altered = results.reader.altered
+    if not altered:
+        return []
+    files = [f"{file} (missing)" if sha256 == ABSENT else file for file, sha256 in altered.items()]
+    return [_deviation(DeviationCode.ALTERED_RECORDS, "runs", files=files)]
 
 
 def _of_design(plan: Plan, results: Results) -> list[Deviation]:

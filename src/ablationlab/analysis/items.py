@@ -28,7 +28,8 @@ from ablationlab.records.analysis import (
 from ablationlab.records.evaluation import samples_path
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
-from ablationlab.records.storage import RunFolder, content_hash, sha256_file
+from ablationlab.records.seal import file_hash
+from ablationlab.records.storage import RunFolder, content_hash
 from ablationlab.stats import (
     ItemPairs,
     adjust,
@@ -311,7 +312,7 @@ class _Samples:
 
     def __init__(self, results: Results, evaluated: Evaluated) -> None:
         self.folders: dict[str, RunFolder] = {run.id: run.folder for run in results.runs}
-        self.evaluated = evaluated
+        self.reader, self.evaluated = results.reader, evaluated
         self._rows: dict[str, dict[str, NDArray[np.float64]]] = {}
         self._items: dict[str, list[str]] = {}
 
@@ -335,7 +336,8 @@ class _Samples:
         import pyarrow.parquet as pq
 
         path = samples_path(self.folders[run])
-        if not path.exists() or sha256_file(path) != self.evaluated.runs[run].samples_sha256:
+        expected = self.evaluated.runs[run].samples_sha256
+        if not path.exists() or (file_hash(path) != expected and not self.reader.accepted(path)):
             raise RecordError(
                 f"{path} is not the one that evaluation.json was written with; run ablationlab evaluate again"
             )

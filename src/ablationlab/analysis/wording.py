@@ -267,6 +267,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "plan.lock was changed after it was sealed (its content does not match its seal): nothing counts as registered, "
         "all is exploratory."
     ),
+    DeviationCode.ALTERED_RECORDS: (
+        "Not as sealed when their runs ended, and used as they are now, on request: {files:few}. Nothing counts as "
+        "registered."
+    ),
     DeviationCode.MISSING_RUNS: "{n} of {planned} planned runs have no result: {runs:few}.",
     DeviationCode.EXTRA_RUNS: "In the folder, but not planned, and so not used: {runs:few}.",
     DeviationCode.DIVERGED_RUNS: "{n_runs} diverged: {runs:few}. A diverged run counts as unstable and has no other value.",

@@ -109,6 +109,13 @@ def analyze(
         Path | None, Parameter(help="The study file as it is now: where it differs from the sealed one is reported.")
     ] = None,
     out: Annotated[Path | None, Parameter(help="Where analysis.json and verdict.json go. Default: RESULTS.")] = None,
+    accept_altered: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Use files that are not as they were sealed when their runs ended; a deviation, and all is exploratory.",
+        ),
+    ] = False,
     all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
     baseline: Annotated[str | None, Parameter(help="Table: the variant that the others are compared with.")] = None,
     variant: Annotated[
@@ -203,10 +210,11 @@ def analyze(
         if refused:
             text = f"{', '.join(refused)}: a results folder is judged by what its plan registered; these are for tables"
             raise AblationLabError(text)
-        dataset = read_results(results, load_study(find_study(study)) if study is not None else None)
+        file = load_study(find_study(study)) if study is not None else None
+        dataset = read_results(results, file, accept_altered=accept_altered)
         target = out or results
     else:
-        dataset, target = _table_dataset(results, baseline, study, out, given)
+        dataset, target = _table_dataset(results, baseline, study, out, given, accept_altered=accept_altered)
     analysis = compute(dataset)
     verdict = decide(analysis)
     analysis.replace(target / "analysis.json")
@@ -232,7 +240,13 @@ def _brings_runs(folder: Path) -> bool:
 
 
 def _table_dataset(
-    path: Path, baseline: str | None, study: Path | None, out: Path | None, given: Mapping[str, object]
+    path: Path,
+    baseline: str | None,
+    study: Path | None,
+    out: Path | None,
+    given: Mapping[str, object],
+    *,
+    accept_altered: bool,
 ) -> tuple[Dataset, Path]:
     from ablationlab.analysis import TableOptions, read_table
     from ablationlab.core.errors import TableError
@@ -246,6 +260,7 @@ def _table_dataset(
         problems += error.problems
     problems += ["--out says where analysis.json and verdict.json go"] if out is None else []
     problems += ["--study belongs to a results folder"] if study is not None else []
+    problems += ["--accept-altered belongs to a results folder"] if accept_altered else []
     if problems:
         raise TableError(str(path), problems)
     assert out is not None

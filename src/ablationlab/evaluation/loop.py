@@ -20,14 +20,16 @@ from ablationlab.core.processes import Pool, usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
 from ablationlab.evaluation.length import Length
-from ablationlab.evaluation.runs import OpenEvaluation, RunWeights, load_final, load_half, provenance
+from ablationlab.evaluation.runs import OpenEvaluation, RunWeights, load_final, load_half, provenance, write_record
 from ablationlab.evaluation.tasks import ProcessTaskBuilder, Tasks, write_suite
 from ablationlab.evaluation.throughput import Throughput
 from ablationlab.evaluation.tokens import NextTokens
 from ablationlab.model.device import choose_device, prepare
 from ablationlab.records.evaluation import Evaluation, Weights, evaluation_path, suite_path
 from ablationlab.records.plan import Execution, Plan, PlannedRun
+from ablationlab.records.results import read_runs
 from ablationlab.records.run import Result
+from ablationlab.records.seal import close_evaluation
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.study.plan import stackable
@@ -111,6 +113,8 @@ def evaluate(
         in_processes = bool(request.tasks) and (builder is not None or (kind == "cuda" and workers > 1))
         with _task_builders(context, runs, builder, workers if in_processes else 0):
             _evaluate_runs(context, runs, workers, report, throughput=throughput, suite_first=not in_processes)
+        for run in runs:
+            close_evaluation(results.run(run.id))
         changed = tuple(run.id for run in runs if _bytes(results, run) != before[run.id])
         same = tuple(run.id for run in runs if run.id not in changed)
         return Outcome(changed, same, diverged, time.monotonic() - began)
@@ -178,24 +182,25 @@ def _locked(results: ResultsFolder, report: Report) -> Iterator[None]:
 def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], dict[str, str]]:
     """(results of runs with weights to score, why other runs have none), without those that only the sweep has."""
     finished, diverged = {}, {}
-    for run in plan.runs:
-        folder = results.run(run.id)
-        if not folder.done or run.role in ("sweep", "noise"):
+    for run in read_runs(plan, results):
+        result = run.result
+        if not run.done or result is None or run.planned.role in ("sweep", "noise"):
             continue
-        result = Result.read(folder.result)
         if result.status == "finished":
             finished[run.id] = result
             continue
         at = result.divergence
         diverged[run.id] = "diverged" if at is None else f"diverged at step {at.step} ({at.cause})"
-        Evaluation(
+        nothing = Evaluation(
             id=run.id,
             plan_hash=plan.plan_hash,
             status="not-evaluable",
             why=diverged[run.id],
             checkpoint=result.checkpoint,
             weights_sha256=result.weights_sha256,
-        ).replace(evaluation_path(folder))
+        )
+        write_record(run.folder, nothing)
+        close_evaluation(run.folder)
     return finished, diverged
 
 

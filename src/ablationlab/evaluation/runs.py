@@ -2,6 +2,7 @@
 
 Weights come from verified checkpoints and are padded to one width. samples.parquet is written first and evaluation.json,
 which holds its checksum, after it: a kill in between leaves a pair that does not match, and such a pair is evaluated again.
+The run's seal.json announces both before they are written.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from ablationlab.model.attention import PackedAttention
 from ablationlab.model.gpt import ForwardPass, Parameters
 from ablationlab.model.parameters import Parameter, parameters, stack_parameters
 from ablationlab.records.evaluation import (
+    EVALUATION,
     SAMPLE_COLUMNS,
+    SAMPLES,
     Evaluation,
     Provenance,
     TaskKey,
@@ -39,8 +42,9 @@ from ablationlab.records.evaluation import (
 )
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.run import Checkpoint, Result
+from ablationlab.records.seal import RunSeal, file_hash, seal_evaluation
 from ablationlab.records.settings import FrontEnd, ModelConfig
-from ablationlab.records.storage import RunFolder, replace, sha256_file
+from ablationlab.records.storage import RunFolder, replace
 from ablationlab.training import checkpoints
 
 
@@ -69,10 +73,10 @@ def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> RunWeights
     path = checkpoints.path_of(folder, step)
     record = Checkpoint.read(path / checkpoints.RECORD)
     weights = checkpoints.verified(path / checkpoints.WEIGHTS, record)  # the optimizer's state is not needed here
-    digest = record.files[checkpoints.WEIGHTS]
-    if (record.step, digest) != (step, result.weights_sha256):
+    sha256 = record.files[checkpoints.WEIGHTS]
+    if (record.step, sha256) != (step, result.weights_sha256):
         raise RecordError(f"{path} is not the checkpoint that {folder.result} names")
-    return _member(run, "final", weights, result.checkpoint, digest)
+    return _member(run, "final", weights, result.checkpoint, sha256)
 
 
 def load_half(run: PlannedRun, folder: RunFolder, plan_hash: str) -> RunWeights | None:
@@ -247,7 +251,7 @@ class OpenEvaluation:
             self.record = write(self.folder, self.record, self.rows)
             self._new_rows = False
         else:
-            self.record.replace(evaluation_path(self.folder))
+            write_record(self.folder, self.record)
 
 
 def _identity(record: Evaluation) -> tuple[str, str | None, Provenance | None]:
@@ -255,16 +259,18 @@ def _identity(record: Evaluation) -> tuple[str, str | None, Provenance | None]:
 
 
 def _read(folder: RunFolder) -> Evaluation | None:
-    """The evaluation on disk, if its samples.parquet is the one that it was written with."""
+    """The evaluation on disk, if it is as it was sealed and its samples.parquet is the one that it was written with."""
     path, samples = evaluation_path(folder), samples_path(folder)
     if not path.exists():
         return None
     try:
+        seal = RunSeal.read(folder.seal)
         record = Evaluation.read(path)
     except RecordError:
         return None
-    digest = record.samples_sha256
-    return record if digest is None or (samples.exists() and sha256_file(samples) == digest) else None
+    if any(file_hash(file) not in seal.allowed(file.name) for file in (path, samples)):
+        return None
+    return record if record.samples_sha256 in (None, file_hash(samples)) else None
 
 
 def read_rows(folder: RunFolder) -> pa.Table:
@@ -280,17 +286,25 @@ def no_rows() -> pa.Table:
 
 def write(folder: RunFolder, evaluation: Evaluation, rows: pa.Table) -> Evaluation:
     """Write both files, the rows in a fixed order."""
-    digest = None
-    if len(rows):
-        ordered = rows.sort_by([(name, "ascending") for name in (*_KEY, "item")])
-        sink = pa.BufferOutputStream()
-        pq.write_table(ordered.combine_chunks(), sink, compression="zstd")
-        blob = sink.getvalue().to_pybytes()
-        replace(samples_path(folder), blob)
-        digest = hashlib.sha256(blob).hexdigest()
-    evaluation = evaluation.model_copy(update={"samples_sha256": digest})
+    if not len(rows):
+        evaluation = evaluation.model_copy(update={"samples_sha256": None})
+        write_record(folder, evaluation)
+        return evaluation
+    ordered = rows.sort_by([(name, "ascending") for name in (*_KEY, "item")])
+    sink = pa.BufferOutputStream()
+    pq.write_table(ordered.combine_chunks(), sink, compression="zstd")
+    blob = sink.getvalue().to_pybytes()
+    evaluation = evaluation.model_copy(update={"samples_sha256": hashlib.sha256(blob).hexdigest()})
+    seal_evaluation(folder, {SAMPLES: blob, EVALUATION: evaluation.to_bytes()})
+    replace(samples_path(folder), blob)
     evaluation.replace(evaluation_path(folder))
     return evaluation
+
+
+def write_record(folder: RunFolder, evaluation: Evaluation) -> None:
+    """Write evaluation.json alone."""
+    seal_evaluation(folder, {EVALUATION: evaluation.to_bytes()})
+    evaluation.replace(evaluation_path(folder))
 
 
 def without(rows: pa.Table, keys: Iterable[TaskKey]) -> pa.Table:

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 from ablationlab.core.format import several
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import LookResult
+from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.records.storage import Record, StoredValue
 from ablationlab.stats.results import (
@@ -86,6 +87,7 @@ class DeviationCode(StrEnum):
     """What is not as it was registered."""
 
     TAMPERED_PLAN = "tampered-plan"
+    ALTERED_RECORDS = "altered-records"
     MISSING_RUNS = "missing-runs"
     EXTRA_RUNS = "extra-runs"
     DIVERGED_RUNS = "diverged-runs"
@@ -799,7 +801,7 @@ class NoiseSources(StoredValue):
 # --- the whole ------------------------------------------------------------------------------------------------
 
 
-class Analysis(Record):
+class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
@@ -832,6 +834,8 @@ class Analysis(Record):
     deviations: tuple[Deviation, ...]
     evaluation: EvaluationAnalysis | None = None
     look: LookResult | None = None  # None without a design, and where the runs are no planned look
+    inputs: dict[str, str] = Field(default_factory=dict)  # SHA-256 of the files it was made from; runs by their seals
+    altered: dict[str, str] = Field(default_factory=dict)  # files used on request although not as sealed; "": missing
 
     @property
     def own_trainer(self) -> bool:

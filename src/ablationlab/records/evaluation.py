@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from ablationlab.records.seal import SealedRecord
 from ablationlab.records.storage import Record, ResultsFolder, RunFolder, StoredValue
 
 #: Which weights of a run were scored: its last ones, or those kept halfway as the positive control.
@@ -221,12 +222,14 @@ class SuiteTask(StoredValue):
     ngrams: dict[str, float] = Field(default_factory=dict)
 
 
-class Suite(Record):
+class Suite(SealedRecord):
     """evaluation/suite.json: every task that was asked of the runs of a study."""
 
     KIND: ClassVar[str] = "evaluation-suite"
     plan_hash: str
     tasks: tuple[SuiteTask, ...]
+    # SHA-256 of the items and examples under tasks/, by path.
+    files: dict[str, str] = Field(default_factory=dict)
 
 
 #: Columns of samples.parquet, in their order; one row per item, key and run.
@@ -254,14 +257,17 @@ SAMPLE_COLUMNS = (
 )
 
 
+EVALUATION, SAMPLES = "evaluation.json", "samples.parquet"
+
+
 def evaluation_path(run: RunFolder) -> Path:
     """Where a run's evaluation.json stands."""
-    return run.path / "evaluation.json"
+    return run.path / EVALUATION
 
 
 def samples_path(run: RunFolder) -> Path:
     """Where a run's samples.parquet stands."""
-    return run.path / "samples.parquet"
+    return run.path / SAMPLES
 
 
 def suite_path(results: ResultsFolder) -> Path:

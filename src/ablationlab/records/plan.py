@@ -15,6 +15,7 @@ from ablationlab.records.environment import Environment
 from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
+from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
 from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
 
@@ -328,7 +329,7 @@ class LookResult(StoredValue):
     findings: tuple[LookFinding, ...]
 
 
-class Look(Record):
+class Look(SealedRecord):
     """looks/<number>.json, written once: the study stopped there, or its next runs were asked for."""
 
     KIND: ClassVar[str] = "look"
@@ -337,7 +338,7 @@ class Look(Record):
     result: LookResult
 
 
-class Registration(Record):
+class Registration(SealedRecord):
     """study.lock: the whole study, sealed before its regimes are calibrated; plan.lock follows with what was found."""
 
     KIND: ClassVar[str] = "registration"
@@ -346,7 +347,7 @@ class Registration(Record):
     created: str
 
 
-class Amendment(Record):
+class Amendment(SealedRecord):
     """amendments/<number>.json: runs that were added after the plan was sealed.
 
     ``look``: the planned look that they complete although the study had stopped before it; None for runs that no design has.
@@ -425,7 +426,10 @@ class Plan(Record):
         seals = [*(look.plan_hash for look in looks), *(amendment.plan_hash for amendment in amendments)]
         if any(seal != plan.plan_hash for seal in seals):
             raise RecordError(f"{path.parent}: a look or an amendment belongs to another plan than {path.name}")
-        return plan.in_force(looks, amendments), cls.seal(read_json(path)) == plan.plan_hash
+        study = plan.study
+        hashes = (plan.plan_hash, plan.study_hash, plan.criteria_hash)
+        holds = hashes == (cls.seal(read_json(path)), study.hash, study.criteria_hash)
+        return plan.in_force(looks, amendments), holds
 
     @classmethod
     def read_sealed(cls, path: Path) -> Self:

@@ -1,15 +1,15 @@
 """The one reader of a results folder: `Results.open` and its runs.
 
 Files are read when they are first asked for. What is not there is None. By default damage is noted in ``problems`` and the
-rest is read; with ``strict`` it raises `RecordError`. Nothing here consults a registry: variants and metrics are as the plan,
-or the analysis of a user's table, defines them.
+rest is read; with ``strict`` it raises `RecordError`. A file that is not as it was sealed (seal.py) is damage, too, unless
+the analysis on disk was made with it on request (``--accept-altered``). Nothing here consults a registry: variants and
+metrics are as the plan, or the analysis of a user's table, defines them.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,12 +19,22 @@ import numpy as np
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.analysis import Analysis, Comparison, Seed
-from ablationlab.records.evaluation import Evaluation, Suite, evaluation_path, samples_path, suite_path
+from ablationlab.records.evaluation import (
+    EVALUATION,
+    SAMPLES,
+    Evaluation,
+    Suite,
+    evaluation_path,
+    samples_path,
+    suite_path,
+)
 from ablationlab.records.metrics import Metric
-from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.plan import AMENDMENTS, Plan, PlannedRun
+from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves, read_progress
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, content_hash
+from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 from ablationlab.records.verdict import Verdict
 
@@ -36,8 +46,8 @@ T = TypeVar("T")
 State = Literal["waiting", "started", "running", "finished", "diverged", "damaged"]
 #: A published table compared with these results, written by `ablationlab replicate`.
 REPLICATION = "replication.json"
-#: What was read before, by file and reader, with the file's time and size: a file that did not change is not read again.
-Cache = dict[tuple[Path, str], tuple[tuple[int, int], Any]]
+#: What was read before, by file and reader, with the file's time, size and inode: what did not change is not read again.
+Cache = dict[tuple[Path, str], tuple[tuple[int, int, int], Any]]
 
 
 @dataclass(frozen=True)
@@ -51,14 +61,21 @@ class Damage:
 class Reader:
     """Reads the files of one folder; absent ones are None, damaged ones are noted, or raise where it is *strict*."""
 
-    def __init__(self, folder: Path, cache: Cache | None = None, *, strict: bool = False) -> None:
-        self.folder, self.cache, self.strict = folder, cache, strict
+    def __init__(
+        self, folder: Path, cache: Cache | None = None, *, strict: bool = False, accept_altered: bool = False
+    ) -> None:
+        self.folder, self.cache, self.strict, self.accept_altered = folder, cache, strict, accept_altered
         self.damage: dict[str, Damage] = {}
+        #: Files that are not as they were sealed and are read on request, with the hash that they have.
+        self.altered: dict[str, str] = {}
 
-    def read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
-        if not path.exists():
-            return None
+    def read(self, path: Path, reader: Callable[[Path], T], sealed: Collection[str] | None = None) -> T | None:
+        """*sealed*: the hashes that the file may have."""
         try:
+            if sealed is not None:
+                self.check(path, sealed)
+            if not path.exists():
+                return None
             return reader(path) if self.cache is None else self._cached(self.cache, path, reader)
         except (RecordError, OSError, ValueError) as error:
             if self.strict:
@@ -67,17 +84,50 @@ class Reader:
             self.note(path.relative_to(self.folder).as_posix(), text)
             return None
 
+    def check(self, path: Path, sealed: Collection[str]) -> None:
+        """Raise `AlteredError` if a file is not as it was sealed, unless that was accepted."""
+        now, name = file_hash(path), path.relative_to(self.folder).as_posix()
+        if now in sealed:
+            return
+        if not self.accept_altered and self._accepted.get(name) != now:
+            raise AlteredError(f"{path} {_what_was_altered(name, now)}")
+        self.altered[name] = now
+
+    def accepted(self, path: Path) -> bool:
+        """Whether a file is read although it is not as it was sealed."""
+        return path.relative_to(self.folder).as_posix() in self.altered
+
+    @cached_property
+    def _accepted(self) -> Mapping[str, str]:
+        """Altered files that the analysis on disk was made with, on request."""
+        path = self.folder / "analysis.json"
+        try:
+            return Analysis.read(path).altered if path.exists() else {}
+        except RecordError:
+            return {}
+
     def note(self, file: str, text: str) -> None:
         self.damage.setdefault(file, Damage(file, text))
 
     @staticmethod
     def _cached(cache: Cache, path: Path, reader: Callable[[Path], T]) -> T:
         stat = path.stat()
-        stamp, key = (stat.st_mtime_ns, stat.st_size), (path, reader.__qualname__)
+        stamp, key = (stat.st_mtime_ns, stat.st_size, stat.st_ino), (path, reader.__qualname__)
         if key not in cache or cache[key][0] != stamp:
             cache[key] = (stamp, reader(path))
         kept: T = cache[key][1]
         return kept
+
+
+def _what_was_altered(name: str, now: str) -> str:
+    """What is wrong with a file of a run that has ended, and how it is mended."""
+    what = "is not as it was sealed when its run ended: it was changed since"
+    if now == ABSENT:
+        what = "is missing, though it was sealed when its run ended"
+    again = "`ablationlab evaluate` scores the run again"
+    if Path(name).name not in (EVALUATION, SAMPLES):
+        again = f"move {Path(name).parent.as_posix()} away and `ablationlab run` trains that run again"
+    return f"{what}. Restore it, or {again}; `ablationlab analyze --accept-altered` uses it as it is and says so everywhere"
 
 
 @dataclass(frozen=True)
@@ -116,21 +166,41 @@ class Run:
         return self.planned.steps or max(self.step, 1)
 
     @cached_property
+    def seal(self) -> RunSeal | None:
+        """None for a run that has not ended."""
+        if not self.folder.result.exists():
+            return None
+        return self.reader.read(self.folder.seal, self._read_seal, None if self.folder.seal.exists() else ())
+
+    def _read_seal(self, path: Path) -> RunSeal:
+        seal = RunSeal.read(path)
+        if seal.id != self.id:
+            raise AlteredError(f"{path} belongs to {seal.id}")
+        return seal
+
+    def sealed(self, path: Path) -> Collection[str] | None:
+        """The hashes that a file of this run may have; None before it has ended."""
+        return None if self.seal is None else self.seal.allowed(path.relative_to(self.folder.path).as_posix())
+
+    def _read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
+        return self.reader.read(path, reader, self.sealed(path))
+
+    @cached_property
     def record(self) -> RunRecord | None:
-        return self.reader.read(self.folder.record, RunRecord.read)
+        return self._read(self.folder.record, RunRecord.read)
 
     @cached_property
     def result(self) -> Result | None:
-        return self.reader.read(self.folder.result, Result.read)
+        return self._read(self.folder.result, Result.read)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:
-        return self.reader.read(evaluation_path(self.folder), Evaluation.read)
+        return self._read(evaluation_path(self.folder), Evaluation.read)
 
     @cached_property
     def curves(self) -> Mapping[str, FloatArray]:
         """metrics.jsonl by column; empty before the first step."""
-        return self.reader.read(self.folder.metrics, read_curves if self.folder.done else read_progress) or {}
+        return self._read(self.folder.metrics, read_curves if self.folder.done else read_progress) or {}
 
     @cached_property
     def state(self) -> State:
@@ -166,11 +236,18 @@ class Run:
 
     def samples(self) -> pd.DataFrame | None:
         """samples.parquet: one row per task, item and set of weights; None where nothing was scored."""
-        return _parquet(samples_path(self.folder))
+        return self._read(samples_path(self.folder), _parquet)
 
     def probes(self) -> pd.DataFrame | None:
         """probes.parquet: one row per step, probe, measure and group; None where nothing was probed."""
-        return _parquet(self.folder.probe_table)
+        return self._read(self.folder.probe_table, _parquet)
+
+    def probe_table(self) -> ProbeTable:
+        """The same as tuples, of a run in progress, too; raises `RecordError` where it is damaged."""
+        sealed = self.sealed(self.folder.probe_table)
+        if sealed is not None:
+            self.reader.check(self.folder.probe_table, sealed)
+        return read_table(self.folder)
 
     def changed(self, **values: Any) -> Self:
         """A copy with *values* in the place of what is on disk."""
@@ -192,14 +269,18 @@ class Results:
     reader: Reader
 
     @classmethod
-    def open(cls, path: Path, *, strict: bool = False, cache: Cache | None = None) -> Self:
+    def open(
+        cls, path: Path, *, strict: bool = False, cache: Cache | None = None, accept_altered: bool = False
+    ) -> Self:
         """Open a results folder; raises `RecordError` where nothing of a study is there.
 
-        With a *cache*, which it fills, a second opening reads only what changed.
+        With a *cache*, which it fills, a second opening reads only what changed. *accept_altered*: files that are not as
+        they were sealed are read, and listed in ``reader.altered``.
         """
         if not path.is_dir():
             raise RecordError(f"{path} is not a results folder: there is no such folder")
-        reader, folder = Reader(path, cache, strict=strict), ResultsFolder(path)
+        reader = Reader(path, cache, strict=strict, accept_altered=accept_altered)
+        folder = ResultsFolder(path)
         plan, sealed = reader.read(folder.plan, Plan.read_with_seal) or (None, False)
         if plan is not None and not sealed:
             text = (
@@ -212,6 +293,11 @@ class Results:
                 listed = "\n".join(f"  - {damage.file}: {damage.text}" for damage in reader.damage.values())
                 raise RecordError(f"{path}: neither a plan nor an analysis can be read\n{listed}")
             raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
+        if plan is None and results.analysis is not None and results.analysis.source == "records":
+            raise RecordError(
+                f"{path} has the analysis of a study's records, but not its {folder.plan.name}, by which they are judged. "
+                "Restore it, or name the results folder that has it"
+            )
         return results
 
     @cached_property
@@ -230,7 +316,25 @@ class Results:
     @cached_property
     def suite(self) -> Suite | None:
         """evaluation/suite.json: the tasks that were asked."""
-        return self.reader.read(suite_path(ResultsFolder(self.folder)), Suite.read)
+        return self.reader.read(suite_path(ResultsFolder(self.folder)), self._read_suite)
+
+    def _read_suite(self, path: Path) -> Suite:
+        suite = Suite.read(path)
+        if self.plan is not None and suite.plan_hash != self.plan.plan_hash:
+            raise AlteredError(f"{path} belongs to another plan than plan.lock; `ablationlab evaluate` writes it again")
+        return suite
+
+    @cached_property
+    def inputs(self) -> Mapping[str, str]:
+        """SHA-256 of everything that an analysis of these records follows from; runs by their seals."""
+        if self.plan is None:
+            return {}
+        amendments = sorted((self.folder / AMENDMENTS).glob("[0-9]*.json"))
+        seals = [run.folder.seal for run in self.runs if run.done]
+        files = [ResultsFolder(self.folder).plan, *amendments, *seals, suite_path(ResultsFolder(self.folder))]
+        return {
+            file.relative_to(self.folder).as_posix(): sha256 for file in files if (sha256 := file_hash(file)) != ABSENT
+        }
 
     @cached_property
     def replication(self) -> Replication | None:
@@ -241,11 +345,17 @@ class Results:
         self.reader.note(REPLICATION, "belongs to another plan than plan.lock and is left out")
         return None
 
+    def check_runs(self) -> None:
+        """Read every file of every run that an analysis or a report may read, and check it against its seal."""
+        for run in self.runs:
+            _ = run.record, run.result, run.curves, run.evaluation
+            for path in (samples_path(run.folder), run.folder.probe_table):
+                self.reader.read(path, lambda _: None, run.sealed(path))
+
     @cached_property
     def problems(self) -> tuple[Damage, ...]:
         """Files that are damaged; all of them are read for this."""
-        for run in self.runs:
-            _ = run.record, run.result, run.curves, run.evaluation
+        self.check_runs()
         _ = self.analysis, self.verdict, self.suite, self.replication, self.table_runs
         return tuple(self.reader.damage.values())
 
@@ -424,31 +534,16 @@ def _why_stale(results: Results) -> list[str]:
     if analysis is None:
         return []
     reasons = []
-    if verdict is not None and verdict.analysis_hash != content_hash(json.loads(analysis.model_dump_json())):
+    if verdict is not None and verdict.analysis_hash != analysis.sealed().seal:
         reasons.append("verdict.json follows from another analysis than analysis.json")
     if plan is None or analysis.source != "records":
         return reasons
     if analysis.source_hash != plan.plan_hash:
         return [*reasons, "analysis.json belongs to another plan than plan.lock"]
-    return reasons + _disagreements(results, analysis)
-
-
-def _disagreements(results: Results, analysis: Analysis) -> list[str]:
-    """Runs that the analysis saw in another state, or with other values, than their records have now."""
-    reasons = []
-    for seen in analysis.stability.runs if analysis.stability is not None else ():
-        run = results.run(seen.run)
-        now = "waiting" if run is None else run.state
-        ended = now in ("finished", "diverged")
-        if (seen.state in ("finished", "diverged")) != ended or (ended and seen.state != now):
-            reasons.append(f"{seen.run} is {now}, but {seen.state} in analysis.json")
-    for comparison in analysis.comparisons:
-        if comparison.task is not None:
-            continue
-        for pair in comparison.pairs:
-            for variant, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):
-                run = results.run_of(variant, comparison.regime, pair.seed)
-                recorded = None if run is None else run.metric(comparison.metric)
-                if run is not None and recorded is not None and recorded != value:
-                    reasons.append(f"{comparison.metric} of {run.id} is {recorded:g}, but {value:g} in analysis.json")
-    return list(dict.fromkeys(reasons))
+    now = results.inputs
+    reasons += [f"{file} is new since analysis.json was written" for file in now if file not in analysis.inputs]
+    reasons += [f"{file} is gone since analysis.json was written" for file in analysis.inputs if file not in now]
+    both = [file for file in now if file in analysis.inputs]
+    return reasons + [
+        f"{file} is not the one that analysis.json names" for file in both if now[file] != analysis.inputs[file]
+    ]

@@ -9,7 +9,7 @@ import json
 import math
 from array import array
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
 from ablationlab.records.plan import Corpus, Declaration, Execution, Fed, RunRole, WithRecipe
-from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, content_hash, open_regular, read_json
+from ablationlab.records.seal import SealedRecord
+from ablationlab.records.storage import SCHEMA_VERSION, Record, StoredValue, open_regular
 
 FloatArray = NDArray[np.float64]
 
@@ -107,7 +108,7 @@ class Result(Record):
     finished: str
 
 
-class Checkpoint(Record):
+class Checkpoint(SealedRecord):
     """checkpoint.json: where a run stands, and the checksums of the files beside it.
 
     ``metrics_bytes`` and ``metrics_sha256`` pin the part of metrics.jsonl that belongs to this checkpoint, and
@@ -128,23 +129,6 @@ class Checkpoint(Record):
     last_gradient_norm: float | None
     train_seconds: float
     history: tuple[Start, ...]
-    seal: str = ""
-
-    def sealed(self) -> Self:
-        """The record with its own checksum filled in."""
-        return self.model_copy(update={"seal": self._hash(json.loads(self.model_dump_json()))})
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Load a checkpoint record and check its own checksum."""
-        record = super().read(path)
-        if record.seal != cls._hash(read_json(path)):
-            raise RecordError(f"{path} is damaged: its checksum does not match")
-        return record
-
-    @staticmethod
-    def _hash(content: dict[str, Any]) -> str:
-        return content_hash({key: value for key, value in content.items() if key != "seal"})
 
 
 class StepLine(StoredValue):

@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ablationlab.core.errors import RecordError, StorageError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 TEMPORARY = ".tmp-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 #: Bytes of one record: the curves of a run of ten million steps have about half of it.
@@ -298,6 +298,7 @@ class Record(StoredValue):
         if data.get("schema_version") != cls.VERSION:
             version = data.get("schema_version")
             raise RecordError(f"{path} has schema version {version!r}; this program reads {cls.VERSION}{again}")
+        cls.check(data, path)
         try:
             # By the rules of JSON, where a list is a tuple: settings are strict.
             return cls.model_validate_json(json.dumps(data))
@@ -305,6 +306,10 @@ class Record(StoredValue):
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))
             raise RecordError(f"{path}: {where}: {first['msg']}{again}") from error
+
+    @classmethod
+    def check(cls, data: dict[str, Any], path: Path) -> None:
+        """Refuse content that a kind of record does not allow."""
 
     def to_bytes(self) -> bytes:
         """The file's content."""
@@ -332,6 +337,7 @@ class RunFolder:
         self.probes = path / "probes.jsonl"
         self.probe_table = path / "probes.parquet"
         self.result = path / "result.json"
+        self.seal = path / "seal.json"
         self.checkpoints = path / "checkpoints"
 
     @property

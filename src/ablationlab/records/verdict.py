@@ -9,7 +9,8 @@ from enum import IntEnum, StrEnum
 from typing import ClassVar, Final, Literal
 
 from ablationlab.records.analysis import Label, Seed
-from ablationlab.records.storage import Record, StoredValue
+from ablationlab.records.seal import SealedRecord
+from ablationlab.records.storage import StoredValue
 
 
 class Decision(StrEnum):
@@ -271,7 +272,7 @@ class HypothesisVerdict(StoredValue):
     evidence: tuple[str, ...]
 
 
-class Verdict(Record):
+class Verdict(SealedRecord):
     """verdict.json."""
 
     KIND: ClassVar[str] = "verdict"

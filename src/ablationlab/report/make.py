@@ -75,7 +75,9 @@ def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tu
 
 def with_analysis(results: Results, say: Say) -> Results:
     """The results with an analysis and a verdict of their records: those on disk where they are, else made now."""
-    there = results.analysis is not None and results.verdict is not None and not results.stale
+    results.check_runs()
+    damaged = any(file.startswith("runs/") for file in results.reader.damage)
+    there = results.analysis is not None and results.verdict is not None and not results.stale and not damaged
     if there or results.plan is None or not any(run.done for run in results.runs):
         return results
     if results.stale:

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.probes import read_table
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
@@ -40,7 +39,7 @@ def read_probes(results: Results, wanted: Iterable[tuple[str, str]]) -> tuple[Pr
     failures: dict[str, list[str]] = {}
     for run in results.runs:
         try:
-            table = read_table(run.folder)
+            table = run.probe_table()
         except RecordError as error:
             failures.setdefault("file", []).append(f"{run.id}: {error}")
             continue

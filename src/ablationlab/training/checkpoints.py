@@ -180,6 +180,19 @@ def load_halfway(run: RunFolder, plan_hash: str) -> tuple[Checkpoint, dict[str, 
     return record, verified(folder / WEIGHTS, record)
 
 
+def sealed_files(run: RunFolder, last: Checkpoint) -> dict[str, str]:
+    """SHA-256 of the files of a run that ends, by their path in its folder: logs and weights as its checkpoints pin them."""
+    files = {run.metrics.name: last.metrics_sha256}
+    if last.probes_sha256 is not None:
+        files |= {run.probes.name: last.probes_sha256, run.probe_table.name: sha256_file(run.probe_table)}
+    for folder in (path_of(run, last.step), halfway_path(run)):
+        if folder.exists():
+            name = folder.relative_to(run.path).as_posix()
+            files |= {f"{name}/{file}": sha256 for file, sha256 in Checkpoint.read(folder / RECORD).files.items()}
+            files[f"{name}/{RECORD}"] = sha256_file(folder / RECORD)
+    return files
+
+
 class AppendLog:
     """An open file with the running hash of its content. *kept* is what the checkpoint pinned, None at the start."""
 

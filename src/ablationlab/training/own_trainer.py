@@ -28,8 +28,9 @@ from ablationlab.core.errors import RecordError, RunFailure, nearest
 from ablationlab.records.environment import Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Trainer
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace, sha256_file
 from ablationlab.study.trainers import TRAINERS, command_line
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
@@ -90,7 +91,7 @@ def train_run(
             _run_program(own, run, folder, plan.execution.threads, visible, lock, progress.look, should_stop)
         else:
             _call_trainer(own, folder, progress.look, should_stop)
-        _conclude(own, run, folder, starts, time.monotonic() - began)
+        _conclude(own, run, plan.plan_hash, folder, starts, time.monotonic() - began)
 
 
 def _ensure_record(
@@ -387,7 +388,9 @@ def _first(lines: Sequence[Mapping[str, Any]], key: str) -> Any:
     return next((line[key] for line in lines if key in line), None)
 
 
-def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[Start, ...], seconds: float) -> None:
+def _conclude(
+    own: Trainer, run: PlannedRun, plan_hash: str, folder: RunFolder, starts: tuple[Start, ...], seconds: float
+) -> None:
     """metrics.jsonl and result.json, from what was reported."""
     lines = reported_lines(folder.path)
     _check_kinds(lines, folder.path / REPORTED)
@@ -405,7 +408,7 @@ def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[St
     replace(folder.metrics, (METRICS_HEADER + "".join(json.dumps(row) + "\n" for row in rows)).encode())
     tokens, flops = _last(lines, "tokens"), _last(lines, "flops")
     status: Literal["finished", "diverged"] = "finished" if divergence is None else "diverged"
-    Result(
+    result = Result(
         id=run.id,
         status=status,
         steps=_last_step(steps),
@@ -424,7 +427,11 @@ def _conclude(own: Trainer, run: PlannedRun, folder: RunFolder, starts: tuple[St
             starts=len(starts),
         ),
         finished=datetime.now(UTC).isoformat(timespec="seconds"),
-    ).create(folder.result)
+    )
+    paths = [folder.metrics, *(folder.path / name for name in (SETTINGS, REPORTED, OUTPUT, STARTS))]
+    files = {path.name: sha256_file(path) for path in paths if path.exists()}
+    seal_run(folder, run.id, plan_hash, files, result.to_bytes())
+    result.create(folder.result)
 
 
 def _divergence(

@@ -25,6 +25,7 @@ from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
 from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing, read_curves
+from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
 from ablationlab.stats.stability import EarlyWarning
@@ -200,7 +201,7 @@ class RunState:
         if self.probe_log is not None:
             replace(self.folder.probe_table, to_parquet(self.planned.id, read_probes(self.folder)))
         seconds = saved.record.train_seconds
-        Result(
+        result = Result(
             id=self.planned.id,
             status="diverged" if self.divergence else "finished",
             steps=steps,
@@ -225,7 +226,10 @@ class RunState:
                 starts=len(saved.record.history),
             ),
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
-        ).create(self.folder.result)
+        )
+        files = checkpoints.sealed_files(self.folder, saved.record)
+        seal_run(self.folder, self.planned.id, saved.record.plan_hash, files, result.to_bytes())
+        result.create(self.folder.result)
 
     def _finished(self, saved: Saved, corpus: TokenizedCorpus) -> FinishedRun:
         run = self.planned

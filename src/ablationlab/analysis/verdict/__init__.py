@@ -6,13 +6,10 @@
 
 from __future__ import annotations
 
-import json
-
 from ablationlab.analysis.verdict.fragility import with_fragility
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
 from ablationlab.analysis.verdict.rules import judge
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
 
 __all__ = ["decide", "judge"]
@@ -32,8 +29,8 @@ def decide(analysis: Analysis) -> Verdict:
     return Verdict(
         study=analysis.study,
         source_hash=analysis.source_hash,
-        analysis_hash=content_hash(json.loads(analysis.model_dump_json())),
+        analysis_hash=analysis.sealed().seal,
         primary=analysis.primary,
         verdicts=verdicts,
         hypotheses=judge_hypotheses(analysis),
-    )
+    ).sealed()

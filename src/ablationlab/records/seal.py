@@ -1,0 +1,113 @@
+"""The chain of hashes from the plan to the paper.
+
+A run that ends seals its files in ``seal.json``, before result.json appears, so that no kill leaves a run that has ended and
+is not sealed. Its evaluation joins the seal in the same way: the new hashes are written first, beside those that were there,
+then the files. Whatever a kill leaves is one of the two; anything else was altered. analysis.json names the hashes of what it
+read, verdict.json that of the analysis, and page and paper name both. `SealedRecord`s carry the hash of their own content.
+
+This shows accidents and careless edits. Against someone who writes every hash anew, only a copy of the plan's hash that was
+deposited elsewhere helps (docs/reliability.md).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import Field
+
+from ablationlab.core.errors import RecordError
+from ablationlab.records.storage import Record, RunFolder, content_hash, sha256_file
+
+#: What is said of a file that is not there.
+ABSENT = ""
+
+
+class AlteredError(RecordError):
+    """A file that is not as it was sealed."""
+
+
+class SealedRecord(Record):
+    """A record that carries the hash of its own content; a changed one is not read."""
+
+    seal: str = ""
+
+    def sealed(self) -> Self:
+        """The record with its own hash filled in."""
+        return self.model_copy(update={"seal": self._hash(json.loads(self.model_dump_json()))})
+
+    def to_bytes(self) -> bytes:
+        return Record.to_bytes(self.sealed())
+
+    @classmethod
+    def check(cls, data: dict[str, Any], path: Path) -> None:
+        try:
+            whole = data.get("seal") == cls._hash(data)
+        except ValueError:  # a number that JSON does not have
+            whole = False
+        if not whole:
+            raise AlteredError(f"{path} is damaged: its checksum does not match")
+
+    @staticmethod
+    def _hash(content: dict[str, Any]) -> str:
+        # Of the file's own content, so that a later version of this program, which may know more fields, finds it whole.
+        return content_hash({key: value for key, value in content.items() if key != "seal"})
+
+
+class RunSeal(SealedRecord):
+    """runs/<id>/seal.json: SHA-256 of every file of a run that has ended, by its path in the run's folder.
+
+    ``before``: what stood there, while files of the evaluation are being replaced.
+    """
+
+    KIND: ClassVar[str] = "seal"
+    id: str
+    plan_hash: str
+    files: dict[str, str]
+    before: dict[str, str] = Field(default_factory=dict)
+
+    def allowed(self, name: str) -> tuple[str, ...]:
+        """The hashes that a file may have; one that is not named must not be there."""
+        return (self.files.get(name, ABSENT), *([self.before[name]] if name in self.before else []))
+
+
+def seal_run(folder: RunFolder, record_id: str, plan_hash: str, files: Mapping[str, str], result: bytes) -> None:
+    """Seal a run that ends: its *files*, run.json, and the result.json that is about to appear."""
+    own = {folder.record.name: sha256_file(folder.record), folder.result.name: hashlib.sha256(result).hexdigest()}
+    RunSeal(id=record_id, plan_hash=plan_hash, files={**own, **files}).replace(folder.seal)
+
+
+def seal_evaluation(folder: RunFolder, files: Mapping[str, bytes]) -> None:
+    """Announce files of the evaluation that are about to be replaced."""
+    seal = RunSeal.read(folder.seal)
+    before = {name: file_hash(folder.path / name) for name in files}
+    now = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    seal.model_copy(update={"files": {**seal.files, **now}, "before": {**seal.before, **before}}).replace(folder.seal)
+
+
+def close_evaluation(folder: RunFolder) -> None:
+    """All announced files are in their place: what stood there before counts no more."""
+    seal = RunSeal.read(folder.seal)
+    if seal.before and all(file_hash(folder.path / name) == seal.files[name] for name in seal.before):
+        seal.model_copy(update={"before": {}}).replace(folder.seal)
+
+
+# Files that did not change since this process hashed them: size, time and inode are the same.
+_digests: dict[Path, tuple[tuple[int, int, int], str]] = {}
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file, in hex; `ABSENT` where there is none."""
+    try:
+        stat = path.stat()
+        stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+        if path not in _digests or _digests[path][0] != stamp:
+            _digests[path] = (stamp, sha256_file(path))
+    except FileNotFoundError:
+        return ABSENT
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror}") from error
+    return _digests[path][1]

@@ -1,0 +1,254 @@
+"""The chain of hashes: nothing altered goes unnoticed, and no kill leaves a run that has ended and is not sealed."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablationlab.analysis import analyze, read_results
+from ablationlab.core.errors import MismatchError, RecordError
+from ablationlab.pipeline import conclude
+from ablationlab.records.analysis import Analysis
+from ablationlab.records.plan import Plan
+from ablationlab.records.results import Results
+from ablationlab.records.seal import AlteredError, RunSeal, close_evaluation, seal_evaluation
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.verdict import Verdict
+from ablationlab.report.make import make_report, with_analysis
+from analysis.builder import build, outcome, seal_again, study
+from analysis.scores import Put, evaluate
+
+RUN = "default-layernorm-s1"
+
+
+@pytest.fixture(scope="module")
+def concluded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study with scores and a verdict."""
+    folder = tmp_path_factory.mktemp("concluded")
+    made = study(evaluation={"tasks": ["spelling"]})
+    evaluate(folder, build(folder, made), lambda run: [Put("spelling")])
+    conclude(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(concluded: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(concluded, tmp_path / "results")
+
+
+def lowered(path: Path) -> None:
+    record = json.loads(path.read_text())
+    record["metrics"]["validation_loss"] -= 0.2
+    path.write_text(json.dumps(record))
+
+
+def cut_in_half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def zeroed(path: Path) -> None:
+    path.write_bytes(b"\0" * path.stat().st_size)
+
+
+def repeated(path: Path) -> None:
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, *lines[1:]]))
+
+
+def spiked(path: Path) -> None:
+    head, first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([head, json.dumps({**json.loads(first), "loss": 50.0}) + "\n", *rest]))
+
+
+def of_another_run(path: Path) -> None:
+    path.write_bytes((path.parent.parent / "default-none-s2" / path.name).read_bytes())
+
+
+ALTERATIONS: list[tuple[str, Callable[[Path], None]]] = [
+    ("result.json", lowered),
+    ("result.json", of_another_run),
+    *(("metrics.jsonl", change) for change in (cut_in_half, Path.unlink, zeroed, repeated, spiked, of_another_run)),
+    ("evaluation.json", Path.unlink),
+    ("evaluation.json", of_another_run),
+    ("samples.parquet", of_another_run),
+    ("samples.parquet", Path.unlink),
+    ("seal.json", Path.unlink),
+    ("seal.json", of_another_run),
+    ("seal.json", cut_in_half),
+]
+
+
+@pytest.mark.parametrize(("name", "alter"), ALTERATIONS, ids=lambda given: getattr(given, "__name__", given))
+def test_an_altered_file_is_named_by_the_analysis_and_kept_off_the_page(folder, name, alter):
+    alter(folder / "runs" / RUN / name)
+    with pytest.raises(RecordError, match=f"{RUN}/{name}"):
+        read_results(folder)
+    shown = with_analysis(Results.open(folder), say=lambda text: None)
+    assert shown.analysis is None
+    assert shown.verdict is None
+    assert f"runs/{RUN}/{name}" in [problem.file for problem in shown.problems]
+
+
+@pytest.mark.parametrize(
+    ("name", "alter"),
+    [
+        ("result.json", lowered),
+        ("metrics.jsonl", spiked),
+        ("evaluation.json", Path.unlink),
+        ("samples.parquet", of_another_run),
+    ],
+)
+def test_an_altered_file_is_accepted_on_request_as_a_deviation_that_stays(folder, name, alter):
+    alter(folder / "runs" / RUN / name)
+    analysis = analyze(read_results(folder, accept_altered=True))
+    assert analysis.altered.keys() == {f"runs/{RUN}/{name}"}
+    assert "altered-records" in [deviation.code for deviation in analysis.deviations]
+    assert {comparison.label for comparison in analysis.comparisons} == {"exploratory"}
+    analysis.replace(folder / "analysis.json")
+    again = conclude(folder)[0]  # what was accepted once is known by its hash
+    assert again.altered == analysis.altered
+    page = make_report(folder, parts=["page"], say=lambda text: None)[0].read_text()
+    assert "altered-records" in page
+    assert f"runs/{RUN}/{name}" in page
+    (folder / "runs" / RUN / "metrics.jsonl").write_text("another change")
+    with pytest.raises(RecordError, match=r"metrics\.jsonl"):
+        read_results(folder)
+
+
+def test_lowering_three_losses_no_longer_turns_the_verdict(tmp_path):
+    def worse(variant: str, regime: str, seed: int):
+        found = dict(outcome("none", regime, seed) or {})
+        return found | {"validation_loss": found["validation_loss"] + (0.05 + 0.01 * seed if variant != "none" else 0)}
+
+    build(tmp_path, outcomes=worse)
+    before = conclude(tmp_path)[1]
+    for seed in (1, 2, 3):
+        lowered(tmp_path / "runs" / f"default-layernorm-s{seed}" / "result.json")
+    with pytest.raises(AlteredError, match=r"default-layernorm-s1/result\.json is not as it was sealed"):
+        conclude(tmp_path)
+    assert Verdict.read(tmp_path / "verdict.json") == before
+
+
+@pytest.mark.parametrize("name", ["verdict.json", "analysis.json", "evaluation/suite.json", f"runs/{RUN}/seal.json"])
+def test_no_bit_flip_in_a_sealed_record_is_read_as_something_else(folder, name):
+    path = folder / name
+    kind = {"verdict.json": Verdict, "analysis.json": Analysis, f"runs/{RUN}/seal.json": RunSeal}.get(name)
+    if kind is None:
+        from ablationlab.records.evaluation import Suite as kind
+    whole, record = path.read_bytes(), kind.read(path)
+    rng = random.Random(7)
+    for _ in range(60):
+        place, bit = rng.randrange(len(whole)), 1 << rng.randrange(8)
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+        try:
+            read = kind.read(path)
+        except RecordError:
+            continue
+        assert read == record  # between two tokens of JSON, where nothing is said
+
+
+def test_an_edited_verdict_is_made_again_for_the_report(folder):
+    right = Verdict.read(folder / "verdict.json")
+    path = folder / "verdict.json"
+    path.write_text(path.read_text().replace('"decision": "', '"decision": "adopt-not-', 1))
+    assert with_analysis(Results.open(folder), say=lambda text: None).verdict == right
+    data = json.loads(path.read_text())
+    data["recommendation"] = "Adopt everything."
+    path.write_text(json.dumps(data))
+    shown = with_analysis(Results.open(folder), say=lambda text: None)
+    assert shown.verdict == right
+
+
+def test_without_its_plan_a_study_is_not_reported(folder):
+    (folder / "plan.lock").unlink()
+    with pytest.raises(RecordError, match=r"has the analysis of a study's records, but not its plan\.lock"):
+        make_report(folder, say=lambda text: None)
+
+
+@pytest.mark.parametrize("field", ["study_hash", "criteria_hash"])
+def test_hashes_inside_the_plan_are_computed_again(folder, field):
+    path = folder / "plan.lock"
+    plan = Plan.read_sealed(path)
+    plan.model_copy(update={field: "0" * 64}).sealed().replace(path)
+    assert not Plan.read_with_seal(path)[1]
+    with pytest.raises(RecordError, match="was changed after it was sealed"):
+        Plan.read(path)
+
+
+def test_criteria_that_are_swapped_and_sealed_again_are_refused(folder):
+    path = folder / "plan.lock"
+    plan = Plan.read_sealed(path)
+    easier = plan.study.changed(criteria=(plan.study.criteria[0].model_copy(update={"smallest_effect": 0.001}),))
+    update = {"study": easier, "study_hash": easier.hash, "criteria_hash": easier.criteria_hash}
+    plan.model_copy(update=update).sealed().replace(path)
+    with pytest.raises(MismatchError, match="made under another plan"):
+        read_results(folder)
+    for record in folder.glob("runs/*/run.json"):  # the runs forged, too, but not their seals
+        text = record.read_text().replace(plan.plan_hash, Plan.read(path).plan_hash)
+        record.write_text(text.replace(plan.study_hash, easier.hash))
+    with pytest.raises(AlteredError, match=r"run\.json is not as it was sealed"):
+        read_results(folder)
+    seal_again(folder)
+    with pytest.raises(MismatchError, match=r"seal\.json was made under another plan"):
+        read_results(folder)
+
+
+def test_the_suite_of_another_study_is_refused(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("other")
+    evaluate(other, build(other, study(name="other")), lambda run: [Put("spelling")])
+    (folder / "evaluation" / "suite.json").write_bytes((other / "evaluation" / "suite.json").read_bytes())
+    with pytest.raises(AlteredError, match=r"suite\.json belongs to another plan"):
+        read_results(folder)
+
+
+def test_the_analysis_names_what_it_was_made_from_and_is_outdated_by_a_new_file(folder):
+    analysis = Analysis.read(folder / "analysis.json")
+    assert {"plan.lock", "evaluation/suite.json", f"runs/{RUN}/seal.json"} <= analysis.inputs.keys()
+    assert Results.open(folder).stale == ()
+    seal = ResultsFolder(folder).run(RUN).seal
+    RunSeal.read(seal).model_copy(update={"before": {"evaluation.json": "0" * 64}}).replace(seal)
+    assert Results.open(folder).stale == (f"runs/{RUN}/seal.json is not the one that analysis.json names",)
+
+
+# --- kills ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_killed_between_its_seal_and_its_result_has_not_ended(folder):
+    run = ResultsFolder(folder).run(RUN)
+    run.result.unlink()
+    run.metrics.write_text(run.metrics.read_text() + '{"step": 61, "lo')
+    (status,) = (run for run in Results.open(folder, strict=True).runs if run.id == RUN)
+    assert (status.state, status.seal) == ("started", None)
+
+
+def test_every_moment_of_a_new_evaluation_is_readable_and_a_change_in_between_is_not(folder):
+    run, name = ResultsFolder(folder).run(RUN), "evaluation.json"
+    old, seal = (run.path / name).read_bytes(), RunSeal.read(run.seal)
+    for file in (name, "samples.parquet"):
+        (run.path / file).unlink()
+    trained = {file: sha256 for file, sha256 in seal.files.items() if (run.path / file).exists()}
+    seal.model_copy(update={"files": trained}).replace(run.seal)
+    assert _evaluation(folder) is None
+    seal_evaluation(run, {name: old})  # killed before the file is there
+    assert _evaluation(folder) is None
+    (run.path / name).write_bytes(old)  # killed after it
+    assert _evaluation(folder).checkpoint == "step-1"
+    newer = old.replace(b'"step-1"', b'"step-2"')
+    seal_evaluation(run, {name: newer})  # killed before it is replaced
+    assert _evaluation(folder).checkpoint == "step-1"
+    (run.path / name).write_bytes(newer)
+    assert _evaluation(folder).checkpoint == "step-2"
+    close_evaluation(run)
+    assert RunSeal.read(run.seal).before == {}
+    (run.path / name).write_bytes(old)
+    with pytest.raises(AlteredError, match=name):
+        _evaluation(folder)
+
+
+def _evaluation(folder: Path):
+    return next(run.evaluation for run in Results.open(folder, strict=True).runs if run.id == RUN)
