@@ -2,7 +2,7 @@
 
 Every attempt is a forked child that runs the real command line and dies by a real SIGKILL; everything is imported once, here.
 
-    python crash_matrix.py STUDY FOLDER POINT...     with POINT = kind:number, such as fsync:12, rename:3, torn:5, step:7
+    python crash_matrix.py STUDY FOLDER POINT...     with POINT = kind:number, such as fsync:12, torn:5, step:7, result:2
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import torch
 
 from ablationlab.cli import app as cli
 from ablationlab.records import storage
-from ablationlab.training import checkpoints
+from ablationlab.records.seal import RunSeal
+from ablationlab.training import checkpoints, run_state
 from ablationlab.training.stack import Stack
 from warm import MODULES
 
@@ -53,6 +54,7 @@ def arm(kind: str, number: int) -> None:
     os.link = counted("link", os.link)
     checkpoints.write_bytes = counted("torn", storage.write_bytes, torn_write)
     Stack.advance = counted("step", Stack.advance)
+    run_state.Result.create = counted("result", run_state.Result.create)  # its seal is there already
 
 
 def attempt(study: str, folder: str, point: str | None) -> int:
@@ -86,6 +88,9 @@ def fingerprint(folder: Path) -> dict[str, str]:
             *run.glob("halfway/*.safetensors"),
         ):
             found[str(file.relative_to(folder))] = hashlib.sha256(file.read_bytes()).hexdigest()
+        sealed = RunSeal.read(run / "seal.json").files
+        broken = [name for name, sha256 in sealed.items() if storage.sha256_file(run / name) != sha256]
+        found[f"{run.name}/seal"] = f"{sorted(sealed)}, broken: {broken}"
         found[f"{run.name}/leftovers"] = str([p.name for p in run.rglob(".tmp*")])
     return found
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ import ablationlab
 import warm
 from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.records.run import Result
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.seal import RunSeal
+from ablationlab.records.storage import ResultsFolder, sha256_file
 from ablationlab.training.export import export, load
 from ablationlab.training.perplexity import run_metrics, validation_totals
 
@@ -110,3 +112,33 @@ def test_a_module_refuses_more_tokens_than_its_context(results):
     model = load(run_of(results, "none"))
     with pytest.raises(ValueError, match="17 tokens do not fit the context of 16"):
         model(torch.from_numpy(np.zeros((1, 17), dtype=np.int64)))
+
+
+@pytest.mark.parametrize(("key", "value"), [("heads", 4), ("layers", 1), ("width", 32)])
+def test_an_edited_run_record_is_not_exported(results, tmp_path, key, value):
+    run = shutil.copytree(run_of(results, "none"), tmp_path / run_of(results, "none").name)
+    record = json.loads((run / "run.json").read_text())
+    record["recipe"]["model"][key] = value
+    (run / "run.json").write_text(json.dumps(record))
+    with pytest.raises(RecordError, match=r"run\.json is not as it was sealed"):
+        export(run, tmp_path / "hf")
+    _forge(run / "seal.json")  # were the seal forged, too, the weights would still tell
+    if key != "heads":  # which changes no shape
+        with pytest.raises(RecordError, match=r"are not those of the model in run\.json"):
+            export(run, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def test_the_checkpoint_of_another_run_is_not_exported(results, tmp_path):
+    run = shutil.copytree(run_of(results, "none"), tmp_path / run_of(results, "none").name)
+    shutil.rmtree(run / "checkpoints")
+    shutil.copytree(run_of(results, "gradient-shrink") / "checkpoints", run / "checkpoints")
+    with pytest.raises(RecordError, match="are not of one run"):
+        export(run, tmp_path / "hf")
+    assert not (tmp_path / "hf").exists()
+
+
+def _forge(path: Path) -> None:
+    seal = RunSeal.read(path)
+    files = {name: sha256_file(path.parent / name) for name in seal.files}
+    seal.model_copy(update={"files": files}).replace(path)

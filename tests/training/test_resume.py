@@ -35,7 +35,7 @@ POINTS = [
     "torn:4",
     "torn:8",
 ]
-POINTS += ["torn:12", "step:3", "step:7", "step:20"]
+POINTS += ["torn:12", "step:3", "step:7", "step:20", "result:1", "result:5"]
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,11 @@ def test_the_undisturbed_study_is_whole_and_leaves_only_final_checkpoints(matrix
     for run in runs:
         assert [p.name for p in (run / "checkpoints").iterdir()] == ["step-00000012"]
         assert len((run / "metrics.jsonl").read_text().splitlines()) == 1 + 12
+        sealed = matrix["prints"]["calm"][f"{run.name}/seal"]
+        assert sealed.endswith("broken: []")
+        assert all(f"'{name}'" in sealed for name in ("run.json", "result.json", "metrics.jsonl", "probes.parquet"))
+        assert "'checkpoints/step-00000012/weights.safetensors'" in sealed
+        assert ("'halfway/weights.safetensors'" in sealed) == run.name.startswith("gate")
         assert (run / "halfway" / "weights.safetensors").exists() == run.name.startswith("gate")
 
 

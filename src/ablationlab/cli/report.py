@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from ablationlab.cli.common import Printer, ResultsPath, add
-from ablationlab.core.format import count
+from ablationlab.cli.common import FAILED, Printer, ResultsPath, add
+from ablationlab.core.format import count, counted
 
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (report, watch, export):
+    for verb in (report, verify, watch, export):
         add(app, verb)
 
 
@@ -52,6 +52,31 @@ def report(
     written = make_report(results, out, parts=only or PARTS, say=printer.text)
     printer.text("Written: " + ", ".join(map(str, written)) if written else "Nothing was written.")
     return 0
+
+
+def verify(
+    results: ResultsPath,
+    *,
+    deposited: Annotated[
+        Path | None, Parameter(help="A copy of deposit.json that was kept elsewhere (ablationlab plan --timestamp).")
+    ] = None,
+) -> int:
+    """Check the chain of hashes from the plan to the paper, every file of every run included, and print it.
+
+    Shows accidents and careless edits. Against someone who writes every hash anew, only --deposited helps: a copy that
+    others have dated. Exit code 1 if a link does not hold.
+    """
+    from ablationlab.report.chain import chain
+    from ablationlab.study.places import find_results
+
+    printer = Printer()
+    links = chain(find_results(results), deposited)
+    for link in links:
+        printer.text(f"{link.state:<8} {link.file}" + (f"  {link.text}" if link.text else ""), wrap=False)
+    broken = sum(link.state == "differs" for link in links)
+    words = f"{counted(broken, 'link')} of the chain {'does' if broken == 1 else 'do'} not hold."
+    printer.text(words.capitalize() if broken else "The chain holds.")
+    return FAILED if broken else 0
 
 
 def watch(

@@ -43,6 +43,13 @@ def plan(
     device: Device = "auto",
     workers: Workers = None,
     set_: Set = None,
+    timestamp: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Also write deposit.json: hash, time and commit of the plan, to deposit where others can date it.",
+        ),
+    ] = False,
     hardware: Annotated[
         str | None,
         Parameter(
@@ -81,7 +88,7 @@ def plan(
             )
     from ablationlab.instrument.costing.estimate import estimate
     from ablationlab.pipeline import register, seal, worker_count
-    from ablationlab.records.plan import Plan
+    from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal import own_trainer_summary, plan_summary, plan_tables
     from ablationlab.study.checks import study_warnings
@@ -90,6 +97,8 @@ def plan(
     printer = Printer()
     there = results.plan.exists()
     if not there and calibrated_regimes(resolved):
+        if timestamp:
+            raise AblationLabError("--timestamp: the plan is sealed once the study is calibrated; ask for it then")
         register(resolved, results)
         _show_calibration(printer, resolved, results)
         printer.text(
@@ -112,6 +121,13 @@ def plan(
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):
         printer.text(line)
+    if timestamp:
+        deposit = results.path / "deposit.json"
+        Deposit.of(sealed).replace(deposit)
+        printer.text(
+            f"{deposit} names the plan by its hash. Deposit it where others date it (OSF, Zenodo, a public repository, an "
+            f"RFC 3161 service); later: ablationlab verify {results.path} --deposited COPY"
+        )
     printer.text(
         f"{'It was sealed before, in' if there else 'Written to'} {results.plan}. Train it with: {_again(study, out, set_)}"
     )

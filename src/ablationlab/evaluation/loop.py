@@ -283,7 +283,9 @@ def _evaluate_runs(
         context.queue.end()
     if failures:
         raise RunFailure(
-            "some runs were not evaluated; mend this and run the same command again\n  " + "\n  ".join(failures)
+            "some runs were not evaluated. Where weights are damaged, move the run's folder out of "
+            f"{context.results.runs} and use `ablationlab run`: it trains the run again, to the same weights\n  "
+            + "\n  ".join(failures)
         )
     if context.request.tasks and not suite_first:
         write_suite(context, _lengths(runs), report)

@@ -69,12 +69,12 @@ def load_final(run: PlannedRun, folder: RunFolder, result: Result) -> RunWeights
     """The weights that a run ended with."""
     if result.checkpoint is None:
         raise RecordError(f"{folder.result} names no checkpoint")
-    step = int(result.checkpoint.removeprefix("step-"))
+    step = checkpoints.step_of(result.checkpoint)
     path = checkpoints.path_of(folder, step)
     record = Checkpoint.read(path / checkpoints.RECORD)
     weights = checkpoints.verified(path / checkpoints.WEIGHTS, record)  # the optimizer's state is not needed here
     sha256 = record.files[checkpoints.WEIGHTS]
-    if (record.step, sha256) != (step, result.weights_sha256):
+    if (record.id, record.step, sha256) != (run.id, step, result.weights_sha256):
         raise RecordError(f"{path} is not the checkpoint that {folder.result} names")
     return _member(run, "final", weights, result.checkpoint, sha256)
 

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from ablationlab.core.errors import PlanError
+from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.core.processes import Pool
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Measurement, ScoredMember
@@ -25,6 +25,7 @@ from ablationlab.evaluation.scoring import Packed, ScoringTokens, StackScorer
 from ablationlab.records.evaluation import Evaluation, Suite, SuiteTask, TaskKey, Weights, suite_path
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.settings import DataConfig
+from ablationlab.records.storage import sha256_file
 from ablationlab.tasks import CATALOGUE, KINDS, TaskRequest, expand
 from ablationlab.tasks.scores import OF_CALIBRATED, TASK_MEANS, over_tasks
 
@@ -176,7 +177,8 @@ def write_suite(context: EvaluationContext, lengths: Sequence[int], report: Call
     *lengths*: the contexts of the models.
     """
     path = suite_path(context.results)
-    known = {task.task_hash: task for task in Suite.read(path).tasks} if path.exists() else {}
+    before = _known_suite(path, context.plan.plan_hash)
+    known = {task.task_hash: task for task in before.tasks}
     listed: dict[str, SuiteTask] = {}
     for length in lengths:
         builder = context.builder(length)
@@ -189,7 +191,18 @@ def write_suite(context: EvaluationContext, lengths: Sequence[int], report: Call
     superseded = {(task.task, task.template, task.fewshot) for task in listed.values()}
     others = [t for t in known.values() if (t.task, t.template, t.fewshot) not in superseded]
     every = sorted([*listed.values(), *others], key=lambda t: (t.fewshot, t.task, t.template, t.task_hash))
-    Suite(plan_hash=context.plan.plan_hash, tasks=tuple(every)).replace(path)
+    written = sorted(path.parent.glob("tasks/*/*.jsonl"))
+    files = {file.relative_to(path.parent).as_posix(): sha256_file(file) for file in written} | before.files
+    Suite(plan_hash=context.plan.plan_hash, tasks=tuple(every), files=files).replace(path)
+
+
+def _known_suite(path: Path, plan_hash: str) -> Suite:
+    """What is known of tasks from before; nothing where the file is damaged, or of another plan."""
+    with suppress(RecordError):
+        suite = Suite.read(path)
+        if suite.plan_hash == plan_hash:
+            return suite
+    return Suite(plan_hash=plan_hash, tasks=())
 
 
 # Builders in processes of their own.

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import ConfigDict, Field
 
 from ablationlab.core.errors import AblationLabError, RecordError
-from ablationlab.records.environment import Environment
+from ablationlab.records.environment import Environment, Git
 from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
@@ -240,13 +240,17 @@ class Streams(StoredValue):
     dropout: int
 
 
+#: The id of a run is the name of its folder.
+RUN_ID = r"^[A-Za-z0-9][A-Za-z0-9._=+-]{0,249}$"
+
+
 class WithRecipe(StoredValue):
     """A run, planned or recorded. This package trains it, by ``recipe``, or the user's own trainer, by ``settings``.
 
     ``seed`` is that of all its streams, unless ``streams`` gives each its own; then it is that of the initial weights.
     """
 
-    id: str
+    id: str = Field(pattern=RUN_ID)
     seed: int
     streams: Streams | None = None
     recipe: Recipe | None = None
@@ -363,6 +367,23 @@ class Amendment(SealedRecord):
     corpora: dict[str, Corpus] = Field(default_factory=dict)
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]
+
+
+class Deposit(SealedRecord):
+    """deposit.json: what to leave with others, so that they can say when a plan was sealed."""
+
+    KIND: ClassVar[str] = "deposit"
+    study: str
+    plan_hash: str
+    study_hash: str
+    criteria_hash: str
+    created: str
+    git: Git
+
+    @classmethod
+    def of(cls, plan: Plan) -> Self:
+        names = ("plan_hash", "study_hash", "criteria_hash", "created")
+        return cls(study=plan.study.name, git=plan.environment.git, **{name: getattr(plan, name) for name in names})
 
 
 class Plan(Record):

@@ -95,6 +95,14 @@ def close_evaluation(folder: RunFolder) -> None:
         seal.model_copy(update={"before": {}}).replace(folder.seal)
 
 
+def check_sealed(folder: RunFolder, *paths: Path) -> None:
+    """Raise `AlteredError` if files of a run are not as they were sealed when it ended."""
+    seal = RunSeal.read(folder.seal)
+    for path in paths:
+        if file_hash(path) not in seal.allowed(path.relative_to(folder.path).as_posix()):
+            raise AlteredError(f"{path} is not as it was sealed when its run ended: it was changed since")
+
+
 # Files that did not change since this process hashed them: size, time and inode are the same.
 _digests: dict[Path, tuple[tuple[int, int, int], str]] = {}
 

@@ -358,11 +358,19 @@ class ResultsFolder:
 
     def run(self, run_id: str) -> RunFolder:
         """The folder of one run."""
-        return RunFolder(self.runs / run_id)
+        return RunFolder(inside(self.runs, run_id))
 
     def stack_lock(self, stack: int) -> Path:
         """The lock file of one stack."""
         return self.locks / f"stack-{stack:04d}"
+
+
+def inside(root: Path, name: str) -> Path:
+    """``root/name``; a name from a record that leads out of *root* is refused."""
+    parts = name.split("/")
+    if any(part in ("", ".", "..") for part in parts) or "\0" in name or "\\" in name:
+        raise RecordError(f"{name!r} is not the name of a file in {root}: it would lead elsewhere")
+    return root.joinpath(*parts)
 
 
 def slug(text: str) -> str:

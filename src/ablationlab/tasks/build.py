@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from ablationlab.core.errors import DataError
+from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
@@ -160,15 +160,23 @@ def write_task(task: BuiltTask, root: Path) -> Path:
     """Write the files, or find them there; the path of the YAML file."""
     target = root / f"{task.kind.name}-{task.template.name}-{task.fewshot}shot-{task.hash[:12]}"
     definition = target / "task.yaml"
+    content = {"items.jsonl": _lines(task.rows(task.items))}
+    content["examples.jsonl"] = _lines(task.rows(task.examples or task.items[:1]))
     if definition.exists():
+        for name, data in content.items():
+            if not (target / name).exists() or (target / name).read_bytes() != data:
+                raise RecordError(
+                    f"{target / name} is not what the runs are asked: it was changed after it was written. Remove {target}; "
+                    "it is written again"
+                )
         if definition.read_text() != _yaml(task, target):  # the results folder was moved: its paths are others now
             replace(definition, _yaml(task, target).encode())
         return definition
     root.mkdir(parents=True, exist_ok=True)
     try:
         with new_folder(target) as folder:
-            write_bytes(folder / "items.jsonl", _lines(task.rows(task.items)))
-            write_bytes(folder / "examples.jsonl", _lines(task.rows(task.examples or task.items[:1])))
+            for name, data in content.items():
+                write_bytes(folder / name, data)
             write_bytes(folder / "task.yaml", _yaml(task, target).encode())
     except OSError:
         if not definition.exists():  # another process may have written it meanwhile

@@ -47,6 +47,14 @@ def path_of(run: RunFolder, step: int) -> Path:
     return run.checkpoints / f"step-{step:08d}"
 
 
+def step_of(name: str) -> int:
+    """The step of a checkpoint by the name of its folder."""
+    matched = _NAME.fullmatch(name)
+    if matched is None:
+        raise RecordError(f"{name!r} is not the name of a checkpoint, such as step-00000012")
+    return int(matched[1])
+
+
 def steps_on_disk(run: RunFolder) -> list[int]:
     """Steps that have a checkpoint folder, ascending, whether or not it is sound."""
     if not run.checkpoints.is_dir():

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from ablationlab.core.errors import ExportError, RecordError
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.parameters import parameters
 from ablationlab.records.run import Result, RunRecord
+from ablationlab.records.seal import check_sealed
 from ablationlab.records.settings import ModelConfig
 from ablationlab.records.storage import RunFolder, new_folder, write_bytes
 from ablationlab.training import checkpoints
@@ -66,9 +68,21 @@ def load(run: str | Path) -> GPT:
         raise RecordError(
             f"{folder.path} was trained by the study's own trainer, whose weights this program does not read"
         )
-    step = int(result.checkpoint.removeprefix("step-"))
-    weights = checkpoints.load(folder, step).state["weights"]
-    return GPT(record.model, weights, record).eval()
+    return GPT(record.model, _checked_weights(folder, record, result, result.checkpoint), record).eval()
+
+
+def _checked_weights(folder: RunFolder, record: RunRecord, result: Result, checkpoint: str) -> dict[str, Tensor]:
+    """The last weights, once it is certain that they are this run's and fit the model of its record."""
+    check_sealed(folder, folder.record, folder.result)
+    saved = checkpoints.load(folder, checkpoints.step_of(checkpoint))
+    ids = {record.id, result.id, saved.record.id}
+    if len(ids) > 1 or saved.record.files[checkpoints.WEIGHTS] != result.weights_sha256:
+        raise RecordError(f"{folder.path}: run.json, result.json and {checkpoint} are not of one run")
+    weights = saved.state["weights"]
+    shapes = {name: tuple(value.shape) for name, value in weights.items()}
+    if shapes != {parameter.name: parameter.shape for parameter in parameters(record.model)}:
+        raise RecordError(f"{folder.path}: the weights of {checkpoint} are not those of the model in run.json")
+    return weights
 
 
 def export(run: str | Path, target: Path) -> None:

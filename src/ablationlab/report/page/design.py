@@ -104,7 +104,7 @@ def seal_table(results: Results) -> Table:
         if plan.study.trainer is None:
             rows += [("corpus, text", plan.corpus.sha256), ("corpus, tokens", plan.corpus.tokens_sha256)]
     if results.verdict is not None:
-        rows.append(("analysis", results.verdict.analysis_hash))
+        rows += [("analysis", results.verdict.analysis_hash), ("verdict", results.verdict.sealed().seal)]
     return _named("seals", "SHA-256 of what pins the study.", rows)
 
 

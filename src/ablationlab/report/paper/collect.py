@@ -259,9 +259,9 @@ def _environment(plan: Plan) -> EnvironmentFacts:
 
 
 def _hashes(analysis: Analysis, verdict: Verdict, plan: Plan | None) -> tuple[Named, ...]:
-    last = Named("analysis", verdict.analysis_hash)
+    last = (Named("analysis", verdict.analysis_hash), Named("verdict", verdict.sealed().seal))
     if plan is None:
-        return (Named("table", analysis.source_hash), last)
+        return (Named("table", analysis.source_hash), *last)
     return (
         Named("plan", plan.plan_hash),
         Named("study", plan.study_hash),
@@ -270,7 +270,7 @@ def _hashes(analysis: Analysis, verdict: Verdict, plan: Plan | None) -> tuple[Na
         *(() if plan.lab_corpus is None else (Named("text", plan.corpus.sha256),)),
         *(() if plan.lab_corpus is None else (Named("tokens", plan.corpus.tokens_sha256),)),
         Named("code", plan.environment.code_hash),
-        last,
+        *last,
     )
 
 

@@ -154,6 +154,7 @@ def _source(analysis: Analysis, verdict: Verdict) -> str:
         f"- source: {analysis.source}, hash `{analysis.source_hash}`",
         f"- criteria hash: `{analysis.criteria_hash}`" if analysis.criteria_hash else "- criteria: none registered",
         f"- analysis hash: `{verdict.analysis_hash}`",
+        f"- verdict hash: `{verdict.sealed().seal}`",
         f"- primary metric: {markdown(analysis.primary or 'none')}",
         f"- resamples where a bootstrap is not enumerated: {count(analysis.resamples)}",
     ]

@@ -1,0 +1,114 @@
+"""`ablationlab verify`: the chain from the plan to the paper, link by link."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ablationlab.records.plan import Deposit, Plan
+from ablationlab.records.verdict import Verdict
+from ablationlab.report.chain import chain
+from ablationlab.report.make import make_report
+from analysis.builder import build, study
+from analysis.scores import Put, evaluate
+
+RUN = "default-none-s1"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    made = study(evaluation={"tasks": ["spelling"]})
+    evaluate(folder, build(folder, made), lambda run: [Put("spelling")])
+    make_report(folder, parts=["page", "tables"], say=lambda text: None)
+    return folder
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(whole, tmp_path / "results")
+
+
+def broken(folder: Path, deposited: Path | None = None) -> dict[str, str]:
+    return {link.file: link.text for link in chain(folder, deposited) if link.state == "differs"}
+
+
+def test_an_untouched_folder_holds_from_the_plan_to_the_page(whole):
+    states = {link.file: link.state for link in chain(whole)}
+    assert states == {
+        "plan.lock": "holds",
+        "deposit.json": "absent",
+        "runs": "holds",
+        "evaluation/suite.json": "holds",
+        "analysis.json": "holds",
+        "verdict.json": "holds",
+        "report.html": "holds",
+        "statistics.md": "holds",
+        "paper/facts.json": "absent",
+    }
+
+
+def test_a_changed_file_of_a_run_is_named(folder):
+    with (folder / "runs" / RUN / "metrics.jsonl").open("a") as file:
+        file.write("\n")
+    assert broken(folder).keys() == {f"runs/{RUN}/metrics.jsonl", "runs"}
+    (folder / "runs" / RUN / "metrics.jsonl").unlink()
+    assert broken(folder)[f"runs/{RUN}/metrics.jsonl"] == "is missing"
+
+
+def test_a_forged_verdict_is_decided_again(folder):
+    path = folder / "verdict.json"
+    verdict = Verdict.read(path)
+    verdict.model_copy(update={"recommendation": "Adopt everything."}).replace(path)  # with a seal that holds
+    assert broken(folder)["verdict.json"] == "is not what the rules give for analysis.json"
+    assert "report.html" in broken(folder)
+
+
+def test_a_page_of_another_analysis_is_told(folder, tmp_path):
+    other = tmp_path / "other"
+    evaluate(other, build(other, study(seeds=[1, 2, 3, 4])), lambda run: [Put("spelling")])
+    make_report(other, parts=["page"], say=lambda text: None)
+    (folder / "report.html").write_bytes((other / "report.html").read_bytes())
+    assert broken(folder).keys() == {"report.html"}
+
+
+def test_items_of_tasks_are_hashed(folder):
+    from ablationlab.records.evaluation import Suite
+    from ablationlab.records.storage import sha256_file
+
+    items = folder / "evaluation" / "tasks" / "spelling-0" / "items.jsonl"
+    items.parent.mkdir(parents=True)
+    items.write_text('{"target": 0}\n')
+    path = folder / "evaluation" / "suite.json"
+    Suite.read(path).model_copy(update={"files": {"tasks/spelling-0/items.jsonl": sha256_file(items)}}).replace(path)
+    assert "evaluation/suite.json" not in broken(folder)
+    items.write_text('{"target": 1}\n')
+    assert broken(folder)["evaluation/tasks/spelling-0/items.jsonl"] == "is not what was asked"
+
+
+def test_a_deposited_copy_is_accepted_and_one_of_another_plan_is_not(folder, tmp_path):
+    deposit = Deposit.of(Plan.read(folder / "plan.lock"))
+    deposit.create(tmp_path / "kept.json")
+    states = {link.file: link.state for link in chain(folder, tmp_path / "kept.json")}
+    assert states[str(tmp_path / "kept.json")] == "holds"
+    later = Plan.read_sealed(folder / "plan.lock").model_copy(update={"created": "2027-01-01T00:00:00+00:00"})
+    Deposit.of(later.sealed()).create(tmp_path / "later.json")
+    assert broken(folder, tmp_path / "later.json").keys() == {str(tmp_path / "later.json")}
+
+
+def test_the_verb_prints_the_chain_and_ends_with_1_where_it_is_broken(folder, cli, study_file, tmp_path):
+    code, output, _ = cli("verify", folder)
+    assert (code, output.splitlines()[-1]) == (0, "The chain holds.")
+    (folder / "runs" / RUN / "result.json").write_text("{}")
+    code, output, _ = cli("verify", folder)
+    assert code == 1
+    assert f"differs  runs/{RUN}/result.json  is not as it was sealed" in output
+    path = study_file()
+    assert cli("plan", path, "--out", tmp_path / "planned", "--device", "cpu", "--timestamp")[0] == 0
+    deposit = json.loads((tmp_path / "planned" / "deposit.json").read_text())
+    plan = Plan.read(tmp_path / "planned" / "plan.lock")
+    assert (deposit["plan_hash"], deposit["created"]) == (plan.plan_hash, plan.created)
+    assert deposit["git"] == plan.environment.git.model_dump()
