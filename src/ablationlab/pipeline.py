@@ -17,7 +17,7 @@ from ablationlab.core.errors import AblationLabError, RecordError
 from ablationlab.core.processes import usable_cores
 from ablationlab.records.plan import Plan
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.storage import ResultsFolder, inside
 from ablationlab.study.code import code_notice, study_code
 from ablationlab.study.load import load_study, parse_study
 
@@ -56,6 +56,7 @@ class Options:
     address: str | None = None
     nproc: int | None = None
     accept_drift: bool = False
+    trust_code: bool = False
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 1:
@@ -244,6 +245,7 @@ def run(
     address: str | None = None,
     nproc: int | None = None,
     accept_drift: bool = False,
+    trust_code: bool = False,
     report: bool = False,
 ) -> Frames:
     """Run a study to its verdict and return its results; what is done already is not done again.
@@ -252,9 +254,10 @@ def run(
     ``--set`` takes them, for a study file. *listen* gets every event; without it the progress of training is shown. Ctrl-C
     stops at a step boundary and raises `Interrupted`; the same call continues from there. *executor* "ray" trains on a Ray
     cluster: the one at *address*, the one that is connected already, or one started for this call; "torchrun" spreads each
-    run over *nproc* processes. With *report*, page, figures, tables and paper are written too, as the command does.
+    run over *nproc* processes. *trust_code*: code that a results folder of someone else carries may run. With *report*, page,
+    figures, tables and paper are written too, as the command does.
     """
-    options = Options(device, workers, executor, address, nproc, accept_drift)
+    options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
     study, results = open_study(study, out, overrides)
     return _carry_out(study, results, options, listen or TrainingProgress(), report=report)
 
@@ -272,6 +275,7 @@ def extend(
     address: str | None = None,
     nproc: int | None = None,
     accept_drift: bool = False,
+    trust_code: bool = False,
     report: bool = False,
 ) -> Frames:
     """Add runs to a study and carry it to its verdict again; what is trained and scored is reused as it is.
@@ -288,8 +292,9 @@ def extend(
     results = ResultsFolder(Path(folder))
     if not results.plan.exists():
         raise RecordError(f"{folder} is not a results folder of a study: it has no {results.plan.name}")
-    options = Options(device, workers, executor, address, nproc, accept_drift)
+    options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
     sealed, before = Plan.read_sealed(results.plan), Plan.read(results.plan)
+    _ask(sealed.study, results, trust=trust_code)
     with study_code(sealed.study, results):
         own = sealed.study.trainer is not None
         corpus = None if own else load_corpus(sealed.study.data)
@@ -347,6 +352,16 @@ def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) ->
     return result
 
 
+def _ask(study: Study, results: ResultsFolder, tasks: Sequence[str] | None = None, *, trust: bool) -> None:
+    """Refuse code that nobody here has run or allowed; *trust* allows it."""
+    from ablationlab.study.trust import carried_code, remember, require_trust
+
+    code = carried_code(study, tasks)
+    if trust:
+        remember(code)
+    require_trust(code, results.path)
+
+
 def open_study(
     study: Study | Mapping[str, Any] | str | Path, out: str | Path | None = None, overrides: Sequence[str] = ()
 ) -> tuple[Study, ResultsFolder]:
@@ -393,6 +408,7 @@ def train(
     from ablationlab.training.executors.job import Job
 
     corpus = None
+    _ask(study, results, trust=options.trust_code)
     with study_code(study):
         if ranks is None:
             processes = _ranks_wanted(study, options)
@@ -549,7 +565,7 @@ def calibration_tries(study: Study, results: ResultsFolder, regime: str) -> tupl
 
 
 def _try_folder(results: ResultsFolder, regime: str, before: int) -> ResultsFolder:
-    return ResultsFolder(results.path / CALIBRATION / regime / f"{before + 1:02d}")
+    return ResultsFolder(inside(results.path / CALIBRATION, regime) / f"{before + 1:02d}")
 
 
 def register(study: Study, results: ResultsFolder) -> None:
@@ -693,12 +709,15 @@ def evaluate(
     workers: int | None = None,
     throughput: bool = True,
     built: ProcessTaskBuilder | None = None,
+    trust_code: bool = False,
 ) -> Outcome:
     """Score every run on *tasks*; what is scored already is not scored again. *built* are tasks that are ready."""
     from ablationlab.evaluation import evaluate as score
 
+    study = Plan.read(results.plan).study
+    _ask(study, results, tasks, trust=trust_code)
     listen(EvaluationStarted(results))
-    with study_code(Plan.read(results.plan).study, results):
+    with study_code(study, results):
         outcome = score(
             results.path,
             tasks=tasks,

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from ablationlab.cli.common import Printer, Processes, ResultsPath, RunView, Set, Several, Share, StudyFile, add
+from ablationlab.cli.common import (
+    Printer,
+    Processes,
+    ResultsPath,
+    RunView,
+    Set,
+    Several,
+    Share,
+    StudyFile,
+    TrustCode,
+    add,
+)
 from ablationlab.core.errors import AblationLabError
 
 if TYPE_CHECKING:
@@ -58,6 +69,7 @@ def evaluate(
     ] = "auto",
     workers: Annotated[int | None, Processes, Parameter(help="Processes on a CPU. Default: one per core.")] = None,
     throughput: Annotated[bool, Parameter(help="Time inference and training, all runs in turn.")] = True,
+    trust_code: TrustCode = False,
 ) -> int:
     """Score every trained run on the same items: next tokens, calibration, length, tasks through lm-eval, throughput.
 
@@ -68,12 +80,14 @@ def evaluate(
     from ablationlab.pipeline import evaluate as score
     from ablationlab.records.storage import ResultsFolder
     from ablationlab.study.places import find_results
+    from ablationlab.study.trust import remember, task_code
     from ablationlab.tasks import SUITE_GROUP
 
     results = find_results(results)
     if not results.is_dir():
         raise AblationLabError(f"{results}: no such results folder")
     folder = ResultsFolder(results)
+    remember(task_code(tasks))  # files that the command names are the user's own
     wanted = tasks or read_plan(folder).study.evaluation.tasks or (SUITE_GROUP,)
     printer = Printer()
     with RunView(printer) as view:
@@ -87,6 +101,7 @@ def evaluate(
             device=device,
             workers=workers,
             throughput=throughput,
+            trust_code=trust_code,
         )
     if outcome.nothing is not None:
         raise AblationLabError(

@@ -74,6 +74,14 @@ Set = Annotated[
         help="Override any setting of the study, as key=value in TOML: --set training.steps=100 --set 'seeds=[1,2]'.",
     ),
 ]
+TrustCode = Annotated[
+    bool,
+    Parameter(
+        name="--trust-code",
+        negative="",
+        help="Run code that a results folder carries and that was never run here; remembered by its hash.",
+    ),
+]
 Report = Annotated[
     bool, Parameter(env_var="ABLATIONLAB_REPORT", help="Write page, figures, tables and paper at the end.")
 ]

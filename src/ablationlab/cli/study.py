@@ -20,6 +20,7 @@ from ablationlab.cli.common import (
     RunView,
     Set,
     StudyFile,
+    TrustCode,
     Workers,
     add,
 )
@@ -194,6 +195,7 @@ def run(
         bool,
         Parameter(negative="", help="Continue although libraries, code or processor changed since sealing; recorded."),
     ] = False,
+    trust_code: TrustCode = False,
     report: Report = True,
 ) -> int:
     """Train every run of a study that is not done yet; plans first if there is no plan. Safe to repeat.
@@ -217,6 +219,7 @@ def run(
                 address=address,
                 nproc=nproc,
                 accept_drift=accept_drift,
+                trust_code=trust_code,
                 report=report,
             )
     except pipeline.Interrupted:
@@ -241,6 +244,7 @@ def extend(
         bool,
         Parameter(negative="", help="Continue although libraries, code or processor changed since sealing; recorded."),
     ] = False,
+    trust_code: TrustCode = False,
     report: Report = True,
 ) -> int:
     """Add seeds or variants to a study that was sealed, and conclude again; everything trained and scored is reused.
@@ -263,6 +267,7 @@ def extend(
                 device=device,
                 workers=workers,
                 accept_drift=accept_drift,
+                trust_code=trust_code,
                 report=report,
             )
     except pipeline.Interrupted:

@@ -11,7 +11,8 @@ from typing import Any
 from ablationlab.core.code import CodeFile, activate, find, using
 from ablationlab.core.errors import CodeError, Problem
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, make_folder, replace
+from ablationlab.records.storage import ResultsFolder, inside, make_folder, replace
+from ablationlab.study.trust import carried_code, require_trust
 
 
 def found_code(data: Mapping[str, Any], folder: Path) -> tuple[list[dict[str, Any]], list[Problem]]:
@@ -47,7 +48,7 @@ def code_files(study: Study, results: ResultsFolder | None = None) -> tuple[Code
     """The files to run: the copies in a results folder where it has them, else those that the study names."""
     files = []
     for code in study.use:
-        copy = None if results is None or code.entry_point else results.code / code.name
+        copy = None if results is None or code.entry_point else inside(results.code, code.name)
         path = copy if copy is not None and copy.exists() else Path(code.path)
         if not path.exists():
             raise CodeError(
@@ -61,6 +62,7 @@ def code_files(study: Study, results: ResultsFolder | None = None) -> tuple[Code
 @contextmanager
 def study_code(study: Study, results: ResultsFolder | None = None) -> Iterator[None]:
     """Have what the study's own code registers in all registries meanwhile."""
+    require_trust(carried_code(study, ()), study.name if results is None else results.path)
     with using(code_files(study, results)):
         yield
 
@@ -79,10 +81,12 @@ def keep_code(study: Study, results: ResultsFolder) -> None:
         if hashlib.sha256(data).hexdigest() != code.sha256:
             raise CodeError(f"{code.path} has changed while the study was planned; plan again")
         make_folder(results.code)
-        replace(results.code / code.name, data)
+        replace(inside(results.code, code.name), data)
 
 
 def code_notice(study: Study) -> str:
     """What the user is told before anything runs."""
     names = ", ".join(f"{code.name} (sha256 {code.sha256[:12]})" for code in study.use)
+    tasks = [name for name in carried_code(study) if name in study.evaluation.tasks]
+    names = ", ".join(filter(None, [names, *tasks]))
     return f"This study runs your own code, in every worker, with your rights: {names}" if names else ""

@@ -23,6 +23,7 @@ from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
 from ablationlab.study.trainers import SCRIPTS, TRAINER_KEYS, has_own_trainer, with_trainer
+from ablationlab.study.trust import carried_code, remember
 
 #: Levels of tables and lists in a study file; the deepest setting has six.
 DEEPEST = 20
@@ -73,6 +74,7 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
     if problems:
         raise StudyError(source, list(dict.fromkeys(problems)))
     assert study is not None
+    remember(carried_code(study))
     return study
 
 

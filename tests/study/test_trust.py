@@ -1,0 +1,140 @@
+"""Nothing escapes: names from records stay inside their folder, and code from elsewhere needs consent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from ablationlab.core.errors import CodeError, RecordError
+from ablationlab.pipeline import evaluate, extend, run
+from ablationlab.records.plan import Plan
+from ablationlab.records.settings import UsedCode
+from ablationlab.records.storage import ResultsFolder, inside
+from ablationlab.study import trust
+from ablationlab.study.load import load_study, parse_study
+from ablationlab.study.trust import carried_code, remember, require_trust, task_code
+from analysis.builder import build
+from analysis.builder import study as made_study
+from conftest import write_study
+
+
+@pytest.fixture(autouse=True)
+def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who has never run any code."""
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(trust, "_trusted", set())
+
+
+# --- names ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../x", "a/../../x", "/etc/passwd", "a//b", "a/./b", "a\0b", "..\\x"])
+def test_a_name_that_leads_out_of_its_folder_is_refused(tmp_path, name):
+    with pytest.raises(RecordError, match="would lead elsewhere"):
+        inside(tmp_path, name)
+
+
+@pytest.mark.parametrize(
+    "name", ["none-s1-00000000", "checkpoints/step-00000012/weights.safetensors", "..x", "lr1e-05"]
+)
+def test_a_plain_name_is_joined(tmp_path, name):
+    assert inside(tmp_path, name) == tmp_path / name
+
+
+@pytest.mark.parametrize("name", ["../../escaped", "/tmp/escaped", "a/b", ".hidden", "", "a\nb", "x" * 300])
+def test_a_run_id_that_is_no_folder_name_is_refused_when_the_plan_is_read(tmp_path, name):
+    build(tmp_path / "results", only=lambda run: False)
+    path = tmp_path / "results" / "plan.lock"
+    data = json.loads(path.read_text())
+    data["stacks"][0][0] = data["runs"][0]["id"] = name
+    data["plan_hash"] = Plan.seal(data)
+    path.write_text(json.dumps(data))
+    with pytest.raises(RecordError, match=r"runs\.0\.id"):
+        run(tmp_path / "results", listen=lambda event: None)
+    assert not (tmp_path / "escaped").exists()
+    with pytest.raises(RecordError):
+        ResultsFolder(tmp_path / "results").run("../../escaped")
+
+
+# --- code -------------------------------------------------------------------------------------------------
+
+MINE = "from pathlib import Path\nPath({mark!r}).write_text('ran')\n"
+
+
+def foreign(folder: Path, mark: Path, **tables: object) -> Path:
+    """A results folder with code in it, sealed by someone else."""
+    code = MINE.format(mark=str(mark))
+    (folder / "use").mkdir(parents=True)
+    (folder / "use" / "mine.py").write_text(code)
+    sha256 = hashlib.sha256(code.encode()).hexdigest()
+    made = made_study(**tables).changed(use=(UsedCode(name="mine.py", path="/home/other/mine.py", sha256=sha256),))
+    build(folder, made)
+    return folder
+
+
+def test_code_of_a_foreign_results_folder_is_not_run_until_it_is_trusted(tmp_path):
+    mark = tmp_path / "mark"
+    folder = foreign(tmp_path / "results", mark)
+    for call in (
+        lambda: evaluate(ResultsFolder(folder), lambda event: None, tasks=("suite",)),
+        lambda: run(folder, listen=lambda event: None),
+        lambda: extend(folder, seeds=[9]),
+    ):
+        with pytest.raises(CodeError, match=r"carries code that was never run here: mine\.py .*--trust-code"):
+            call()
+    assert not mark.exists()
+    code = carried_code(Plan.read(folder / "plan.lock").study)
+    remember(code)
+    trust._trusted.clear()  # another process
+    require_trust(code, folder)
+    assert {path.name for path in (tmp_path / "cache" / "trusted").iterdir()} == set(code.values())
+
+
+def test_the_code_of_a_study_file_is_the_users_own(tmp_path):
+    (tmp_path / "mine.py").write_text(MINE.format(mark=str(tmp_path / "mark")))
+    path = write_study(tmp_path, {"use": ["./mine.py"]})
+    study = load_study(path)
+    assert (tmp_path / "mark").read_text() == "ran"
+    require_trust(carried_code(study), path)
+    (tmp_path / "mine.py").write_text("# another\n")
+    with pytest.raises(CodeError, match="never run here"):
+        require_trust(carried_code(study.changed(use=(study.use[0].model_copy(update={"sha256": "0" * 64}),))), path)
+
+
+def test_a_task_file_with_functions_needs_consent_and_one_without_does_not(tmp_path):
+    plain, own = tmp_path / "plain.yaml", tmp_path / "own.yaml"
+    plain.write_text("task: plain\ndoc_to_text: text\n")
+    own.write_text("task: own\ndoc_to_text: !function utils.text\n")
+    (tmp_path / "utils.py").write_text("def text(doc): return doc['text']\n")
+    including = tmp_path / "inner" / "including.yaml"
+    including.parent.mkdir()
+    including.write_text("include: ../own.yaml\ntask: third\n")
+    code = task_code([str(plain), str(own), str(including), "suite"])
+    assert code.keys() == {str(own), str(including)}
+    (tmp_path / "utils.py").write_text("def text(doc): return 'other'\n")
+    assert task_code([str(own)])[str(own)] != code[str(own)]
+    folder = tmp_path / "results"
+    build(folder)
+    with pytest.raises(CodeError, match=r"own\.yaml"):
+        evaluate(ResultsFolder(folder), lambda event: None, tasks=(str(own),))
+
+
+def test_the_command_of_a_foreign_trainer_needs_consent(study_table):
+    table = study_table({"data": ..., "model": ..., "training": ..., "execution": ...})
+    table |= {
+        "command": ["sh", "-c", "true"],
+        "metrics": {"loss": "lower"},
+        "variants": {"none": {}, "b": {"x": {"y": 1}}},
+    }
+    study = parse_study(table)
+    code = carried_code(study)
+    assert list(code) == ["sh -c true"]
+    require_trust(code, "here")
+    trust._trusted.clear()
+    remembered = Path(trust.cache_folder() / "trusted" / code["sh -c true"])
+    remembered.unlink()
+    with pytest.raises(CodeError, match="sh -c true"):
+        require_trust(code, "there")
