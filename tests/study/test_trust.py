@@ -127,7 +127,7 @@ def test_the_command_of_a_foreign_trainer_needs_consent(study_table):
     table |= {
         "command": ["sh", "-c", "true"],
         "metrics": {"loss": "lower"},
-        "variants": {"none": {}, "b": {"x": {"y": 1}}},
+        "variants": {"none": {}, "b": {"model": {"y": 1}}},
     }
     study = parse_study(table)
     code = carried_code(study)
