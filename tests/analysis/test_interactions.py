@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.stats as scipy_stats
 import statsmodels.formula.api as smf
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.interactions import crossing_of
 from ablationlab.core.errors import StudyError
 from ablationlab.report.tables.study import interaction_table
+from ablationlab.stats import adjust
+from ablationlab.stats.factorial import FactorialModel
 from ablationlab.study.load import parse_study
 
 from .builder import build, study
@@ -222,6 +227,10 @@ def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
         ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "half"}, "three or more"),
         ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "third"}, "half"),
         ({"training.wait_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "weight_decay"),
+        ({**FACTORS, "effects": ["nrom"]}, "'nrom' is none of norm, weight_decay, clip; did you mean 'norm'"),
+        ({**FACTORS, "effects": ["norm:norm"]}, "no effect of one, two or three different settings"),
+        ({**FACTORS, "effects": ["norm:clip", "clip:norm"]}, "one is given twice"),
+        ({**FACTORS, "design": "half", "effects": ["norm:clip"]}, "cannot tell 'norm:clip' from 'weight_decay'"),
     ],
 )
 def test_factors_that_make_no_design_are_refused(factors, text):
@@ -233,3 +242,44 @@ def test_factors_that_make_no_design_are_refused(factors, text):
 def test_a_study_has_factors_or_variants():
     with pytest.raises(StudyError, match="leave one of the two out"):
         crossed(variants=["none", "rmsnorm"], baseline="none")
+
+
+def test_registered_effects_are_one_family_and_the_others_exploratory(tmp_path):
+    made = crossed(factors={**FACTORS, "effects": ["norm", "norm:training.weight_decay"]})
+    build(tmp_path, made, outcomes=lambda variant, regime, seed: {"validation_loss": cell_loss(made, variant, seed)})
+    found = analyze(read_results(tmp_path)).interactions
+    registered = [item for item in found.contrasts if item.label == "registered"]
+    assert [set(item.factors) for item in registered] == [
+        {"model.front.norm"},
+        {"model.front.norm", "training.weight_decay"},
+    ]
+    first, second = sorted(registered, key=lambda item: item.p)
+    assert (first.p_adjusted, second.p_adjusted) == (2 * first.p, max(2 * first.p, second.p))
+    mains = [item for item in found.contrasts if item.kind == "main" and item.label == "exploratory"]
+    assert max(item.p_adjusted / item.p for item in mains if item.p_adjusted < 1) <= len(mains) == 2
+    assert "registered" in {cell.text for row in interaction_table(found).rows for cell in row}
+
+
+def test_effects_cannot_be_registered_with_looks():
+    criteria = [{"metric": "validation_loss", "role": "primary"}]
+    factors, looks = {**FACTORS, "effects": ["norm"]}, {"looks": [3, 5]}
+    with pytest.raises(StudyError, match=r"factors\.effects: registered effects are tested once"):
+        crossed(factors=factors, design=looks, criteria=criteria)
+
+
+def test_registered_effects_are_claimed_falsely_in_at_most_five_percent_of_studies():
+    """2,000 studies of 2 x 2 x 2 cells and five seeds without any effect: some claim among three registered ones."""
+    levels = (("a", "b"),) * 3
+    cells = list(product("ab", repeat=3))
+    model = FactorialModel.of(levels, cells)
+    weights = np.array(
+        [
+            [model.estimates({cell: float(cell == only) for cell in cells})[term] for only in cells]
+            for term in model.terms[:3]
+        ]
+    )
+    values = np.random.default_rng(1).normal(size=(2000, 5, len(cells)))
+    effects = values @ weights.T
+    p = scipy_stats.ttest_1samp(effects, 0.0, axis=1).pvalue
+    rejected = np.mean([min(adjust(list(row), method="holm").adjusted) <= 0.05 for row in p])
+    assert rejected == pytest.approx(0.05, abs=3 * np.sqrt(0.05 * 0.95 / 2000))

@@ -73,12 +73,16 @@ def mean_or_absent(values: Sequence[Value]) -> Value:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Settings that the arms ([factors]) or the regimes cross: keys, levels, and the name of the arm or regime per cell."""
+    """Settings that the arms ([factors]) or the regimes cross: keys, levels, and the name of the arm or regime per cell.
+
+    *registered*: effects, by their keys, that the study asks for.
+    """
 
     kind: Literal["arms", "regimes"]
     keys: tuple[str, ...]
     levels: tuple[tuple[str, ...], ...]
     names: Mapping[tuple[str, ...], str]
+    registered: tuple[frozenset[str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ interval over seeds: what seeds share cancels in every effect.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
@@ -34,7 +34,7 @@ def crossing_of(study: Study) -> Crossing | None:
         cells = {tuple(map(str, cell.values())): name for name, cell in study.factors.cells().items()}
         levels = tuple(tuple(map(str, values)) for values in study.factors.levels.values())
         present = {cell: name for cell, name in cells.items() if name in study.variants}
-        return Crossing("arms", tuple(study.factors.levels), levels, present)
+        return Crossing("arms", tuple(study.factors.levels), levels, present, study.factors.registered_effects())
     if study.trainer is not None:
         return None
     settings = {}
@@ -85,7 +85,7 @@ def interactions(dataset: Dataset) -> Interactions | None:
             if name is not None
             for cell, regime in sorted(crossing.names.items(), key=lambda item: _place(crossing, item[0]))
         ),
-        contrasts=tuple(_adjusted(contrasts)),
+        contrasts=tuple(_adjusted(_labelled(contrasts, crossing.registered if dataset.registered else ()))),
         aliases=tuple(_aliases(crossing, models[None])) if None in models else (),
     )
 
@@ -207,12 +207,22 @@ def _contrast(
     )
 
 
+def _labelled(contrasts: list[InteractionContrast], registered: Sequence[frozenset[str]]) -> list[InteractionContrast]:
+    return [
+        contrast.model_copy(update={"label": "registered"}) if frozenset(contrast.factors) in registered else contrast
+        for contrast in contrasts
+    ]
+
+
 def _adjusted(contrasts: list[InteractionContrast]) -> list[InteractionContrast]:
-    """Holm over the contrasts of one kind; where regimes are crossed, of one kind and one set of settings."""
+    """Holm over all registered contrasts, and over the others of one kind; where regimes are crossed, of one kind and one
+    set of settings.
+    """
     families: dict[tuple[str, ...], list[int]] = {}
     for position, contrast in enumerate(contrasts):
         of = contrast.factors if contrast.variant is not None else ()
-        families.setdefault((contrast.kind, *of), []).append(position)
+        family = ("registered",) if contrast.label == "registered" else (contrast.kind, *of)
+        families.setdefault(family, []).append(position)
     adjusted = dict[int, float | None]()
     for members in families.values():
         p = adjust([contrasts[position].p for position in members], method="holm").adjusted

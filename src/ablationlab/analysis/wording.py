@@ -402,8 +402,12 @@ def interactions(analysis: Analysis, crossed: Interactions) -> str:
         )
     return (
         f"Effects on {on}, estimated per seed by least squares, with {intervals} over seeds. A main effect is that of one "
-        "setting, averaged over the levels of the others; an interaction, how it depends on them. p is adjusted (Holm) per "
-        "kind of contrast. Exploratory."
+        "setting, averaged over the levels of the others; an interaction, how it depends on them. "
+        + (
+            "p of registered effects is adjusted (Holm) over all of them, that of the exploratory ones per kind of contrast."
+            if any(contrast.label == "registered" for contrast in crossed.contrasts)
+            else "p is adjusted (Holm) per kind of contrast. Exploratory."
+        )
     )
 
 

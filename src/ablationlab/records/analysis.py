@@ -686,11 +686,13 @@ class InteractionContrast(StoredValue):
     """An effect of the factors: a contrast of cells, per seed, then a t interval over seeds.
 
     *main*: mean over the other factors of value(level) - value(reference level). *interaction*: the difference of those
-    differences between the other factors' levels and their references. p is adjusted over the contrasts of that kind.
+    differences between the other factors' levels and their references. p is adjusted over all registered contrasts, or over
+    the exploratory ones of that kind.
     """
 
     variant: str | None  # None where the arms themselves are crossed, by [factors]
     kind: Literal["main", "interaction"]
+    label: Literal["registered", "exploratory"] = "exploratory"
     factors: tuple[str, ...]
     levels: tuple[str, ...]
     references: tuple[str, ...]
@@ -723,7 +725,6 @@ class Interactions(StoredValue):
     cells: tuple[FactorCell, ...]
     contrasts: tuple[InteractionContrast, ...]
     aliases: tuple[AliasedEffect, ...] = ()
-    label: Literal["exploratory"] = "exploratory"
 
 
 # --- other readings of the curves ------------------------------------------------------------------------------

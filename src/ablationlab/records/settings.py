@@ -26,7 +26,7 @@ from pydantic import (
     model_validator,
 )
 
-from ablationlab.core.errors import StudyError
+from ablationlab.core.errors import StudyError, nearest
 from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
 from ablationlab.records.storage import content_hash, slug
@@ -639,10 +639,12 @@ class Factors(Frozen):
     """``[factors]``: settings with their values, crossed. Every cell is an arm; the first level of each is the baseline.
 
     ``design = "half"``, of three or more factors with two levels: the cells with an even number of second levels.
+    ``effects`` are registered: a main effect by its setting ("weight_decay", or the whole key), an interaction as "a:b".
     """
 
     levels: dict[str, tuple[bool | int | float | str, ...]]
     design: Literal["full", "half"] = "full"
+    effects: tuple[str, ...] = ()
 
     @field_validator("levels")
     @classmethod
@@ -663,11 +665,45 @@ class Factors(Frozen):
             raise ValueError("design = 'half' needs three or more factors with two values each; use design = 'full'")
         return self
 
+    @model_validator(mode="after")
+    def _effects_of_these_settings(self) -> Self:
+        known = {word: key for key, word in zip(self.levels, self._words(), strict=True)} | {
+            key: key for key in self.levels
+        }
+        for effect in self.effects:
+            words = effect.split(":")
+            strangers = [word for word in words if word not in known]
+            if strangers:
+                guess = nearest(strangers[0], known)
+                hint = f"; did you mean {guess!r}?" if guess else ""
+                raise ValueError(f"effects: {strangers[0]!r} is none of {', '.join(self._words())}{hint}")
+            if len({known[word] for word in words}) < len(words) or len(words) > 3:
+                raise ValueError(f"effects: {effect!r} is no effect of one, two or three different settings")
+            if self.design == "half" and 2 * len(words) >= len(self.levels):
+                rest = [
+                    word
+                    for key, word in zip(self.levels, self._words(), strict=True)
+                    if known[word] not in {known[each] for each in words}
+                ]
+                raise ValueError(f"effects: design = 'half' cannot tell {effect!r} from {':'.join(rest)!r}")
+        if len(set(self.registered_effects())) < len(self.effects):
+            raise ValueError("effects: one is given twice")
+        return self
+
+    def registered_effects(self) -> tuple[frozenset[str], ...]:
+        """The keys of the settings of each registered effect."""
+        known = {word: key for key, word in zip(self.levels, self._words(), strict=True)}
+        return tuple(frozenset(known.get(word, word) for word in effect.split(":")) for effect in self.effects)
+
+    def _words(self) -> list[str]:
+        """The settings by their last words, where these differ."""
+        short = [key.rpartition(".")[2] for key in self.levels]
+        return [name if short.count(name) == 1 else key for key, name in zip(self.levels, short, strict=True)]
+
     def cells(self) -> dict[str, dict[str, Any]]:
         """The arms by name, each with its level of every factor; the baseline first."""
         found: dict[str, dict[str, Any]] = {}
-        short = [key.rpartition(".")[2] for key in self.levels]
-        words = [name if short.count(name) == 1 else key for key, name in zip(self.levels, short, strict=True)]
+        words = self._words()
         for chosen in product(*(range(len(values)) for values in self.levels.values())):
             if self.design == "half" and sum(chosen) % 2:
                 continue

@@ -540,6 +540,9 @@ def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     table = _table(data, "design")
     if not table:
         return
+    if _table(data, "factors").get("effects"):
+        text = "registered effects are tested once, after all seeds; a study with looks has none"
+        yield Problem("factors.effects", text)
     looks, seeds = _list(table, "looks"), _seeds(data, "seeds")
     if looks and seeds and looks[-1] != len(seeds):
         text = f"the last look must count all {len(seeds)} seeds"

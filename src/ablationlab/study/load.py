@@ -95,9 +95,9 @@ def with_factors(data: Mapping[str, Any], problems: list[Problem]) -> dict[str, 
     table = data.get("factors")
     if not isinstance(table, Mapping) or "levels" in table:  # already read, or no table at all
         return dict(data)
-    design = {"design": table["design"]} if "design" in table else {}
-    levels = flattened({key: value for key, value in table.items() if key != "design"})
-    found = {**data, "factors": {"levels": levels, **design}}
+    others = {key: table[key] for key in ("design", "effects") if key in table}
+    levels = flattened({key: value for key, value in table.items() if key not in others})
+    found = {**data, "factors": {"levels": levels, **others}}
     if "variants" in data:
         problems.append(Problem("variants", "[factors] make the variants of a study; leave one of the two out"))
         return found

@@ -180,7 +180,7 @@ def study_schema() -> dict[str, Any]:
     fields["factors"] = {
         "type": "object",
         "description": 'Settings with their values, crossed, such as "training.weight_decay" = [0.1, 0.0].',
-        "properties": {"design": definitions["Factors"]["properties"]["design"]},
+        "properties": {key: definitions["Factors"]["properties"][key] for key in ("design", "effects")},
         "additionalProperties": {"type": ["array", "object"]},
     }
     # Of variants that the file defines, the tables themselves are the list.

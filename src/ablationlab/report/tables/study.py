@@ -585,7 +585,8 @@ def interaction_table(interactions: Interactions) -> Table:
         shown = difference(contrast.estimate, contrast.low, contrast.high)
         rows.append(
             (
-                *(Cell.name(contrast.variant or ""), Cell.of(contrast.kind), Cell.of(what), Cell.of(contrast.n)),
+                *(Cell.name(contrast.variant or ""), Cell.of(contrast.kind), Cell.of(what)),
+                *(Cell.of(contrast.label), Cell.of(contrast.n)),
                 *(
                     Cell.of(contrast.estimate, shown.delta),
                     Cell.of(contrast.low, shown.interval),
@@ -598,6 +599,7 @@ def interaction_table(interactions: Interactions) -> Table:
         Column("variant", "Variant", printed=any(contrast.variant for contrast in interactions.contrasts)),
         Column("kind", "Contrast"),
         Column("of", "Of"),
+        Column("label", "Label", printed=any(contrast.label == "registered" for contrast in interactions.contrasts)),
         Column("n", "n", "right"),
         Column("estimate", "Estimate", "right"),
         Column("low", "Interval", "right", below=True),
