@@ -656,7 +656,8 @@ def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
         "replication-lescao": {"none", "layernorm"},
         "embedding-norm-scale": {"none", "rmsnorm", "rmsnorm-x0.03"},
         "embedding-norm-bpe-rates": {"none", "rmsnorm"},  # the norms had been equal
-        "embedding-norm-bpe-tuned": {"none", "rmsnorm"},
+        "embedding-norm-bpe-why": {"none", "rmsnorm", "rmsnorm-small"},
+        "embedding-norm-size": {"none", "rmsnorm"},
     }
     arms = next(
         (arms for start, arms in asked.items() if path.stem.startswith(start)), {"none", "layernorm", "rmsnorm"}
