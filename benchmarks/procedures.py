@@ -1,4 +1,4 @@
-"""Simulated error rates of the procedures in ablationlab.stats: families, tuned arms, seeds x items, failures, trends,
+"""Simulated error rates of the procedures in ablationlab.stats: families, ties, tuned arms, seeds x items, failures, trends,
 variance components.
 
     PYTHONPATH=src python benchmarks/procedures.py                   # the tables of docs/validation.md; minutes on one core
@@ -142,6 +142,40 @@ def _arms(arms: int, first: float = 1.0, last: float = 1.0) -> FloatArray:
     scale = np.ones((1, arms, 1))
     scale[0, 0, 0], scale[0, -1, 0] = first, last
     return scale
+
+
+def ties(studies: int) -> None:
+    """Equivalence of two variants: each by its own two one-sided tests, and with Holm over the family of primaries."""
+    rng = np.random.default_rng(24)
+    rows: list[list[object]] = []
+    for seeds in (5, 10, 20):
+        for sd in (0.6, 1.0):
+            for regimes in (1, 2):
+                row: list[object] = [seeds, f"{sd:g}", regimes]
+                for truth in (1.0, 0.0):  # in smallest effects
+                    y = rng.normal(0, sd / np.sqrt(2), (10 * studies, regimes, 3, seeds))
+                    deltas = truth + y[:, :, 1:] - y[:, :, :1]
+                    mean = deltas.mean(axis=-1)
+                    error = deltas.std(axis=-1, ddof=1) / np.sqrt(seeds)
+                    p = special.stdtr(seeds - 1, (np.abs(mean) - 1) / error)
+                    own = p <= ALPHA
+                    family = holm(p.reshape(len(p), -1)).reshape(p.shape)
+                    for called in (own, family):
+                        row.append(float(called[:, 0, 0].mean()))
+                        row += [float(called[:, 0].any(axis=-1).mean())] if truth else []
+                rows.append(row)
+    heads = [
+        "seeds",
+        "SD",
+        "regimes",
+        "false tie",
+        "of either",
+        "with Holm",
+        "of either, with Holm",
+        "true tie",
+        "with Holm",
+    ]
+    table("Ties of two variants, %: at the margin (false) and without a difference (true), in one regime", heads, rows)
 
 
 def tuned(studies: int) -> None:
@@ -344,6 +378,7 @@ def components(studies: int) -> None:
 
 PARTS: dict[str, Callable[[int], None]] = {
     "families": families,
+    "ties": ties,
     "tuned": tuned,
     "crossed": crossed,
     "failures": failures,
