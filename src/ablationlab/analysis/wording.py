@@ -689,9 +689,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"equivalence within {within} could not be tested"
         case Reason.SURVIVORS_ONLY:
             return (
-                f"{metric} is compared on the runs that survived; {evidence.variant} diverged on "
-                f"{counted(evidence.variant_diverged, 'seed')} where the baseline did not, and with these counted nothing is "
-                "shown"
+                f"{metric} is compared on the runs that survived, which does not outweigh that {evidence.variant} diverged "
+                f"on {counted(evidence.variant_diverged, 'seed')} where the baseline did not"
             )
         case Reason.BASELINE_SURVIVORS_ONLY:
             return (
