@@ -28,6 +28,8 @@ settings.load_profile("any-machine")
 os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
 os.environ.setdefault("ABLATIONLAB_REPORT", "false")
+# Processes that tests start share the compiled sources, wherever bytecode is switched off: half a second for each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_collection_finish() -> None:
@@ -213,7 +215,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     """The tiny study, trained once for the whole session; not to be changed."""
     folder = tmp_path_factory.mktemp("trained")
     study = write_study(folder)
-    ended = run_cli("run", study, "--out", folder / "results", "--workers", "1", "--device", "cpu", folder=folder)
+    words = ["run", study, "--out", folder / "results", "--workers", "1", "--device", "cpu"]
+    ended = run_cli(*words, folder=folder, fresh=False)
     assert ended.returncode == 0, ended.stderr
     return Trained(study, folder / "results", ended.stdout)
 

@@ -287,7 +287,7 @@ def test_a_calibration_that_makes_no_sense_is_refused_before_anything_runs(study
     assert any(problem.key == wanted and text in str(problem) for problem in refused.value.problems)
 
 
-def test_a_model_that_breaks_is_calibrated_before_the_plan_is_sealed_and_killed_goes_on(study_table, tmp_path):
+def test_a_model_that_breaks_is_calibrated_before_the_plan_is_sealed_and_continues_after_a_kill(study_table, tmp_path):
     table = study_table({**FIXED, "regimes": {"hot": {"calibrate": HOT}}, "training.steps": 12, "training.clip": "off"})
     study = parse_study(table)
     results, options = ResultsFolder(tmp_path), pipeline.Options(device="cpu", workers=1)

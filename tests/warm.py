@@ -23,20 +23,28 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# What `run`, `plan`, `evaluate` and `export` import on their way.
+# What `run`, `plan`, `evaluate` and `export` import on their way, and what a first optimizer of torch does.
 MODULES = (
     "torch",
+    "torch._dynamo",
     "scipy.stats",
     "pandas",
     "pyarrow.parquet",
     "ablationlab.cli.app",
-    "ablationlab.training.executors.local",
+    "ablationlab.analysis.verdict",
+    "ablationlab.cli.analysis",
     "ablationlab.pipeline",
     "ablationlab.records.probes",
+    "ablationlab.report.notebook",
     "ablationlab.report.progress",
     "ablationlab.report.terminal.analysis",
+    "ablationlab.report.terminal.study",
+    "ablationlab.study.calibration",
+    "ablationlab.training.executors.local",
+    "ablationlab.training.executors.ray_cluster",
+    "ablationlab.training.executors.torchrun",
     "ablationlab.training.loop",
-    "ablationlab.cli.analysis",
+    "ablationlab.training.own_trainer",
 )
 
 

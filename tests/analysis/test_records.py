@@ -287,7 +287,7 @@ def test_a_plan_changed_after_sealing_makes_everything_exploratory(tmp_path):
     assert {one.label for one in found.comparisons} == {"exploratory"}
 
 
-def test_a_plan_sealed_anew_after_the_runs_is_refused(tmp_path):
+def test_a_plan_sealed_again_after_the_runs_is_refused(tmp_path):
     build(tmp_path)
     path = ResultsFolder(tmp_path).plan
     data = json.loads(path.read_text())

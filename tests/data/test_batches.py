@@ -50,7 +50,7 @@ def test_offsets_are_uniform():
     assert chi_square < 27.9  # 99.9 % point with 9 degrees of freedom
 
 
-def test_the_order_hash_goes_on_from_its_value():
+def test_the_order_hash_continues_from_its_value():
     whole = DataOrderHash.start(CORPUS, batch=16, context=8)
     resumed = DataOrderHash("")
     for step in range(1, 8):

@@ -202,7 +202,7 @@ KILLED = [
 ]
 
 
-def test_killed_at_any_time_it_goes_on_and_gives_the_same_bytes(tmp_path):
+def test_killed_at_any_time_it_continues_and_gives_the_same_bytes(tmp_path):
     texts = [document(number) * 3 for number in range(2400)]
     path = write_lines(tmp_path / "in.jsonl", texts + texts[:500])
     options = ["--tokenizer", "byte", "--exact-duplicates"]

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.table import Table
 
+import warm
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import deviation
@@ -264,7 +265,7 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
     assert evaluations(copy)[name].status == "not-evaluable"
 
 
-def test_a_study_whose_runs_all_diverge_goes_on_to_its_verdict_and_evaluate_says_why_it_scores_nothing(
+def test_a_study_whose_runs_all_diverge_continues_to_its_verdict_and_evaluate_says_why_it_scores_nothing(
     tmp_path, cli, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -343,8 +344,8 @@ def test_a_stock_task_comes_from_the_hub(copy, tmp_path):
         own = {"HF_ENDPOINT": address, "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
         own |= {"HF_HUB_DISABLE_XET": "1", "HF_DATASETS_OFFLINE": "0"}
         words = ["evaluate", str(copy), "--tasks", "harness:sciq", "--items", "10", "--no-throughput"]
-        command = [sys.executable, "-m", "ablationlab", *words, "--device", "cpu", "--workers", "1"]
-        ended = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, timeout=600, check=False)
+        command = ["-m", "ablationlab", *words, "--device", "cpu", "--workers", "1"]
+        ended = warm.python(*command, env=own, timeout=600)
         assert ended.returncode == 0, ended.stdout + ended.stderr
         assert fetched
     found = [task for one in evaluations(copy).values() for task in one.tasks if task.task == "sciq"]

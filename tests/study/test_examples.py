@@ -1,4 +1,4 @@
-"""The example studies of variants, factors and budgets, each run whole."""
+"""The example studies of variants, factors and budgets, each run whole, on a short text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from ablationlab.pipeline import run
 from ablationlab.records.results import Results
+from conftest import corpus_text
 
 EXAMPLES = Path(__file__).parents[2] / "examples/variants"
 
@@ -15,7 +16,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples/variants"
 @pytest.fixture(scope="module", params=sorted(path.stem for path in EXAMPLES.glob("*.toml")))
 def example(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    short = ["training.steps=12", "seeds=[1, 2]"]
+    text = tmp_path_factory.mktemp("text") / "corpus.txt"
+    text.write_text(corpus_text())
+    short = ["training.steps=12", "seeds=[1, 2]", f"data.corpus={text}"]
     run(EXAMPLES / f"{request.param}.toml", folder, overrides=short, device="cpu", workers=1, listen=lambda event: None)
     return request.param, Results.open(folder)
 

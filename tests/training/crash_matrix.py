@@ -1,14 +1,12 @@
-"""Kill a study at chosen moments, run it again, and report what is on disk. Run as a script by test_resume.
+"""Kill a study at chosen moments, run it again, and report what is on disk: what test_resume runs in a process of its own.
 
-Every attempt is a forked child that runs the real command line and dies by a real SIGKILL; everything is imported once, here.
-
-    python crash_matrix.py STUDY FOLDER POINT...     with POINT = kind:number, such as fsync:12, torn:5, step:7, result:2
+Every attempt is a forked child that runs the real command line and dies by a real SIGKILL. Arguments: STUDY FOLDER POINT...
+with POINT = kind:number, such as fsync:12, torn:5, step:7, result:2.
 """
 
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import os
 import signal
@@ -22,9 +20,7 @@ from ablationlab.records import storage
 from ablationlab.records.seal import RunSeal
 from ablationlab.training import checkpoints, run_state
 from ablationlab.training.stack import Stack
-from warm import MODULES
 
-torch.set_num_threads(1)
 counts: dict[str, int] = {}
 
 
@@ -97,8 +93,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def main() -> None:
     study, folder, *points = sys.argv[1:]
-    for name in MODULES:  # in no child again
-        importlib.import_module(name)
+    torch.set_num_threads(1)
     calm = Path(folder, "calm")
     statuses = {"calm": attempt(study, str(calm), "count:0")}
     prints = {"calm": fingerprint(calm)}
@@ -110,7 +105,3 @@ def main() -> None:
     print(
         json.dumps({"statuses": statuses, "prints": prints, "counts": json.loads((calm / "counts.json").read_text())})
     )
-
-
-if __name__ == "__main__":
-    main()

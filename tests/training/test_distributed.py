@@ -1,4 +1,4 @@
-"""One run over two real processes: the same inputs, the same numbers to rounding, and the same bits when it goes on."""
+"""One run over two real processes: the same inputs, the same numbers to rounding, and the same bits when it continues."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def one_rank() -> Ranks:
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory, one_rank: Ranks) -> Path:
-    """Every scenario, trained by two processes that torchrun started; before it, what they are to go on from."""
+    """Every scenario, trained by two processes that torchrun started; before it, what they continue from."""
     folder = tmp_path_factory.mktemp("matrix")
     alone = SCENARIOS["fsdp plain"].alone()
     train(alone, 1, HALF)
@@ -123,7 +123,7 @@ def test_computing_activations_again_changes_no_bit(matrix, parallel):
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_going_on_at_the_same_number_of_ranks_changes_no_bit(matrix, parallel):
+def test_continuing_at_the_same_number_of_ranks_changes_no_bit(matrix, parallel):
     whole, resumed = ended(matrix, f"{parallel} plain"), ended(matrix, f"{parallel} on 2, {parallel} on 2")
     assert whole[0]["rows"][HALF:] == resumed[0]["rows"]
     assert same_bits(whole[1], resumed[1])
@@ -156,12 +156,12 @@ def test_a_checkpoint_of_two_ranks_loads_into_one(matrix, one_rank, saved):
     for stack in (SCENARIOS["fsdp plain"].spread(one_rank), SCENARIOS["ddp plain"].spread(one_rank)):
         stack.resume(0, run, found)
         np.testing.assert_allclose(train(stack, HALF + 1), expected, rtol=4 * FP32)
-    alone = SCENARIOS[saved].alone()  # the executor of whole runs goes on with it, too
+    alone = SCENARIOS[saved].alone()  # the executor of whole runs continues it, too
     alone.resume(0, run, checkpoints.load(run, HALF))
     np.testing.assert_allclose(train(alone, HALF + 1), expected, rtol=4 * FP32)
 
 
-def test_one_rank_that_goes_on_has_the_bits_of_one_that_never_stopped(matrix, one_rank):
+def test_one_rank_that_continues_has_the_bits_of_one_that_never_stopped(matrix, one_rank):
     scenario = SCENARIOS["fsdp plain"]
     whole, resumed = scenario.spread(one_rank), scenario.spread(one_rank)
     rows = train(whole)

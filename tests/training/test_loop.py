@@ -76,7 +76,7 @@ def test_finished_runs_spent_exactly_their_budget_on_exactly_the_planned_data(re
             assert result.metrics["perplexity"] == pytest.approx(math.exp(result.metrics["validation_loss"]))
 
 
-def test_a_run_whose_loss_is_not_finite_ends_as_diverged_with_its_step_and_the_others_go_on(results, plan):
+def test_a_run_whose_loss_is_not_finite_ends_as_diverged_with_its_step_and_the_others_continue(results, plan):
     wild = [run for run in plan.runs if run.regime == "wild"]
     assert len(wild) == 4
     shared = [

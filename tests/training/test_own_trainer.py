@@ -8,13 +8,13 @@ import platform
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+import warm
 from ablationlab import pipeline
 from ablationlab.core.errors import PlanError
 from ablationlab.pipeline import seal
@@ -25,7 +25,8 @@ from ablationlab.records.storage import Lock, ResultsFolder
 from ablationlab.report.page import page_html
 from ablationlab.report.terminal import run_view
 from ablationlab.study.load import load_study
-from ablationlab.training.executors.job import Job, attempt, open_stacks
+from ablationlab.training.executors import local
+from ablationlab.training.executors.job import Event, Job, attempt, open_stacks
 from ablationlab.training.own_run import cut_back, reported_lines, step_lines
 from conftest import run_cli, to_toml
 
@@ -61,6 +62,7 @@ STUDY = {
     "training": {"steps": 12, "lr": 0.01},
     "variants": {"base": {}, "fast": {"training": {"lr": 0.02}}},
 }
+ONE_ARM = {"variants": {"base": {}}}
 
 
 def write(folder: Path, program: str, file: str = "train.py", **changes: object) -> Path:
@@ -92,9 +94,10 @@ def trained(folder: Path, program: str, **changes: object) -> Ended:
     return Ended(len(failures), "\n".join(failures))
 
 
-def by_command(folder: Path, program: str) -> subprocess.CompletedProcess[str]:
+def by_command(folder: Path, program: str, **changes: object) -> subprocess.CompletedProcess[str]:
     """The same through the command line, which signals can stop."""
-    return run_cli("run", write(folder, program), "--out", "results", "--workers", "1", folder=folder)
+    study = write(folder, program, **changes)
+    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder, fresh=False)
 
 
 def results_of(folder: Path) -> dict[str, Result]:
@@ -144,10 +147,10 @@ def once(folder: Path, step: int, action: str) -> str:
 
 def test_a_program_that_is_asked_to_stop_saves_and_continues_with_the_same_bits(tmp_path, whole):
     program = LOOP.replace("HOOK", once(tmp_path, 5, "os.kill(os.getppid(), signal.SIGINT); time.sleep(1)"))
-    assert by_command(tmp_path, program).returncode != 0
+    assert by_command(tmp_path, program, **ONE_ARM).returncode != 0
     state = json.loads((run_folder(tmp_path) / "state.json").read_bytes())
     assert 5 <= state["step"] < 12
-    second = trained(tmp_path, program)
+    second = trained(tmp_path, program, **ONE_ARM)
     assert second.returncode == 0, second.stderr
     same_outcome(tmp_path, whole)
     starts = json.loads((run_folder(tmp_path) / "starts.json").read_bytes())
@@ -156,11 +159,11 @@ def test_a_program_that_is_asked_to_stop_saves_and_continues_with_the_same_bits(
 
 def test_a_killed_command_and_its_program_continue_with_the_same_bits(tmp_path, whole):
     program = LOOP.replace("HOOK", once(tmp_path, 7, "os.kill(os.getppid(), signal.SIGKILL); time.sleep(60)"))
-    assert by_command(tmp_path, program).returncode == -signal.SIGKILL
+    assert by_command(tmp_path, program, **ONE_ARM).returncode == -signal.SIGKILL
     assert reported_lines(run_folder(tmp_path))[-1]["step"] == 7  # reported, but the state is that of step 6
     with (run_folder(tmp_path) / "reported.jsonl").open("a") as file:
         file.write('{"step": 8, "lo')  # torn in the middle of a line
-    second = trained(tmp_path, program)
+    second = trained(tmp_path, program, **ONE_ARM)
     assert second.returncode == 0, second.stderr
     same_outcome(tmp_path, whole)
 
@@ -197,7 +200,7 @@ def by_name(folder: Path, hook: str = "pass", **changes: object) -> subprocess.C
 
 
 def test_a_registered_trainer_gives_the_same_bits_as_the_same_loop_in_a_program(tmp_path, whole):
-    ended = by_name(tmp_path)
+    ended = by_name(tmp_path, **ONE_ARM)
     assert ended.returncode == 0, ended.stderr
     same_outcome(tmp_path, whole)
     printed = (run_folder(tmp_path) / "output.log").read_text()
@@ -208,8 +211,8 @@ def test_a_registered_trainer_gives_the_same_bits_as_the_same_loop_in_a_program(
 @pytest.mark.parametrize("how", ["SIGINT", "SIGKILL"])
 def test_a_registered_trainer_continues_with_the_same_bits(tmp_path, whole, how):
     hook = once(tmp_path, 5, f"os.kill(os.getpid(), signal.{how})")
-    assert by_name(tmp_path, hook).returncode != 0
-    ended = by_name(tmp_path, hook)
+    assert by_name(tmp_path, hook, **ONE_ARM).returncode != 0
+    ended = by_name(tmp_path, hook, **ONE_ARM)
     assert ended.returncode == 0, ended.stderr
     same_outcome(tmp_path, whole)
 
@@ -228,7 +231,7 @@ def test_a_registered_trainer_continues_with_the_same_bits(tmp_path, whole, how)
     ],
 )
 def test_a_registered_trainer_that_fails_is_named_with_file_and_line(tmp_path, hook, text):
-    ended = by_name(tmp_path, hook, variants={"base": {}})
+    ended = by_name(tmp_path, hook, **ONE_ARM)
     assert ended.returncode != 0
     assert text in " ".join(ended.stderr.split())
 
@@ -239,7 +242,6 @@ def report(**line):
     with open(os.environ["ABLATIONLAB_RUN"] + "/reported.jsonl", "a") as file:
         print(json.dumps(line), file=file)
 """
-ONE_ARM = {"variants": {"base": {}}}
 
 
 @pytest.mark.parametrize(
@@ -346,14 +348,7 @@ time.sleep(100)
     start = "from ablationlab.training import own_trainer; own_trainer.GRACE_SECONDS = 0.3; "
     start += "from ablationlab.cli.app import main; main()"
     study = write(tmp_path, program, **ONE_ARM)
-    ended = subprocess.run(
-        [sys.executable, "-c", start, "run", str(study), "--out", "results", "--workers", "1"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    ended = warm.python("-c", start, "run", study, "--out", "results", "--workers", "1", folder=tmp_path)
     assert ended.returncode != 0
     assert not alive(int((tmp_path / "pid").read_text()))
     assert not results_of(tmp_path)
@@ -383,8 +378,8 @@ else:
     line = '{"result": {"val_loss": 1.0}}'
     print(line, file=open(os.environ["ABLATIONLAB_RUN"] + "/reported.jsonl", "a"))
 """
-    assert by_command(tmp_path, program).returncode == -signal.SIGKILL
-    ended = by_command(tmp_path, program)
+    assert by_command(tmp_path, program, **ONE_ARM).returncode == -signal.SIGKILL
+    ended = by_command(tmp_path, program, **ONE_ARM)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "orphan-ended").read_text() == "False"
 
@@ -458,12 +453,23 @@ def test_a_pattern_that_finds_no_number_is_refused(tmp_path):
     assert "step or value is not a number" in ended.stderr
 
 
-def test_two_workers_train_what_one_trains(tmp_path, whole):
-    study = write(tmp_path, LOOP.replace("HOOK", "pass"))
-    ended = run_cli("run", study, "--out", "results", "--workers", "2", folder=tmp_path)
+def test_two_workers_train_what_one_trains(tmp_path):
+    program = (
+        REPORT
+        + """
+told = json.load(open(os.environ["ABLATIONLAB_RUN"] + "/settings.json"))
+for step in range(1, 4):
+    report(step=step, loss=told["settings"]["training"]["lr"] / step)
+report(result={"val_loss": told["settings"]["training"]["lr"] + told["seed"]}, tokens=3)
+"""
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert trained(one, program).returncode == 0
+    study = write(two, program)
+    ended = run_cli("run", study, "--out", "results", "--workers", "2", folder=two, fresh=False)
     assert ended.returncode == 0, ended.stderr
     for name in ("base-s1", "fast-s1"):
-        same_outcome(tmp_path, whole, name)
+        same_outcome(one, two, name)
 
 
 def test_a_program_that_changed_since_the_plan_is_drift(tmp_path):
@@ -472,14 +478,15 @@ def test_a_program_that_changed_since_the_plan_is_drift(tmp_path):
     ended = by_command(tmp_path, good)
     assert ended.returncode != 0
     assert "train.py" in ended.stderr
-    accepted = run_cli("run", "study.toml", "--out", "results", "--workers", "1", "--accept-drift", folder=tmp_path)
+    words = ("run", "study.toml", "--out", "results", "--workers", "1", "--accept-drift")
+    accepted = run_cli(*words, folder=tmp_path, fresh=False)
     assert accepted.returncode == 0, accepted.stderr
     record, result = RunRecord.read(run_folder(tmp_path) / "run.json"), results_of(tmp_path)["base-s1"]
     assert "train.py" in " ".join([*record.drift, *(text for start in result.history for text in start.drift)])
 
 
 def test_a_data_order_of_a_program_that_resumes_by_itself_continues(tmp_path):
-    """The program keeps its own checkpoint: the chain of hashes goes on from the last step that it reported before."""
+    """The program keeps its own checkpoint: the chain of hashes continues from the last step that it reported."""
     program = """
 import os, sys, ablationlab as lab
 run = lab.current_run()
@@ -528,25 +535,22 @@ def test_cutting_back_keeps_what_led_to_the_step(tmp_path):
     assert path.read_text().splitlines() == [lines[0], lines[1], lines[3]]
 
 
-def test_a_run_that_another_process_holds_is_left_alone(tmp_path):
-    study = write(tmp_path, REPORT + "report(result={'val_loss': 1.0})", **ONE_ARM)
-    assert run_cli("plan", study, "--out", "results", folder=tmp_path).returncode == 0
-    lock = Lock(ResultsFolder(tmp_path / "results").stack_lock(0))
+def test_a_run_that_another_process_holds_is_left_alone_until_it_lets_go(tmp_path):
+    study = load_study(write(tmp_path, REPORT + "report(result={'val_loss': 1.0})", **ONE_ARM))
+    results = ResultsFolder(tmp_path / "results")
+    plan, _ = seal(study, results, "cpu", 1)
+    lock = Lock(results.stack_lock(0))
     assert lock.acquire()
-    waiting = subprocess.Popen(
-        [sys.executable, "-m", "ablationlab", "run", str(study), "--out", "results", "--workers", "1"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        time.sleep(3)
-        assert not (tmp_path / "results" / "runs").exists()
-        lock.release()
-        assert waiting.wait(60) == 0
-    finally:
-        waiting.kill()
-        waiting.wait()
+    heard = []
+
+    def listen(event: Event) -> None:
+        heard.append(event.kind)
+        if event.kind == "waiting":
+            assert not results.runs.exists()
+            lock.release()
+
+    assert local.execute(Job(plan, results.path, study.data), 1, listen)
+    assert heard[0] == "waiting"
     assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
 
 

@@ -55,7 +55,7 @@ def said(*words: object, patch: str = "") -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_going_on_with_other_code_is_refused_unless_accepted_and_then_recorded(
+def test_continuing_with_other_code_is_refused_unless_accepted_and_then_recorded(
     study_file: Callable[..., Path], tmp_path
 ):
     run = ["run", study_file({"seeds": [1]}), "--out", tmp_path / "out", "--workers", "1"]
@@ -100,11 +100,11 @@ def test_another_device_or_thread_count_than_the_sealed_one_is_refused(study_fil
 
 
 def test_a_resumed_study_keeps_the_threads_and_width_it_was_sealed_with(study_file, tmp_path):
-    """Stopped in the middle, then gone on with by more workers under another OMP_NUM_THREADS, in a fresh process."""
+    """Stopped in the middle, then continued by more workers, which are fresh processes, under another OMP_NUM_THREADS."""
     study = study_file({"execution.threads": 2, "execution.stack_width": 2, "seeds": [1]})
     assert said("run", study, "--out", tmp_path / "out", "--workers", "1", patch=STOP_AT_6)[0] == 130
     words = ["run", study, "--out", tmp_path / "out", "--workers", "2", "--device", "cpu"]
-    done = run_cli(*words, folder=tmp_path, env={"OMP_NUM_THREADS": "1"})
+    done = run_cli(*words, folder=tmp_path, env={"OMP_NUM_THREADS": "1"}, fresh=False)
     assert done.returncode == 0, done.stdout + done.stderr
     results = [Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")]
     assert sorted(len(result.history) for result in results) == [1, 2, 2]  # the first stack of two was resumed
@@ -125,7 +125,9 @@ def test_a_model_that_the_last_update_breaks_has_diverged(study_file, tmp_path):
         assert set(result.metrics.values()) == {None}
 
 
-def test_a_run_folder_that_goes_in_mid_training_fails_that_run_and_the_next_command_makes_it_anew(study_file, tmp_path):
+def test_a_run_folder_that_goes_in_mid_training_fails_that_run_and_the_next_command_trains_it_again(
+    study_file, tmp_path
+):
     run = ["run", study_file({"seeds": [1]}), "--out", tmp_path / "out", "--workers", "1"]
     gone = "import shutil, glob; at_step(6, lambda: shutil.rmtree(glob.glob(os.environ['OUT'] + '/runs/none*')[0]))"
     os.environ["OUT"] = str(tmp_path / "out")
@@ -184,11 +186,12 @@ def test_ctrl_c_with_several_workers_leaves_a_checkpoint_of_every_run_in_trainin
         assert json.loads(lines[-1])["step"] == last  # a checkpoint of the very step it stopped at
 
 
-def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(study_file, tmp_path):
+def test_one_worker_killed_fails_its_run_alone_and_the_next_command_continues(study_file, tmp_path):
     out = tmp_path / "out"
-    study = study_file({**LONG, "training.steps": 600})
-    words = ["-m", "ablationlab", "run", study, "--out", out, "--workers", "2", "--device", "cpu"]
-    process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    study = study_file({**LONG, "training.steps": 600, "variants": ["none", "layernorm"]})
+    words = ["-m", "ablationlab", "run", study, "--out", out, "--device", "cpu", "--workers"]
+    first = [sys.executable, *words, "2"]
+    process = subprocess.Popen(first, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     # The first run that has a checkpoint has most of its way before it: its worker is the victim.
     wait_for(lambda: any(out.glob("runs/*/checkpoints/step-*")))
     run = next(out.glob("runs/*/checkpoints/step-*")).parents[1].name
@@ -198,10 +201,10 @@ def test_one_worker_killed_fails_its_run_alone_and_the_next_command_goes_on(stud
     assert process.returncode == 1, text
     assert "killed by signal 9" in text
     assert not (out / "runs" / run / "result.json").exists()
-    assert len(list(out.glob("runs/*/result.json"))) == 2
-    again = warm.python(*words)
+    assert len(list(out.glob("runs/*/result.json"))) == 1
+    again = warm.python(*words, "1")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert len(list(out.glob("runs/*/result.json"))) == 3
+    assert len(list(out.glob("runs/*/result.json"))) == 2
     assert "continuing from step" in again.stdout
 
 

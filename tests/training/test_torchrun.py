@@ -17,6 +17,7 @@ import pytest
 import safetensors.torch
 import torch
 
+import warm
 from ablationlab.core.errors import PlanError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.environment import current
@@ -158,7 +159,7 @@ def calm(killed) -> tuple[Path, str]:
 
 @pytest.fixture(scope="module")
 def resumed(killed) -> tuple[Path, str]:
-    """The killed study, gone on with by the same command, on a copy of its results."""
+    """The killed study, continued by the same command, on a copy of its results."""
     folder, out, *_ = killed
     again = folder / "again"
     shutil.copytree(out, again)
@@ -167,7 +168,7 @@ def resumed(killed) -> tuple[Path, str]:
     return again, done.stdout
 
 
-def test_the_same_command_goes_on_and_ends_with_the_bits_of_an_undisturbed_run(resumed, calm):
+def test_the_same_command_continues_and_ends_with_the_bits_of_an_undisturbed_run(resumed, calm):
     out, said = resumed
     assert "continuing from step" in said
     ours, theirs = weights_of(out), weights_of(calm[0])
@@ -215,7 +216,7 @@ def test_a_run_of_torchrun_leaves_the_folder_of_any_run(calm, killed):
     assert load(folder.path)(torch.zeros(1, 4, dtype=torch.int64)).shape[:2] == (1, 4)
 
 
-def test_going_on_with_another_number_of_ranks_is_refused_unless_accepted_and_then_recorded(killed, calm):
+def test_continuing_with_another_number_of_ranks_is_refused_unless_accepted_and_then_recorded(killed, calm):
     folder, out, *_ = killed
     fewer = folder / "fewer"
     shutil.copytree(out, fewer)
@@ -306,14 +307,7 @@ def test_settings_of_torchrun_that_contradict_each_other_are_refused():
 
 def test_a_rank_without_torchrun_says_how_to_start_it(study_file: Callable[..., Path], tmp_path):
     study = study_file({"execution.parallel": "ddp"})
-    environment = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
-    done = subprocess.run(
-        [sys.executable, "-m", "ablationlab.cli.torchrun", str(study), "--device", "cpu"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=tmp_path,
-    )
+    done = warm.python("-m", "ablationlab.cli.torchrun", study, "--device", "cpu", folder=tmp_path)
     assert done.returncode == 1
     assert "start it with torchrun" in done.stderr
 

@@ -48,8 +48,9 @@ def _sources(path: Path) -> list[Path]:
     return list(path.rglob("*.py")) if path.is_dir() else [path]
 
 
+@cache
 def git_state(folder: Path) -> Git:
-    """Commit and dirtiness of the checkout around *folder*, or nothing where there is none."""
+    """Commit and dirtiness of the checkout around *folder* when first asked, or nothing where there is none."""
     try:
         commit = _git(folder, "rev-parse", "HEAD")
         return Git(commit=commit, dirty=bool(_git(folder, "status", "--porcelain")))
@@ -62,6 +63,7 @@ def _git(folder: Path, *words: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
 
 
+@cache
 def processor() -> str:
     """The CPU's name as the system gives it."""
     try:
@@ -73,16 +75,18 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+@cache
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed as a package"
+
+
 def current() -> Environment:
     """This process's environment."""
-    versions = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = "not installed as a package"
     return Environment(
-        versions=versions,
+        versions={"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
         platform=platform.platform(),
         processor=processor(),
         code_hash=code_hash(),

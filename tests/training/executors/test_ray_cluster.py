@@ -1,4 +1,4 @@
-"""A real Ray cluster of two nodes on this machine: what dies in mid-run goes on elsewhere, and ends with the same bits."""
+"""A real Ray cluster of two nodes on this machine: what dies in mid-run continues elsewhere and ends with the same bits."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_killed_worker_is_replaced_and_the_bits_are_those_of_an_undisturbed_ru
     assert ray_cluster.execute(job, None, None, ear)
     assert ear.acted
     assert sorted(ear.kinds()) == ["done", "done", "retry"]
-    assert max(ear.starts()) >= 10  # it went on, it did not begin again
+    assert max(ear.starts()) >= 10  # it continued, it did not begin again
     assert bytes_of(job) == undisturbed
     assert RunRecord.read(ResultsFolder(job.folder).run(job.plan.runs[0].id).record).executor == "ray"
 
@@ -136,7 +136,7 @@ def test_a_studys_own_code_is_run_by_the_workers(nodes, tmp_path):
     assert len(set(runs["flat"].curves["lr"])) == 1 < len(set(runs["none"].curves["lr"]))
 
 
-def test_ctrl_c_stops_at_a_step_boundary_and_the_same_command_goes_on(nodes, job, undisturbed):
+def test_ctrl_c_stops_at_a_step_boundary_and_the_same_command_continues(nodes, job, undisturbed):
     ear = Ear(in_the_middle, lambda _: os.kill(os.getpid(), signal.SIGINT))
     assert not ray_cluster.execute(job, None, None, ear)
     assert "stopping" in ear.kinds()

@@ -104,7 +104,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFold
     """A study, sealed and not trained."""
     folder = tmp_path_factory.mktemp("sharing")
     study = write_study(folder, CHANGES)
-    done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder)
+    done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder, fresh=False)
     assert done.returncode == 0, done.stderr
     assert "With --executor torchrun: ddp, --nproc 1, 2, 4;" in done.stdout
     return study, ResultsFolder(folder / "out")
@@ -166,12 +166,12 @@ def probes_of_two_ranks_tell_what_probes_of_one_process_tell(planned):
 
 
 def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
-    """A lost result puts one run back into training."""
+    """A result that is not there yet is one that another process is about to write."""
     study, results = planned
     plan = Plan.read(results.plan)
     (first,), _ = plan.stacks
-    if (whole := results.run(first).result).exists():
-        whole.unlink()
+    written, result = results.path / "written.json", results.run(first).result
+    result.rename(written)
     lock = Lock(results.stack_lock(0))
     assert lock.acquire()
     log = study.parent / "second.log"
@@ -183,6 +183,7 @@ def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
             looked += launched_under(process.pid)
             time.sleep(0.1)
         assert looked == []
+        written.rename(result)
         lock.release()
         assert process.wait(timeout=PATIENCE) == 0, log.read_text()
     assert results.run(first).done

@@ -83,7 +83,7 @@ def test_sources_are_the_files_of_a_folder_and_their_shares_what_was_drawn(tmp_p
     assert seen.sources(1) == pytest.approx({"a.txt": 15 / 40, "b/c.txt": 25 / 40})
 
 
-def test_runs_of_one_seed_share_a_count_and_a_resumed_feed_goes_on_with_it():
+def test_runs_of_one_seed_share_a_count_and_a_resumed_feed_continues_it():
     text = "to be, or not to be, that is the question:\n" * 30
     calm, tokens = made(text, seeds=(4, 4, 9))
     resumed, _ = made(text, seeds=(4, 4, 9))

@@ -114,7 +114,7 @@ def test_a_probe_that_fails_is_reported_recorded_and_off_and_stays_off_after_a_r
     assert set(calls) == {1, 5}
     crashing.armed = False
     calls.clear()
-    train(cli, study, "failed")  # goes on from step 8; attention would be due at 10 and 12
+    train(cli, study, "failed")  # continues from step 8; attention would be due at 10 and 12
     assert calls == []
     for run, whole in zip(folders(tmp_path / "failed"), folders(watched), strict=True):
         assert bits(run) == bits(whole)

@@ -198,15 +198,18 @@ def _lines(
         x=x,
         y=y,
         color=variant_colour(results),
-        detail="run:N",
+        detail=alt.Detail("run:N"),
         strokeOpacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
         strokeWidth=alt.condition(under, alt.value(2.4), alt.value(1.0)),
     )
     # Wide and invisible, on top: what the pointer meets.
     meet = base.mark_line(strokeWidth=8, stroke="transparent").encode(
-        x=x, y=y, detail="run:N", tooltip=["run:N", "variant:N", "seed:N"]
+        x=x,
+        y=y,
+        detail=alt.Detail("run:N"),
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
     )
     layers: list[Any] = [band, single, mean, meet.add_params(under)]
     if zero:
-        layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y="zero:Q"))
+        layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
     return alt.layer(*layers)

@@ -135,7 +135,11 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
                 x=x, y=alt.Y("mean:Q", title=view.axis, scale=scale), color=colour, strokeDash=variant_dash(results)
             ),
             base.mark_point(size=30, filled=False, opacity=0.8).encode(
-                x=x, y=y, color=colour, shape=shape, tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")]
+                x=x,
+                y=y,
+                color=colour,
+                shape=shape,
+                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
             ),
         )
     if view.over == "groups":
@@ -146,12 +150,12 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
             y=y,
             color=colour,
             shape=shape,
-            tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")],
+            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
         )
     return base.mark_tick(thickness=1.2, opacity=0.35, size=24, orient="horizontal").encode(
         x=alt.X("variant:N", title=None, sort=names).axis(labelAngle=0),
         xOffset=alt.XOffset("seed:N"),
         y=y,
         color=variant_colour(results, legend=False),
-        tooltip=["run:N", alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
     )

@@ -98,10 +98,18 @@ def tasks(results: Results) -> tuple[Figure, ...]:
             layers += [
                 other.transform_filter("datum.level == 'chance'")
                 .mark_tick(thickness=2, size=26, color=INK[0])
-                .encode(x="accuracy:Q", y=y, tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")]),
+                .encode(
+                    x=alt.X("accuracy:Q"),
+                    y=y,
+                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
+                ),
                 other.transform_filter("datum.level != 'chance'")
                 .mark_tick(thickness=1.4, size=18, color=RULE[0], strokeDash=[2, 2])
-                .encode(x="accuracy:Q", y=y, tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")]),
+                .encode(
+                    x=alt.X("accuracy:Q"),
+                    y=y,
+                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
+                ),
             ]
         layers.append(
             runs.mark_point(size=40, filled=False, strokeWidth=1.5, opacity=0.85).encode(
@@ -111,8 +119,8 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 color=variant_colour(results),
                 shape=variant_shape(results, legend=True),
                 tooltip=[
-                    "run:N",
-                    "task:N",
+                    alt.Tooltip("run:N"),
+                    alt.Tooltip("task:N"),
                     alt.Tooltip("accuracy:Q", title="accuracy, %", format=".1f"),
                     alt.Tooltip("templates:Q", title="templates averaged"),
                 ],
@@ -203,9 +211,9 @@ def _binned(
     if limit is not None:
         mark = alt.Chart(kept([{"x": limit, "text": f"trained context: {count(limit)}"}]))
         layers += [
-            mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x="x:Q"),
+            mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("x:Q")),
             mark.mark_text(align="right", dx=-6, baseline="top", color=QUIET[0], fontSize=11).encode(
-                x="x:Q", y=alt.value(2), text="text:N"
+                x=alt.X("x:Q"), y=alt.YValue(2), text=alt.Text("text:N")
             ),
         ]
     return figure(
@@ -256,9 +264,9 @@ def reliability(results: Results) -> tuple[Figure, ...]:
         y = alt.Y("accuracy:Q", title="accuracy")
         colour = variant_colour(results)
         chart = alt.layer(
-            line.mark_line(color=RULE[0], strokeDash=[4, 4]).encode(x="x:Q", y="y:Q"),
+            line.mark_line(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("x:Q"), y=alt.Y("y:Q")),
             base.mark_line(strokeWidth=1.3, opacity=0.7).encode(
-                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(results)
+                x=x, y=y, color=colour, detail=alt.Detail("run:N"), strokeDash=variant_dash(results)
             ),
             base.mark_point(size=34, filled=False, strokeWidth=1.4).encode(
                 x=x,
@@ -266,7 +274,7 @@ def reliability(results: Results) -> tuple[Figure, ...]:
                 color=colour,
                 shape=variant_shape(results, legend=True),
                 tooltip=[
-                    "run:N",
+                    alt.Tooltip("run:N"),
                     alt.Tooltip("confidence:Q", format=".3f"),
                     alt.Tooltip("accuracy:Q", format=".3f"),
                     alt.Tooltip("count:Q", title="tokens", format=","),
@@ -319,9 +327,9 @@ def temperature(results: Results) -> tuple[Figure, ...]:
         x = alt.X("t:Q", title="softmax temperature, log scale").scale(type="log", nice=False)
         y = alt.Y("y:Q", title="validation loss (nats/token)").scale(zero=False)
         layers: list[Any] = [
-            alt.Chart(kept([{"t": 1}])).mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x="t:Q"),
+            alt.Chart(kept([{"t": 1}])).mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("t:Q")),
             base.mark_line(strokeWidth=1.4, opacity=0.8).encode(
-                x=x, y=y, color=colour, detail="run:N", strokeDash=variant_dash(results)
+                x=x, y=y, color=colour, detail=alt.Detail("run:N"), strokeDash=variant_dash(results)
             ),
         ]
         if best:
@@ -331,9 +339,9 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                 .mark_tick(orient="vertical", thickness=2, size=12)
                 .encode(
                     x=x,
-                    y=alt.value(alt.ExprRef("height - 8")),
+                    y=alt.YValue(alt.ExprRef("height - 8")),
                     color=colour,
-                    tooltip=["run:N", alt.Tooltip("t:Q", title="best temperature", format=".3f")],
+                    tooltip=[alt.Tooltip("run:N"), alt.Tooltip("t:Q", title="best temperature", format=".3f")],
                 )
             )
         made.append(

@@ -95,15 +95,15 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
     effect = first.smallest_effect
     if effect:
         band = alt.Chart(kept([{"low": -effect, "high": effect}])).mark_rect(color=BAND[0])
-        layers.append(band.encode(x="low:Q", x2="high:Q"))
-    layers.append(alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(x="zero:Q"))
+        layers.append(band.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")))
+    layers.append(alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(x=alt.X("zero:Q")))
     summary = alt.Chart(kept(means)).transform_filter(BY_CONTRAST)
     single = alt.Chart(kept(points)).transform_filter(f"{BY_CONTRAST} && {BY_SEED}")
     if any(row["low"] is not None for row in means):
         layers += [
-            summary.mark_rule(strokeWidth=3).encode(x="low:Q", x2="high:Q", y=y, color=colour),
-            summary.mark_tick(thickness=1.5, size=16).encode(x="low:Q", y=y, color=colour),
-            summary.mark_tick(thickness=1.5, size=16).encode(x="high:Q", y=y, color=colour),
+            summary.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, color=colour),
+            summary.mark_tick(thickness=1.5, size=16).encode(x=alt.X("low:Q"), y=y, color=colour),
+            summary.mark_tick(thickness=1.5, size=16).encode(x=alt.X("high:Q"), y=y, color=colour),
         ]
     layers += [
         single.mark_point(size=54, opacity=0.9, strokeWidth=1.6, filled=False, yOffset=-16).encode(
@@ -177,13 +177,15 @@ def slopes(results: Results) -> tuple[Figure, ...]:
         order = [name for name in results.variants if any(row["variant"] == name for row in values)]
         x = alt.X("variant:N", title=None, sort=order).axis(labelAngle=0, labelFontWeight=600, labelOverlap=True)
         y = alt.Y("value:Q", title=axis(metric, values[0]["unit"])).scale(zero=False, nice=True)
-        lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(x=x, y=y, detail="seed:N")
+        lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(
+            x=x, y=y, detail=alt.Detail("seed:N")
+        )
         points = base.mark_point(filled=True, size=64, opacity=0.95).encode(
             x=x,
             y=y,
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
-            tooltip=["variant:N", "seed:N", alt.Tooltip("value:Q", format=".5g")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".5g")],
         )
         made.append(
             figure(

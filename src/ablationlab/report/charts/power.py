@@ -81,13 +81,13 @@ def power(results: Results) -> tuple[Figure, ...]:
         notes: list[Any] = []
         for effect in sorted(effects):
             mark = alt.Chart(kept([{"effect": effect, "text": f"smallest effect that matters: {setting(effect)}"}]))
-            layers.append(mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(y="effect:Q"))
+            layers.append(mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(y=alt.Y("effect:Q")))
             notes += readable_text(
                 mark,
                 mark={"align": "right", "dx": -6, "dy": -7, "color": QUIET[0], "fontSize": 11},
-                x=alt.value(alt.ExprRef("width")),
-                y="effect:Q",
-                text="text:N",
+                x=alt.XValue(alt.ExprRef("width")),
+                y=alt.Y("effect:Q"),
+                text=alt.Text("text:N"),
             )
         layers += [
             alt.Chart(kept(lines))
@@ -99,7 +99,11 @@ def power(results: Results) -> tuple[Figure, ...]:
                 color=colour,
                 detail=detail,
                 strokeDash=alt.condition("datum.reference == shown_baseline", alt.value([1, 0]), alt.value([2, 3])),
-                tooltip=["contrast:N", "seeds:Q", alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g")],
+                tooltip=[
+                    alt.Tooltip("contrast:N"),
+                    alt.Tooltip("seeds:Q"),
+                    alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g"),
+                ],
             ),
             alt.Chart(kept(observed))
             .transform_filter(BY_CONTRAST)
@@ -109,7 +113,11 @@ def power(results: Results) -> tuple[Figure, ...]:
                 y=y,
                 color=colour,
                 shape=variant_shape(results, legend=True),
-                tooltip=["contrast:N", "n:Q", alt.Tooltip("effect:Q", title="observed difference", format=".4g")],
+                tooltip=[
+                    alt.Tooltip("contrast:N"),
+                    alt.Tooltip("n:Q"),
+                    alt.Tooltip("effect:Q", title="observed difference", format=".4g"),
+                ],
             ),
         ]
         made.append(

@@ -67,9 +67,9 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     y = variant_rows(results)
     limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {setting(stability.threshold)}"}]))
     chart = alt.layer(
-        limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x="limit:Q"),
+        limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x=alt.X("limit:Q")),
         limit.mark_text(align="right", dx=-6, baseline="top", color=BAD[0], fontSize=11).encode(
-            x="limit:Q", y=alt.value(2), text="text:N"
+            x=alt.X("limit:Q"), y=alt.YValue(2), text=alt.Text("text:N")
         ),
         alt.Chart(kept(data))
         .transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
@@ -80,9 +80,9 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
             tooltip=[
-                "run:N",
-                "regime:N",
-                "seed:N",
+                alt.Tooltip("run:N"),
+                alt.Tooltip("regime:N"),
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("score:Q", format=".3g"),
                 alt.Tooltip("step:Q", title="at step"),
                 alt.Tooltip("why:N", title="reading"),
@@ -132,7 +132,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
             scale=alt.Scale(domain=list(ENDS), range=list(ENDS.values())),
             legend=alt.Legend(title=None, orient="top"),
         ),
-        tooltip=["run:N", "end:N", alt.Tooltip("why:N", title="reading")],
+        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("end:N"), alt.Tooltip("why:N", title="reading")],
     )
     layers: list[Any] = [cells]
     if not many:
@@ -140,7 +140,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
             base.mark_text(fontSize=11, fontWeight=600).encode(
                 x=x,
                 y=y,
-                text="mark:N",
+                text=alt.Text("mark:N"),
                 color=alt.condition("datum.end == 'not finished'", alt.value(QUIET[0]), alt.value(GROUND[0])),
             )
         )
@@ -194,7 +194,7 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
             x=alt.X("step:Q", title="step"),
             y=alt.Y("share:Q", title="runs that have not diverged").scale(domain=[0, 1]).axis(format="%"),
             color=variant_colour(results),
-            tooltip=["variant:N", "step:Q", alt.Tooltip("runs:N", title="left")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("step:Q"), alt.Tooltip("runs:N", title="left")],
         )
     )
     shown = "; ".join(f"{arm.variant} {p_clause(arm.p)}" for arm in arms if arm.p is not None)

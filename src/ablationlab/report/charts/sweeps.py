@@ -61,7 +61,7 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
     single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     chart = alt.layer(
         base.mark_area(fillOpacity=0.16, opacity=1).encode(
-            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour
+            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2=alt.Y2("high:Q"), color=colour
         ),
         single.mark_point(size=34, filled=False, opacity=0.75).encode(
             x=x,
@@ -71,10 +71,10 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
                 "end:N", scale=alt.Scale(domain=["finished", "diverged"], range=["circle", "cross"]), legend=None
             ),
             tooltip=[
-                "run:N",
-                "variant:N",
+                alt.Tooltip("run:N"),
+                alt.Tooltip("variant:N"),
                 alt.Tooltip("lr:Q", title="learning rate", format=".3g"),
-                "seed:N",
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("counted:Q", title=metric_name(metric), format=".4g"),
                 alt.Tooltip("why:N", title="reading"),
             ],
@@ -118,15 +118,15 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
     summary = alt.Chart(kept(means)).transform_filter(BY_VARIANT)
     single = alt.Chart(kept(seeds)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     chart = alt.layer(
-        summary.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2="high:Q", y=y, color=colour),
+        summary.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, color=colour),
         single.mark_point(size=50, filled=False, strokeWidth=1.6, yOffset=-14).encode(
             x=alt.X("sensitivity:Q"),
             y=y,
             color=colour,
             shape=variant_shape(results),
             tooltip=[
-                "variant:N",
-                "seed:N",
+                alt.Tooltip("variant:N"),
+                alt.Tooltip("seed:N"),
                 alt.Tooltip("sensitivity:Q", format=".4g"),
                 alt.Tooltip("best_lr:Q", title="best rate", format=".3g"),
             ],
@@ -135,7 +135,7 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             x=x,
             y=y,
             color=colour,
-            tooltip=["variant:N", alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
+            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
         ),
     )
     return (
@@ -190,17 +190,17 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
                 legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top"),
             ),
             tooltip=[
-                "variant:N",
+                alt.Tooltip("variant:N"),
                 alt.Tooltip("rate:N", title="learning rate"),
                 alt.Tooltip("n:Q", title="runs"),
-                "unstable:Q",
-                "diverged:Q",
+                alt.Tooltip("unstable:Q"),
+                alt.Tooltip("diverged:Q"),
             ],
         ),
         base.mark_text(fontSize=12, fontWeight=600).encode(
             x=x,
             y=y,
-            text="text:N",
+            text=alt.Text("text:N"),
             color=alt.condition("datum.share > 0.25", alt.value(GROUND[0]), alt.value(INK[0])),
         ),
     )

@@ -148,7 +148,7 @@ def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt
     colour = variant_colour(results)
     return [
         grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
-            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2="high:Q", color=colour
+            x=x, y=alt.Y("low:Q", title=title, scale=scale), y2=alt.Y2("high:Q"), color=colour
         ),
         grouped.mark_line(strokeWidth=2.2).encode(
             x=x, y=alt.Y("mean:Q", title=title, scale=scale), color=colour, strokeDash=variant_dash(results)
@@ -182,13 +182,16 @@ def figure(results: Results, tables: Tables, chart: Any, *, regime: str = "", **
         words["key"] += f"-{slug(regime)}"
         words["title"] += f", regime {regime}"
         words["regime"] = regime
-    selectable = chart.add_params(
-        alt.param(name="shown_variants", value=list(results.variants)),
-        alt.param(name="shown_seeds", value=[str(seed) for seed in results.seeds]),
-        alt.param(name="shown_regimes", value=list(results.regimes)),
-        alt.param(name="shown_baseline", value=results.baseline),
-    )
-    return Figure(chart=selectable, data=tables.rows, **words)
+    selection = {
+        "shown_variants": list(results.variants),
+        "shown_seeds": [str(seed) for seed in results.seeds],
+        "shown_regimes": list(results.regimes),
+        "shown_baseline": results.baseline,
+    }
+    own = [] if chart.params is alt.Undefined else chart.params
+    # As chart.add_params, which would first copy the chart several times, down to every colour.
+    chart.params = [*own, *(alt.VariableParameter(name=name, value=value) for name, value in selection.items())]
+    return Figure(chart=chart, data=tables.rows, **words)
 
 
 class Tables:

@@ -91,20 +91,20 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
     margins = sorted({row["margin"] for row in data if row["margin"] is not None})
     if margins:
         band = alt.Chart(kept([{"top": margins[0], "bottom": 0.0}])).mark_rect(color=BAND[0], opacity=0.9)
-        layers.append(band.encode(y=alt.Y("bottom:Q"), y2="top:Q"))
+        layers.append(band.encode(y=alt.Y("bottom:Q"), y2=alt.Y2("top:Q")))
     zero = alt.Chart(kept([{"zero": 0}]))
     layers += [
-        zero.mark_rule(color=RULE[0]).encode(x="zero:Q"),
-        zero.mark_rule(color=RULE[0]).encode(y="zero:Q"),
+        zero.mark_rule(color=RULE[0]).encode(x=alt.X("zero:Q")),
+        zero.mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")),
         _corner(kept, "steadier, at a cost", 90, "right", "top"),
         _corner(kept, "less steady, at a cost", 0, "left", "top"),
         _corner(kept, "steadier, no cost", 90, "right", "bottom"),
         _corner(kept, "less steady, no cost", 0, "left", "bottom"),
         base.mark_rule(strokeWidth=1.6, opacity=0.75).encode(
-            x=alt.X("gain_low:Q"), x2="gain_high:Q", y="cost:Q", color=colour
+            x=alt.X("gain_low:Q"), x2=alt.X2("gain_high:Q"), y=alt.Y("cost:Q"), color=colour
         ),
         base.mark_rule(strokeWidth=3, opacity=0.9).encode(
-            x="gain:Q", y=alt.Y("cost_low:Q"), y2="cost_high:Q", color=colour
+            x=alt.X("gain:Q"), y=alt.Y("cost_low:Q"), y2=alt.Y2("cost_high:Q"), color=colour
         ),
         base.mark_point(strokeWidth=2.4, filled=False).encode(
             x=x,
@@ -131,9 +131,9 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             layers += readable_text(
                 alt.Chart(kept([row])).transform_filter(f"{BY_VARIANT} && {BY_REGIME}"),
                 mark={"align": align, "dx": dx, "dy": dy, "fontWeight": 600},
-                x="gain:Q",
-                y="cost:Q",
-                text="label:N",
+                x=alt.X("gain:Q"),
+                y=alt.Y("cost:Q"),
+                text=alt.Text("label:N"),
                 color=variant_colour(results, legend=False),
             )
     margin_words = f" Shaded: the registered margin of {setting(margins[0])} that a gain may cost." if margins else ""
@@ -189,9 +189,9 @@ def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     """Words in a corner of the plane, placed in pixels of the view."""
     import altair as alt
 
-    at_x = alt.value(alt.ExprRef("width - 8")) if x else alt.value(8)
-    at_y = alt.value(8) if baseline == "top" else alt.value(alt.ExprRef("height - 8"))
+    at_x = alt.XValue(alt.ExprRef("width - 8")) if x else alt.XValue(8)
+    at_y = alt.YValue(8) if baseline == "top" else alt.YValue(alt.ExprRef("height - 8"))
     mark = alt.Chart(kept([{"text": text}])).mark_text(
         align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
     )
-    return mark.encode(x=at_x, y=at_y, text="text:N").properties(name=f"corner{len(kept.rows)}")
+    return mark.encode(x=at_x, y=at_y, text=alt.Text("text:N")).properties(name=f"corner{len(kept.rows)}")
