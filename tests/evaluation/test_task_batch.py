@@ -150,7 +150,7 @@ def test_the_columns_of_a_chosen_item_follow_from_its_scores(corpus, tmp_path):
     assert found.result.accuracy_se == pytest.approx((right * (1 - right) / (ITEMS - 1)) ** 0.5)
 
 
-def test_worker_processes_give_what_a_builder_in_this_process_gives(data, corpus, own_tasks, tmp_path):
+def test_a_worker_process_gives_what_a_builder_in_this_process_gives(data, corpus, own_tasks, tmp_path):
     from ablationlab.core.errors import DataError
     from ablationlab.evaluation import ProcessTaskBuilder
     from ablationlab.evaluation.harness import LocalTaskBuilder
@@ -158,7 +158,7 @@ def test_worker_processes_give_what_a_builder_in_this_process_gives(data, corpus
     request = TaskRequest(("spelling", "last-word", own_tasks[1]), (0, 1), "one", ITEMS)
     builder = LocalTaskBuilder(request, corpus, 96, tmp_path / "a")
     scorer = StackScorer(models(corpus))
-    workers = ProcessTaskBuilder(request, data, corpus, 96, tmp_path / "b", 2, describe=True)
+    workers = ProcessTaskBuilder(request, data, corpus, 96, tmp_path / "b", 1, describe=True)
     try:
         there = {one.name: one for one in workers.tasks()}
         assert set(there) == set(builder.batches)

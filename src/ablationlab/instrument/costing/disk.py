@@ -50,19 +50,15 @@ class DiskBytes:
 
 def study_bytes(study: Study, runs: Iterable[PlannedRun], at_once: int, spread: Spread | None = None) -> DiskBytes:
     """*at_once* runs train at the same time; of runs of unequal size the largest are counted."""
-    runs = list(runs)
-    end = sum(_end(study, run) for run in runs)
-    beyond = [_in_training(study, run, spread or Spread()) - _weights(run) for run in runs]
+    sized = [(run, len(parameters(run.model))) for run in runs]
+    end = sum(_end(run, tensors) for run, tensors in sized)
+    beyond = [_in_training(study, run, tensors, spread or Spread()) - _weights(run, tensors) for run, tensors in sized]
     return DiskBytes(end, end + sum(sorted(beyond, reverse=True)[: max(1, at_once)]))
 
 
-def _tensors(run: PlannedRun) -> int:
-    return len(parameters(run.model))
-
-
-def _weights(run: PlannedRun) -> int:
+def _weights(run: PlannedRun, tensors: int) -> int:
     """A checkpoint of weights alone."""
-    return NUMBER * run.budget.parameters + _tensors(run) * TENSOR_HEADER + CHECKPOINT_RECORD
+    return NUMBER * run.budget.parameters + tensors * TENSOR_HEADER + CHECKPOINT_RECORD
 
 
 def checkpoint_bytes(numbers: int, tensors: int, spread: Spread, kept: int = 3) -> int:
@@ -71,15 +67,15 @@ def checkpoint_bytes(numbers: int, tensors: int, spread: Spread, kept: int = 3) 
     return kept * NUMBER * numbers + spread.headers(kept * tensors) + CHECKPOINT_RECORD
 
 
-def _end(study: Study, run: PlannedRun) -> int:
+def _end(run: PlannedRun, tensors: int) -> int:
     keeps = run.role == "gate" and run.budget.steps > 1
-    records = RUN_RECORDS + TENSOR_RECORD * _tensors(run) + METRICS_LINE * run.budget.steps
-    return _weights(run) * (2 if keeps else 1) + records
+    records = RUN_RECORDS + TENSOR_RECORD * tensors + METRICS_LINE * run.budget.steps
+    return _weights(run, tensors) * (2 if keeps else 1) + records
 
 
-def _in_training(study: Study, run: PlannedRun, spread: Spread) -> int:
+def _in_training(study: Study, run: PlannedRun, tensors: int, spread: Spread) -> int:
     """The most that the checkpoints of one run take: while a new one is written, or the last one, of weights alone."""
     every, kept = study.execution.checkpoint_every, kept_numbers(run.training)
-    whole = checkpoint_bytes(run.budget.parameters, _tensors(run), spread, kept)
+    whole = checkpoint_bytes(run.budget.parameters, tensors, spread, kept)
     made = MOST_CHECKPOINTS if every == "auto" else (run.budget.steps - 1) // every
-    return max(min(made, MOST_CHECKPOINTS) * whole, min(made, MOST_CHECKPOINTS - 1) * whole + _weights(run))
+    return max(min(made, MOST_CHECKPOINTS) * whole, min(made, MOST_CHECKPOINTS - 1) * whole + _weights(run, tensors))
