@@ -131,7 +131,8 @@ def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
     if test.minimum_p is not None and test.minimum_p > alpha:
         details: dict[str, Any] = {"n": test.n, "minimum_p": test.minimum_p, "alpha": alpha}
         return [Caveat(CaveatCode.CANNOT_REACH_ALPHA, test.test, details)]
-    rate = expected_false_positives(test.test, test.n) if np.isclose(alpha, 1 - LEVEL) else None
+    simulated = test.test in FALSE_POSITIVES["normal"] and np.isclose(alpha, 1 - LEVEL)
+    rate = expected_false_positives(test.test, test.n) if simulated else None
     if rate is None or rate <= alpha + 0.01:
         return []
     return [Caveat(CaveatCode.FALSE_POSITIVES, test.test, {"n": test.n, "rate": rate, "alpha": alpha})]
