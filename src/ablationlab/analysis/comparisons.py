@@ -499,10 +499,10 @@ def _decided(
     primaries = kept.primaries
     if method != gates:
         primaries = family_inference(members, correction=method, alpha=alpha, rng=rng).members
-    found = dict(zip((c.id for c in family), primaries, strict=True))
+    adjusted = dict(zip((c.id for c in family), primaries, strict=True))
     for chain, secondaries in zip(behind, kept.secondaries, strict=True):
-        found |= dict(zip((c.id for c in chain), secondaries, strict=True))
-    return found
+        adjusted |= dict(zip((c.id for c in chain), secondaries, strict=True))
+    return adjusted
 
 
 def _member(comparison: Comparison) -> tuple[list[float] | None, float | None]:

@@ -120,11 +120,15 @@ def decision_power(
         effect = multiple * better[primary.metric] * (primary.smallest_effect or 0.0)
         return outcomes(made, spread, {primary.metric: effect}, breaking)
 
-    found = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
-    regimes = list(dict.fromkeys(regime for regime, _ in found[0.0].decisions))
+    powers = {multiple: at(study, sds, multiple) for multiple in dict.fromkeys((*multiples, -1.0, 0.0, 1.0))}
+    regimes = list(dict.fromkeys(regime for regime, _ in powers[0.0].decisions))
     effects = tuple(
         EffectRow(
-            regime, multiple, multiple * primary.smallest_effect, _mean(found[multiple], regime), found[multiple].seeds
+            regime,
+            multiple,
+            multiple * primary.smallest_effect,
+            _mean(powers[multiple], regime),
+            powers[multiple].seeds,
         )
         for regime in regimes
         for multiple in multiples
@@ -134,7 +138,7 @@ def decision_power(
         for criterion in study.criteria
         if criterion.smallest_effect is not None and criterion.metric in sds
     }
-    designs = [_design(study, None, 1.0, {multiple: found[multiple] for multiple in (-1.0, 0.0, 1.0)})]
+    designs = [_design(study, None, 1.0, {multiple: powers[multiple] for multiple in (-1.0, 0.0, 1.0)})]
     for factor in SEED_FACTORS[1:]:
         larger = _with_seeds(study, factor * len(study.seeds))
         compute = _runs(larger) / _runs(study)

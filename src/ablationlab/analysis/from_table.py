@@ -462,9 +462,9 @@ def _find(name: str, names: Sequence[str]) -> list[str]:
         lambda head: head.strip().lower() == name.strip().lower(),
         lambda head: bare(head) == bare(name),
     ):
-        found = [head for head in names if same(head)]
-        if found:
-            return list(dict.fromkeys(found))
+        heads = [head for head in names if same(head)]
+        if heads:
+            return list(dict.fromkeys(heads))
     return []
 
 
@@ -474,11 +474,11 @@ def bare(name: str) -> str:
 
 
 def _column(flag: str, name: str, names: Sequence[str], problems: list[str]) -> str | None:
-    found = _find(name, names)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        problems.append(f"{flag} {name!r} may be {' or '.join(found)}; write it out")
+    heads = _find(name, names)
+    if len(heads) == 1:
+        return heads[0]
+    if heads:
+        problems.append(f"{flag} {name!r} may be {' or '.join(heads)}; write it out")
         return None
     problems.append(_unknown(flag, name, names, "is no column"))
     return None
@@ -654,8 +654,8 @@ def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: Table
 def _conditions(options: TableOptions, names: Sequence[str], problems: TableProblems) -> list[tuple[str, str]]:
     """(column, value) of every --where."""
     pairs = [condition.partition("=") for condition in options.where]
-    found = [(_column("--where", name, names, problems), value) for name, _, value in pairs]
-    return [(head, value) for head, value in found if head is not None]
+    conditions = [(_column("--where", name, names, problems), value) for name, _, value in pairs]
+    return [(head, value) for head, value in conditions if head is not None]
 
 
 def _setting_column(
@@ -670,21 +670,21 @@ def _setting_column(
         return None
     if options.run_names is not None and f"{{{key}}}" in options.run_names:
         return None
-    found = _find(key, names)
-    if len(found) > 1:
-        problems.append(f"{key}: {' or '.join(found)}? Say which with --{key}")
-    if not found and names and key != "regime" and not (key == "seed" and options.unpaired):
+    heads = _find(key, names)
+    if len(heads) > 1:
+        problems.append(f"{key}: {' or '.join(heads)}? Say which with --{key}")
+    if not heads and names and key != "regime" and not (key == "seed" and options.unpaired):
         more = ", or --unpaired where runs have none" if key == "seed" else ""
         problems.append(f"which column holds the {key}? Say --{key} COLUMN{more}; it holds: {', '.join(names)}")
-    return found[0] if found else None
+    return heads[0] if heads else None
 
 
 def _labels(
     run: TrackedRun, columns: Mapping[str, str | None], options: TableOptions, number: int, problems: TableProblems
 ) -> tuple[str, str, str] | None:
     """(variant, seed, regime) of a run, from its settings or its name."""
-    found = {key: _text(run.cells.get(head)) for key, head in columns.items() if head is not None}
-    if "variant" not in found or ("seed" not in found and not options.unpaired):
+    labels = {key: _text(run.cells.get(head)) for key, head in columns.items() if head is not None}
+    if "variant" not in labels or ("seed" not in labels and not options.unpaired):
         pattern = _USUAL_NAMES if options.run_names is None else _pattern(options.run_names)
         match = pattern.fullmatch(run.name)
         if match is None:
@@ -693,14 +693,14 @@ def _labels(
                 f"run {run.name!r}: its name does not read as {form!r}; say how names read with --run-names"
             )
             return None
-        found = {key: value for key, value in match.groupdict().items() if value} | found
+        labels = {key: value for key, value in match.groupdict().items() if value} | labels
     if options.unpaired:
-        found["seed"] = found.get("seed") or f"run {number}"
-    empty = [key for key in ("variant", "seed") if not found.get(key)]
+        labels["seed"] = labels.get("seed") or f"run {number}"
+    empty = [key for key in ("variant", "seed") if not labels.get(key)]
     if empty:
         problems.at(run.place, f"{', '.join(empty)} must not be empty")
         return None
-    return found["variant"], _WHOLE.sub(r"\1", found["seed"]), found.get("regime") or DEFAULT_REGIME
+    return labels["variant"], _WHOLE.sub(r"\1", labels["seed"]), labels.get("regime") or DEFAULT_REGIME
 
 
 def _pattern(names: str) -> re.Pattern[str]:
@@ -733,10 +733,10 @@ def _metric_names(
     ]
     chosen: dict[str, list[str]] = {}
     for name in dict.fromkeys(asked):
-        found = _find(name, there)
-        if not found:
+        heads = _find(name, there)
+        if not heads:
             problems.append(_unknown("--metric", name, [bare_metric(head) for head in there]))
-        chosen[name] = found
+        chosen[name] = heads
     if asked:
         return chosen
     for head in there:
@@ -811,11 +811,11 @@ def _value(cell: Cell) -> Value | None:
 
 def _check_unique(rows: Sequence[TableRow], problems: TableProblems, *, tracked: bool) -> None:
     seen: dict[tuple[str, str, str, str, str | None], str] = {}
-    said = set()
+    named = set()
     for row in rows:
         first = seen.setdefault(row.key, row.place)
-        if first != row.place and (row.place, first) not in said:
-            said.add((row.place, first))
+        if first != row.place and (row.place, first) not in named:
+            named.add((row.place, first))
             what = ", ".join(part for part in row.key if part is not None)
             more = "; choose runs with --where" if tracked else ""
             problems.at(row.place, f"{what} is given already in {first}{more}")
@@ -823,10 +823,10 @@ def _check_unique(rows: Sequence[TableRow], problems: TableProblems, *, tracked:
 
 def _seeds(texts: Iterable[str]) -> dict[str, Seed]:
     """Whole numbers where all of them are, else names."""
-    found = list(dict.fromkeys(texts))
-    if all(text.removeprefix("-").isdecimal() and str(int(text)) == text for text in found):
-        return {text: int(text) for text in found}
-    return dict(zip(found, found, strict=True))
+    seeds = list(dict.fromkeys(texts))
+    if all(text.removeprefix("-").isdecimal() and str(int(text)) == text for text in seeds):
+        return {text: int(text) for text in seeds}
+    return dict(zip(seeds, seeds, strict=True))
 
 
 def _option_problems(

@@ -153,7 +153,7 @@ def _contrasts(
             variant,
             crossing,
             term,
-            {seed: found[term] for seed, found in estimates.items() if term in found},
+            {seed: effects[term] for seed, effects in estimates.items() if term in effects},
             planned,
         )
         for term in model.terms
@@ -166,11 +166,11 @@ def _named(crossing: Crossing, term: Term) -> tuple[str, ...]:
 
 def _aliases(crossing: Crossing, model: FactorialModel) -> list[AliasedEffect]:
     """By settings: two levels are all that a fraction has."""
-    found = {
+    aliases = {
         _named(crossing, term): tuple(dict.fromkeys(_named(crossing, other) for other in others))
         for term, others in model.aliases.items()
     }
-    return [AliasedEffect(factors=factors, aliases=others) for factors, others in found.items()]
+    return [AliasedEffect(factors=factors, aliases=others) for factors, others in aliases.items()]
 
 
 def _contrast(

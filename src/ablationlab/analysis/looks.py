@@ -147,9 +147,9 @@ def _looks(design: Design) -> Looks:
 
 def _p_values(dataset: Dataset, looks: Looks, comparison: Comparison) -> tuple[float | None, ...]:
     """The paired t-test at each look so far, on the pairs that it had."""
-    found = []
+    p_values = []
     for seeds in looks.pairs[: dataset.look]:
         counted = set(dataset.seeds[:seeds])
         deltas = [pair.delta for pair in comparison.pairs if pair.seed in counted]
-        found.append(paired_t_test(deltas).p if deltas else None)
-    return tuple(found)
+        p_values.append(paired_t_test(deltas).p if deltas else None)
+    return tuple(p_values)

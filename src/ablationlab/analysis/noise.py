@@ -30,7 +30,7 @@ def noise_sources(
     for run in plan.runs:
         if run.role in ("noise", "compared") and run.regime == DEFAULT_REGIME:
             cells.setdefault(run.variant, {})[run.seed_triple] = done.get(run.id)
-    found = []
+    sources = []
     for name in names:
         values = {arm: _values(runs, name, study.noise.cells()) for arm, runs in cells.items()}
         known = [value for numbers in values.values() for value in numbers if value is not None]
@@ -42,12 +42,12 @@ def noise_sources(
             for arm, numbers in values.items()
         }
         base = scaled[study.baseline]
-        found.append(_sources(study.noise, name, study.baseline, None, transform, base))
+        sources.append(_sources(study.noise, name, study.baseline, None, transform, base))
         for variant in study.variants:
             if variant != study.baseline:
                 deltas = [None if a is None or b is None else a - b for a, b in zip(scaled[variant], base, strict=True)]
-                found.append(_sources(study.noise, name, variant, study.baseline, transform, deltas))
-    return tuple(found)
+                sources.append(_sources(study.noise, name, variant, study.baseline, transform, deltas))
+    return tuple(sources)
 
 
 def _values(runs: Mapping[Triple, EndedRun | None], name: str, triples: Sequence[Triple]) -> list[float | None]:

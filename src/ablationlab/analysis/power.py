@@ -231,14 +231,14 @@ def _spread(
     if pilot is None:
         return None, None, "unknown"
     same = [
-        one
-        for one in pilot.comparisons
-        if one.metric == planned.metric.name
-        and {one.variant, one.reference} == {planned.variant, planned.reference}
-        and one.delta_sd
-        and one.n >= 2
+        comparison
+        for comparison in pilot.comparisons
+        if comparison.metric == planned.metric.name
+        and {comparison.variant, comparison.reference} == {planned.variant, planned.reference}
+        and comparison.delta_sd
+        and comparison.n >= 2
     ]
-    best = next((one for one in same if one.regime == planned.regime), same[0] if same else None)
+    best = next((comparison for comparison in same if comparison.regime == planned.regime), same[0] if same else None)
     if best is None:
         return None, None, "not in the pilot"
     where = "" if best.regime == planned.regime else f", regime {best.regime}"

@@ -37,7 +37,7 @@ def readings(plan: Plan, done: Sequence[EndedRun]) -> Readings | None:
     match = plan.study.budget.match
     kinds: list[ReadingKind] = [kind for kind in ("tokens", "flops", "time") if kind != match]
     timed = _timed_together(runs.values())
-    found = [
+    parts = [
         _reading(plan, kind, variant, regime, runs, curve, timed)
         for regime in plan.study.regime_names()
         for variant in plan.study.variants
@@ -45,7 +45,7 @@ def readings(plan: Plan, done: Sequence[EndedRun]) -> Readings | None:
         for kind in (*kinds, "efficiency")
     ]
     return Readings(
-        curve=curve, match=match, clock="evaluation" if timed else "training", level=LEVEL, readings=tuple(found)
+        curve=curve, match=match, clock="evaluation" if timed else "training", level=LEVEL, readings=tuple(parts)
     )
 
 

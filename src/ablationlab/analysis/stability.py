@@ -292,7 +292,7 @@ def is_swept_place(comparison: Comparison, baseline: str) -> bool:
 
 def usable_rates(sweep: SweepAnalysis | None, variants: Sequence[str]) -> tuple[UsableRates, ...]:
     """Where each variant trains stably: the longest row of neighbouring rates without an unstable run."""
-    found = []
+    usable = []
     for variant in variants if sweep is not None else ():
         assert sweep is not None
         unstable = {curve.lr: curve.unstable for curve in sweep.curves if curve.variant == variant and curve.n}
@@ -302,8 +302,8 @@ def usable_rates(sweep: SweepAnalysis | None, variants: Sequence[str]) -> tuple[
             row = [*row, rate] if unstable.get(rate) == 0 else []
             longest = max(longest, row, key=len)
         low, high = (longest[0], longest[-1]) if longest else (None, None)
-        found.append(UsableRates(variant=variant, low=low, high=high, rates=len(longest)))
-    return tuple(found)
+        usable.append(UsableRates(variant=variant, low=low, high=high, rates=len(longest)))
+    return tuple(usable)
 
 
 def _arm(variant: str, regime: str, runs: Sequence[RunStability]) -> ArmStability:

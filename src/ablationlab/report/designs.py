@@ -27,12 +27,12 @@ def look_line(result: LookResult) -> str:
     return f"Look {result.number} of {result.of} ({count(result.seeds)} seeds): {end}. {findings}."
 
 
-def try_line(regime: str, attempt: Try, found: Calibrated | None, name: str) -> str:
+def try_line(regime: str, attempt: Try, calibrated: Calibrated | None, name: str) -> str:
     """One value that a calibration tried, and what it settled on, if it did."""
     text = (
         f"Regime {regime}, {name} = {setting(attempt.value)}: {attempt.broken} of {len(attempt.seeds)} baselines break."
     )
-    return text if found is None else f"{text} Calibrated: {name} = {setting(found.value)}."
+    return text if calibrated is None else f"{text} Calibrated: {name} = {setting(calibrated.value)}."
 
 
 def calibration_line(regime: str, asked: Calibrate) -> str:
@@ -44,11 +44,11 @@ def calibration_line(regime: str, asked: Calibrate) -> str:
     )
 
 
-def calibrated_line(regime: str, found: Calibrated) -> str:
-    """What a calibration found, from all its tries."""
-    tries = ", ".join(f"{setting(one.value)}: {one.broken} of {len(one.seeds)}" for one in found.tries)
+def calibrated_line(regime: str, calibrated: Calibrated) -> str:
+    """What a calibration calibrated, from all its tries."""
+    tries = ", ".join(f"{setting(one.value)}: {one.broken} of {len(one.seeds)}" for one in calibrated.tries)
     return (
-        f"Regime {regime} was calibrated before the plan was sealed: {found.setting} = {setting(found.value)} "
+        f"Regime {regime} was calibrated before the plan was sealed: {calibrated.setting} = {setting(calibrated.value)} "
         f"(baselines that break, on separate seeds: {tries})."
     )
 
@@ -108,7 +108,7 @@ def design_lines(plan: Plan) -> list[str]:
     """Everything about a plan that is not one look at the runs it was sealed with."""
     lines = [levels_line(plan.study)] if plan.study.design is not None else []
     lines += [look_line(look.result) for look in plan.looks]
-    lines += [calibrated_line(regime, found) for regime, found in plan.calibrations.items()]
+    lines += [calibrated_line(regime, calibrated) for regime, calibrated in plan.calibrations.items()]
     lines += [step_times_line(plan)] if plan.step_times else []
     return lines + [amendment_line(amendment) for amendment in plan.amendments]
 

@@ -49,30 +49,30 @@ def setting_mismatches(
     by_time = a.budget.match == "time" and (a.budget.step_seconds or b.budget.step_seconds) is not None
     covered = {"training.lr"} if tuned else set[str]()
     covered |= {"training.steps"} if shape or by_time or (by_flops and costlier) else set()
-    found = [
+    mismatches = [
         text
-        for one, other, prefix in ((a.model, b.model, "model."), (a.training, b.training, "training."))
-        for key, text in _differences(one, other, prefix)
+        for ours, theirs, prefix in ((a.model, b.model, "model."), (a.training, b.training, "training."))
+        for key, text in _differences(ours, theirs, prefix)
         if key not in covered and not free(key)
     ]
     for name in ("seed", "regime"):
         if getattr(a, name) != getattr(b, name):
-            found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
+            mismatches.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
     if by_flops and (costlier or shape):
         step = max(run.budget.matmul_flops // run.budget.steps for run in (a, b))
         if abs(a.budget.matmul_flops - b.budget.matmul_flops) >= step:
-            found.append(f"budget.matmul_flops: {a.budget.matmul_flops:,} against {b.budget.matmul_flops:,}")
-        return found
+            mismatches.append(f"budget.matmul_flops: {a.budget.matmul_flops:,} against {b.budget.matmul_flops:,}")
+        return mismatches
     if by_time:
         seconds = [run.budget.step_seconds for run in (a, b)]
         totals = [run.budget.steps * (each or math.nan) for run, each in zip((a, b), seconds, strict=True)]
         if not abs(totals[0] - totals[1]) < max(each or math.nan for each in seconds) * (1 + 1e-9):
-            found.append(f"steps x measured step time: {totals[0]:.6g} s against {totals[1]:.6g} s")
-        return found
+            mismatches.append(f"steps x measured step time: {totals[0]:.6g} s against {totals[1]:.6g} s")
+        return mismatches
     for name in ("tokens", *(() if shape else ("steps",)), *(() if costlier else ("matmul_flops",))):
         if getattr(a.budget, name) != getattr(b.budget, name):
-            found.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
-    return found
+            mismatches.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
+    return mismatches
 
 
 def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> list[str]:
@@ -83,12 +83,12 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
     def free(key: str) -> bool:
         return a.declares.covers_setting(key) or b.declares.covers_setting(key)
 
-    found = setting_mismatches(a, b, (a.declares, b.declares), tuned=tuned)
+    mismatches = setting_mismatches(a, b, (a.declares, b.declares), tuned=tuned)
     ours_start, theirs_start = a.initial_weights or {}, b.initial_weights or {}
     for name in sorted(ours_start.keys() | theirs_start.keys()):
         declared = a.declares.covers_parameter(name) or b.declares.covers_parameter(name)
         if not declared and ours_start.get(name) != theirs_start.get(name):
-            found.append(f"initial value of {name} differs")
+            mismatches.append(f"initial value of {name} differs")
     other_text = bool(a.declares.data or b.declares.data)
     other_order = other_text or free("training.batch") or free("model.context")
     if a.budget.match != "tokens" and a.budget.steps != b.budget.steps and not other_order:
@@ -100,18 +100,18 @@ def record_mismatches(a: RunRecord, b: RunRecord, *, tuned: bool = False) -> lis
             shape = {"batch": record.training.batch, "context": record.model.context}
             planned = planned_data_order(record.seed_triple[1], record.corpus, steps=record.budget.steps, **shape)
             if record.data_order_hash != planned:
-                found.append(f"data_order_hash of {record.id} is not that of its seed")
+                mismatches.append(f"data_order_hash of {record.id} is not that of its seed")
     for field in (*(() if other_order else ("data_order_hash",)), "shared_init_hash", "plan_hash"):
         if getattr(a, field) != getattr(b, field):
-            found.append(f"{field} differs")
-    found += _corpus_mismatches(a, b, free) if other_text else ["corpus differs"] if a.corpus != b.corpus else []
+            mismatches.append(f"{field} differs")
+    mismatches += _corpus_mismatches(a, b, free) if other_text else ["corpus differs"] if a.corpus != b.corpus else []
     # Accepted drift may be another number of ranks; the rest of an execution must be equal whatever was accepted.
     ours = a.execution.over(b.execution.layout()) if a.drift or b.drift else a.execution
     if free("training.precision"):
         ours = ours.model_copy(update={"precision": b.execution.precision})
     if ours != b.execution:
-        found.append("execution differs")
-    return found + _version_mismatches(a, b)
+        mismatches.append("execution differs")
+    return mismatches + _version_mismatches(a, b)
 
 
 def _version_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
@@ -122,15 +122,15 @@ def _version_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
 def _own_trainer_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     """Of runs that the user's own trainer makes: their tables, up to what the variants write, seed and regime."""
     ours, theirs = flattened(a.settings), flattened(b.settings)
-    found = [
+    mismatches = [
         f"{key}: {ours.get(key)!r} against {theirs.get(key)!r}"
         for key in sorted(ours.keys() | theirs.keys())
         if ours.get(key) != theirs.get(key) and not (a.declares.covers_setting(key) or b.declares.covers_setting(key))
     ]
     for name in ("seed", "regime", "plan_hash"):
         if getattr(a, name) != getattr(b, name):
-            found.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
-    return found + _version_mismatches(a, b)
+            mismatches.append(f"{name}: {getattr(a, name)!r} against {getattr(b, name)!r}")
+    return mismatches + _version_mismatches(a, b)
 
 
 #: What the user's own trainer may report of a run, and the ledger then compares.
@@ -193,14 +193,14 @@ def _other_start(a: Result, b: Result) -> bool:
 
 def _corpus_mismatches(a: RunRecord, b: RunRecord, free: Callable[[str], bool]) -> list[str]:
     """Arms that declare another [data] may differ in what they declare: not in the text if only the tokenizer is another."""
-    found = []
+    mismatches = []
     assert a.corpus is not None
     assert b.corpus is not None
     if not free("data.corpus") and not free("data.mixture") and a.corpus.sha256 != b.corpus.sha256:
-        found.append("the text differs")
+        mismatches.append("the text differs")
     if not free("data.tokenizer") and a.corpus.tokenizer != b.corpus.tokenizer:
-        found.append("data.tokenizer differs")
-    return found
+        mismatches.append("data.tokenizer differs")
+    return mismatches
 
 
 def environment_mismatches(a: Result, b: Result) -> list[str]:
@@ -210,14 +210,14 @@ def environment_mismatches(a: Result, b: Result) -> list[str]:
     """
     if any(start.drift for start in (*a.history, *b.history)):
         return []
-    made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in one.history} for one in (a, b)]
-    where = [{(start.device_name, start.threads) for start in one.history} for one in (a, b)]
-    spread = [{(start.parallel, start.ranks) for start in one.history} for one in (a, b)]
-    again = {start.activation_checkpointing for one in (a, b) for start in one.history}
-    found = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
-    found += ["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else []
+    made = [{(start.code_hash, tuple(sorted(start.versions.items()))) for start in result.history} for result in (a, b)]
+    where = [{(start.device_name, start.threads) for start in result.history} for result in (a, b)]
+    spread = [{(start.parallel, start.ranks) for start in result.history} for result in (a, b)]
+    again = {start.activation_checkpointing for result in (a, b) for start in result.history}
+    mismatches = ["library or code versions differ"] if made[0] != made[1] or len(made[0]) > 1 else []
+    mismatches += ["device or threads differ"] if where[0] != where[1] or len(where[0]) > 1 else []
     unlike = spread[0] != spread[1] or len(spread[0]) > 1 or len(again) > 1
-    return found + (["ranks or their parallel layout differ"] if unlike else [])
+    return mismatches + (["ranks or their parallel layout differ"] if unlike else [])
 
 
 def layout_words(record: RunRecord, result: Result) -> list[str]:
@@ -226,7 +226,7 @@ def layout_words(record: RunRecord, result: Result) -> list[str]:
     spread: list[tuple[str, int, bool]] = [
         (start.parallel, start.ranks, start.activation_checkpointing) for start in result.history
     ]
-    found = []
+    layouts = []
     for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
         where = (
             "whole runs in one process"
@@ -234,21 +234,21 @@ def layout_words(record: RunRecord, result: Result) -> list[str]:
             else f"{parallel} over {several(ranks, 'process', 'processes')}"
         )
         one_pass = several(micro_batch or batch // ranks, "sequence")
-        found.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
-    return found
+        layouts.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
+    return layouts
 
 
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:
     """Whether a run did what its record promised; a diverged run may end early, a finished one may not."""
     if result.status == "diverged" or record.recipe is None:
         return []
-    found = []
+    mismatches = []
     for name in ("steps", "tokens", "matmul_flops"):
         if getattr(result, name) != getattr(record.budget, name):
-            found.append(f"{name}: {getattr(result, name):,} of {getattr(record.budget, name):,}")
+            mismatches.append(f"{name}: {getattr(result, name):,} of {getattr(record.budget, name):,}")
     if result.data_order_hash != record.data_order_hash:
-        found.append("the data fed differs from the data planned")
-    return found
+        mismatches.append("the data fed differs from the data planned")
+    return mismatches
 
 
 def refuse(a: str, b: str, mismatches: list[str]) -> None:
@@ -272,10 +272,10 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     for (pair, variant), (record, result) in cells.items():
         base = cells.get((pair, plan.study.baseline))
         if base is not None and variant != plan.study.baseline:
-            found = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
+            mismatches = record_mismatches(record, base[0]) + environment_mismatches(result, base[1])
             if record.recipe is None:
-                found += reported_mismatches(record, base[0], result, base[1])
-            refuse(record.id, base[0].id, found)
+                mismatches += reported_mismatches(record, base[0], result, base[1])
+            refuse(record.id, base[0].id, mismatches)
             pairs += 1
     return pairs
 

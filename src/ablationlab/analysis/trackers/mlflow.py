@@ -103,7 +103,7 @@ def _stored_runs(store: sqlite3.Connection) -> list[TrackedRun]:
         "where runs.lifecycle_stage = 'active' order by start_time, run_uuid"
     )
     for run, name, status, experiment in store.execute(wanted):
-        curves = {key: Curve.of(found) for key, found in points.get(run, {}).items()}
+        curves = {key: Curve.of(values) for key, values in points.get(run, {}).items()}
         cells = {"experiment": experiment, **settings.get(run, {})} | {k: c.values[-1] for k, c in curves.items()}
         runs.append(TrackedRun(run, name or run, cells, curves, (status or "").lower()))
     return runs

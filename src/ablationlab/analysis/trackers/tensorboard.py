@@ -27,9 +27,9 @@ def read_event_folder(path: Path) -> list[TrackedRun]:
     for file in sorted(path.rglob(PATTERN)):
         files.setdefault(file.parent, []).append(file)
     runs = []
-    for folder, found in files.items():
+    for folder, paths in files.items():
         points: dict[str, list[tuple[int, float]]] = {}
-        for file in found:
+        for file in paths:
             for tag, step, value in scalars(file):
                 points.setdefault(tag, []).append((step, value))
         name = folder.relative_to(path).as_posix() if folder != path else path.name

@@ -56,7 +56,7 @@ def _read(file: Path, root: Path) -> TrackedRun:
                     state = "finished" if wire.whole(content, 1) == 0 else "failed"
     except (ValueError, OSError, struct.error) as error:
         raise TableError(str(file), [f"is not a log of wandb: {error}"]) from error
-    curves = {key: Curve.of(found) for key, found in points.items()}
+    curves = {key: Curve.of(values) for key, values in points.items()}
     return TrackedRun(file.parent.relative_to(root).as_posix(), name, cells, curves, state)
 
 
@@ -132,7 +132,7 @@ def chart_runs(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[Tra
                 except ValueError:
                     continue
     return [
-        TrackedRun(run, run, {}, {metric: Curve.of(found) for metric, found in curves.items()})
+        TrackedRun(run, run, {}, {metric: Curve.of(values) for metric, values in curves.items()})
         for run, curves in points.items()
     ]
 
@@ -153,12 +153,12 @@ def _dictionary(cell: object) -> dict[str, Any] | None:
         return None
     for parse in (json.loads, ast.literal_eval):
         try:
-            found = parse(cell)
+            parsed = parse(cell)
         except (ValueError, SyntaxError):
             continue
-        return found if isinstance(found, dict) else None
+        return parsed if isinstance(parsed, dict) else None
     try:  # Python's own nan and inf are no literals
-        found = ast.literal_eval(re.sub(r"(?<=[ :\[])(-?)(nan|inf)\b", r"\g<1>1e999", cell))
+        parsed = ast.literal_eval(re.sub(r"(?<=[ :\[])(-?)(nan|inf)\b", r"\g<1>1e999", cell))
     except (ValueError, SyntaxError):
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None

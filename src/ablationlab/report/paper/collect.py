@@ -139,8 +139,8 @@ def _own_text(text: StudyText) -> OwnText:
 
 def _day(created: str) -> tuple[int, int, int] | None:
     """The day on which the plan was sealed: a date that the same records always have."""
-    found = re.match(r"(\d{4})-(\d\d)-(\d\d)", created)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+    match = re.match(r"(\d{4})-(\d\d)-(\d\d)", created)
+    return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
 
 
 def _trainer(plan: Plan) -> TrainerFacts:
@@ -368,31 +368,31 @@ def _tested(others: Sequence[Comparison], regimes: int) -> TableData | None:
     return replace(shown, left=len(others) - len(shown.rows))
 
 
-def _group(found: Sequence[Comparison]) -> Group | None:
+def _group(comparisons: Sequence[Comparison]) -> Group | None:
     """Each comparison; of many, those with a result first."""
-    if not found:
+    if not comparisons:
         return None
-    order = sorted(found, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested"))
-    told = [comparison for comparison in found if comparison in order[:MOST_TOLD]]
+    order = sorted(comparisons, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested"))
+    told = [comparison for comparison in comparisons if comparison in order[:MOST_TOLD]]
     missing = dict.fromkeys(
         MissingPair(str(gone.seed), gone.arm, wording.absence(gone))
-        for comparison in found
+        for comparison in comparisons
         if comparison.n != comparison.planned_pairs
         for gone in comparison.missing
     )
     return Group(
         told=tuple(map(_finding, told)),
-        left=len(found) - len(told),
+        left=len(comparisons) - len(told),
         missing=tuple(missing)[:MOST_TOLD],
         missing_left=max(0, len(missing) - MOST_TOLD),
     )
 
 
 def _exploratory(others: Sequence[Comparison]) -> ExploratoryFacts:
-    different = [found for found in others if found.outcome in ("better", "worse", "different")]
+    different = [comparison for comparison in others if comparison.outcome in ("better", "worse", "different")]
     metrics = tuple(dict.fromkeys(map(metric_of, different)))
-    first_of_metric = {found.metric: found for found in reversed(different)}
-    told = [found for found in different if first_of_metric[found.metric] is found]
+    first_of_metric = {comparison.metric: comparison for comparison in reversed(different)}
+    told = [comparison for comparison in different if first_of_metric[comparison.metric] is comparison]
     return ExploratoryFacts(
         comparisons=len(others),
         different=len(different),
@@ -443,15 +443,21 @@ def _gain(gain: StabilityGain) -> GainFacts:
 
 
 def _evaluation(results: Results, analysis: Analysis) -> EvaluationFacts:
-    tasks = [found for found in analysis.comparisons if found.task not in (None, MACRO)]
+    tasks = [comparison for comparison in analysis.comparisons if comparison.task not in (None, MACRO)]
     accuracy = _family(results, analysis, "accuracy", "task-accuracy")
     calibration = _family(results, analysis, "calibration")
     return EvaluationFacts(
         named=results.plan is not None and bool(results.plan.study.evaluation.tasks),
-        tasks=len({found.task for found in tasks}),
-        told=tuple(_finding(found) for found in [f for f in accuracy if f not in tasks][:MOST_TOLD]),
+        tasks=len({comparison.task for comparison in tasks}),
+        told=tuple(_finding(comparison) for comparison in [f for f in accuracy if f not in tasks][:MOST_TOLD]),
         insensitive=tuple(
-            sorted({str(found.task) for found in tasks if found.sensitivity and not found.sensitivity.sensitive})
+            sorted(
+                {
+                    str(comparison.task)
+                    for comparison in tasks
+                    if comparison.sensitivity and not comparison.sensitivity.sensitive
+                }
+            )
         ),
         calibration=tuple(map(_finding, calibration[:MOST_TOLD])),
         calibration_left=max(0, len(calibration) - MOST_TOLD),
@@ -460,28 +466,28 @@ def _evaluation(results: Results, analysis: Analysis) -> EvaluationFacts:
 
 def _family(results: Results, analysis: Analysis, *names: str) -> list[Comparison]:
     """Comparisons with the baseline in metrics of these families, whole metrics and macro averages first."""
-    found = [
+    comparisons = [
         comparison
         for comparison in analysis.comparisons
         if comparison.reference == analysis.baseline
         and (metric := results.metric(comparison.metric)) is not None
         and metric.family in names
     ]
-    return sorted(found, key=lambda comparison: comparison.task not in (None, MACRO))
+    return sorted(comparisons, key=lambda comparison: comparison.task not in (None, MACRO))
 
 
 def _replication(results: Results) -> ReplicationFacts | None:
-    found = results.replication
-    if found is None:
+    replication = results.replication
+    if replication is None:
         return None
-    figures, directions = figure_table(found), direction_table(found)
+    figures, directions = figure_table(replication), direction_table(replication)
     return ReplicationFacts(
-        title=found.title,
-        citation=found.citation,
-        date=found.date,
-        about=found.about,
-        conclusions=(*replication_words.warnings(found), *found.conclusions),
-        level=format.level(found.level),
+        title=replication.title,
+        citation=replication.citation,
+        date=replication.date,
+        about=replication.about,
+        conclusions=(*replication_words.warnings(replication), *replication.conclusions),
+        level=format.level(replication.level),
         figures=_table(figures, len(figures.rows)) if figures.rows else None,
         directions=_table(directions, len(directions.rows)) if directions.rows else None,
     )
@@ -540,9 +546,9 @@ def _mean(values: list[float] | None) -> str:
 # What was decided
 
 
-def _primary(analysis: Analysis, found: VariantVerdict) -> Comparison | None:
+def _primary(analysis: Analysis, verdict: VariantVerdict) -> Comparison | None:
     """The comparison that decides on a variant in a regime."""
-    here = (found.regime, found.variant, analysis.baseline)
+    here = (verdict.regime, verdict.variant, analysis.baseline)
     metrics = [
         comparison.metric
         for comparison in analysis.comparisons

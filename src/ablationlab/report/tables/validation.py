@@ -10,31 +10,31 @@ from ablationlab.instrument.validation.records import ComparisonRates, MethodRat
 from ablationlab.report.table import Table, markdown
 
 
-def validation_tables(found: Validation) -> Iterator[Table]:
+def validation_tables(validation: Validation) -> Iterator[Table]:
     """Every table, in the order of reading."""
-    yield _significance(found)
-    if found.comparisons:
-        yield _methods(found.comparisons[0], found)
-    yield _decisions(found)
-    yield _deltas(found)
-    if found.doses:
-        yield _doses(found)
-        yield _dose_methods(found)
-        yield _dose_decisions(found)
+    yield _significance(validation)
+    if validation.comparisons:
+        yield _methods(validation.comparisons[0], validation)
+    yield _decisions(validation)
+    yield _deltas(validation)
+    if validation.doses:
+        yield _doses(validation)
+        yield _dose_methods(validation)
+        yield _dose_decisions(validation)
 
 
-def _significance(found: Validation) -> Table:
+def _significance(validation: Validation) -> Table:
     """Per comparison before and after the correction, then the family."""
     rows = [
         (
-            one.id,
-            one.test,
-            in_words(_raw(one)),
+            rates.id,
+            rates.test,
+            in_words(_raw(rates)),
             _yes(fit.compatible),
             percent(fit.expected, 1),
-            in_words(one.significant),
+            in_words(rates.significant),
         )
-        for one, fit in zip(found.comparisons, found.compatibility, strict=True)
+        for rates, fit in zip(validation.comparisons, validation.compatibility, strict=True)
     ]
     rows += [
         (
@@ -45,10 +45,10 @@ def _significance(found: Validation) -> Table:
             "",
             in_words(family.any),
         )
-        for family in found.families
+        for family in validation.families
     ]
-    alpha = found.comparisons[0].alpha if found.comparisons else 0.05
-    title = f"Significant where nothing differs: {found.studies} studies of {found.pairs} pairs, alpha {setting(alpha)}"
+    alpha = validation.comparisons[0].alpha if validation.comparisons else 0.05
+    title = f"Significant where nothing differs: {_studies(validation)}, alpha {setting(alpha)}"
     columns = (
         "comparison",
         "test",
@@ -60,18 +60,22 @@ def _significance(found: Validation) -> Table:
     return Table.simple(title, columns, tuple(rows))
 
 
-def _raw(one: ComparisonRates) -> Rate:
-    return next(m.rate for m in one.methods if (m.kind, m.method) == ("test", one.test))
+def _studies(validation: Validation) -> str:
+    return f"{validation.studies} studies of {validation.pairs} pairs"
 
 
-def _methods(one: ComparisonRates, found: Validation) -> Table:
-    names = list(next((m.simulated for m in one.methods), {}))
+def _raw(rates: ComparisonRates) -> Rate:
+    return next(m.rate for m in rates.methods if (m.kind, m.method) == ("test", rates.test))
+
+
+def _methods(rates: ComparisonRates, validation: Validation) -> Table:
+    names = list(next((m.simulated for m in rates.methods), {}))
     rows = []
-    for part in one.methods:
+    for part in rates.methods:
         what = "p at most alpha" if part.kind == "test" else "interval leaves out 0"
         simulated = tuple(percent(part.simulated.get(name), 1) for name in names)
         rows.append((part.method, what, in_words(part.rate), *simulated, _unavailable(part)))
-    title = f"Every test and interval on {one.id}: observed beside simulated ({found.studies} studies of {found.pairs} pairs)"
+    title = f"Every test and interval on {rates.id}: observed beside simulated ({_studies(validation)})"
     columns = ("method", "counted", "observed", *(f"simulated, {name}" for name in names), "no answer")
     return Table.simple(title, columns, tuple(rows))
 
@@ -80,21 +84,21 @@ def _unavailable(part: MethodRate) -> str:
     return str(part.unavailable) if part.unavailable else DASH
 
 
-def _decisions(found: Validation) -> Table:
-    names = list(found.decisions[0].decisions) if found.decisions else []
-    rows = [(name, *(in_words(one.decisions[name]) for one in found.decisions)) for name in names]
-    columns = ("decision", *(f"{one.variant} against {found.baseline}" for one in found.decisions))
+def _decisions(validation: Validation) -> Table:
+    names = list(validation.decisions[0].decisions) if validation.decisions else []
+    rows = [(name, *(in_words(decided.decisions[name]) for decided in validation.decisions)) for name in names]
+    columns = ("decision", *(f"{decided.variant} against {validation.baseline}" for decided in validation.decisions))
     return Table.simple("Decisions where nothing differs", columns, tuple(rows))
 
 
-def _deltas(found: Validation) -> Table:
+def _deltas(validation: Validation) -> Table:
     rows = []
-    for one in found.comparisons:
-        d = one.deltas
-        equivalent = DASH if one.equivalent is None else in_words(one.equivalent)
+    for rates in validation.comparisons:
+        d = rates.deltas
+        equivalent = DASH if rates.equivalent is None else in_words(rates.equivalent)
         rows.append(
             (
-                one.id,
+                rates.id,
                 count(d.n),
                 f"{number(d.mean)} ({number(d.low)} to {number(d.high)})",
                 number(d.sd),
@@ -102,76 +106,76 @@ def _deltas(found: Validation) -> Table:
                 number(d.excess_kurtosis),
                 number(d.correlation),
                 equivalent,
-                percent(one.equivalent_planned, 1),
+                percent(rates.equivalent_planned, 1),
             )
         )
     columns = ("comparison", "pairs", "mean difference", "SD", "skewness", "excess kurtosis", "seed correlation")
     return Table.simple("The differences themselves", (*columns, "shown equivalent", "planned"), tuple(rows))
 
 
-def _doses(found: Validation) -> Table:
+def _doses(validation: Validation) -> Table:
     rows = [
         (
-            f"{one.variant} at {setting(one.lr)}",
-            mean_sd(one.calibration.mean, one.calibration.sd),
-            f"{fixed(one.calibration.d, 2)} ({fixed(one.calibration.d_low, 2)} to {fixed(one.calibration.d_high, 2)})",
-            fixed(one.judged_d, 2),
-            f"{percent(one.planned)} ({percent(one.planned_low)} to {percent(one.planned_high)})",
-            percent(one.expected, 1),
-            in_words(one.detected),
-            _yes(one.compatible),
-            str(one.wrong_way.hits) if one.lr != one.base_lr else DASH,
+            f"{dose.variant} at {setting(dose.lr)}",
+            mean_sd(dose.calibration.mean, dose.calibration.sd),
+            f"{fixed(dose.calibration.d, 2)} ({fixed(dose.calibration.d_low, 2)} to {fixed(dose.calibration.d_high, 2)})",
+            fixed(dose.judged_d, 2),
+            f"{percent(dose.planned)} ({percent(dose.planned_low)} to {percent(dose.planned_high)})",
+            percent(dose.expected, 1),
+            in_words(dose.detected),
+            _yes(dose.compatible),
+            str(dose.wrong_way.hits) if dose.lr != dose.base_lr else DASH,
         )
-        for one in found.doses
+        for dose in validation.doses
     ]
-    first = found.doses[0]
+    first = validation.doses[0]
     title = (
         f"Injected effects: a smaller learning rate than {setting(first.base_lr)}, {first.detected.n} studies of "
-        f"{found.pairs} pairs, calibrated on {first.calibration.n} other seeds"
+        f"{validation.pairs} pairs, calibrated on {first.calibration.n} other seeds"
     )
     columns = ("arm", "difference, mean ± SD", "d", "d on the judged seeds", "planned power", "expected, as calibrated")
     return Table.simple(title, (*columns, "detected", "compatible", "wrong way"), tuple(rows))
 
 
-def _dose_methods(found: Validation) -> Table:
-    columns = tuple(f"{one.variant} at {setting(one.lr)}" for one in found.doses)
+def _dose_methods(validation: Validation) -> Table:
+    columns = tuple(f"{dose.variant} at {setting(dose.lr)}" for dose in validation.doses)
     by_method: list[Mapping[tuple[str, str], Rate]] = [
-        {(m.kind, m.method): m.rate for m in one.methods} for one in found.doses
+        {(m.kind, m.method): m.rate for m in dose.methods} for dose in validation.doses
     ]
     rows = [(f"{name} ({kind})", *(in_words(each[kind, name]) for each in by_method)) for kind, name in by_method[0]]
     return Table.simple("Detection by every test and interval", ("method", *columns), tuple(rows))
 
 
-def _dose_decisions(found: Validation) -> Table:
-    columns = tuple(f"{one.variant} at {setting(one.lr)}" for one in found.doses)
-    names = list(found.doses[0].decisions)
-    rows = [(name, *(in_words(one.decisions[name]) for one in found.doses)) for name in names]
+def _dose_decisions(validation: Validation) -> Table:
+    columns = tuple(f"{dose.variant} at {setting(dose.lr)}" for dose in validation.doses)
+    names = list(validation.doses[0].decisions)
+    rows = [(name, *(in_words(dose.decisions[name]) for dose in validation.doses)) for name in names]
     return Table.simple("Decisions under injected effects", ("decision", *columns), tuple(rows))
 
 
-def validation_summary(found: Validation) -> tuple[str, ...]:
+def validation_summary(validation: Validation) -> tuple[str, ...]:
     """What it comes to, in sentences."""
-    lines = [one.text for one in found.compatibility]
-    for family in found.families:
+    lines = [rates.text for rates in validation.compatibility]
+    for family in validation.families:
         word = "keeps" if family.compatible else "does not keep"
         lines.append(
             f"{family.id}: at least one significant in {in_words(family.any)}; the {family.correction} correction {word} "
             f"alpha {setting(family.alpha)} over its {len(family.members)} tests."
         )
-    for gain in found.gains:
+    for gain in validation.gains:
         lines.append(
             f"Stability gain of {gain.variant} against {gain.reference}: leaves out 0 in {in_words(gain.excludes_zero)}; "
             f"{gain.unstable_runs} of {gain.runs} runs were unstable."
         )
-    lines += [one.text for one in found.doses]
-    return (*lines, *found.notes)
+    lines += [dose.text for dose in validation.doses]
+    return (*lines, *validation.notes)
 
 
-def validation_markdown(found: Validation) -> str:
+def validation_markdown(validation: Validation) -> str:
     """validation.md."""
-    lines = "\n".join(f"- {line}" for line in validation_summary(found))
-    tables = "\n".join(f"**{markdown(table.title)}**\n\n{table.markdown()}" for table in validation_tables(found))
-    return f"# Validation: {found.study}\n\n{lines}\n\n{tables}"
+    lines = "\n".join(f"- {line}" for line in validation_summary(validation))
+    tables = "\n".join(f"**{markdown(table.title)}**\n\n{table.markdown()}" for table in validation_tables(validation))
+    return f"# Validation: {validation.study}\n\n{lines}\n\n{tables}"
 
 
 def _yes(flag: bool) -> str:

@@ -14,14 +14,14 @@ from ablationlab.records.verdict import Decision
 from ablationlab.report.table import Table
 
 
-def decision_view(study: Study, found: DecisionPower | None) -> Iterator[RenderableType]:
+def decision_view(study: Study, power: DecisionPower | None) -> Iterator[RenderableType]:
     """Decisions by true effect, what is shown of each registered question, and what other sizes of the study would buy."""
-    if found is None:
+    if power is None:
         yield Text(
             "\nDecisions are not simulated: that takes a primary criterion with a smallest effect, and its SD (--from, --sd)."
         )
         return
-    decisions = [decision for decision in Decision if any(row.decisions.get(decision, 0.0) for row in found.effects)]
+    decisions = [decision for decision in Decision if any(row.decisions.get(decision, 0.0) for row in power.effects)]
     rows = [
         (
             row.regime,
@@ -30,21 +30,21 @@ def decision_view(study: Study, found: DecisionPower | None) -> Iterator[Rendera
             *(percent(row.decisions.get(decision)) for decision in decisions),
             *([fixed(row.seeds, 1)] if study.design is not None else []),
         )
-        for row in found.effects
+        for row in power.effects
     ]
     heads = ["regime", "true effect", "in units", *decisions]
     heads += ["seeds on average"] if study.design is not None else []
     yield Text("")
     yield Table.simple(
-        f"What {study.name} will decide ({count(found.studies)} simulated studies per row)", heads, rows, heads[1:]
+        f"What {study.name} will decide ({count(power.studies)} simulated studies per row)", heads, rows, heads[1:]
     ).terminal()
     yield Text(
         plain(
             "True effect of every variant on the primary metric, in smallest effects that matter; above 0 is better. "
-            f"Other metrics do not change. {_assumed(found)}The study's own tests, corrections, families and rules decide."
+            f"Other metrics do not change. {_assumed(power)}The study's own tests, corrections, families and rules decide."
         )
     )
-    shown = [(row.id, percent(row.share), _reason(row.least, row.needs)) for row in found.shown]
+    shown = [(row.id, percent(row.share), _reason(row.least, row.needs)) for row in power.shown]
     yield Text("")
     yield Table.simple(
         "Shown, if its own smallest effect is true", ["question", "shown", "why not"], shown, ["shown"]
@@ -61,7 +61,7 @@ def decision_view(study: Study, found: DecisionPower | None) -> Iterator[Rendera
         "adopt per extra training",
     ]
     yield Table.simple(
-        "What more would buy", heads, [_design(row, found.designs) for row in found.designs], heads
+        "What more would buy", heads, [_design(row, power.designs) for row in power.designs], heads
     ).terminal()
     yield Text(
         "Training in units of the planned one; the last column in percentage points for each further one of it. Items "
@@ -70,10 +70,10 @@ def decision_view(study: Study, found: DecisionPower | None) -> Iterator[Rendera
     )
 
 
-def _assumed(found: DecisionPower) -> str:
+def _assumed(power: DecisionPower) -> str:
     chances = [
         f"{regime} {percent(chance.baseline)} against {percent(chance.variant)}"
-        for regime, chance in found.unstable.items()
+        for regime, chance in power.unstable.items()
         if chance.baseline or chance.variant
     ]
     return f"Runs that break, baseline against variant: {'; '.join(chances)}. " if chances else "No run breaks. "
