@@ -45,7 +45,7 @@ def resolved(study: Study, regime: str, variant: str) -> int:
     return parameter_count(VARIANTS[variant].apply(model))
 
 
-@pytest.mark.parametrize("name", ["pilot", "final", "nanogpt", "takase", "lescao"])
+@pytest.mark.parametrize("name", ["pilot", "final", "nanogpt", "takase", "lescao", "narang"])
 @pytest.mark.parametrize("quick", [False, True])
 def test_a_shipped_table_fits_its_study_whole_and_quick(name, quick):
     path = table_path(name)
@@ -62,7 +62,7 @@ def test_a_shipped_table_fits_its_study_whole_and_quick(name, quick):
 
 
 def test_those_are_all_that_ship():
-    assert names() == ["final", "lescao", "nanogpt", "pilot", "takase"]
+    assert names() == ["final", "lescao", "nanogpt", "narang", "pilot", "takase"]
 
 
 def test_the_pilots_model_has_the_published_number_of_parameters():

@@ -236,7 +236,8 @@ def table_path(name: str) -> Path:
 def load_table(path: Path, plan: Plan | None = None) -> PublishedTable:
     """Read and validate a table; raises `PublishedError` with every problem.
 
-    Metrics and variants are those of the *plan* whose runs are compared; without one, those that are installed.
+    Metrics and variants are those of the *plan* whose runs are compared; without one, those that are installed, and the variants
+    that the table's study file defines.
     """
     try:
         data: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
@@ -256,7 +257,8 @@ def load_table(path: Path, plan: Plan | None = None) -> PublishedTable:
         table = validated(PublishedTable, data, context={"metrics": None if plan is None else plan.metrics})
     except ValidationError as error:
         problems += problems_of(error, PublishedTable, data)
-    problems += _variant_problems(data, VARIANTS if plan is None else plan.variants)
+    known = plan.variants if plan is not None else [*VARIANTS, *_defined_variants(data.get("study"), path)]
+    problems += _variant_problems(data, known)
     if problems:
         raise PublishedError(str(path), list(dict.fromkeys(problems)))
     assert table is not None
@@ -272,16 +274,31 @@ def check_study(table: PublishedTable, study: Study, source: str) -> None:
 
 def study_path(table: PublishedTable, path: Path) -> Path:
     """The study file that a table names: beside it, in a folder ``studies`` beside it, in the checkout, or here."""
-    here = Path.cwd()
-    places = [path.parent, path.parent / "studies", CHECKOUT, here, here / "studies"]
-    if path.parent == FOLDER:
-        places = [CHECKOUT, here / "studies", here]
+    places = _study_places(path)
     study = next((place / table.study for place in places if (place / table.study).is_file()), None)
     if study is None:
         looked = ", ".join(str(place) for place in dict.fromkeys(places))
         text = f"names a study file that is not there; looked in {looked}; --study FILE says where it is"
         raise PublishedError(str(path), [Problem("study", text, repr(table.study))])
     return study
+
+
+def _study_places(path: Path) -> list[Path]:
+    here = Path.cwd()
+    if path.parent == FOLDER:
+        return [CHECKOUT, here / "studies", here]
+    return [path.parent, path.parent / "studies", CHECKOUT, here, here / "studies"]
+
+
+def _defined_variants(study: Any, path: Path) -> list[str]:
+    """Names of the [variants.NAME] tables of a table's study file; none where it cannot be read, which is reported later."""
+    for place in _study_places(path) if isinstance(study, str) else ():
+        try:
+            tables = tomllib.loads((place / study).read_bytes().decode()).get("variants")
+        except (OSError, ValueError):
+            continue
+        return list(tables) if isinstance(tables, dict) else []
+    return []
 
 
 def _variant_problems(data: Any, known: Iterable[str]) -> Iterator[Problem]:
