@@ -658,6 +658,9 @@ def test_a_shipped_study_is_valid_and_opens_with_command_cost_and_finding(path):
         "embedding-norm-bpe-rates": {"none", "rmsnorm"},  # the norms had been equal
         "embedding-norm-bpe-why": {"none", "rmsnorm", "rmsnorm-small"},
         "embedding-norm-size": {"none", "rmsnorm"},
+        "ladder": {"none", "rmsnorm", "muon"},
+        "scoreboard": {"none", "rotary", "swiglu", "muon"},  # changes of all kinds, and no embedding norm
+        "replication-narang": {"none", "swiglu", "geglu", "rms-blocks", "deep"},
     }
     arms = next(
         (arms for start, arms in asked.items() if path.stem.startswith(start)), {"none", "layernorm", "rmsnorm"}
