@@ -236,8 +236,8 @@ def table_path(name: str) -> Path:
 def load_table(path: Path, plan: Plan | None = None) -> PublishedTable:
     """Read and validate a table; raises `PublishedError` with every problem.
 
-    Metrics and variants are those of the *plan* whose runs are compared; without one, those that are installed, and the variants
-    that the table's study file defines.
+    Metrics and variants are those of the *plan* whose runs are compared; without one, those that are installed, and the
+    variants that the table's study file defines.
     """
     try:
         data: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
