@@ -22,6 +22,7 @@ from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.parameters import matmul_flops_per_token, parameters, read_by_block
 from ablationlab.model.parts import POSITIONS
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, validated
+from ablationlab.study.variants import VARIANTS
 from ablationlab.training.formats import config_of, format_of, tensors_of
 from ablationlab.training.stack import Member, Stack
 from model.test_gpt import Recorded
@@ -102,6 +103,12 @@ def test_a_model_that_no_architecture_holds_is_refused_with_what_stands_in_the_w
         config_of(BASE.changed(position="alibi"))
     # What a model has no use for does not stand in the way.
     assert format_of(BASE.changed(rotary_base=1e5, qk_norm_over="width", zero_init=True, kv_heads=4)).name == "GPT-2"
+
+
+def test_the_presets_are_what_their_names_say():
+    llama, nanochat = (ModelConfig(preset=f"{name}-mini", vocabulary=65) for name in ("llama", "nanochat"))
+    assert format_of(llama).name == "Llama"
+    assert format_of(VARIANTS["rmsnorm-nogain"].apply(nanochat)).name == "nanochat"
 
 
 #: One model per setting, and several at once.

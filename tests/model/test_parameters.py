@@ -12,7 +12,7 @@ from ablationlab.model.parameters import (
     parameters,
     weight_digest,
 )
-from ablationlab.records.settings import FrontEnd, ModelConfig, VariantTable
+from ablationlab.records.settings import PRESETS, FrontEnd, ModelConfig, VariantTable
 from ablationlab.study.variants import VARIANTS, Variant
 
 SMALL = ModelConfig(layers=2, width=16, heads=4, context=8, vocabulary=11)
@@ -135,3 +135,29 @@ def test_without_blocks_there_is_nothing_to_redraw():
 def test_an_ordinary_draw_leaves_no_trace_in_records():
     assert "redraw" not in SMALL.model_dump(mode="json")
     assert SMALL.changed(redraw=1).model_dump(mode="json") == SMALL.model_dump(mode="json") | {"redraw": 1}
+
+
+def test_a_setting_put_back_to_its_default_survives_a_plan_that_names_the_preset():
+    model = ModelConfig(preset="llama-mini", norm="layernorm", mlp="gelu", mlp_ratio=4, biases=True, tied=True)
+    assert ModelConfig.model_validate_json(model.model_dump_json()) == model
+    assert (model.position, model.norm, model.mlp) == ("rotary", "layernorm", "gelu")
+
+
+@pytest.mark.parametrize(("preset", "millions"), [("0.4m", 0.4), ("1.6m", 1.6), ("6m", 6), ("25m", 25), ("100m", 100)])
+def test_the_ladder_follows_its_rules(preset, millions):
+    model = ModelConfig(preset=f"ladder-{preset}", vocabulary=65)
+    assert (model.width, model.heads) == (32 * model.layers, model.layers)
+    assert parameter_count(model) == pytest.approx(millions * 1e6, rel=0.1)
+    # DeepSeek LLM (2024), section 3.1, in tokens and at 20 tokens per parameter of the blocks.
+    size = 12 * model.layers * model.width**2
+    compute = 6 * size * 20 * size
+    start = PRESETS[f"ladder-{preset}"].start
+    assert start["tokens"] == 20 * size
+    assert start["lr"] == pytest.approx(0.3118 * compute**-0.125, rel=0.02)
+    assert 2**-0.5 <= start["batch"] * model.context / (0.2920 * compute**0.3271) <= 2**0.5
+
+
+def test_llama_mini_has_the_compute_of_char_mini():
+    llama, nanochat, char = (ModelConfig(preset=f"{name}-mini", vocabulary=65) for name in ("llama", "nanochat", "char"))
+    assert matmul_flops_per_token(llama) == pytest.approx(matmul_flops_per_token(char), rel=0.01)
+    assert matmul_flops_per_token(nanochat) == matmul_flops_per_token(char)

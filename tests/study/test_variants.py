@@ -8,7 +8,7 @@ from ablationlab.model.parameters import matmul_flops_per_token, parameters
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.study.ledger import matched_inputs
+from ablationlab.study.ledger import KERNELS, matched_inputs
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.variants import VARIANTS, Variant, variants_of
@@ -272,6 +272,15 @@ def test_the_ledger_says_what_matched_and_what_did_not(plan_of):
     assert differs[0].variants["fat"] > 0
     assert differs[1].variants["large"] is None
     assert matched_inputs(plan_of({"rmsnorm": {}})) == (["tokens", "FLOPs", "data order", "initial weights"], [])
+
+
+def test_the_ledger_names_the_arms_that_use_other_kernels_on_a_gpu(plan_of):
+    plan = plan_of({"relu2": {"model": {"mlp": "relu2"}}, "rmsnorm": {}})
+    _, differs = matched_inputs(plan)
+    assert differs == []
+    on_gpu = plan.model_copy(update={"execution": plan.execution.model_copy(update={"device": "cuda"})})
+    _, differs = matched_inputs(on_gpu)
+    assert [(difference.name, list(difference.variants)) for difference in differs] == [(KERNELS, ["relu2"])]
 
 
 @pytest.mark.parametrize(

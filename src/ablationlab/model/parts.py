@@ -481,6 +481,32 @@ def norm_kind(model: ModelConfig, name: str) -> ResidualNorm:
     return NORMS[other if isinstance(other, str) else model.norm]
 
 
+def steps_in_torch(model: ModelConfig) -> frozenset[str]:
+    """Steps that have no kernel of ours on a GPU, so that torch's own operations make them: the same formulas, in the same
+    precision. It asks no registry, so it can be read of any plan."""
+    grouped = model.kv_heads not in (None, model.heads)
+    chosen = {
+        "norms": model.norm != "layernorm" or model.final_norm not in (True, False, "layernorm") or not model.norm_gain,
+        "residual sums": model.norm_place not in ("pre", "sandwich")
+        or (model.residual_scale, model.branch_scale) != (1.0, 1.0)
+        or model.embedding_skip is not None
+        or model.parallel,
+        "queries and keys": model.position == "rotary"
+        or model.qk_norm != "none"
+        or model.attention_scale != 1.0
+        or grouped,
+        "attention": model.position not in ("learned", "sinusoidal", "rotary", "none")
+        or model.attention_softcap is not None
+        or model.window is not None
+        or model.attention_gate != "none"
+        or model.attention != "causal"
+        or model.dropout > 0,
+        "activation": model.mlp != "gelu",
+        "loss": model.head != "linear" or model.head_bias or model.head_softcap is not None or bool(model.loss_terms),
+    }
+    return frozenset(step for step, in_torch in chosen.items() if in_torch)
+
+
 def residual_scales(model: ModelConfig) -> tuple[float, float]:
     """What the stream, and what a part adds to it, are multiplied by before they are summed."""
     if model.residual_scale == "deepnorm":

@@ -7,6 +7,7 @@ is loaded (`study.load`), so that a plan is read where one of them is unknown. A
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -192,12 +193,16 @@ class ModelConfig(Frozen):
     @model_serializer(mode="wrap")
     def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # Left out at their defaults, so that plans, and the ids of runs, are what they were before these settings existed.
+        # What a preset fills is written, too: or a setting that was put back to its default would be filled again.
+        filled = PRESETS[self.preset].shape if self.preset is not None and self.preset in PRESETS else {}
         fields = type(self).model_fields
         dumped: dict[str, Any] = dump(self)
         return {
             key: value
             for key, value in dumped.items()
-            if key in _ALWAYS_WRITTEN or getattr(self, key) != fields[key].get_default(call_default_factory=True)
+            if key in _ALWAYS_WRITTEN
+            or key in filled
+            or getattr(self, key) != fields[key].get_default(call_default_factory=True)
         }
 
     @model_validator(mode="after")
@@ -434,12 +439,13 @@ class ExecutionConfig(Frozen):
 
 
 class Preset(BaseModel):
-    """A named model shape."""
+    """A named model: settings of `ModelConfig`. ``start``: where a search for batch and rate may begin; nothing uses it."""
 
     model_config = ConfigDict(frozen=True)
 
     meaning: str
-    shape: dict[str, int]
+    shape: dict[str, Any]
+    start: dict[str, float] = {}
 
 
 PRESETS: Registry[Preset] = Registry("preset")
@@ -450,6 +456,53 @@ PRESETS.add(
         shape={"layers": 8, "width": 128, "heads": 8, "context": 128},
     ),
 )
+_MINI = {"layers": 8, "width": 128, "heads": 8, "context": 128}
+PRESETS.add(
+    "llama-mini",
+    Preset(
+        meaning="char-mini with Llama's parts: rotary positions, RMSNorm, SwiGLU, no biases, untied head",
+        shape=_MINI
+        | {
+            "position": "rotary",
+            "norm": "rmsnorm",
+            "mlp": "swiglu",
+            "mlp_ratio": 2.6667,
+            "biases": False,
+            "tied": False,
+        },
+    ),
+)
+PRESETS.add(
+    "nanochat-mini",
+    Preset(
+        meaning="char-mini with nanochat's parts; its embedding norm is the variant rmsnorm-nogain",
+        shape=_MINI
+        | {"position": "rotary", "norm": "rmsnorm", "norm_gain": False, "norm_eps": 1e-6, "qk_norm": "rmsnorm"}
+        | {"mlp": "relu2", "biases": False, "tied": False, "zero_init": True, "head_softcap": 15.0}
+        | {"token_init_std": 1.0, "head_init_std": 0.001, "init_std": 0.088},
+    ),
+)
+
+
+def ladder(layers: int) -> Preset:
+    """A rung of the ladder of sizes: as many heads of 32 as layers, so that the blocks have 12288 · layers³ parameters N.
+
+    It starts from DeepSeek's rules (arXiv 2401.02954) at 20 tokens per parameter, C = 6 · N · 20 N FLOPs: a rate of
+    0.3118 / C^0.125, and batches of 0.2920 · C^0.3271 tokens, to the nearest power of two sequences.
+    """
+    size, context = 12_288 * layers**3, 256
+    flops = 6.0 * size * 20 * size
+    start = {
+        "tokens": 20.0 * size,
+        "batch": 2.0 ** round(math.log2(0.2920 * flops**0.3271 / context)),
+        "lr": float(f"{0.3118 * flops**-0.125:.1e}"),
+    }
+    shape = {"layers": layers, "width": 32 * layers, "heads": layers, "context": context}
+    return Preset(meaning="a rung of the ladder of sizes, GPT-2's parts", shape=shape, start=start)
+
+
+for _name, _layers in (("0.4m", 3), ("1.6m", 5), ("6m", 8), ("25m", 13), ("100m", 20)):
+    PRESETS.add(f"ladder-{_name}", ladder(_layers))
 PRESETS.add(
     "gpt2-small",
     Preset(

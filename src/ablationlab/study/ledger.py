@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ablationlab.core.errors import MismatchError
 from ablationlab.core.format import percent, several
 from ablationlab.data.batches import planned_data_order
+from ablationlab.model.parts import steps_in_torch
 from ablationlab.records.analysis import InputDifference, LedgerCheck
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
@@ -280,6 +281,10 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     return pairs
 
 
+#: What arms with other parts may differ in on a GPU.
+KERNELS = "GPU kernels (same formulas and precision)"
+
+
 def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
     """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
     pairs = []
@@ -311,6 +316,12 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
         differs.append(InputDifference(name="data order", variants=dict.fromkeys(others)))
     else:
         same.append("data order" + (" up to the end of the shorter run" if shorter else ""))
+    if plan.execution.device == "cuda":
+        kernels = {
+            run.variant: None for run, other in pairs if steps_in_torch(run.model) != steps_in_torch(other.model)
+        }
+        if kernels:
+            differs.append(InputDifference(name=KERNELS, variants=dict(kernels)))
     return [*same, START], differs
 
 

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from ablationlab.instrument.costing.hardware import Accelerator, Calibration, Precision
 from ablationlab.model.parameters import parameters
-from ablationlab.model.parts import PartCost, parts_of
+from ablationlab.model.parts import NORM_PLACES, PartCost, parts_of
 from ablationlab.model.rules import OPTIMIZERS, kept_numbers, update_flops
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 
@@ -64,6 +64,11 @@ class Shape:
         """Of one token, in the parts of one block."""
         return tuple(part.cost(self.model) for _, part in parts_of(self.model))
 
+    @property
+    def extra_norms(self) -> int:
+        """Norms of a part beside the one in front of it or in its place: each keeps its input and its output in fp32."""
+        return max(0, len(NORM_PLACES[self.model.norm_place]) - 1)
+
     @cached_property
     def embedding_count(self) -> int:
         """Parameters of the embeddings and the front end: the last whose gradients a backward pass finishes."""
@@ -92,7 +97,7 @@ class Shape:
     def block_bytes(self) -> float:
         """What the blocks' products, norms and activations read and write: what the parts move, and per part four tensors of
         the residual stream, written once and read once."""
-        block = sum(part.moved * self.size + 4 * self.model.width * 4 for part in self.parts)
+        block = sum(part.moved * self.size + (4 + 2 * self.extra_norms) * self.model.width * 4 for part in self.parts)
         return 2.0 * self.tokens * self.model.layers * block
 
     @property
@@ -169,7 +174,7 @@ class Shape:
         """
         width = self.model.width
         per_token = sum(4 * width + self.size * (width + part.kept) + 8 + 4 * part.kept_fp32 for part in self.parts)
-        return float(self.tokens) * per_token
+        return float(self.tokens) * (per_token + len(self.parts) * self.extra_norms * (2 * 4 * width + 8))
 
     @property
     def outer_activations(self) -> float:

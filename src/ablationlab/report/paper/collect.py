@@ -19,10 +19,11 @@ from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityA
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.results import Results
-from ablationlab.records.settings import DEFAULT_REGIME, Study, StudyText, flattened, looks_like_path
+from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, StudyText, flattened, looks_like_path
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import design_lines
 from ablationlab.report.naming import metric_of
+from ablationlab.report.paper.architecture import architecture
 from ablationlab.report.paper.facts import (
     Apart,
     ArmFacts,
@@ -100,7 +101,7 @@ def facts_of(results: Results, figures: Sequence[Picture] = ()) -> Facts:
         text=None if study is None or study.text is None else _own_text(study.text),
         trainer=None if plan is None or trained is not None else _trainer(plan),
         design=None if trained is None else _design(trained),
-        model=None if trained is None else settings_of(_run_of(trained, analysis.baseline).model),
+        model=None if trained is None else _model(_run_of(trained, analysis.baseline).model),
         arms=() if trained is None else _arms(results.variants, trained),
         corpus=None if trained is None else _corpus(trained),
         training=None if trained is None else _training(trained, analysis),
@@ -170,6 +171,10 @@ def settings_of(config: BaseModel) -> Settings:
     return {key: _plain(value) for key, value in config.model_dump(mode="json").items()}
 
 
+def _model(model: ModelConfig) -> Settings:
+    return {**settings_of(model), **architecture(model)}
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
@@ -177,13 +182,13 @@ def _plain(value: Any) -> Any:
 
 
 def _arms(names: Iterable[str], plan: Plan) -> tuple[ArmFacts, ...]:
-    base = _run_of(plan, plan.study.baseline).model.model_dump(mode="json")
+    base = _run_of(plan, plan.study.baseline).model
     arms = []
     for run in (_run_of(plan, name) for name in names):
         changes = tuple(
             Named(key.replace("_", " "), _value(value))
-            for key, value in run.model.model_dump(mode="json").items()
-            if key not in ("front", "preset") and value != base.get(key)
+            for key, value in run.model
+            if key not in ("front", "preset") and value != getattr(base, key)
         )
         arms.append(ArmFacts(run.variant, settings_of(run.model.front), changes, format.count(run.budget.parameters)))
     return tuple(arms)

@@ -37,7 +37,9 @@ def presets_table() -> RenderableType:
         vocabulary = count(model.vocabulary) if "vocabulary" in preset.shape else "from the text (65 counted)"
         flops = amount(matmul_flops_per_token(model))
         cells = (name, model.layers, model.width, model.heads, model.context, vocabulary)
-        rows.append((*cells, count(parameter_count(model)), flops, preset.meaning))
+        start = ", ".join(f"{key} = {amount(value)}" for key, value in preset.start.items())
+        meaning = f"{preset.meaning}; start from {start}" if start else preset.meaning
+        rows.append((*cells, count(parameter_count(model)), flops, meaning))
     numbers = ["layers", "width", "heads", "context", "vocabulary", "parameters", "FLOPs per token"]
     return Table.simple("Presets", ["name", *numbers, "meaning"], rows, numbers).terminal()
 
