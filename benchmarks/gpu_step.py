@@ -1,6 +1,9 @@
 """One H200: a model-step of the default study's stack against the plain model trained alone, interleaved in one process.
 
-    python benchmarks/gpu_step.py [--precision bf16 tf32 fp32] [--rounds 7] [--profile] [--optimizer muon lion ...]
+    python benchmarks/gpu_step.py [--preset char-mini llama-mini nanochat-mini] [--precision bf16 tf32 fp32] [--rounds 7]
+                                  [--profile] [--optimizer muon lion ...]
+
+With another preset the default study trains that model; the plain model has the same parts.
 
 Prints milliseconds a model-step of both sides, their ratio with its spread over rounds, and the floor: the time that the
 step's matrix products need at the rate measured for their shapes, plus the time that the fewest bytes need at the measured
@@ -14,6 +17,7 @@ import argparse
 import re
 import statistics
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -87,6 +91,7 @@ def floor_ms(stack: Stack, dtype: torch.dtype) -> tuple[float, float]:
     size = 2 if dtype == torch.bfloat16 else 4
     # Per block: what the backward pass must find again, written once and read once, and the gradients that cross between
     # products; 9 tensors of one width in the products' precision for attention, 16 for the MLP, 8 of the residual stream.
+    # These are char-mini's; other parts add what a kernel would not have to move.
     activations = rows * model.width * model.layers * 2 * ((9 + 16) * size + 8 * 4)
     optimizer = parameter_count(model) * 4 * 7
     return products, (activations + optimizer) / bandwidth
@@ -149,6 +154,9 @@ def against_adamw(
 def main() -> None:
     """One block per precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--preset", nargs="+", default=["char-mini"], choices=["char-mini", "llama-mini", "nanochat-mini"]
+    )
     parser.add_argument("--precision", nargs="+", default=["bf16", "tf32", "fp32"])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--profile", action="store_true")
@@ -157,8 +165,8 @@ def main() -> None:
     study = load_study(STUDY)
     corpus = load_corpus(study.data)
     train = np.asarray(corpus.train)
-    for precision in options.precision:
-        chosen = load_study(STUDY, [f"training.precision={precision}"])
+    for preset, precision in product(options.preset, options.precision):
+        chosen = load_study(STUDY, [f"model.preset={preset}", f"training.precision={precision}"])
         plan = make_plan(chosen, corpus, "cuda")
         prepare(plan.execution)
         runs = len(plan.stacks[0])
@@ -182,7 +190,7 @@ def main() -> None:
         ratios = [alone / stacked for stacked, alone in pairs]
         products, bytes_ms = floor_ms(stack, compute_dtype(plan.execution.precision))
         print(
-            f"{precision}: stack of {runs}: {statistics.median(s for s, _ in pairs):.3f} ms a model-step; "
+            f"{preset}, {precision}: stack of {runs}: {statistics.median(s for s, _ in pairs):.3f} ms a model-step; "
             f"plain {statistics.median(a for _, a in pairs):.2f} ms; ratio {statistics.median(ratios):.1f} "
             f"({min(ratios):.1f} to {max(ratios):.1f}); floor: products {products:.3f} ms + bytes {bytes_ms:.3f} ms"
         )

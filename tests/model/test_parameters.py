@@ -158,6 +158,8 @@ def test_the_ladder_follows_its_rules(preset, millions):
 
 
 def test_llama_mini_has_the_compute_of_char_mini():
-    llama, nanochat, char = (ModelConfig(preset=f"{name}-mini", vocabulary=65) for name in ("llama", "nanochat", "char"))
+    llama, nanochat, char = (
+        ModelConfig(preset=f"{name}-mini", vocabulary=65) for name in ("llama", "nanochat", "char")
+    )
     assert matmul_flops_per_token(llama) == pytest.approx(matmul_flops_per_token(char), rel=0.01)
     assert matmul_flops_per_token(nanochat) == matmul_flops_per_token(char)

@@ -107,6 +107,22 @@ SCENARIOS |= {
     "fsdp lion": Scenario("fsdp", training={"optimizer": "lion", "ema": 0.8, "label_smoothing": 0.1, "lr": 1e-3}),
     "fsdp groups": Scenario("fsdp", model={"mup_base": 32}, training={"lr_scale": {"embedding": 0.3}, "ema": 0.8}),
 }
+_LLAMA = {"position": "rotary", "norm": "rmsnorm", "mlp": "swiglu", "mlp_ratio": 2.667, "biases": False, "kv_heads": 1}
+_SKIP = {
+    "position": "alibi",
+    "norm_place": "sandwich",
+    "embedding_skip": 0.2,
+    "qk_norm": "rmsnorm",
+    "head_softcap": 5.0,
+}
+_POST = {"norm_place": "post", "residual_scale": "deepnorm", "window": 5, "attention_gate": "head", "final_norm": False}
+SCENARIOS |= {
+    "ddp llama": Scenario("ddp", model=_LLAMA | {"tied": False}),
+    "fsdp skip": Scenario("fsdp", model=_SKIP),
+    "fsdp skip, computed again": Scenario("fsdp", model=_LLAMA | {"embedding_skip": 0.2}, checkpointing=True),
+    "fsdp post": Scenario("fsdp", model=_POST),
+    "fsdp parallel": Scenario("fsdp", model={"parallel": True, "norm_gain": False, "mlp": "relu2"}),
+}
 # Where a run that goes on after HALF steps was saved, and how it goes on.
 RESUMED = {
     "ddp on 2, ddp on 2": ("ddp plain", "ddp plain"),
