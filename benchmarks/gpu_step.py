@@ -32,6 +32,8 @@ from ablationlab.study.plan import make_plan
 from ablationlab.training.stack import FEED, Member, Stack
 from plain import trainer
 
+# Without the runs of the gate, so that the 15 compared runs are one stack.
+UNGATED = ["evaluation.gate_seeds=[]"]
 STUDY = Path(__file__).parents[1] / "studies" / "embedding-norm.toml"
 
 
@@ -166,7 +168,7 @@ def main() -> None:
     corpus = load_corpus(study.data)
     train = np.asarray(corpus.train)
     for preset, precision in product(options.preset, options.precision):
-        chosen = load_study(STUDY, [f"model.preset={preset}", f"training.precision={precision}"])
+        chosen = load_study(STUDY, [f"model.preset={preset}", f"training.precision={precision}", *UNGATED])
         plan = make_plan(chosen, corpus, "cuda")
         prepare(plan.execution)
         runs = len(plan.stacks[0])
