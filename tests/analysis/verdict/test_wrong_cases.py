@@ -8,7 +8,7 @@ import pytest
 from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.format import plain
-from ablationlab.records.settings import Criterion, Stability
+from ablationlab.records.settings import Criterion, Hypothesis, Stability
 
 from .studies import LOSS, RESTORES, arms, dataset, study, verdict_of, words_of
 
@@ -70,6 +70,18 @@ def test_losing_the_worst_pair_does_not_take_keep_baseline_back():
             assert after.decision in ("keep-baseline", "keep-provisionally")
             taken_back += after.decision == "keep-provisionally"
     assert taken_back > 0  # the pair mattered
+
+
+def test_no_change_is_not_supported_by_the_runs_that_survived():
+    nothing = Hypothesis(name="H0", statement="Nothing changes.", rule="no-change", metric="validation_loss")
+    statuses = {}
+    for endings in ("..........", "d........."):
+        made = study(
+            {"validation_loss": arms(0.0)}, endings={"none": "." * 10, "layernorm": endings}, hypotheses=(nothing,)
+        )
+        assert made.comparisons[0].equivalence.equivalent
+        statuses[endings[0]] = decide(made).hypotheses["H0"].status
+    assert statuses == {".": "supported", "d": "undecided"}
 
 
 def test_a_claim_must_hold_with_diverged_runs_counted():

@@ -54,61 +54,14 @@ class Evidence:
         return 0 if self.primary is None else len(_diverged(self.primary, alone=self.analysis.baseline))
 
     @property
-    def survives_variant(self) -> bool:
-        """Whether "better" stays shown with the variant's diverged runs counted, and it fails within the margin."""
-        if not self.variant_diverged:
-            return True
-        p, mean = self._counting(self.variant_diverged)
-        return self.standing.non_inferior and p is not None and p <= self._level and mean < 0
+    def holds(self) -> bool:
+        """Whether what the primary comparison shows, better or worse, holds with diverged runs counted."""
+        return self.primary is not None and holds_with_diverged(self.analysis, self.primary, self.standing)
 
     @property
-    def survives_baseline(self) -> bool:
-        """Whether "worse" stays shown with the baseline's diverged runs counted."""
-        if not self.baseline_diverged or self.unpaired:
-            return True
-        p, mean = self._counting(-self.baseline_diverged)
-        return p is not None and p <= self._level and mean > 0
-
-    @property
-    def equivalent_with_diverged(self) -> bool:
-        """Whether equivalence stays shown with the variant's diverged runs counted, and it fails within the margin."""
-        if not self.variant_diverged:
-            return True
-        tost = self.primary.equivalence if self.primary is not None else None
-        if tost is None or not self.standing.non_inferior or self.unpaired:
-            return False
-        low, high = tost.bounds
-        bounds = (low, high) if self._sign > 0 else (-high, -low)
-        costs = with_diverged(self._costs, self.variant_diverged)
-        return bool(paired_tost(costs, smallest_effect=bounds, alpha=tost.alpha).equivalent)
-
-    def _counting(self, diverged: int) -> tuple[float | None, float]:
-        """p and mean of the costs with so many diverged runs: of the variant above 0, of the baseline below."""
-        costs = self._costs
-        if not costs:
-            return None, 0.0
-        counted = with_diverged(costs, diverged)
-        return paired_t_test(counted).p, sum(counted)
-
-    @property
-    def _sign(self) -> float:
-        return 1.0 if self.primary is not None and self.primary.direction == "lower" else -1.0
-
-    @property
-    def _costs(self) -> list[float]:
-        return [self._sign * pair.delta for pair in self.primary.pairs] if self.primary is not None else []
-
-    @property
-    def _level(self) -> float:
-        """What one test may spend after the correction over its family, and at a planned look after the spending."""
-        primary, look = self.primary, self.analysis.look
-        assert primary is not None
-        level = primary.alpha
-        if look is not None:
-            level = min((finding.level for finding in look.findings if finding.comparison == primary.id), default=level)
-        if not primary.p or not primary.p_adjusted:
-            return level
-        return level * min(1.0, primary.p / primary.p_adjusted)
+    def equivalence_holds(self) -> bool:
+        """Whether its equivalence does."""
+        return self.primary is not None and equivalent_with_diverged(self.primary, self.standing)
 
 
 def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
@@ -155,6 +108,53 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
         pairs=min((gain.n for gain in registered), default=0),
         seeds_for_margin=pairs_without_failure(margin, alpha=alpha / 2),
     )
+
+
+def holds_with_diverged(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether "better" or "worse" stays shown with the diverged runs counted of the arm that it favours.
+
+    "Better" needs a variant that fails within the margin, too. The level is what one test may spend after the correction
+    over its family, and at a planned look after the spending.
+    """
+    better = comparison.outcome == "better"
+    lost = len(_diverged(comparison, alone=comparison.variant if better else comparison.reference))
+    if not lost:
+        return True
+    if comparison.design == "unpaired":
+        return not better
+    costs = _costs(comparison)
+    if not costs or (better and not standing.non_inferior):
+        return False
+    counted = with_diverged(costs, lost if better else -lost)
+    level = comparison.alpha
+    if analysis.look is not None:
+        level = min((finding.level for finding in analysis.look.findings), default=level)
+    if comparison.p and comparison.p_adjusted:
+        level *= min(1.0, comparison.p / comparison.p_adjusted)
+    p = paired_t_test(counted).p
+    return p is not None and p <= level and (sum(counted) < 0) == better
+
+
+def equivalent_with_diverged(comparison: Comparison, standing: StabilityStanding) -> bool:
+    """Whether equivalence is shown, also with the variant's diverged runs counted, and it fails within the margin."""
+    tost = comparison.equivalence
+    if tost is None or not tost.equivalent:
+        return False
+    lost = len(_diverged(comparison, alone=comparison.variant))
+    if not lost:
+        return True
+    costs = _costs(comparison)
+    if not costs or not standing.non_inferior or comparison.design == "unpaired":
+        return False
+    low, high = tost.bounds
+    bounds = (low, high) if comparison.direction != "higher" else (-high, -low)
+    return bool(paired_tost(with_diverged(costs, lost), smallest_effect=bounds, alpha=tost.alpha).equivalent)
+
+
+def _costs(comparison: Comparison) -> list[float]:
+    """Differences, above 0 is worse."""
+    sign = -1.0 if comparison.direction == "higher" else 1.0
+    return [sign * pair.delta for pair in comparison.pairs]
 
 
 def failures_bound(gain: StabilityGain, alpha: float) -> float:
@@ -209,8 +209,7 @@ def _with_diverged(comparison: Comparison, estimate: float | None) -> tuple[floa
     0, which is more than the true one.
     """
     seeds = len(_diverged(comparison))
-    sign = 1.0 if comparison.direction == "lower" else -1.0
-    costs = [sign * pair.delta for pair in comparison.pairs] + [0.0] * seeds
+    costs = _costs(comparison) + [0.0] * seeds
     if len(costs) < 3 or not seeds:
         return estimate, None, CostBound.TOO_FEW_PAIRS, 0
     interval = paired_t_interval(costs, level=round(1 - comparison.alpha, 12))

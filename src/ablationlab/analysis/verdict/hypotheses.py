@@ -9,6 +9,7 @@ restores-stability     supported if a stability gain is shown somewhere, correct
                        the baseline is unstable
 
 A metric that is scored on tasks counts only where it was shown to be sensitive, and only registered comparisons count.
+Equivalent, better and worse must hold with diverged runs counted, as in the rules.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ablationlab.analysis.stability import UNSTABLE_SHARE, is_swept_place
+from ablationlab.analysis.verdict.evidence import equivalent_with_diverged, holds_with_diverged, standing_of
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
 from ablationlab.records.settings import TUNED, Hypothesis
 from ablationlab.records.verdict import HypothesisReason, HypothesisVerdict
@@ -77,8 +79,13 @@ def _unstable(analysis: Analysis, regime: str) -> bool | None:
     return None if arm is None else arm.unstable
 
 
-def _equivalent(comparison: Comparison) -> bool:
-    return comparison.equivalence is not None and bool(comparison.equivalence.equivalent)
+def _equivalent(analysis: Analysis, comparison: Comparison) -> bool:
+    return equivalent_with_diverged(comparison, standing_of(analysis, comparison.variant, comparison.regime))
+
+
+def _is_shown(analysis: Analysis, comparison: Comparison, outcome: Literal["better", "worse"]) -> bool:
+    standing = standing_of(analysis, comparison.variant, comparison.regime)
+    return comparison.outcome == outcome and holds_with_diverged(analysis, comparison, standing)
 
 
 # --- the rules ------------------------------------------------------------------------------------------------
@@ -94,7 +101,7 @@ def _no_change(analysis: Analysis, hypothesis: Hypothesis) -> Judgement:
     changed = [comparison for comparison in stable if comparison.outcome in ("better", "worse")]
     if changed:
         return _judged("rejected", HypothesisReason.CHANGED, *changed)
-    if all(map(_equivalent, stable)):
+    if all(_equivalent(analysis, comparison) for comparison in stable):
         return _judged("supported", HypothesisReason.EQUIVALENT, *stable)
     return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *stable)
 
@@ -103,7 +110,7 @@ def _worse_though_smoother(analysis: Analysis, hypothesis: Hypothesis) -> Judgem
     usable = _usable(analysis, hypothesis.metric or "")
     if isinstance(usable, Judgement):
         return usable
-    worse = [comparison for comparison in usable if comparison.outcome == "worse"]
+    worse = [comparison for comparison in usable if _is_shown(analysis, comparison, "worse")]
     smoother = {comparison.id: smoother_training(analysis, comparison) for comparison in worse}
     both = [(comparison, *smoother[comparison.id]) for comparison in worse if any(smoother[comparison.id])]
     if both:
@@ -113,7 +120,7 @@ def _worse_though_smoother(analysis: Analysis, hypothesis: Hypothesis) -> Judgem
         return _judged("supported", HypothesisReason.WORSE_AND_SMOOTHER, *parts)
     if worse:
         return _judged("undecided", HypothesisReason.WORSE_NOT_SMOOTHER, *worse)
-    harmless = [comparison for comparison in usable if comparison.outcome == "better" or _equivalent(comparison)]
+    harmless = [c for c in usable if _is_shown(analysis, c, "better") or _equivalent(analysis, c)]
     if len(harmless) == len(usable):
         return _judged("rejected", HypothesisReason.NOT_WORSE, *harmless)
     return _judged("undecided", HypothesisReason.NOTHING_SHOWN, *usable)

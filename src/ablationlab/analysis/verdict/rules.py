@@ -134,7 +134,7 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NO_SMALLEST_EFFECT)
     if not tost.equivalent:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
-    if not evidence.equivalent_with_diverged:
+    if not evidence.equivalence_holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     real = evidence.primary.outcome in ("better", "worse")
     return RuleAnswer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
@@ -146,7 +146,7 @@ def _worse(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "worse":
         return RuleAnswer(Reason.NOT_WORSE)
-    if not evidence.survives_baseline:
+    if not evidence.holds:
         return RuleAnswer(Reason.BASELINE_SURVIVORS_ONLY)
     return RuleAnswer(Reason.WORSE, Decision.KEEP_BASELINE)
 
@@ -157,7 +157,7 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     if evidence.primary.outcome != "better":
         return RuleAnswer(Reason.NOT_BETTER)
-    if not evidence.survives_variant:
+    if not evidence.holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
     if evidence.shown_worse or any(guard.shown == "broken" for guard in evidence.guards):
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
