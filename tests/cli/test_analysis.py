@@ -97,6 +97,7 @@ def test_analyze_a_csv(command, tmp_path):
             "2 problems\n  - --baseline says which variant the others are compared with: none\n  - --out says",
         ),
         (["runs.csv", "--baseline", "none"], "--out says where"),
+        (["odd.csv"], "3 problems\n  - is not CSV at line 2: ',' expected after '\"'\n  - --baseline says"),
         (["runs.csv", "--baseline", "none", "--out", "o", "--alpha", "2"], "--alpha 2.0: must lie between"),
         (["r", "--baseline", "none"], "--baseline: a results folder is judged by what its plan registered"),
         (["r", "--alpha", "0.2", "--primary", "x"], "--primary, --alpha: a results folder"),
@@ -105,6 +106,7 @@ def test_analyze_a_csv(command, tmp_path):
 )
 def test_analyze_answers_mistakes_without_writing(command, tmp_path, arguments, says):
     (tmp_path / "runs.csv").write_text("variant,seed,metric,value\nnone,1,loss,2\n")
+    (tmp_path / "odd.csv").write_text('variant,seed,loss\n"none" ,1,2\n')
     (tmp_path / "empty").mkdir()
     build(tmp_path / "r", study(seeds=[1]))
     code, printed, errors = command("analyze", *arguments)

@@ -75,6 +75,20 @@ def test_a_starter_of_any_number_of_seeds_is_toml(seeds):
     assert given == (list(range(1, seeds + 1)) if seeds <= 20 else {"first": 1, "count": seeds})
 
 
+def test_init_writes_a_table_for_every_setting_that_is_to_be_changed(command, tmp_path):
+    code, _, _ = command("init", "mine.toml", "--variants", "training.weight_decay=0.0", "model.mlp=relu", "rmsnorm")
+    assert code == 0
+    study = load_study(tmp_path / "mine.toml")
+    assert set(study.variants) == {"none", "weight-decay-0.0", "mlp-relu", "rmsnorm"}
+    assert study.tables["weight-decay-0.0"].settings == {"training.weight_decay": 0.0}
+    assert study.tables["mlp-relu"].settings == {"model.mlp": "relu"}
+    assert study.question == "Does training.weight_decay=0.0 or model.mlp=relu or rmsnorm help?"
+    code, _, errors = command("init", "wrong.toml", "--variants", "training.wait_decay=0.0")
+    assert code == 2
+    assert "did you mean 'weight_decay'?" in errors
+    assert not (tmp_path / "wrong.toml").exists()
+
+
 def test_the_schema_takes_every_study_of_ours_and_refuses_a_wrong_key():
     from jsonschema import Draft7Validator
 

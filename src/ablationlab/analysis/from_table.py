@@ -385,7 +385,7 @@ def _text_grid(path: Path) -> Grid:
     except UnicodeDecodeError as error:
         raise TableError(str(path), [f"is not UTF-8 at byte {error.start}"]) from error
     except csv.Error as error:
-        raise TableError(str(path), [f"is not CSV: {error}"]) from error
+        raise TableError(str(path), [f"is not CSV at line {reader.line_num}: {error}"]) from error
     except OSError as error:
         raise TableError(str(path), [f"cannot be read: {error.strerror}"]) from error
     return Grid(str(path), tuple(header), tuple(rows))

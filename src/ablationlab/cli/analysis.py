@@ -273,6 +273,8 @@ def _table_dataset(
         dataset = read_table(path, TableOptions.checked(baseline=baseline or "", **given))
     except TableError as error:
         problems += error.problems
+    if baseline is None and not any("--baseline" in problem for problem in problems):
+        problems.append("--baseline says which variant the others are compared with")
     problems += ["--out says where analysis.json and verdict.json go"] if out is None else []
     problems += ["--study belongs to a results folder"] if study is not None else []
     problems += ["--accept-altered belongs to a results folder"] if accept_altered else []

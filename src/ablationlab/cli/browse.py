@@ -29,7 +29,12 @@ def init(
     question: Annotated[str | None, Parameter(help="The question it asks.")] = None,
     baseline: Annotated[str | None, Parameter(help="The arm that the others are compared with. Default: none.")] = None,
     variants: Annotated[
-        tuple[str, ...], Several, Parameter(help="The changes to try (`ablationlab variants`). Default: rmsnorm.")
+        tuple[str, ...],
+        Several,
+        Parameter(
+            help="The changes to try: names (`ablationlab variants`), or settings such as training.weight_decay=0.0. "
+            "Default: rmsnorm."
+        ),
     ] = (),
     seeds: Annotated[int | None, Parameter(validator=Number(gte=1), help="How many seeds. Default: 5.")] = None,
     corpus: Annotated[
@@ -64,8 +69,9 @@ def init(
     }
     printer = Printer()
     asks = sys.stdin.isatty() and printer.console.is_terminal
+    defaults = DEFAULTS | ({"question": f"Does {' or '.join(variants)} help?"} if variants else {})
     answers = {
-        key: value if value is not None else _asked(printer, key, DEFAULTS[key]) if asks else DEFAULTS[key]
+        key: value if value is not None else _asked(printer, key, defaults[key]) if asks else defaults[key]
         for key, value in given.items()
     }
     target = file if file is not None else Path(f"{answers['name']}.toml")

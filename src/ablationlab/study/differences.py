@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> list[SettingDi
     """Leaves of two nested tables that differ, by their keys."""
     a, b = flattened(first), flattened(second)
     return [
-        SettingDifference(key, a.get(key), b.get(key))
+        SettingDifference(re.sub(r"^tables\b", "variants", key), a.get(key), b.get(key))  # as a study file spells it
         for key in sorted(a.keys() | b.keys())
         if a.get(key) != b.get(key)
     ]

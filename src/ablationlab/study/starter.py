@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from ablationlab.study.variants import VARIANTS
 
 SCHEMA_FILE: Final = "study.schema.json"
 
-DEFAULTS: Final[Mapping[str, Any]] = {
+DEFAULTS: Final[dict[str, Any]] = {
     "name": "my-study",
     "question": "Does normalizing the token embedding help?",
     "baseline": "none",
@@ -40,7 +41,7 @@ QUESTIONS: Final[Mapping[str, str]] = {
     "name": "Name of the study",
     "question": "The question it asks",
     "baseline": "Baseline",
-    "variants": "Changes to try (ablationlab variants lists them)",
+    "variants": "Changes to try: names (ablationlab variants lists them), or settings such as training.weight_decay=0.0",
     "seeds": "Seeds",
     "corpus": "Text: a name of `ablationlab data list`, or a file",
     "steps": "Training steps per run",
@@ -59,9 +60,8 @@ _TEMPLATE: Final = """\
 name = {name_text}
 question = {question}
 baseline = {baseline}  # the arm that the others are compared with
-variants = {arms}  # `ablationlab variants` explains each
-seeds = {seeds}  # every arm is trained once per seed, on the same data in the same order
-
+{listed}seeds = {seeds}  # every arm is trained once per seed, on the same data in the same order
+{tables}
 [model]  # equal for all arms but for what a variant declares
 layers = 2  # or preset = "gpt2-small"; `ablationlab presets` lists them
 width = 64
@@ -91,6 +91,16 @@ margin = {margin}  # what a gain in stability may cost
 """
 
 
+_HINT: Final = """\
+
+# A change of your own is a table. Write these instead of the list above:
+#   [variants.none]
+#   [variants.no-decay]
+#   training.weight_decay = 0.0  # anything of [model], [training] and [data]
+# Your own code: use = ["./mine.py"]. Your own training script: command = [...]. See docs/variants.md and docs/trainers.md.
+"""
+
+
 def starter(
     *,
     name: str,
@@ -104,15 +114,20 @@ def starter(
     metric: str,
     smallest_effect: float,
 ) -> str:
-    """The text of a study file; `StudyError` with every problem where the answers make no study."""
+    """The text of a study file; `StudyError` with every problem where the answers make no study.
+
+    Of *variants*, one such as "training.weight_decay=0.0" is a change of its own, and gets a table.
+    """
     arms = list(dict.fromkeys([baseline, *variants]))
+    own = any("=" in arm for arm in arms)
     text = _TEMPLATE.format(
         schema=SCHEMA_FILE,
         file=f"{name}.toml",
         name_text=_toml(name),
         question=_toml(question),
         baseline=_toml(baseline),
-        arms=_toml(arms),
+        listed="" if own else f"variants = {_toml(arms)}  # `ablationlab variants` explains each\n",
+        tables="".join(map(_table, arms)) if own else _HINT,
         seeds=_toml(list(range(1, seeds + 1)) if seeds <= 20 else {"first": 1, "count": seeds}),
         steps=steps,
         lr=_toml(lr),
@@ -125,6 +140,23 @@ def starter(
     )
     parse_study(tomllib.loads(text), "the study of these answers")
     return text
+
+
+def _table(arm: str) -> str:
+    """The table of a variant: a known one by its name, or a change such as training.weight_decay=0.0."""
+    key, equals, value = (part.strip() for part in arm.partition("="))
+    if not equals:
+        return f"\n[variants.{_key(arm)}]  # `ablationlab variants` explains it\n"
+    try:
+        tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        value = _toml(value)
+    name = re.sub(r"[^a-z0-9.]+", "-", f"{key.rpartition('.')[2]}-{value}".lower()).strip("-")
+    return f"\n[variants.{_key(name)}]  # what it writes is all that differs from the baseline\n{key} = {value}\n"
+
+
+def _key(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else _toml(name)
 
 
 def _toml(value: Any) -> str:

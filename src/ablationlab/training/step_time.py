@@ -24,8 +24,8 @@ ROUNDS = 7
 #: Steps that are made before the clock starts, and the seconds that a timed block takes, about.
 WARM_STEPS, BLOCK_SECONDS = 2, 0.25
 MOST_STEPS = 2 * FEED
-#: Settings of the training that a step's time depends on; arms that share them and the model are timed once.
-_TIMED = {"batch", "micro_batch", "optimizer", "decay", "clip", "precision"}
+#: Settings of the training that no step's time depends on; arms that differ in nothing else are timed once.
+_FREE = {"steps", "tokens", "lr", "warmup", "final_lr"}
 
 
 def measure_step_times(plan: Plan, job: Job) -> tuple[StepTime, ...]:
@@ -97,7 +97,7 @@ def _wait(device: torch.device) -> None:
 
 
 def _cost_key(plan: Plan, run: PlannedRun) -> str:
-    return run.model.model_dump_json() + run.training.model_dump_json(include=_TIMED) + plan.corpus_of(run.variant).name
+    return run.model.model_dump_json() + run.training.model_dump_json(exclude=_FREE) + plan.corpus_of(run.variant).name
 
 
 def _free_seed(study: Study) -> int:
