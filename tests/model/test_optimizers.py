@@ -22,6 +22,7 @@ from ablationlab.model.optimizers import (
 )
 from ablationlab.model.orthogonal import A, B, C, orthogonalized
 from ablationlab.model.rules import ITERATIONS, OPTIMIZERS, Matrix, UpdateRule, adamw, muon_flops
+from ablationlab.model.weights import Parameter
 from ablationlab.records.settings import TrainingConfig
 
 TRAINING = TrainingConfig(steps=10, weight_decay=0.1, betas=(0.9, 0.95), eps=1e-8, clip="off")
@@ -180,7 +181,7 @@ def test_lion_is_the_published_formula():
 
 def matrices_and_a_rest(shapes: list[tuple[int, int]], rest: int) -> RowLayout:
     starts = np.cumsum([0, *(a * b for a, b in shapes)]).tolist()
-    matrices = tuple(Matrix(start, shape) for start, shape in zip(starts, shapes, strict=False))
+    matrices = tuple(Matrix(start, shape, (0, shape[1])) for start, shape in zip(starts, shapes, strict=False))
     columns = (Columns(starts[-1], 1.0, 0.1), Columns(rest, 1.0, 0.0))
     return RowLayout(columns, lambda flat: {}, matrices, starts[-1])
 
@@ -209,6 +210,24 @@ def test_muon_equals_torchs_muon_for_matrices_and_adamw_for_the_rest():
             start[:, row.rest :], [gradient[:, row.rest :] for gradient in gradients], run, 0, 0.1,
         )  # fmt: skip
         torch.testing.assert_close(weights[run, row.rest :], theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_muon_takes_matrices_that_stand_side_by_side_one_by_one():
+    """Queries, keys and values of one layer move as three parameters would."""
+    training = TRAINING.changed(optimizer="muon", weight_decay=0.0)
+    joint = Parameter("qkv", (8, 16), sections=(8, 4, 4))
+    start = torch.from_numpy(np.random.default_rng(0).normal(size=(2, 128))).float()
+    row = RowLayout((Columns(128, 1.0, 0.0),), lambda flat: {}, Matrix.all_of(joint, 0), 128)
+    together, gradients = trained(OPTIMIZERS["muon"], training, start, row, steps=3)
+    for first, end in ((0, 8), (8, 12), (12, 16)):
+        for run, lr in enumerate(LRS):
+            parameter = torch.nn.Parameter(start[run].view(8, 16)[:, first:end].clone())
+            theirs = torch.optim.Muon([parameter], lr=lr, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+            for gradient in gradients:
+                parameter.grad = gradient[run].view(8, 16)[:, first:end].clone()
+                theirs.step()
+            ours = together[run].view(8, 16)[:, first:end]
+            torch.testing.assert_close(ours, parameter.detach(), rtol=0, atol=0.05 * lr)  # theirs is in bf16
 
 
 @pytest.mark.parametrize("shape", [(6, 10), (10, 6), (2, 7, 7)])

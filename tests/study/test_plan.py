@@ -261,12 +261,12 @@ def test_a_variant_whose_tokens_cost_more_is_planned_and_declares_it(plan_of):
 
 
 def test_muons_products_count_and_its_arm_declares_them(plan_of):
-    """Newton-Schulz on qkv 16 x 48, out 16 x 16, up 16 x 64 and down 64 x 16: five times 4 A²B + 2 A³ each."""
+    """Newton-Schulz on queries, keys, values and out, 16 x 16, up 16 x 64 and down 64 x 16: five times 4 A²B + 2 A³ each."""
     tables = {"none": {}, "muon": {"training": {"optimizer": "muon", "lr": 0.01}}}
     tables["lion"] = {"training": {"optimizer": "lion"}}
     plan = plan_of({"variants": tables})
     budgets = {run.variant: run.budget for run in plan.runs}
-    update = 5 * sum(4 * 16**2 * long + 2 * 16**3 for long in (48, 16, 64, 64))
+    update = 5 * sum(4 * 16**2 * long + 2 * 16**3 for long in (16, 16, 16, 16, 64, 64))
     assert budgets["muon"].matmul_flops - budgets["none"].matmul_flops == 12 * update
     assert budgets["lion"].matmul_flops == budgets["none"].matmul_flops
     assert {name: plan.variants[name].flops for name in tables} == {"none": False, "muon": True, "lion": False}

@@ -82,7 +82,10 @@ class SelfAttention(BlockPart):
         pieces: tuple[tuple[int, int, float], ...] = ()
         if kept != width or values != 1.0:
             pieces = ((0, width, 1.0), (width, width + kept, 1.0), (2 * width, 2 * width + kept, values))
-        owned = linear(f"{prefix}.qkv", width, 3 * width, model.init_std, bias=model.biases, pieces=pieces)
+        sections = (width, kept, kept)
+        owned = linear(
+            f"{prefix}.qkv", width, 3 * width, model.init_std, bias=model.biases, pieces=pieces, sections=sections
+        )
         if model.qk_norm != "none" and model.norm_gain:
             sizes = (model.head_width,) * 2 if model.qk_norm_over == "head" else (width, kept)
             for name, size in zip(("q_norm", "k_norm"), sizes, strict=True):

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import Problem
@@ -104,13 +105,27 @@ def warmup_refusal(training: TrainingConfig, steps: int) -> Problem | None:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Where a matrix of a block stands in a row, and its shape; axes before the last two count more matrices."""
+    """Where a matrix of a block stands in a row: some columns of a parameter of that shape, which begins at ``start``. Axes
+    before the last two count more matrices."""
 
     start: int
     shape: tuple[int, ...]
+    columns: tuple[int, int]
+
+    @classmethod
+    def all_of(cls, parameter: Parameter, start: int) -> tuple[Matrix, ...]:
+        """Those of a parameter that begins there."""
+        widths = parameter.sections or parameter.shape[-1:]
+        return tuple(
+            cls(start, parameter.shape, (end - width, end))
+            for width, end in zip(widths, accumulate(widths), strict=True)
+        )
 
     def of(self, flat_RP: Tensor) -> Tensor:
-        return flat_RP[:, self.start : self.start + math.prod(self.shape)].view(-1, *self.shape)
+        """A view of it, for every run."""
+        first, end = self.columns
+        whole = flat_RP[:, self.start : self.start + math.prod(self.shape)].view(-1, *self.shape)
+        return whole[..., first:end]
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +210,7 @@ def muon(step: OptimizerStep) -> Tensor:
     ahead = ours.gradient.lerp(m, mu)
     found = orthogonalized([matrix.of(ahead) for matrix in step.matrices], bf16=step.training.precision == "bf16")
     for matrix, direction in zip(step.matrices, found, strict=True):
-        matrix.of(ahead).copy_(direction).mul_(0.2 * math.sqrt(max(matrix.shape[-2:])))
+        matrix.of(ahead).copy_(direction).mul_(0.2 * math.sqrt(max(direction.shape[-2:])))
     return torch.cat([_moved(ours, ours.lr, ahead), adamw(step.columns(slice(step.rest, None)))], dim=1)
 
 
@@ -227,8 +242,12 @@ def update_flops(model: ModelConfig, training: TrainingConfig) -> int:
     rule = OPTIMIZERS[training.optimizer]
     if rule is None or rule.matrix_flops is None:
         return 0
-    matrices = [parameter.shape for parameter in parameters(model) if parameter.in_products]
-    return sum(math.prod(shape[:-2]) * rule.matrix_flops(*shape[-2:]) for shape in matrices)
+    return sum(
+        math.prod(parameter.shape[:-2]) * rule.matrix_flops(parameter.shape[-2], width)
+        for parameter in parameters(model)
+        if parameter.in_products
+        for width in parameter.sections or parameter.shape[-1:]
+    )
 
 
 def step_flops(model: ModelConfig, training: TrainingConfig) -> int:

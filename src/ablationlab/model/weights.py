@@ -30,6 +30,8 @@ class Parameter:
     # A matrix made of columns (first, end, factor) of the one that is drawn, which has ``drawn`` of them; none: of all.
     pieces: tuple[tuple[int, int, float], ...] = ()
     drawn: int = 0
+    # Widths of the matrices that stand side by side in it, where they are more than one: Muon takes each by itself.
+    sections: tuple[int, ...] = ()
     group: str = ""  # what it is a part of: embedding, position, front, norms, head, or the group of a block's part
     block: int | None = None  # the block that it belongs to
     rate: float = 1.0  # factor of its learning rate, by µP
@@ -77,11 +79,13 @@ def linear(
     bias: bool,
     redraw: int = 0,
     pieces: tuple[tuple[int, int, float], ...] = (),
+    sections: tuple[int, ...] = (),
 ) -> list[Parameter]:
-    """Matrix and bias of a linear layer; with *pieces*, of these of its columns."""
+    """Matrix and bias of a linear layer; with *pieces*, of these of its columns; *sections*: several layers side by side."""
     drawn = outputs if pieces else 0
     outputs = sum(end - first for first, end, _ in pieces) if pieces else outputs
-    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, redraw=redraw, pieces=pieces, drawn=drawn)]
+    how = {"redraw": redraw, "drawn": drawn}
+    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, pieces=pieces, sections=sections, **how)]
     return weight + ([Parameter(f"{name}.bias", (outputs,))] if bias else [])
 
 

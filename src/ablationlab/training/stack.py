@@ -129,7 +129,9 @@ class ParameterLayout:
         return RowLayout(
             columns=joined(Columns(size, *rate_and_decay(parameter, training)) for parameter, size, _ in slots),
             views=self.views,
-            matrices=tuple(Matrix(start, parameter.shape) for parameter, _, start in slots[: self.products]),
+            matrices=tuple(
+                matrix for parameter, _, start in slots[: self.products] for matrix in Matrix.all_of(parameter, start)
+            ),
             rest=sum(self.sizes[: self.products]),
         )
 
