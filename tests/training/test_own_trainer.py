@@ -31,13 +31,7 @@ from ablationlab.training.own_run import cut_back, reported_lines, step_lines
 from conftest import run_cli, to_toml
 
 #: Trains a small model with dropout, so that weights, optimizer state and the random generators all matter.
-LOOP = """
-import os, signal, sys, time, torch
-import ablationlab as lab
-from ablationlab.training import own_run
-
-own_run.CHECKPOINT_SECONDS = 0.0
-with lab.current_run() as run:
+BODY = """\
     model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(model.parameters(), lr=run.settings["training"]["lr"])
     run.started(model)
@@ -50,7 +44,15 @@ with lab.current_run() as run:
         run.log(step, loss=float(loss), fed=batch)
         HOOK
     run.budget(tokens=4 * step, flops=100.0 * step)
-    run.finish(val_loss=float(loss))
+"""
+LOOP = f"""
+import os, signal, sys, time, torch
+import ablationlab as lab
+from ablationlab.training import own_run
+
+own_run.CHECKPOINT_SECONDS = 0.0
+with lab.current_run() as run:
+{BODY}    run.finish(val_loss=float(loss))
 """
 
 STUDY = {
@@ -168,28 +170,16 @@ def test_a_killed_command_and_its_program_continue_with_the_same_bits(tmp_path, 
     same_outcome(tmp_path, whole)
 
 
-TRAINER = """
+TRAINER = f"""
 import os, signal, torch
 import ablationlab as lab
 from ablationlab.training import own_run
 own_run.CHECKPOINT_SECONDS = 0.0
 
-@lab.trainer("mine", metrics={"val_loss": "lower"})
+@lab.trainer("mine", metrics={{"val_loss": "lower"}})
 def train(run):
     print("hello from", run.variant)
-    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=run.settings["training"]["lr"])
-    run.started(model)
-    for step in run.steps(model=model, optimizer=optimizer):
-        batch = torch.randn(4, 3)
-        loss = (model(batch) - batch.sum(1, keepdim=True)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        run.log(step, loss=float(loss), fed=batch)
-        HOOK
-    run.budget(tokens=4 * step, flops=100.0 * step)
-    return {"val_loss": float(loss)}
+{BODY}    return {{"val_loss": float(loss)}}
 """
 BY_NAME = {"command": ..., "metrics": ..., "use": ["./mine.py"], "trainer": "mine"}
 
