@@ -51,7 +51,7 @@ def test_analyze_shows_diverged_and_missing_runs(command, tmp_path):
     code, printed, _ = command("analyze", "r")
     assert code == 0
     assert "3 of 5" in printed
-    assert "1 runs diverged: default-none-s2" in printed
+    assert "1 run diverged: default-none-s2" in printed
     assert "2 of 10 planned runs have no result" in printed
     assert "unstable" in printed
 
