@@ -41,6 +41,7 @@ def study_of(folder, changes=None):
         ({"metrics": ...}, "metrics"),
         ({"patterns": {"val_loss": "loss ("}}, "is not a regular expression"),
         ({"patterns": {"val_loss": "loss (.*)"}}, "needs the groups (?P<step>...) and (?P<value>...)"),
+        ({"patterns": {"loss": "loss (?P<value>.*)"}}, "needs the groups (?P<step>...) and (?P<value>...)"),
         ({"trainer": "mine"}, "unknown trainer"),
         ({"timeout": -1}, "timeout"),
         ({"baseline": "bas"}, "baseline: unknown variant (got 'bas'); allowed: base, fast; did you mean 'base'?"),

@@ -429,6 +429,15 @@ def test_patterns_read_what_a_program_prints(tmp_path):
     assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 1.0}
 
 
+def test_a_result_that_is_printed_without_a_step_is_read(tmp_path):
+    program = PRINTING + "print('final accuracy 0.25'); print('final accuracy 0.75')"
+    patterns = {"loss": PATTERNS["loss"], "accuracy": r"final accuracy (?P<value>\S+)"}
+    ended = trained(tmp_path, program, patterns=patterns, metrics={"accuracy": "higher"}, **ONE_ARM)
+    assert ended.returncode == 0, ended.stderr
+    assert results_of(tmp_path)["base-s1"].metrics == {"accuracy": 0.75}
+    assert "accuracy" not in read_curves(run_folder(tmp_path) / "metrics.jsonl")
+
+
 def test_patterns_and_reported_lines_are_laid_together(tmp_path):
     program = REPORT + "\n[report(step=step, lr=0.1) for step in range(3)]" + PRINTING
     assert trained(tmp_path, program, patterns=PATTERNS, **ONE_ARM).returncode == 0

@@ -959,7 +959,7 @@ class Trainer(Frozen):
     settings: dict[str, Any] = Field(default_factory=dict)
     metrics: Annotated[dict[str, Literal["lower", "higher"]], Field(min_length=1)]
     # For a program that only prints: name -> regular expression with the groups step and value, searched in every line of its
-    # output. The last value of a name that ``metrics`` has is the run's result.
+    # output. The last value of a name that ``metrics`` has is the run's result; it needs no step.
     patterns: dict[str, str] = Field(default_factory=dict)
     # Seconds that one run may take; a run that takes longer is ended and has failed.
     timeout: Positive | None = None
@@ -972,13 +972,13 @@ class Trainer(Frozen):
 
     @field_validator("patterns")
     @classmethod
-    def _compile(cls, patterns: dict[str, str]) -> dict[str, str]:
+    def _compile(cls, patterns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for name, pattern in patterns.items():
             try:
                 groups = re.compile(pattern).groupindex
             except re.error as error:
                 raise ValueError(f"{name}: {pattern!r} is not a regular expression: {error}") from error
-            if not {"step", "value"} <= groups.keys():
+            if "value" not in groups or ("step" not in groups and name not in info.data.get("metrics", {name})):
                 raise ValueError(f"{name}: {pattern!r} needs the groups (?P<step>...) and (?P<value>...)")
         return patterns
 

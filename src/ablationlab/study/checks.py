@@ -450,6 +450,11 @@ def study_warnings(study: Study) -> tuple[str, ...]:
     from ablationlab.stats import expected_false_positives, sign_flip_floor  # only when planning: it takes scipy
 
     warnings = []
+    if len(study.variants) > 1 and not any(criterion.role == "primary" for criterion in study.criteria):
+        warnings.append(
+            "no criterion has role = 'primary', so nothing will be decided; add [[criteria]] with metric, role and "
+            "smallest_effect"
+        )
     for criterion in study.criteria:
         pairs = len(study.own_seeds().get(criterion.regime, study.seeds))
         about = f"criterion {criterion.metric} in {criterion.regime}"

@@ -351,6 +351,13 @@ def _matched(
     patterns: Mapping[str, str], path: Path, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> list[dict[str, Any]]:
     """The steps that the study's patterns find in what the trainer printed."""
+    return step_lines([line for line in _printed(patterns, path, read) if "step" in line])
+
+
+def _printed(
+    patterns: Mapping[str, str], path: Path, read: Callable[[Path], bytes] = Path.read_bytes
+) -> list[dict[str, Any]]:
+    """Everything that the patterns find, in order; a pattern may find no step."""
     if not patterns or not path.exists():
         return []
     lines: list[dict[str, Any]] = []
@@ -360,12 +367,13 @@ def _matched(
             if match is None:
                 continue
             try:
-                lines.append({"step": int(match["step"]), name: float(match["value"])})
-            except ValueError:
+                step = {"step": int(match["step"])} if "step" in match.groupdict() else {}
+                lines.append({**step, name: float(match["value"])})
+            except (ValueError, TypeError):
                 raise RunFailure(
                     f"patterns.{name} found {match[0]!r} in {path}: step or value is not a number"
                 ) from None
-    return step_lines(lines)
+    return lines
 
 
 def _merged(*sources: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -396,8 +404,9 @@ def _conclude(
     _check_kinds(lines, folder.path / REPORTED)
     steps = _merged(step_lines(lines), _matched(own.patterns, folder.path / OUTPUT))
     metrics = {name: float(value) for name, value in (_last(lines, "result") or {}).items()}
+    at_the_end = [line for line in _printed(own.patterns, folder.path / OUTPUT) if "step" not in line]
     for name in own.patterns.keys() & own.metrics.keys() - metrics.keys():
-        values = [step[name] for step in steps if name in step]
+        values = [line[name] for line in (*steps, *at_the_end) if name in line]
         metrics |= {name: float(values[-1])} if values else {}
     divergence = _divergence(lines, steps, metrics)
     missing = [name for name in own.metrics if name not in metrics]
