@@ -151,26 +151,26 @@ class Table:
 
         shown = self._printed()
         made = RichTable(
-            title=Text(plain(self.title)),
+            title=Text(_terminal(self.title)),
             title_justify="left",
             title_style="bold",
-            caption=Text(plain(self.note)) if self.note else None,
+            caption=Text(_terminal(self.note)) if self.note else None,
             caption_justify="left",
             box=None,
             pad_edge=False,
             padding=(0, 2, 0, 0),
         )
         for column, _ in shown:
-            made.add_column(Text(column.small_title), justify=column.align, overflow="fold")
+            made.add_column(Text(_terminal(column.small_title)), justify=column.align, overflow="fold")
         for cells in zip(*(cells for _, cells in shown), strict=True):
-            made.add_row(*(Text(plain(c.whole), style="bold" if c.strong else "") for c in cells))
+            made.add_row(*(Text(_terminal(c.whole), style="bold" if c.strong else "") for c in cells))
         return made
 
     def csv(self) -> str:
         """RFC 4180 with full numbers; a formula-like text (=, +, -, @) is quoted with an apostrophe, as spreadsheets ask."""
         out = io.StringIO()
         writer = csv.writer(out, lineterminator="\r\n")
-        writer.writerow([column.key for column in self.columns])
+        writer.writerow([_csv(column.key) for column in self.columns])
         writer.writerows([_csv(cell.value) for cell in row] for row in self.rows)
         return out.getvalue()
 
@@ -323,6 +323,11 @@ def _rows(shown: list[tuple[Column, list[Cell]]]) -> Iterable[tuple[Cell, ...]]:
     return zip(*(cells for _, cells in shown), strict=True)
 
 
+def _terminal(text: str) -> str:
+    """Text without the control characters that a terminal would obey; line breaks stay."""
+    return "\n".join(_CONTROL.sub(" ", line) for line in plain(text).split("\n"))
+
+
 def _csv(value: Value) -> str:
     if value is None:
         return ""
@@ -331,7 +336,7 @@ def _csv(value: Value) -> str:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else repr(value)
     text = str(value)
-    return f"'{text}" if text.startswith(tuple("=+-@\t\r")) and not isinstance(value, int) else text
+    return f"'{text}" if text.startswith(tuple("=+-@\t\r\n")) and not isinstance(value, int) else text
 
 
 _LATEX = {
@@ -397,7 +402,8 @@ def _html_cell(top: tuple[Column, Cell], *below: tuple[Column, Cell], first: boo
     text = f'<a href="{escape(cell.link)}">{text}</a>' if cell.link else text
     text = f"<b>{text}</b>" if cell.strong else text
     if cell.colour:
-        text = f'<span class="swatch" data-colour="{cell.colour}" style="--c: {cell.colour}"></span> {text}'
+        colour = escape(cell.colour)
+        text = f'<span class="swatch" data-colour="{colour}" style="--c: {colour}"></span> {text}'
     asides = [(cell.note, "")]
     asides += [(f"{under.prefix} {it.whole}".strip(), it.tone) for under, it in below if it.text not in ("", DASH)]
     text += "".join(f"<small{_class(tone)}>{escape(aside)}</small>" for aside, tone in asides if aside)
