@@ -571,12 +571,13 @@ def _try_folder(results: ResultsFolder, regime: str, before: int) -> ResultsFold
 def register(study: Study, results: ResultsFolder) -> None:
     """Seal the study itself before it is calibrated; another one in the folder is refused."""
     from ablationlab.core.errors import PlanError
-    from ablationlab.records.plan import Registration
+    from ablationlab.records.plan import Registration, relocated
 
     path = results.path / "study.lock"
     with suppress(FileExistsError):
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        Registration(study=study, study_hash=study.hash, created=created).create(path)
+        named = relocated(study, lambda place: f"./{Path(place).name}")
+        Registration(study=named, study_hash=study.hash, created=created).create(path)
     registered = Registration.read(path)
     if registered.study_hash != study.hash:
         raise PlanError(

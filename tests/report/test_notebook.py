@@ -55,10 +55,11 @@ def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
         (Analysis.read(folder / "analysis.json"), Verdict.read(folder / "verdict.json"))
         for folder in (tmp_path / "python", trained.results)
     )
-    assert ours.model_copy(update={"source_hash": theirs.source_hash, "readings": theirs.readings}) == theirs
+    other = {name: getattr(theirs, name) for name in ("source_hash", "readings", "inputs", "seal")}
+    assert ours.model_copy(update=other) == theirs
     by_clock = [[reading for reading in found.readings.readings if reading.kind != "time"] for found in (ours, theirs)]
     assert by_clock[0] == by_clock[1]
-    hashes = {"source_hash": their_verdict.source_hash, "analysis_hash": their_verdict.analysis_hash}
+    hashes = {name: getattr(their_verdict, name) for name in ("source_hash", "analysis_hash", "seal")}
     assert our_verdict.model_copy(update=hashes) == their_verdict
     for run in (trained.results / "runs").iterdir():
         other = tmp_path / "python" / "runs" / run.name

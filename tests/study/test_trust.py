@@ -9,14 +9,17 @@ from pathlib import Path
 import pytest
 
 from ablationlab.core.errors import CodeError, RecordError
-from ablationlab.pipeline import evaluate, extend, run
+from ablationlab.pipeline import evaluate, extend, register, run, seal
 from ablationlab.records.plan import Plan
+from ablationlab.records.results import Results
 from ablationlab.records.settings import UsedCode
 from ablationlab.records.storage import ResultsFolder, inside
+from ablationlab.report.page.design import configuration
 from ablationlab.study import trust
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.trust import carried_code, remember, require_trust, task_code
 from analysis.builder import build
+from analysis.builder import make_plan as made_plan
 from analysis.builder import study as made_study
 from conftest import write_study
 
@@ -138,3 +141,31 @@ def test_the_command_of_a_foreign_trainer_needs_consent(study_table):
     remembered.unlink()
     with pytest.raises(CodeError, match="sh -c true"):
         require_trust(code, "there")
+
+
+# --- paths ------------------------------------------------------------------------------------------------
+
+
+def test_no_record_says_where_a_corpus_or_code_lies_and_the_study_still_finds_them(tmp_path):
+    (tmp_path / "mine.py").write_text("# nothing\n")
+    path = write_study(tmp_path, {"use": ["./mine.py"]})
+    study, results = load_study(path), ResultsFolder(tmp_path / "results")
+    plan, _ = seal(study, results, "cpu", 1)
+    assert plan.study.data.corpus == str(tmp_path / "corpus.txt")
+    assert (plan.corpus.name, plan.corpus.source) == ("corpus.txt", "a file")
+    text = (results.path / "plan.lock").read_text()
+    assert str(tmp_path) not in text
+    assert '"./corpus.txt"' in text
+    assert Plan.read(results.plan).study == study
+    assert str(tmp_path) not in configuration(Results.open(results.path))
+    register(study, ResultsFolder(tmp_path / "calibrated"))
+    assert str(tmp_path) not in (tmp_path / "calibrated" / "study.lock").read_text()
+
+
+def test_two_corpora_of_one_name_keep_their_places(study_table):
+    mixture = {"/a/prepared": 1.0, "/b/prepared": 2.0, "tiny-shakespeare": 3.0}
+    plan = made_plan(made_study())
+    study = plan.study.model_copy(update={"data": plan.study.data.model_copy(update={"mixture": mixture})})
+    kept, places = plan.model_copy(update={"study": study}).kept()
+    assert list(kept.study.data.mixture) == ["./prepared", "./2/prepared", "tiny-shakespeare"]
+    assert places == {"./prepared": "/a/prepared", "./2/prepared": "/b/prepared"}

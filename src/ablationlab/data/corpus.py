@@ -105,7 +105,7 @@ def load_corpus(config: DataConfig) -> TokenizedCorpus:
     train, validation = tokenizer.encode(text[:cut]), tokenizer.encode(text[cut:])
     tokens = np.concatenate([train, validation])
     record = Corpus(
-        name=config.corpus,
+        name=corpus_name(config.corpus),
         source=source,
         sha256=sha256,
         tokenizer=config.tokenizer,
@@ -170,7 +170,8 @@ def _join(
     validation = np.concatenate([part.validation for part in parts])
     if config.mixture is None:
         (single,) = components
-        name, source, sha256, tokens_sha256 = config.corpus, single.source, single.sha256, single.tokens_sha256
+        name, source = corpus_name(config.corpus), single.source
+        sha256, tokens_sha256 = single.sha256, single.tokens_sha256
     else:
         name = MIXTURE
         source = " + ".join(f"{component.weight:.4g} {component.name}" for component in components)
@@ -246,7 +247,7 @@ def load_component(corpus: str, weight: float, config: DataConfig) -> TokenizedC
     validation = prepared.tokens[cut : manifest.tokens]
     inside = int(np.searchsorted(prepared.ends, cut, side="right"))
     record = Component(
-        name=Path(corpus).name if looks_like_path(corpus) else corpus,
+        name=corpus_name(corpus),
         source=manifest.source,
         weight=weight,
         sha256=manifest.text_sha256,
@@ -265,6 +266,11 @@ def load_component(corpus: str, weight: float, config: DataConfig) -> TokenizedC
 def _validation_bytes(tokenizer: Tokenizer, validation: NDArray[np.int64]) -> int:
     """Bytes of text that are predicted: all but those of the first token, which is only ever context."""
     return int(tokenizer.byte_lengths[validation[1:]].sum())
+
+
+def corpus_name(corpus: str) -> str:
+    """What records call a corpus: of one given by path, the name of its file or folder, and nothing of where it lies."""
+    return Path(corpus).name if looks_like_path(corpus) else corpus
 
 
 def _open(corpus: str, tokenizer: str) -> Prepared:
@@ -291,7 +297,7 @@ def _read(corpus: str) -> tuple[str, str, str, list[tuple[str, int]]]:
         files = _text_files(path)
         texts = [_utf8(file) for file in files]
         text = "\n".join(texts)
-        origin = f"path {path}" if len(files) == 1 else f"path {path} ({len(files)} files)"
+        origin = "a file" if path.is_file() else f"a folder of {len(files)} files"
         firsts = np.cumsum([0, *(len(part) + 1 for part in texts[:-1])]).tolist()
         names = [file.name if file == path else file.relative_to(path).as_posix() for file in files]
         parts = list(zip(names, firsts, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median, quantiles
@@ -16,11 +17,13 @@ from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.seal import SealedRecord
-from ablationlab.records.settings import ModelConfig, Study, TrainingConfig
+from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, looks_like_path
 from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
 
 #: Folders of a results folder beside plan.lock.
 LOOKS, AMENDMENTS = "looks", "amendments"
+#: Where this machine has the texts and the code that plan.lock names; no record, and of no use elsewhere.
+PLACES = "places.json"
 
 
 class Shared(StoredValue):
@@ -386,6 +389,17 @@ class Deposit(SealedRecord):
         return cls(study=plan.study.name, git=plan.environment.git, **{name: getattr(plan, name) for name in names})
 
 
+def relocated(study: Study, place: Callable[[str], str]) -> Study:
+    """A study with other paths of its corpora and of its own code; names of corpora stay."""
+    data, mixture = study.data, study.data.mixture
+    if mixture is not None:
+        mixture = {place(name) if looks_like_path(name) else name: weight for name, weight in mixture.items()}
+    corpus = place(data.corpus) if looks_like_path(data.corpus) else data.corpus
+    data = data.model_copy(update={"corpus": corpus, "mixture": mixture})
+    use = tuple(code.model_copy(update={"path": place(code.path)}) for code in study.use)
+    return study.model_copy(update={"data": data, "use": use})
+
+
 class Plan(Record):
     """plan.lock. ``variants``, ``metrics``, ``probes`` and ``tasks`` are declared as they were when it was sealed.
 
@@ -455,7 +469,26 @@ class Plan(Record):
     @classmethod
     def read_sealed(cls, path: Path) -> Self:
         """Load plan.lock itself, with the runs of all looks and of no amendment."""
-        return super().read(path)
+        plan, file = super().read(path), path.parent / PLACES
+        places = read_json(file) if file.exists() else {}
+        if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
+            raise RecordError(f"{file} is not a table of paths; without it, texts given by path are not found again")
+        study = relocated(plan.study, lambda name: places.get(name, name)) if places else plan.study
+        return plan.model_copy(update={"study": study})
+
+    def kept(self) -> tuple[Self, dict[str, str]]:
+        """The plan as it is written: paths are names alone; and where these lie on this machine."""
+        places: dict[str, str] = {}
+
+        def name(path: str) -> str:
+            short, number = f"./{Path(path).name}", 1
+            while places.get(short, path) != path:
+                number += 1
+                short = f"./{number}/{Path(path).name}"
+            places[short] = path
+            return short
+
+        return self.model_copy(update={"study": relocated(self.study, name)}).sealed(), places
 
     def in_force(self, looks: tuple[Look, ...], amendments: tuple[Amendment, ...]) -> Self:
         """A sealed plan without the runs of looks that are not asked for (yet), and with those of its amendments.

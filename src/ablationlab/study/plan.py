@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from ablationlab.model.rules import OPTIMIZERS, combination_problems, step_flops
 from ablationlab.records.environment import current, drift
 from ablationlab.records.metrics import METRICS, across_tokenizers
 from ablationlab.records.plan import (
+    PLACES,
     Amendment,
     Budget,
     Calibrated,
@@ -39,7 +41,7 @@ from ablationlab.records.plan import (
     Streams,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
-from ablationlab.records.storage import ResultsFolder, content_hash, slug
+from ablationlab.records.storage import ResultsFolder, content_hash, replace, slug
 from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
@@ -649,10 +651,13 @@ def _check_flops(study: Study, cells: Cells) -> None:
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
     """Write plan.lock, or return the one that is there if it is of this very study; another study's is refused."""
+    kept, places = plan.kept()
     if not results.plan.exists():
         keep_code(plan.study, results)
+        if places:
+            replace(results.path / PLACES, (json.dumps(places, indent=1) + "\n").encode())
     with suppress(FileExistsError):
-        plan.create(results.plan)
+        kept.create(results.plan)
     return open_plan(results, plan.study)
 
 

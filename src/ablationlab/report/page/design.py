@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.core.format import amount, count, setting
+from ablationlab.records.storage import read_json
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.terminal.study import precisions
 
@@ -116,9 +118,7 @@ def _named(key: str, title: str, rows: list[tuple[str, str]]) -> Table:
 
 def configuration(results: Results) -> str:
     """The resolved study, as it was sealed."""
-    plan = results.plan
-    if plan is None:
+    if results.plan is None:
         return ""
-    if plan.study.design is not None or plan.amendments:  # what is in force has other seeds or variants
-        plan = plan.read_sealed(results.folder / "plan.lock")
-    return plan.study.model_dump_json(indent=2, exclude={"text"})
+    sealed = read_json(results.folder / "plan.lock")["study"]
+    return json.dumps({key: value for key, value in sealed.items() if key != "text"}, indent=2, ensure_ascii=False)
