@@ -494,7 +494,9 @@ def test_changed_data_is_refused_after_sealing(cli, study_file, tmp_path):
     corpus = tmp_path / "corpus.txt"
     corpus.write_text(corpus.read_text().upper())
     refused(
-        cli("run", path), f"corpus '{corpus.name}' has changed since the plan was sealed", "restore it, or make a new plan"
+        cli("run", path),
+        f"corpus '{corpus.name}' has changed since the plan was sealed",
+        "restore it, or make a new plan",
     )
 
 

@@ -158,7 +158,7 @@ def test_an_edited_verdict_is_made_again_for_the_report(folder):
     path.write_text(path.read_text().replace('"decision": "', '"decision": "adopt-not-', 1))
     assert with_analysis(Results.open(folder), say=lambda text: None).verdict == right
     data = json.loads(path.read_text())
-    data["recommendation"] = "Adopt everything."
+    data["primary"] = "perplexity"
     path.write_text(json.dumps(data))
     shown = with_analysis(Results.open(folder), say=lambda text: None)
     assert shown.verdict == right

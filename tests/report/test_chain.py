@@ -62,7 +62,7 @@ def test_a_changed_file_of_a_run_is_named(folder):
 def test_a_forged_verdict_is_decided_again(folder):
     path = folder / "verdict.json"
     verdict = Verdict.read(path)
-    verdict.model_copy(update={"recommendation": "Adopt everything."}).replace(path)  # with a seal that holds
+    verdict.model_copy(update={"primary": "perplexity"}).replace(path)  # with a seal that holds
     assert broken(folder)["verdict.json"] == "is not what the rules give for analysis.json"
     assert "report.html" in broken(folder)
 
