@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from ablationlab.data.tokenizers import TOKEN_CLASSES, CharTokenizer, token_classes
+from ablationlab.evaluation import throughput
 from ablationlab.evaluation.calibration import TEMPERATURES
 from ablationlab.evaluation.length import DOCUMENTS, length_scores
 from ablationlab.evaluation.scoring import ScoringTokens
@@ -170,6 +172,27 @@ def test_contexts_that_eight_does_not_divide_are_read_in_whole_pieces(context):
     assert found[0].edges[8] == context
     assert found[0].history[-1] == context % 8
     assert np.isfinite(found[0].losses).all()
+
+
+def test_a_training_step_is_timed_with_its_update_where_runs_differ_in_it(monkeypatch):
+    made = []
+    update = throughput._Update
+
+    def counted(model, training, device):
+        made.append(training.optimizer)
+        return update(model, training, device)
+
+    monkeypatch.setattr(throughput, "_Update", counted)
+    measure(MEMBERS, torch.device("cpu"), rounds=1)
+    assert made == []
+    first = MEMBERS[0]
+    other = first.run.recipe.model_copy(update={"training": first.run.training.changed(optimizer="muon", ema=0.9)})
+    muon = replace(first, run=first.run.model_copy(update={"recipe": other}))
+    before = {name: value.clone() for name, value in muon.tensors.items()}
+    found = measure([first, muon], torch.device("cpu"), rounds=1)
+    assert sorted(made) == ["adamw", "muon"]
+    assert all(part.training_tokens_per_second > 0 for part in found)
+    assert all(torch.equal(value, muon.tensors[name]) for name, value in before.items())
 
 
 def test_throughput_counts_memory_exactly_and_times_every_run_in_every_round():

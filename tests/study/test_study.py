@@ -93,6 +93,11 @@ BAD = [
         ["is for the matrices of blocks, and this model has none", "got 'muon'", "adamw"],
     ),
     ({"training.momentum": 1.0}, "training.momentum", ["got 1.0", "below 1"]),
+    (
+        {"training.optimizer": "lion", "probes": {"second-moment": 4}},
+        "probes.second-moment",
+        ["needs an optimizer with a second moment; here: lion", "adamw or adam"],
+    ),
     ({"training.ema": 1.0}, "training.ema", ["got 1.0", "below 1"]),
     ({"training.ema": -0.1}, "training.ema", ["got -0.1", "at least 0"]),
     ({"training.z_loss": -1e-4}, "training.z_loss", ["got -0.0001", "at least 0"]),

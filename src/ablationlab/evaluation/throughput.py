@@ -23,10 +23,12 @@ from ablationlab.evaluation.runs import RunWeights, ScoredStack
 from ablationlab.model.device import compile_kernels, on_side_stream, recorded
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import loss_R
+from ablationlab.model.optimizers import average_, clock, gradient_norm_R, start_optimizer
 from ablationlab.records.evaluation import Evaluation, ThroughputScores, Weights
 from ablationlab.records.plan import PlannedRun
-from ablationlab.records.settings import ModelConfig
+from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.records.storage import content_hash
+from ablationlab.training.stack import Member, ParameterLayout
 
 CPU_BATCH = 4  # samples
 GPU_TOKENS = 2048
@@ -103,6 +105,30 @@ class PeakBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.alive -= size
 
 
+def _update_kind(training: TrainingConfig) -> tuple[str, bool]:
+    """What the time of an update depends on, beside the model."""
+    return training.optimizer, training.ema > 0
+
+
+class _Update:
+    """A training step's update of a model, at a learning rate of 0: it moves nothing and takes its time."""
+
+    def __init__(self, model: ModelConfig, training: TrainingConfig, device: torch.device) -> None:
+        layout = ParameterLayout.of([Member("", 0, 0.0, model)])
+        self.weights_RP = torch.zeros(1, sum(layout.sizes), device=device)
+        self.gradient_RP = torch.full_like(self.weights_RP, 1e-3)
+        self.optimizer = start_optimizer(training, self.weights_RP, layout.row(training))
+        self.average_RP = self.weights_RP.clone() if training.ema else None
+        self.lr_R, self.alive_R = torch.zeros(1, device=device), torch.ones(1, dtype=torch.bool, device=device)
+        self.clock_4 = torch.tensor(clock(training, 1), device=device)
+
+    def __call__(self) -> None:
+        norm_R = gradient_norm_R(self.gradient_RP)
+        self.optimizer.update(self.weights_RP, self.gradient_RP, norm_R, self.lr_R, self.clock_4, self.alive_R)
+        if self.average_RP is not None:
+            average_(self.average_RP, self.weights_RP, self.clock_4[3], self.alive_R)
+
+
 class _Place:
     """Where runs of one kind of model take turns to be timed: their weights are copied in, outside of what is timed.
 
@@ -110,9 +136,12 @@ class _Place:
     fast Python can call it.
     """
 
-    def __init__(self, member: RunWeights, device: torch.device, pool: Any) -> None:
+    def __init__(
+        self, member: RunWeights, device: torch.device, pool: Any, training: TrainingConfig | None = None
+    ) -> None:
         self.stack, self.batch = ScoredStack.of([member], device), batch_of(member.model, device)
         model = member.model
+        self.update = None if training is None else _Update(model, training, device)
         assert model.vocabulary is not None
         drawn = np.random.default_rng(0).integers(0, model.vocabulary, (1, self.batch, model.context + 1))
         self.tokens = torch.from_numpy(drawn).to(device)
@@ -139,11 +168,14 @@ class _Place:
             self.stack.forward.logits(self.tokens[..., :-1])
 
     def _train(self) -> None:
-        """Forward, loss and gradient, which is all of a step that a variant's front end can change."""
+        """Forward, loss and gradient; and the update, where the runs of the study differ in it."""
         leaves = {name: value.detach().requires_grad_() for name, value in self.stack.params.items()}
         logits = ForwardPass(leaves, self.stack.model, self.stack.fronts).logits(self.tokens[..., :-1])
         loss = loss_R(logits, self.tokens[..., 1:]).sum()
         torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        if self.update is not None:
+            with torch.no_grad():
+                self.update()
 
 
 def batch_of(model: ModelConfig, device: torch.device) -> int:
@@ -152,13 +184,17 @@ def batch_of(model: ModelConfig, device: torch.device) -> int:
 
 
 def measure(members: Sequence[RunWeights], device: torch.device, rounds: int = ROUNDS) -> list[ThroughputScores]:
-    """Speed and memory of every run; the order of the runs turns from round to round."""
+    """Speed and memory of every run; the order of the runs turns from round to round. A training step has its update where
+    the runs differ in it."""
+    updates = len({_update_kind(member.run.training) for member in members}) > 1
     pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
     places: dict[str, _Place] = {}  # runs of one place differ in their weights alone
     kinds = [content_hash(member.model.model_dump(mode="json")) for member in members]
+    if updates:
+        kinds = [f"{kind} {_update_kind(each.run.training)}" for kind, each in zip(kinds, members, strict=True)]
     for kind, member in zip(kinds, members, strict=True):
         if kind not in places:
-            places[kind] = _Place(member, device, pool)
+            places[kind] = _Place(member, device, pool, member.run.training if updates else None)
     weights = _near(members, device)
     seconds: list[tuple[list[float], list[float]]] = [([], []) for _ in members]
     for turn in range(rounds):

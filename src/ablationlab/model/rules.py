@@ -255,6 +255,12 @@ def step_flops(model: ModelConfig, training: TrainingConfig) -> int:
     return training.batch * model.context * matmul_flops_per_token(model) + update_flops(model, training)
 
 
+def has_second_moment(optimizer: str) -> bool:
+    """Whether it keeps one of every parameter."""
+    rule = OPTIMIZERS[optimizer]
+    return rule is None or (rule.second_moment and "v" in rule.state)
+
+
 def kept_numbers(training: TrainingConfig) -> int:
     """Numbers that training keeps of every parameter: the weight, the optimizer's state, the average."""
     rule = OPTIMIZERS[training.optimizer]

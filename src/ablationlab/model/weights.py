@@ -84,9 +84,10 @@ def linear(
     """Matrix and bias of a linear layer; with *pieces*, of these of its columns; *sections*: several layers side by side."""
     drawn = outputs if pieces else 0
     outputs = sum(end - first for first, end, _ in pieces) if pieces else outputs
-    how = {"redraw": redraw, "drawn": drawn}
-    weight = [Parameter(f"{name}.weight", (inputs, outputs), std, pieces=pieces, sections=sections, **how)]
-    return weight + ([Parameter(f"{name}.bias", (outputs,))] if bias else [])
+    weight = Parameter(
+        f"{name}.weight", (inputs, outputs), std, redraw=redraw, pieces=pieces, drawn=drawn, sections=sections
+    )
+    return [weight] + ([Parameter(f"{name}.bias", (outputs,))] if bias else [])
 
 
 def weight_digest(array: NDArray[np.float32]) -> str:

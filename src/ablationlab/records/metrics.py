@@ -333,7 +333,7 @@ _declare(
     ),
     Metric(
         "training_speed",
-        "tokens per second of a training step, timed in turn with every other run of the study",
+        "tokens per second of a training step (its update only where runs differ in it), timed in turn with every other run",
         "tokens/s",
         "higher",
         "throughput",

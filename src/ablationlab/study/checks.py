@@ -17,7 +17,7 @@ from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import LOSS_TERMS, NORMS, OPTIONS, PARTS
-from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, combination_problems, warmup_refusal
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, combination_problems, has_second_moment, warmup_refusal
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import (
     ALPHA,
@@ -616,7 +616,8 @@ def _numbers(tables: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Probes that do not exist, and probes that no model of the study has anything to show to."""
     chosen = _table(data, "probes")
-    models = []
+    models: list[ModelConfig] = []
+    optimizers: set[str] = set()
     try:
         tables = {name: validated(VariantTable, table) for name, table in _table(data, "tables").items()}
         arms = [resolved(name, tables) for name in _list(data, "variants") if isinstance(name, str)]
@@ -624,6 +625,8 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
             changed = [arm.apply(model) for arm in arms]
             models += [each for each in changed if not list(_unknown_parts(dict(each), {}))]
+            training = validated(TrainingConfig, merged_training(_table(data, "training"), _table(regime, "training")))
+            optimizers |= {arm.arm(model, training)[1].optimizer for arm in arms}
     except (ValidationError, AblationLabError):
         pass  # reported where it stands
     for name in chosen:
@@ -634,6 +637,13 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         elif models and all(PROBES[name].need(model) is not None for model in models):
             usable = [other for other, probe in PROBES.items() if any(probe.need(model) is None for model in models)]
             yield Problem(f"probes.{name}", str(PROBES[name].need(models[0])), None, ", ".join([*usable, ALL]))
+        elif name == "second-moment" and optimizers and not any(map(_may_have_second_moment, optimizers)):
+            text = f"needs an optimizer with a second moment; here: {', '.join(sorted(optimizers))}"
+            yield Problem(f"probes.{name}", text, None, "an arm with adamw or adam, or no such probe")
+
+
+def _may_have_second_moment(optimizer: str) -> bool:
+    return optimizer not in OPTIMIZERS or has_second_moment(optimizer)
 
 
 def _table(data: Any, key: str) -> dict[str, Any]:
