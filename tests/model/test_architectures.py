@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ablationlab.core.errors import ExportError, StudyError
 from ablationlab.evaluation.scoring import Continuation, StackScorer
+from ablationlab.instrument.costing.step import Shape
 from ablationlab.model.attention import ObservedAttention
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
@@ -429,3 +430,31 @@ def test_impossible_combinations_are_refused_with_key_value_and_reason(changes, 
     # Also where the setting at fault is one that is not written.
     with pytest.raises(ValidationError):
         validated(ModelConfig, {**BASE.model_dump(include={"layers", "width", "heads", "context"}), **changes})
+
+
+@every_setting
+def test_estimates_of_a_step_count_the_same_flops_and_more_memory_for_what_is_added(model):
+    shape, plain = (Shape(each, samples=4, runs=3) for each in (model, BASE))
+    assert shape.linear_flops + shape.attention_flops == shape.tokens * matmul_flops_per_token(model)
+    assert shape.counts[0] == sum(parameter.size for parameter in parameters(model))
+    if (
+        model.norm_place == "sandwich"
+        or model.attention_softcap
+        or model.qk_norm != "none"
+        or model.position == "alibi"
+    ):
+        assert shape.layer_activations > plain.layer_activations
+    if model.head_softcap:
+        assert shape.head_workspace > plain.head_workspace
+
+
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed")  # processors without bf16 units say so
+@pytest.mark.parametrize("name", ["llama", "nanochat", "neox", "gemma-2", "alibi, capped, in a window, with a skip"])
+def test_products_in_bf16_stay_close_to_float32(name):
+    model = SETTINGS[name]
+    weights, tokens = drawn(model, 1, 2), text(model, 2)
+    exact = logits(weights, model, tokens)
+    rough = logits(weights, model, tokens, dtype=torch.bfloat16)
+    assert rough.dtype == torch.float32
+    assert (rough - exact).norm() / exact.norm() < 0.03
+    assert not torch.equal(rough, exact)

@@ -59,8 +59,7 @@ class ScoreRule:
         if self.softcap is not None:
             scores_RBHTT = self.softcap * torch.tanh(scores_RBHTT / self.softcap)
         if self.slopes:
-            slopes = torch.tensor(self.slopes, device=device)[:, None, None]
-            scores_RBHTT = scores_RBHTT - slopes * self._distance(time, device)
+            scores_RBHTT = scores_RBHTT - _slopes(self.slopes, device) * self._distance(time, device)
         if self.window is not None:
             scores_RBHTT = scores_RBHTT.masked_fill(~self.seen(time, device), float("-inf"))
         return scores_RBHTT
@@ -70,6 +69,12 @@ class ScoreRule:
             at = torch.arange(time, device=device)
             return at[:, None] - at
         return (self.positions_BT[:, :, None] - self.positions_BT[:, None, :])[:, None]
+
+
+@lru_cache(maxsize=16)
+def _slopes(slopes: tuple[float, ...], device: torch.device) -> Tensor:
+    # Kept, since a graph that is being recorded cannot take numbers from the host.
+    return torch.tensor(slopes, device=device)[:, None, None]
 
 
 PLAIN = ScoreRule()
@@ -227,7 +232,7 @@ def prepared(forward: ForwardPass, qkv_RBTC: Tensor, prefix: str) -> Tensor:
     if model.attention_scale != 1.0:
         q = q * model.attention_scale
     if kv != model.heads:
-        k, v = (x.repeat_interleave(model.heads // kv, dim=3) for x in (k, v))
+        k, v = (x[..., None, :].expand(-1, -1, -1, -1, model.heads // kv, -1).flatten(3, 4) for x in (k, v))
     return torch.cat([x.flatten(3).to(qkv_RBTC.dtype) for x in (q, k, v)], dim=-1)
 
 

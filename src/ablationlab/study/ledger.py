@@ -316,7 +316,7 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
         differs.append(InputDifference(name="data order", variants=dict.fromkeys(others)))
     else:
         same.append("data order" + (" up to the end of the shorter run" if shorter else ""))
-    if plan.execution.device == "cuda":
+    if plan.execution.device == "cuda" and plan.study.execution.kernels == "fused":
         kernels = {
             run.variant: None for run, other in pairs if steps_in_torch(run.model) != steps_in_torch(other.model)
         }
