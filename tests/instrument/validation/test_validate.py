@@ -13,7 +13,7 @@ from ablationlab.instrument.validation import Validation, validate
 from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.charts.validation import power_figure
-from ablationlab.report.tables.validation import validation_markdown, validation_tables
+from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
 from analysis.builder import build, study
 
 SWEEP = {"lr": [1e-3, 5e-4], "selection_seeds": list(range(100, 140))}
@@ -85,8 +85,9 @@ def test_the_record_is_written_and_read_again_and_everything_is_shown(found, tmp
     for table in validation_tables(found):
         assert table.markdown() in text
         assert all(len(row) == len(table.columns) for row in table.rows)
-    assert found.compatibility[0].text in text
-    assert found.doses[1].text in text
+    assert all(f"- {line}" in text for line in validation_summary(found))
+    assert "rejected the true null in" in text
+    assert f"d = {found.doses[1].calibration.d:.2f}" in text.replace("\N{MINUS SIGN}", "-")
 
 
 def test_the_figure_holds_every_dose_on_the_curve_of_planned_power(found):

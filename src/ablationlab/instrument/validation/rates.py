@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from ablationlab.core.format import fixed, p_clause, percent, plain, setting
+from ablationlab.core.format import fixed, percent, plain
 from ablationlab.core.seeding import stream
 from ablationlab.instrument.validation.records import (
     ComparisonRates,
@@ -209,16 +209,8 @@ def compatibility(rates: ComparisonRates) -> Compatibility:
     rate = next(m.rate for m in rates.methods if (m.kind, m.method) == ("test", rates.test))
     p = float(stats.binomtest(rate.hits, rate.n, rates.alpha).pvalue)
     fits = holds(rate, rates.alpha)
-    word = "compatible" if fits else "not compatible"
-    text = (
-        f"{rates.id}: {rates.test} rejected the true null in {in_words(rate)} of the studies; that is {word} with alpha "
-        f"{setting(rates.alpha)} (exact binomial {p_clause(p)})."
-    )
     expected = next(m.simulated for m in rates.methods if (m.kind, m.method) == ("test", rates.test)).get(OWN)
     as_expected = None if expected is None else holds(rate, expected)
-    if expected is not None:
-        word = "compatible" if as_expected else "not compatible"
-        text += f" For differences of this very shape {plain(percent(expected, 1))} are to be expected: {word}."
     return Compatibility(
         comparison=rates.id,
         test=rates.test,
@@ -228,7 +220,6 @@ def compatibility(rates: ComparisonRates) -> Compatibility:
         compatible=fits,
         expected=expected,
         as_expected=as_expected,
-        text=text,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from ablationlab.records.analysis import Deviation
 from ablationlab.records.storage import Record, StoredValue
 
 
@@ -77,7 +78,6 @@ class Compatibility(StoredValue):
     compatible: bool
     expected: float | None
     as_expected: bool | None
-    text: str
 
 
 class FamilyRates(StoredValue):
@@ -143,7 +143,6 @@ class DoseRates(StoredValue):
     methods: tuple[MethodRate, ...]
     decisions: dict[str, Rate]
     compatible: bool
-    text: str
 
 
 class Validation(Record):
@@ -167,4 +166,5 @@ class Validation(Record):
     decisions: tuple[DecisionRates, ...]
     gains: tuple[GainRates, ...]
     doses: tuple[DoseRates, ...]
-    notes: tuple[str, ...]
+    diverged_rule: Literal["survivors", "refuse"]
+    deviations: tuple[Deviation, ...]

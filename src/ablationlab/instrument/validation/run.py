@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from ablationlab.analysis import analyze, wording
+from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError
-from ablationlab.core.format import fixed, percent, plain, setting
+from ablationlab.core.format import setting
 from ablationlab.instrument.validation.cut import Cut, Dose, cut, doses, read_exchangeable
 from ablationlab.instrument.validation.rates import (
     SIGNIFICANT,
@@ -21,7 +21,6 @@ from ablationlab.instrument.validation.rates import (
     decision_rates,
     found_in,
     gain_rates,
-    in_words,
     method_rates,
 )
 from ablationlab.instrument.validation.records import (
@@ -29,7 +28,6 @@ from ablationlab.instrument.validation.records import (
     DoseRates,
     FamilyRates,
     GainRates,
-    Rate,
     Validation,
 )
 from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
@@ -69,7 +67,8 @@ def validate(folder: Path, pairs: int = 5) -> Validation:
         decisions=decision_rates(verdicts, changes),
         gains=_gains(analyses),
         doses=tuple(_dose(dose, base, pairs) for dose in injected),
-        notes=_notes(made, len(diverged), [wording.deviation(deviation) for deviation in whole.deviations]),
+        diverged_rule=whole.stability.diverged,
+        deviations=whole.deviations,
     )
 
 
@@ -161,7 +160,6 @@ def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
         methods=method_rates(comparisons, pairs, null=False),
         decisions=decision_counts(verdicts, dose.variant),
         compatible=fits,
-        text=_dose_text(dose, base, calibration, detected, (planned, low, high), expects, fits),
     )
 
 
@@ -191,44 +189,3 @@ def _ends(calibration: DoseCalibration, pairs: int, alpha: float) -> tuple[float
     smallest = 0.0 if calibration.d_low <= 0 <= calibration.d_high else ends[0]
     low, high = (alpha if d == 0 else paired_t_power(d, pairs, alpha=alpha) for d in (smallest, ends[1]))
     return low, high
-
-
-def _dose_text(
-    dose: Dose,
-    base: float,
-    calibration: DoseCalibration,
-    detected: Rate,
-    planned: tuple[float, float, float],
-    expected: float | None,
-    fits: bool,
-) -> str:
-    word = "compatible" if fits else "not compatible"
-    if dose.lr == base:
-        return (
-            f"{dose.variant} at {setting(dose.lr)}: no effect, found in {in_words(detected)}; {word} with alpha "
-            f"{setting(planned[0])}."
-        )
-    power = f"{percent(planned[0])} ({fixed(100 * planned[1], 0)} to {percent(planned[2])})"
-    also = (
-        ""
-        if expected is None
-        else f" Differences of the calibrated shape are found {percent(expected, 1)} of the time."
-    )
-    return plain(
-        f"{dose.variant} at {setting(dose.lr)} instead of {setting(base)}: d = {fixed(calibration.d, 2)} "
-        f"({fixed(calibration.d_low, 2)} to {fixed(calibration.d_high, 2)}); planned power "
-        f"{power}, found in {in_words(detected)}; {word}.{also}"
-    )
-
-
-def _notes(made: Cut, diverged: int, deviations: Sequence[str]) -> tuple[str, ...]:
-    notes = list(deviations)
-    if made.incomplete:
-        notes.append(f"{made.incomplete} studies have a run that is not finished and were set aside.")
-    if made.left_over:
-        notes.append(f"{made.left_over} seeds are left over after the last whole study and were not used.")
-    if diverged:
-        rule = made.dataset.stability.diverged
-        how = "survivors are compared" if rule == "survivors" else "such a comparison is not made"
-        notes.append(f"{diverged} runs diverged. Their studies count, judged by the registered rule: {how}.")
-    return tuple(notes)

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ablationlab.core.format import DASH, count, fixed, mean_sd, number, percent, setting
+from ablationlab.analysis import wording
+from ablationlab.core.format import DASH, count, fixed, mean_sd, number, p_clause, percent, plain, setting, several
 from ablationlab.instrument.validation.rates import in_words
-from ablationlab.instrument.validation.records import ComparisonRates, MethodRate, Rate, Validation
+from ablationlab.instrument.validation.records import (
+    ComparisonRates,
+    Compatibility,
+    DoseRates,
+    MethodRate,
+    Rate,
+    Validation,
+)
 from ablationlab.report.table import Table, markdown
 
 
@@ -155,7 +163,7 @@ def _dose_decisions(validation: Validation) -> Table:
 
 def validation_summary(validation: Validation) -> tuple[str, ...]:
     """What it comes to, in sentences."""
-    lines = [rates.text for rates in validation.compatibility]
+    lines = list(map(_keeps_alpha, validation.compatibility))
     for family in validation.families:
         word = "keeps" if family.compatible else "does not keep"
         lines.append(
@@ -167,8 +175,51 @@ def validation_summary(validation: Validation) -> tuple[str, ...]:
             f"Stability gain of {gain.variant} against {gain.reference}: leaves out 0 in {in_words(gain.excludes_zero)}; "
             f"{gain.unstable_runs} of {gain.runs} runs were unstable."
         )
-    lines += [dose.text for dose in validation.doses]
-    return (*lines, *validation.notes)
+    lines += map(_detection, validation.doses)
+    return (*lines, *_notes(validation))
+
+
+def _compatible(fits: bool | None) -> str:
+    return "compatible" if fits else "not compatible"
+
+
+def _keeps_alpha(test: Compatibility) -> str:
+    text = (
+        f"{test.comparison}: {test.test} rejected the true null in {in_words(test.rate)} of the studies; that is "
+        f"{_compatible(test.compatible)} with alpha {setting(test.alpha)} (exact binomial {p_clause(test.p)})."
+    )
+    if test.expected is None:
+        return text
+    shape = f"For differences of this very shape {plain(percent(test.expected, 1))} are to be expected"
+    return f"{text} {shape}: {_compatible(test.as_expected)}."
+
+
+def _detection(dose: DoseRates) -> str:
+    arm, word = f"{dose.variant} at {setting(dose.lr)}", _compatible(dose.compatible)
+    if dose.lr == dose.base_lr:
+        return f"{arm}: no effect, found in {in_words(dose.detected)}; {word} with alpha {setting(dose.planned)}."
+    power = f"{percent(dose.planned)} ({fixed(100 * dose.planned_low, 0)} to {percent(dose.planned_high)})"
+    shape = ""
+    if dose.expected is not None:
+        shape = f" Differences of the calibrated shape are found {percent(dose.expected, 1)} of the time."
+    effect = dose.calibration
+    return plain(
+        f"{arm} instead of {setting(dose.base_lr)}: d = {fixed(effect.d, 2)} ({fixed(effect.d_low, 2)} to "
+        f"{fixed(effect.d_high, 2)}); planned power {power}, found in {in_words(dose.detected)}; {word}.{shape}"
+    )
+
+
+def _notes(validation: Validation) -> Iterator[str]:
+    """What is not as it was registered, and what was set aside."""
+    yield from map(wording.deviation, validation.deviations)
+    if validation.incomplete:
+        yield f"Set aside, for a run is not finished: {several(validation.incomplete, 'study', 'studies')}."
+    if validation.left_over:
+        yield f"Not used, after the last whole study: {several(validation.left_over, 'seed')}."
+    if validation.diverged_runs:
+        how = "survivors are compared" if validation.diverged_rule == "survivors" else "such a comparison is not made"
+        runs = several(validation.diverged_runs, "run")
+        yield f"{runs} diverged. Their studies count, judged by the registered rule: {how}."
 
 
 def validation_markdown(validation: Validation) -> str:
