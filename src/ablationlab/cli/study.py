@@ -157,7 +157,13 @@ def _show_costs(study: Study, hardware: str, price: float | None, budget: str | 
     wanted = parse_hardware(hardware)
     each = wanted.kind.price if price is None else price
     money = Money(each, price is not None, None if budget is None else budget_hours(budget, each))
-    Printer().parts(*costing_view(outlook(study, wanted), money, sd))
+    printer = Printer()
+    printer.parts(*costing_view(outlook(study, wanted), money, sd))
+    if study.budget.match == "time":
+        printer.text(
+            "\nSteps are those at equal tokens: with [budget] match = 'time' they follow from step times that are measured "
+            "where the study runs."
+        )
 
 
 def budget_hours(text: str, price: float) -> float:
