@@ -105,11 +105,11 @@ def test_false_claims_of_stability_over_all_looks_stay_below_alpha():
 
 def test_power_simulates_the_looks_and_the_seeds_they_save():
     made = sequential()
-    strong = simulate(made, World({"validation_loss": 0.03}, {"validation_loss": -0.2}), 40, np.random.default_rng(1))
-    null = simulate(made, World({"validation_loss": 0.2}), 40, np.random.default_rng(1))
+    strong = simulate(made, World({"validation_loss": 0.03}, {"validation_loss": -0.2}), 12, np.random.default_rng(1))
+    null = simulate(made, World({"validation_loss": 0.2}), 12, np.random.default_rng(1))
     assert strong.seeds < 12
     assert strong.seeds < null.seeds <= 20
-    found = decision_power(made, power_plans(made, sd=0.03).rows, studies=10)
+    found = decision_power(made, power_plans(made, sd=0.03).rows, studies=4)
     assert all(6 <= row.seeds <= 20 for row in found.effects)
     fixed_design = sequential(design=None)
     assert simulate(fixed_design, World({"validation_loss": 0.03}), 3, np.random.default_rng(1)).seeds == 20

@@ -35,7 +35,7 @@ def primaries(analysis):
 @pytest.mark.parametrize("look", [1, 2, 3])
 def test_the_deciding_interval_excludes_zero_exactly_where_a_difference_is_shown(look):
     outcomes = set()
-    for seed in range(12):
+    for seed in range(4):
         for comparison in primaries(looked_at(look, (0.0, 0.004, 0.006, 2.0), seed)):
             shown = comparison.p_adjusted <= comparison.alpha
             assert comparison.deciding.excludes(0.0) is shown
