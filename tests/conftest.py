@@ -148,8 +148,10 @@ def read_metrics(path: Path) -> list[StepLine]:
 
 # Python ignores SIGXFSZ, so a write past the limit is an OSError, as on a full disk.
 WITH_A_LIMIT = """
-import resource, sys
+import os, resource, sys
 limit = int(sys.argv.pop(1))
+sys.dont_write_bytecode = True  # Python would leave cut-off .pyc files, which break every later import
+os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
 from ablationlab.cli.app import main
 main()
