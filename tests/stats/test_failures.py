@@ -143,9 +143,9 @@ def test_the_bound_grows_with_failures_of_the_variant_and_falls_with_those_of_th
 @pytest.mark.parametrize(
     ("costs", "diverged", "counted"),
     [
-        ([0.1, 0.3, -0.1], 1, 0.7),  # 0.3, and the range of 0.4 beyond it
-        ([-0.5, -0.4, -0.45], 2, 0.0),  # -0.3 would be a gain
-        ([0.1, 0.3, -0.1], -1, -0.5),
+        ([0.1, 0.3, -0.1], 1, 0.5),  # 0.3, and the mean gap of 0.2 beyond it
+        ([-0.5, -0.4, -0.45], 2, 0.0),  # -0.35 would be a gain
+        ([0.1, 0.3, -0.1], -1, -0.3),
         ([0.4, 0.5, 0.45], -2, 0.0),
     ],
 )

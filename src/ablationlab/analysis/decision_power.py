@@ -143,13 +143,19 @@ def decision_power(
         larger = _with_seeds(study, factor * len(study.seeds))
         compute = _runs(larger) / _runs(study)
         designs.append(_design(larger, None, compute, {m: at(larger, sds, m) for m in (-1.0, 0.0, 1.0)}))
+    planned_steps = study.training.steps if study.training is not None else None
+    if other_lengths and planned_steps is None:
+        raise StatisticsError(
+            f"{study.name} plans no number of steps, so a pilot of another length has no cost beside it"
+        )
     for other in other_lengths:
+        assert planned_steps is not None
         steps, spread = steps_of(other), _sds(study, power_plans(study, other).rows, primary)
         if primary.metric not in spread:
             raise StatisticsError(f"{other.study}: it has no differences in {primary.metric}, the primary metric")
         breaking = _instabilities(study, other) | dict(unstable or {})
         rates = {m: at(study, spread, m, breaking) for m in (-1.0, 0.0, 1.0)}
-        designs.append(replace(_design(study, None, steps / study.training.steps, rates), steps=steps))
+        designs.append(replace(_design(study, None, steps / planned_steps, rates), steps=steps))
     for items, spread in _more_items(sds, primary.metric, pilot):
         designs.append(_design(study, items, 1.0, {m: at(study, spread, m) for m in (-1.0, 0.0, 1.0)}))
     shown = _shown(study, rows, outcomes(study, sds, sizes))

@@ -337,7 +337,8 @@ def power(
     from ablationlab.study.places import find_results
 
     resolved, _ = open_study(study, overrides=set_ or ())
-    spread, *other_lengths = [compute(read_results(find_results(path))) for path in pilot or ()] or [None]
+    pilots = [compute(read_results(find_results(path))) for path in pilot or ()]
+    spread, other_lengths = pilots[0] if pilots else None, pilots[1:]
     plans = power_plans(resolved, spread, sd, discordance)
     chances = instabilities(resolved, unstable or ())
     if studies < 1:

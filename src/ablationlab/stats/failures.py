@@ -168,12 +168,13 @@ def _largest_p(only_variant: int, only_reference: int, n: int, difference: float
 def with_diverged(costs: Sequence[float], diverged: int) -> list[float]:
     """Costs (variant - reference, above 0 is worse) with *diverged* pairs that have none, for one arm diverged.
 
-    A worst-rank score (Lachin 1999): the variant's divergence (above 0) counts as a cost as far beyond the worst of *costs*
-    as that is from the best, and never as a gain; the reference's (below 0) as the mirror image.
+    A worst-rank score (Lachin 1999): the variant's divergence (above 0) counts as a cost beyond the worst of *costs*, by the
+    mean gap between them, and never as a gain; the reference's (below 0) as the mirror image.
     """
     sign = 1.0 if diverged > 0 else -1.0
     turned = [sign * cost for cost in costs]
-    return [*costs, *[sign * max(0.0, 2 * max(turned) - min(turned))] * abs(diverged)]
+    gap = (max(turned) - min(turned)) / max(len(turned) - 1, 1)
+    return [*costs, *[sign * max(0.0, max(turned) + gap)] * abs(diverged)]
 
 
 # --- when runs fail -------------------------------------------------------------------------------------------

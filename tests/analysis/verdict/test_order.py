@@ -19,7 +19,7 @@ from .studies import dataset, deltas
 #: What befell a run, from the best to the worst. "m" is not there at all, which is no worse than to diverge.
 SEVERITY = ".swd"
 SHIFTS = st.sampled_from([-0.05, -0.02, -0.012, -0.008, -0.004, 0.0, 0.004, 0.008, 0.012, 0.02, 0.05])
-FEW, MANY = (5, 8, 12, 20), (40, 60)
+FEW, MANY = (5, 8, 12, 20), (40,)
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def test_a_run_that_diverges_instead_of_finishing_never_makes_the_verdict_better
 
 
 @given(st.one_of(ordered(MANY, "......s"), one_more_diverges(MANY, "......s")))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_many_seeds_can_outweigh_a_divergence_but_not_by_losing_a_bad_run(pair):
     better, worse = pair
     assert RANK[worse.decision()] <= RANK[better.decision()]

@@ -98,7 +98,7 @@ def test_a_claim_must_hold_with_diverged_runs_counted():
     assert "what it costs on the one seed where it alone diverged" in advice
     # Twelve of 40 on either side balance, but 12 of the 28 pairs that count as lost outweigh the gain of the others.
     both = {"none": "." * 28 + "d" * 12, "layernorm": "d" * 12 + "." * 28}
-    wide = verdict_of({"validation_loss": arms(-0.02, sd=0.012, n=40)}, endings=both, settings=Stability(margin=0.5))
+    wide = verdict_of({"validation_loss": arms(-0.01, sd=0.012, n=40)}, endings=both, settings=Stability(margin=0.5))
     assert (wide.decision, wide.checks[5].reason) == ("keep-provisionally", "survivors-only")
     assert wide.needs.need == "stable-training"
 
