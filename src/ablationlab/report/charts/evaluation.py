@@ -213,7 +213,7 @@ def _binned(
         layers += [
             mark.mark_rule(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("x:Q")),
             mark.mark_text(align="right", dx=-6, baseline="top", color=QUIET[0], fontSize=11).encode(
-                x=alt.X("x:Q"), y=alt.YValue(2), text=alt.Text("text:N")
+                x=alt.X("x:Q"), y=alt.value(2), text=alt.Text("text:N")
             ),
         ]
     return figure(
@@ -339,7 +339,7 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                 .mark_tick(orient="vertical", thickness=2, size=12)
                 .encode(
                     x=x,
-                    y=alt.YValue(alt.ExprRef("height - 8")),
+                    y=alt.value(alt.ExprRef("height - 8")),
                     color=colour,
                     tooltip=[alt.Tooltip("run:N"), alt.Tooltip("t:Q", title="best temperature", format=".3f")],
                 )

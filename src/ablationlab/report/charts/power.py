@@ -85,7 +85,7 @@ def power(results: Results) -> tuple[Figure, ...]:
             notes += readable_text(
                 mark,
                 mark={"align": "right", "dx": -6, "dy": -7, "color": QUIET[0], "fontSize": 11},
-                x=alt.XValue(alt.ExprRef("width")),
+                x=alt.value(alt.ExprRef("width")),
                 y=alt.Y("effect:Q"),
                 text=alt.Text("text:N"),
             )

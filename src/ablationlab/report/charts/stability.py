@@ -69,7 +69,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     chart = alt.layer(
         limit.mark_rule(color=BAD[0], strokeDash=[5, 4]).encode(x=alt.X("limit:Q")),
         limit.mark_text(align="right", dx=-6, baseline="top", color=BAD[0], fontSize=11).encode(
-            x=alt.X("limit:Q"), y=alt.YValue(2), text=alt.Text("text:N")
+            x=alt.X("limit:Q"), y=alt.value(2), text=alt.Text("text:N")
         ),
         alt.Chart(kept(data))
         .transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")

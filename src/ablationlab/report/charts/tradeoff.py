@@ -189,8 +189,8 @@ def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     """Words in a corner of the plane, placed in pixels of the view."""
     import altair as alt
 
-    at_x = alt.XValue(alt.ExprRef("width - 8")) if x else alt.XValue(8)
-    at_y = alt.YValue(8) if baseline == "top" else alt.YValue(alt.ExprRef("height - 8"))
+    at_x = alt.value(alt.ExprRef("width - 8")) if x else alt.value(8)
+    at_y = alt.value(8) if baseline == "top" else alt.value(alt.ExprRef("height - 8"))
     mark = alt.Chart(kept([{"text": text}])).mark_text(
         align=align, baseline=baseline, color=QUIET[0], fontStyle="italic", fontSize=11
     )
