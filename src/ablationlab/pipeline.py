@@ -468,12 +468,13 @@ def seal(
 ) -> tuple[Plan, TokenizedCorpus | None]:
     """The sealed plan of this very study in that folder, made if there is none, and its text."""
     from ablationlab.data.corpus import load_corpus
-    from ablationlab.study.plan import check_texts, open_plan, seal_plan
+    from ablationlab.study.plan import check_texts, keep_places, open_plan, seal_plan
 
     if not results.plan.exists():
         made, corpus = resolve(study, device, workers, listen, calibrations)
         return seal_plan(made, results), corpus
     plan = open_plan(results, study)
+    keep_places(study, results)  # texts may have moved
     if study.trainer is not None:
         return plan, None
     with study_code(study):
@@ -571,13 +572,12 @@ def _try_folder(results: ResultsFolder, regime: str, before: int) -> ResultsFold
 def register(study: Study, results: ResultsFolder) -> None:
     """Seal the study itself before it is calibrated; another one in the folder is refused."""
     from ablationlab.core.errors import PlanError
-    from ablationlab.records.plan import Registration, relocated
+    from ablationlab.records.plan import Registration, without_paths
 
     path = results.path / "study.lock"
     with suppress(FileExistsError):
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        named = relocated(study, lambda place: f"./{Path(place).name}")
-        Registration(study=named, study_hash=study.hash, created=created).create(path)
+        Registration(study=without_paths(study)[0], study_hash=study.hash, created=created).create(path)
     registered = Registration.read(path)
     if registered.study_hash != study.hash:
         raise PlanError(

@@ -295,7 +295,7 @@ def test_an_output_that_cannot_show_every_sign_is_no_bug_of_the_program(ablation
 
 def test_a_corpus_shorter_than_a_context_is_refused_before_anything_is_written(cli, study_file, tmp_path):
     answer = cli("run", study_file({"model.context": 3000}), "--device", "cpu")
-    refused(answer, tmp_path / "corpus.txt", "validation part has", "one context needs 3000 + 1")
+    refused(answer, "corpus 'corpus.txt': its validation part has", "one context needs 3000 + 1")
     assert not (tmp_path / "results").exists()
 
 

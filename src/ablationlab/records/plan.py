@@ -400,6 +400,21 @@ def relocated(study: Study, place: Callable[[str], str]) -> Study:
     return study.model_copy(update={"data": data, "use": use})
 
 
+def without_paths(study: Study) -> tuple[Study, dict[str, str]]:
+    """A study with names in the place of paths, and where these lie on this machine."""
+    places: dict[str, str] = {}
+
+    def name(path: str) -> str:
+        short, number = f"./{Path(path).name}", 1
+        while places.get(short, path) != path:
+            number += 1
+            short = f"./{number}/{Path(path).name}"
+        places[short] = path
+        return short
+
+    return relocated(study, name), places
+
+
 class Plan(Record):
     """plan.lock. ``variants``, ``metrics``, ``probes`` and ``tasks`` are declared as they were when it was sealed.
 
@@ -476,19 +491,9 @@ class Plan(Record):
         study = relocated(plan.study, lambda name: places.get(name, name)) if places else plan.study
         return plan.model_copy(update={"study": study})
 
-    def kept(self) -> tuple[Self, dict[str, str]]:
-        """The plan as it is written: paths are names alone; and where these lie on this machine."""
-        places: dict[str, str] = {}
-
-        def name(path: str) -> str:
-            short, number = f"./{Path(path).name}", 1
-            while places.get(short, path) != path:
-                number += 1
-                short = f"./{number}/{Path(path).name}"
-            places[short] = path
-            return short
-
-        return self.model_copy(update={"study": relocated(self.study, name)}).sealed(), places
+    def kept(self) -> Self:
+        """The plan as it is written: paths are names alone."""
+        return self.model_copy(update={"study": without_paths(self.study)[0]}).sealed()
 
     def in_force(self, looks: tuple[Look, ...], amendments: tuple[Amendment, ...]) -> Self:
         """A sealed plan without the runs of looks that are not asked for (yet), and with those of its amendments.

@@ -39,6 +39,7 @@ from ablationlab.records.plan import (
     RunRole,
     StepTime,
     Streams,
+    without_paths,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
 from ablationlab.records.storage import ResultsFolder, content_hash, replace, slug
@@ -651,14 +652,20 @@ def _check_flops(study: Study, cells: Cells) -> None:
 
 def seal_plan(plan: Plan, results: ResultsFolder) -> Plan:
     """Write plan.lock, or return the one that is there if it is of this very study; another study's is refused."""
-    kept, places = plan.kept()
     if not results.plan.exists():
         keep_code(plan.study, results)
-        if places:
-            replace(results.path / PLACES, (json.dumps(places, indent=1) + "\n").encode())
     with suppress(FileExistsError):
-        kept.create(results.plan)
+        plan.kept().create(results.plan)
+    keep_places(plan.study, results)
     return open_plan(results, plan.study)
+
+
+def keep_places(study: Study, results: ResultsFolder) -> None:
+    """Write down where the texts and the code of a study lie, for verbs that are given its results folder."""
+    _, places = without_paths(study)
+    path, data = results.path / PLACES, (json.dumps(places, indent=1) + "\n").encode()
+    if places and (not path.exists() or path.read_bytes() != data):
+        replace(path, data)
 
 
 def open_plan(results: ResultsFolder, study: Study) -> Plan:
