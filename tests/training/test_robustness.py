@@ -65,7 +65,7 @@ def test_continuing_with_other_code_is_refused_unless_accepted_and_then_recorded
     assert "ablationlab's source" in text
     code, text = said(*run, "--accept-drift", patch=OTHER_CODE)
     assert code == 0, text
-    assert "Environment changed after sealing" in (tmp_path / "out" / "analysis.json").read_text()
+    assert '"code": "drift"' in (tmp_path / "out" / "analysis.json").read_text()
     results = {path.parent.name: Result.read(path) for path in tmp_path.glob("out/runs/*/result.json")}
     first = next(result for name, result in results.items() if name.startswith("none"))
     assert [(start.step, bool(start.drift)) for start in first.history] == [(0, False), (6, True)]
