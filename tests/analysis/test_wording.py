@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from ablationlab.analysis.wording import caveat, no_number, sensitivity_reasons
+from ablationlab.analysis import analyze
+from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.wording import caveat, no_number, sensitivity_reasons, verdict_words
 from ablationlab.core.format import plain
+from ablationlab.records.settings import Criterion
 from ablationlab.stats.results import Caveat, CaveatCode, Sensitivity
+
+from .verdict.studies import dataset
 
 DETAILS = {
     CaveatCode.TOO_FEW_PAIRS: {"n": 1},
@@ -84,3 +90,19 @@ def test_a_gate_says_what_it_measured():
 )
 def test_a_missing_number_is_explained(status, n, method, text):
     assert no_number(status, n, method) == text
+
+
+@pytest.mark.parametrize(
+    ("sd", "text"),
+    [
+        (500.0, "seen with less than 1 % power, and where seen be overstated more than ten times on average."),
+        (0.03, "seen with 3 % power, and where seen be overstated 2.5 times on average."),
+    ],
+)
+def test_a_study_far_too_small_for_its_effect_says_so_without_absurd_figures(sd, text):
+    base = 2.0 + 0.05 * np.sin(np.arange(8))
+    deltas = sd * np.array([-1.2, -0.8, -0.4, -0.1, 0.1, 0.4, 0.8, 1.2])
+    criteria = (Criterion(metric="validation_loss", role="primary", smallest_effect=0.01, alpha=0.005),)
+    analysis = analyze(dataset({"validation_loss": {"none": base, "v": base + deltas}}, criteria))
+    (verdict,) = decide(analysis).verdicts
+    assert plain(verdict_words(analysis, verdict).fragility).endswith(text)

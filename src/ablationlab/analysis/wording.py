@@ -1016,10 +1016,19 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
         and effect is not None
     ):
         text += (
-            f" A true difference of {margin_of(primary, effect)} would be seen with {percent(fragility.power)} "
-            f"power, and where seen be overstated {number(fragility.exaggeration, 2)} times on average."
+            f" A true difference of {margin_of(primary, effect)} would be seen with {_power(fragility.power)} "
+            f"power, and where seen be overstated {_exaggeration(fragility.exaggeration)} on average."
         )
     return text
+
+
+def _power(power: float) -> str:
+    return f"less than {percent(0.01)}" if power < 0.01 else percent(power)
+
+
+def _exaggeration(times: float) -> str:
+    """A factor above ten says only that the study is far too small for the effect."""
+    return "more than ten times" if times > 10 else f"{number(times, 2)} times"
 
 
 def recommendations(analysis: Analysis, verdict: Verdict) -> list[str]:
