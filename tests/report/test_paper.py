@@ -554,6 +554,7 @@ def test_diagnostics_are_the_probes_of_the_runs_and_nothing_where_there_are_none
         rows = pq.read_table(path).to_pylist()
         mine = [r["value"] for r in rows if (r["probe"], r["group"], r["step"]) == ("residual", "input", 60)]
         lengths.setdefault(run.variant, []).extend(mine)
+    seal_again(folder)
     means = {variant: fmean(values) for variant, values in lengths.items()}
     text = prose(folder)
     assert "Probe readings" in text

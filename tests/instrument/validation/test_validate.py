@@ -14,7 +14,7 @@ from ablationlab.records.run import RunRecord
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.charts.validation import power_figure
 from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
-from analysis.builder import build, study
+from analysis.builder import build, seal_again, study
 
 SWEEP = {"lr": [1e-3, 5e-4], "selection_seeds": list(range(100, 140))}
 
@@ -138,5 +138,6 @@ def test_rates_that_differ_in_more_than_the_rate_are_refused(tmp_path):
         if run.lr == 5e-4 and run.seed == 3:
             where = ResultsFolder(tmp_path).run(run.id).record
             RunRecord.read(where).model_copy(update={"data_order_hash": "other"}).replace(where)
+    seal_again(tmp_path)
     with pytest.raises(MismatchError):
         validate(tmp_path)
