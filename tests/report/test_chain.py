@@ -67,6 +67,23 @@ def test_a_forged_verdict_is_decided_again(folder):
     assert "report.html" in broken(folder)
 
 
+def test_a_verdict_of_another_processor_holds_in_its_last_bits(folder):
+    path = folder / "verdict.json"
+    verdict = Verdict.read(path)
+
+    def with_power(factor: float) -> Verdict:
+        first, *others = verdict.verdicts
+        assert first.fragility is not None
+        assert first.fragility.power
+        moved = first.fragility.model_copy(update={"power": first.fragility.power * factor})
+        return verdict.model_copy(update={"verdicts": (first.model_copy(update={"fragility": moved}), *others)})
+
+    with_power(1 + 1e-14).replace(path)
+    assert "verdict.json" not in broken(folder)
+    with_power(1 + 1e-6).replace(path)
+    assert broken(folder)["verdict.json"] == "is not what the rules give for analysis.json"
+
+
 def test_a_page_of_another_analysis_is_told(folder, tmp_path):
     other = tmp_path / "other"
     evaluate(other, build(other, study(seeds=[1, 2, 3, 4])), lambda run: [Put("spelling")])

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isclose
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import AblationLabError
@@ -15,6 +16,7 @@ from ablationlab.records.plan import Deposit, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.seal import file_hash
 from ablationlab.records.storage import ResultsFolder, inside
+from ablationlab.records.verdict import Verdict
 
 #: Of the files that name what they were made from.
 _NAMING = ("report.html", "statistics.md", "paper/facts.json")
@@ -126,12 +128,27 @@ def _conclusions(results: Results) -> Iterator[Link]:
         return
     if verdict.analysis_hash != analysis.seal:
         yield Link("verdict.json", "differs", "follows from another analysis than analysis.json")
-    elif decide(analysis) != verdict:
+    elif not _alike(_content(decide(analysis)), _content(verdict)):
         yield Link("verdict.json", "differs", "is not what the rules give for analysis.json")
     else:
         yield Link("verdict.json", "holds", f"{verdict.seal}, decided again from analysis.json with the same result")
     for name in _NAMING:
         yield _naming(results.folder / name, name, (analysis.seal, verdict.seal))
+
+
+def _content(verdict: Verdict) -> Any:
+    return verdict.model_dump(mode="json", exclude={"seal"})
+
+
+def _alike(ours: Any, theirs: Any) -> bool:
+    """Whether two decisions are the same; numbers may differ in their last bits, which another processor rounds otherwise."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        return ours.keys() == theirs.keys() and all(_alike(value, theirs[key]) for key, value in ours.items())
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(_alike, ours, theirs))
+    if isinstance(ours, float) and isinstance(theirs, float):
+        return isclose(ours, theirs, rel_tol=1e-9, abs_tol=1e-12)
+    return bool(ours == theirs)
 
 
 def _naming(path: Path, name: str, hashes: tuple[str, ...]) -> Link:
