@@ -432,9 +432,10 @@ def corrected(
         members.setdefault(comparison.family, []).append(comparison)
     chains = chains_of(own, order)
     decided: dict[str, FamilyMember] = {}
+    methods: dict[str, str] = {}
     families = []
     for name, family in members.items():
-        method = family[0].correction
+        method = methods[name] = _applied(family)
         if method != "gatekeeping":
             decided |= _decided(family, method, chains)
         elif not chains:  # no primary comparison keeps a gate
@@ -442,7 +443,7 @@ def corrected(
         tested = sum(comparison.p is not None for comparison in family)
         families.append(Family(id=name, correction=method, members=tuple(c.id for c in family), tested=tested))
     sizes = {family.id: family.tested for family in families}
-    judged = {c.id: _judged(c, decided[c.id], sizes[c.family], intervals) for c in own}
+    judged = {c.id: _judged(c, decided[c.id], sizes[c.family], methods[c.family], intervals) for c in own}
     return [
         _sharing(comparison, judged[shares[comparison.id]]) if comparison.id in shares else judged[comparison.id]
         for comparison in comparisons
@@ -485,13 +486,18 @@ def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, l
     return chains
 
 
+def _applied(family: Sequence[Comparison]) -> str:
+    """The correction of a family: the registered one, but Holm for Dunnett where the arms do not have the same seeds."""
+    method = family[0].correction
+    seeds = {tuple(pair.seed for pair in comparison.pairs) for comparison in family if comparison.p is not None}
+    return "holm" if method == "dunnett" and len(seeds) > 1 else method
+
+
 def _decided(
     family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison]]
 ) -> dict[str, FamilyMember]:
     """What came of a family and, if it is a primary one, of the secondaries behind it."""
     alpha, behind = family[0].alpha, [chains.get(comparison.id, ()) for comparison in family]
-    if method == "dunnett" and len({tuple(pair.seed for pair in c.pairs) for c in family if c.p is not None}) > 1:
-        method = "holm"  # pooling needs the same seeds in every arm
     gates = method if method in ("holm", "bonferroni", "dunnett") else "holm"
     members = [_member(comparison) for comparison in family]
     rng = stream(0, "analysis", family[0].family)
@@ -576,13 +582,14 @@ def _other(outcome: Outcome) -> Outcome:
     return "worse" if outcome == "better" else "better"
 
 
-def _judged(comparison: Comparison, member: FamilyMember, tested: int, intervals: bool) -> Comparison:
+def _judged(comparison: Comparison, member: FamilyMember, tested: int, correction: str, intervals: bool) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
     interval = member.interval
     if interval is not None and interval.method != "dunnett" and comparison.test not in _T_TESTS:
         interval = _interval(comparison, member.level) if intervals else None
     update = {
         "p_adjusted": None if gated else member.p_adjusted,
+        "correction": correction,
         "family_size": tested,
         "outcome": "gated" if gated else _outcome(comparison, member.p_adjusted),
         "deciding": interval,

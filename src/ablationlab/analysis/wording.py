@@ -673,7 +673,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return "the baseline is stable here"
         case Reason.GAIN_NOT_SHOWN:
             p = p_clause(gain.p_adjusted) if gain is not None else ""
-            how = f"{p}, corrected for {standing.places} places"
+            how = f"{p}, corrected for {counted(standing.places, 'place')}"
             return f"the baseline is unstable, but a gain is not shown: {counts} ({how})"
         case Reason.GAIN_WITHIN_MARGINS | Reason.GAIN_AT_A_COST:
             return f"more stable: {_places(evidence, standing.gained)}. {costs(evidence)}".removesuffix(".")
@@ -773,7 +773,7 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
 
 
 def _shown_costs(evidence: Evidence) -> str:
-    parts = [_cost(evidence, guard) for guard in evidence.guards if guard.shown == "broken"]
+    parts = [_cost(evidence, guard) for guard in evidence.broken_guards]
     parts += [f"{measured(comparison)}" for comparison in evidence.shown_worse]
     return f"worse on {'; '.join(parts)}"
 
@@ -783,6 +783,8 @@ def _not_shown(evidence: Evidence) -> str:
     parts += [] if evidence.standing.non_inferior else [_worst(evidence)]
     if evidence.variant_diverged:
         parts.append(f"what it costs on the {counted(evidence.variant_diverged, 'seed')} where it alone diverged")
+    if evidence.variant_missing:
+        parts.append(f"what it does on the {counted(evidence.variant_missing, 'seed')} where only its run is missing")
     return "; ".join(parts)
 
 
@@ -801,10 +803,10 @@ def _tie_break(evidence: Evidence, tie: TieBreak) -> str:
     """What the tie-breakers said; the last that was asked decided, if one did."""
     by_id = {comparison.id: comparison for comparison in evidence.analysis.comparisons}
     asked = [by_id[name] for name in tie.asked if name in by_id]
-    decided = asked[-1:] if tie.favours is not None else []
+    decided = asked[-1:] if tie.metric is not None else []
     parts = [f"{metric_name(name)} was not measured" for name in tie.unmeasured]
     parts += [f"{name_of(comparison)} does not decide" for comparison in asked if comparison not in decided]
-    parts += [f"{measured(comparison)}: favours {tie.favours}" for comparison in decided]
+    parts += [f"{measured(comparison)}: favours {tie.favours or evidence.variant}" for comparison in decided]
     return f"Tie-breakers: {'; '.join(parts)}." if parts else "No tie-breaker is registered."
 
 
@@ -829,8 +831,9 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
     match verdict.decision:
         case Decision.ADOPT:
             return (
-                f"Adopt {variant}: it is better ({moved}){_setting(evidence)}. Every guard keeps its margin, and it is "
-                "shown to be no less stable."
+                f"Adopt {variant}: it is better ({moved}){_setting(evidence)}. "
+                + ("Every guard keeps its margin, and it" if evidence.guards else "It")
+                + " is shown to be no less stable."
             )
         case Decision.ADOPT_PROVISIONALLY:
             return (
@@ -866,10 +869,25 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
     small = ""
     if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:
         small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
+    if tie is not None and tie.metric is not None and tie.favours is None:
+        favoured = f"{metric_name(tie.metric)} favours {evidence.variant}"
+        return f"{none}; {favoured}, but {_against(evidence)}: keep {baseline}.{small}"
     if tie is None or tie.favours is None:
         return f"{none}: keep {baseline}, which is the simpler one.{small}"
     use = "use" if tie.favours == evidence.variant else "keep"
     return f"{none}; {metric_name(tie.metric or '')} favours {tie.favours}: {use} it.{small}"
+
+
+def _against(evidence: Evidence) -> str:
+    """What keeps a tie-breaker from speaking for the variant."""
+    parts = [f"it is {_shown_costs(evidence)}"] if evidence.broken_guards or evidence.shown_worse else []
+    if evidence.fails_more and evidence.gain is not None:
+        parts.append(failing(evidence.gain))
+    if evidence.variant_diverged:
+        parts.append(f"it alone diverged on {counted(evidence.variant_diverged, 'seed')}")
+    if evidence.variant_missing:
+        parts.append(f"only its run is missing on {counted(evidence.variant_missing, 'seed')}")
+    return "; ".join(parts)
 
 
 def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
@@ -952,8 +970,8 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
             return (
                 f"A new study of {_fresh(needs.seeds_for_difference)} {seeds} would see a difference of "
                 f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power, one of "
-                f"{_fresh(needs.seeds_for_equivalence)} would show that there is none (SD of {spread} "
-                f"{number(primary.delta_sd)}{rough})."
+                f"{_fresh(needs.seeds_for_equivalence)} would show with the same power that there is none, if so "
+                f"(SD of {spread} {number(primary.delta_sd)}{rough})."
             )
 
 
@@ -1003,7 +1021,7 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
         by_decision: dict[str, list[str]] = {}
         for other in fragility.changes:
             by_decision.setdefault(other.decision, []).append(str(other.seed))
-        changes = "; ".join(f"{decision} without seed {', '.join(seeds)}" for decision, seeds in by_decision.items())
+        changes = "; ".join(f"{decision} without {_any_of(seeds)}" for decision, seeds in by_decision.items())
         text = f"Fragile: it would be {changes}."
     if fragility.stragglers:
         text += f" Far from the other seeds: {', '.join(map(str, fragility.stragglers))}."
@@ -1020,6 +1038,10 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
             f"power, and where seen be overstated {_exaggeration(fragility.exaggeration)} on average."
         )
     return text
+
+
+def _any_of(seeds: Sequence[str]) -> str:
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"any one of the seeds {', '.join(seeds)}"
 
 
 def _power(power: float) -> str:

@@ -465,7 +465,7 @@ def study_warnings(study: Study) -> tuple[str, ...]:
                     f"{about}: with {pairs} seeds the bootstrap test calls {rate:.0%} of true nulls significant at 0.05, "
                     "not 5 % (simulated); paired-t keeps its level"
                 )
-        tests = len(study.variants) - 1 if criterion.contrast is None else 1
+        tests = max(1, len(study.variants) - 1) if criterion.contrast is None else 1
         corrects = criterion.correction in ("holm", "bonferroni")
         if criterion.test in SIGN_TESTS and corrects and sign_flip_floor(pairs) > criterion.alpha / tests:
             warnings.append(

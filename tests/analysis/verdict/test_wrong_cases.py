@@ -173,3 +173,59 @@ def test_survivors_do_not_bound_the_cost_of_a_variant_that_diverged_on_other_see
     assert (found.decision, found.rule) == ("trade-off", 2)
     advice = words_of(made, endings=ended, settings=settings).recommendation
     assert "2 of its runs diverged where the baseline's did not" in advice
+
+
+SPEED = {"tie_breakers": ("inference_speed",)}
+
+
+def fast(**others: dict[str, list[float]]) -> dict[str, dict[str, list[float]]]:
+    """Equal loss, and a variant that is a tenth faster."""
+    return {"validation_loss": arms(0.0), "inference_speed": arms(100.0, 1.0, start=1000.0), **others}
+
+
+def test_a_tie_is_broken_for_the_variant_where_nothing_speaks_against_it():
+    assert "inference speed favours layernorm: use it" in words_of(fast(), **SPEED).recommendation
+
+
+def test_a_tie_breaker_does_not_outweigh_a_broken_guard():
+    made = fast(token_ece=arms(0.2, start=0.02))
+    assert verdict_of(made, (LOSS, ECE), **SPEED).tie_break.favours is None
+    advice = words_of(made, (LOSS, ECE), **SPEED).recommendation
+    assert "inference speed favours layernorm, but it is worse on token ECE" in advice
+    assert "keep the baseline (none)" in advice
+    assert "use it" not in advice
+
+
+def test_a_tie_breaker_does_not_outweigh_runs_that_fail():
+    made = {name: {arm: values[:5] for arm, values in given.items()} for name, given in fast().items()}
+    endings = {"none": "." * 5, "layernorm": "s" * 5}
+    assert verdict_of(made, endings=endings, **SPEED).decision == "tie"  # five pairs cannot show it
+    advice = words_of(made, endings=endings, **SPEED).recommendation
+    assert "but 0 of 5 none runs are unstable, 5 of 5 layernorm runs: keep the baseline (none)" in advice
+
+
+def test_a_variant_whose_runs_are_missing_is_adopted_provisionally_at_best():
+    made, endings = {"validation_loss": arms(-0.05, n=40)}, {"none": "." * 40, "layernorm": "." * 20 + "m" * 20}
+    assert verdict_of(made).decision == "adopt"
+    assert verdict_of(made, endings=endings).decision == "adopt-provisionally"
+    advice = words_of(made, endings=endings).recommendation
+    assert "what it does on the 20 seeds where only its run is missing" in advice
+
+
+def test_fragility_leaves_out_the_seeds_that_diverged_too():
+    made, endings = {"validation_loss": arms(0.0)}, {"none": "." * 10, "layernorm": "d" * 7 + "." * 3}
+    found = verdict_of(made, endings=endings)
+    assert (found.decision, found.rule) == ("keep-baseline", 1)
+    # Without one of the seven, six discordant pairs give p = 0.031, and two kinds of failure are looked at.
+    assert found.fragility.left_out == 10
+    assert {other.seed for other in found.fragility.changes} == {1, 2, 3, 4, 5, 6, 7}
+
+
+def test_dunnett_that_cannot_pool_is_called_holm():
+    criterion = LOSS.model_copy(update={"correction": "dunnett"})
+    base = arms(0.05)
+    three = {"validation_loss": {**base, "rmsnorm": [value + 0.01 for value in base["layernorm"]]}}
+    assert {c.correction for c in study(three, (criterion,)).comparisons if c.role == "primary"} == {"dunnett"}
+    endings = {"none": "." * 10, "layernorm": "." * 10, "rmsnorm": "m" + "." * 9}
+    lacking = study(three, (criterion,), endings=endings)
+    assert {c.correction for c in lacking.comparisons if c.role == "primary"} == {"holm"}

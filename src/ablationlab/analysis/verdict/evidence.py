@@ -49,6 +49,27 @@ class Evidence:
         return 0 if self.primary is None else len(_diverged(self.primary, alone=self.variant))
 
     @property
+    def variant_missing(self) -> int:
+        """Seeds on which the baseline's run is there and the variant's is not, for whatever reason but divergence."""
+        if self.primary is None:
+            return 0
+        lacking: dict[Seed, set[str]] = {}
+        for lost in self.primary.missing:
+            if lost.reason != Absence.DIVERGED:
+                lacking.setdefault(lost.seed, set()).add(lost.arm)
+        return 0 if self.unpaired else sum(arms == {self.variant} for arms in lacking.values())
+
+    @property
+    def broken_guards(self) -> tuple[Cost, ...]:
+        """Guards that are shown to be broken."""
+        return tuple(guard for guard in self.guards if guard.shown == "broken")
+
+    @property
+    def fails_more(self) -> bool:
+        """Whether more of the variant's runs are unstable, by count."""
+        return self.gain is not None and self.gain.variant_unstable > self.gain.reference_unstable
+
+    @property
     def baseline_diverged(self) -> int:
         """Seeds on which the baseline diverged and the variant did not."""
         return 0 if self.primary is None else len(_diverged(self.primary, alone=self.analysis.baseline))

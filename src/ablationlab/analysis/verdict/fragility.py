@@ -14,7 +14,7 @@ from ablationlab.analysis.stability import Contrasts, swept_places
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.rules import decision_of
 from ablationlab.core.seeding import stream
-from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed
 from ablationlab.records.verdict import OtherDecision, VariantVerdict, VerdictFragility
 from ablationlab.stats import all_intervals, all_tests, paired_t_interval, paired_t_test, paired_tost
 from ablationlab.stats.robustness import exaggeration, stragglers
@@ -27,12 +27,20 @@ MOST_SEEDS = 60
 
 def with_fragility(analysis: Analysis, verdicts: Sequence[VariantVerdict]) -> tuple[VariantVerdict, ...]:
     """Each verdict with what becomes of it without each seed."""
-    seeds = sorted({pair.seed for c in analysis.comparisons if c.role == "primary" for pair in c.pairs}, key=str)
+    primaries = [comparison for comparison in analysis.comparisons if comparison.role == "primary"]
+    seeds = sorted({seed for comparison in primaries for seed in _seeds(comparison)}, key=str)
     seeds = seeds if 4 <= len(seeds) <= MOST_SEEDS and not _at_look(analysis) else []
     reduced = {seed: without(analysis, seed) for seed in seeds}
     return tuple(
         verdict.model_copy(update={"fragility": _fragility(analysis, verdict, reduced)}) for verdict in verdicts
     )
+
+
+def _seeds(comparison: Comparison) -> set[Seed]:
+    """Those that it rests on: its pairs, and the runs that diverged instead."""
+    return {pair.seed for pair in comparison.pairs} | {
+        lost.seed for lost in comparison.missing if lost.reason == Absence.DIVERGED
+    }
 
 
 def _at_look(analysis: Analysis) -> bool:
@@ -42,7 +50,7 @@ def _at_look(analysis: Analysis) -> bool:
 
 def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, Analysis]) -> VerdictFragility | None:
     primary = gather(analysis, verdict.variant, verdict.regime).primary
-    if primary is None or primary.n < 4 or not (reduced or _at_look(analysis)):
+    if primary is None or len(_seeds(primary)) < 4 or not (reduced or _at_look(analysis)):
         return None
     changes = tuple(
         OtherDecision(seed=seed, decision=decision)
@@ -50,14 +58,16 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
         if (decision := decision_of(gather(less, verdict.variant, verdict.regime))) != verdict.decision
     )
     power = over = None
-    if reduced and primary.smallest_effect is not None and primary.delta_sd:
+    if reduced and primary.smallest_effect is not None and primary.delta_sd and primary.n >= 3:
         effect = primary.smallest_effect / primary.delta_sd
         expected = exaggeration(effect, primary.n, alpha=alpha_per_test(primary))
         power, over = expected.power, expected.ratio
     return VerdictFragility(
         left_out=len(reduced),
         changes=changes,
-        stragglers=tuple(primary.pairs[at].seed for at in stragglers([pair.delta for pair in primary.pairs])),
+        stragglers=tuple(primary.pairs[at].seed for at in stragglers([pair.delta for pair in primary.pairs]))
+        if primary.n >= 4
+        else (),
         power=power,
         exaggeration=over,
     )

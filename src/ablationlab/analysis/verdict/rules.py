@@ -159,9 +159,9 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NOT_BETTER)
     if not evidence.holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
-    if evidence.shown_worse or any(guard.shown == "broken" for guard in evidence.guards):
+    if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
-    safe = evidence.standing.non_inferior and not evidence.variant_diverged
+    safe = evidence.standing.non_inferior and not evidence.variant_diverged and not evidence.variant_missing
     if safe and all(guard.shown == "kept" for guard in evidence.guards):
         return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
     return RuleAnswer(Reason.BETTER_NOT_ALL_SHOWN, Decision.ADOPT_PROVISIONALLY)
@@ -239,14 +239,22 @@ def break_tie(evidence: Evidence) -> TieBreak:
         if decided is not None:
             break
     favours = None
-    if decided is not None:
-        favours = evidence.variant if decided.outcome == "better" else evidence.analysis.baseline
+    if decided is not None and decided.outcome == "worse":
+        favours = evidence.analysis.baseline
+    elif decided is not None and not speaks_against(evidence):
+        favours = evidence.variant
     return TieBreak(
         asked=tuple(comparison.id for comparison in asked),
         unmeasured=tuple(unmeasured),
         metric=decided.metric if decided is not None else None,
         favours=favours,
     )
+
+
+def speaks_against(evidence: Evidence) -> bool:
+    """Whether anything that was seen keeps a tie-breaker from speaking for the variant."""
+    seen = (evidence.broken_guards, evidence.shown_worse, evidence.variant_diverged, evidence.variant_missing)
+    return any(seen) or evidence.fails_more
 
 
 def _comparisons(evidence: Evidence, name: str) -> list[Comparison]:
