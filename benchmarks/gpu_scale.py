@@ -330,7 +330,6 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     from ablationlab.records.plan import Execution
     from ablationlab.records.settings import DataConfig, ModelConfig, TrainingConfig, validated
     from ablationlab.study.variants import VARIANTS
-    from ablationlab.training import stack as stack_module
     from ablationlab.training.stack import Member, Stack
 
     corpus = load_corpus(DataConfig(corpus=size.corpus))
@@ -339,7 +338,7 @@ def dropout_part(size: Size, folder: Path) -> Iterator[Check]:
     device = torch.device(size.device)
     steps = DROPOUT_STEPS if size.device == "cuda" else 2
     seeds = (1, 2) if size.device == "cuda" else (1,)  # an interpreter is slow
-    modules: tuple[Any, ...] = (ablationlab.model.dropout, ops, model_module, optim, stack_module)
+    modules: tuple[Any, ...] = (ablationlab.model.dropout, ops, model_module, optim)
     before = {module: module.fused for module in modules}
     # Without a GPU Triton's interpreter takes this one kernel alone.
     kernels_in = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -350,3 +351,15 @@ def test_flops_that_depend_on_values_are_refused_only_where_they_are_the_budget(
     plan_with_gated(tmp_path, before, after, "tokens")
     with pytest.raises(PlanError, match=r"FLOPs cannot be counted: .*mine\.py, line \d+, in __call__"):
         plan_with_gated(tmp_path, before, after, "flops")
+
+
+def test_code_that_changed_within_a_second_is_the_code_that_runs(tmp_path):
+    # Bytecode is stamped by the second and by size, so that of the first version would pass for the second.
+    ratios = []
+    for ratio in (2, 3):
+        path = study_with(tmp_path, NARROW.replace("2}", f"{ratio}}}"), variants=["none", "narrow"])
+        os.utime(tmp_path / "mine.py", (1e9, 1e9))
+        study = load_study(path)
+        with study_code(study):
+            ratios.append(variants_of(study)["narrow"].apply(study.model).mlp_ratio)
+    assert ratios == [2, 3]

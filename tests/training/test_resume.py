@@ -65,7 +65,7 @@ def matrix(study: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("matrix")
     done = warm.python("-c", "import crash_matrix; crash_matrix.main()", study, folder, *POINTS, timeout=600)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) | {"folder": folder}
+    return json.loads(done.stdout) | {"folder": folder, "study": study}
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -114,8 +114,7 @@ cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "
 
 
 def matrix_study(matrix: dict) -> str:
-    plan = json.loads((matrix["folder"] / "calm" / "plan.lock").read_text())
-    return str(Path(plan["study"]["data"]["corpus"]).parent / "study.toml")
+    return str(matrix["study"])
 
 
 def stack_0(out: Path) -> list[RunFolder]:

@@ -196,6 +196,7 @@ def test_a_run_of_torchrun_leaves_the_folder_of_any_run(calm, killed):
         "metrics.jsonl",
         "result.json",
         "run.json",
+        "seal.json",
     ]
     files = sorted(path.name for path in (folder.checkpoints / f"step-{STEPS:08d}").iterdir())
     assert files == ["checkpoint.json", "weights.safetensors"]

@@ -183,6 +183,8 @@ def survival(
         length = max((steps for steps in lengths if steps is not None), default=None)
         if not diverged or length is None or any(run.diverged_at is None for run in diverged):
             continue
+        # A trainer of the user's own may count steps otherwise than its settings do.
+        length = max(length, *(run.diverged_at for run in diverged if run.diverged_at is not None))
         ends = {variant: {run.seed: run.diverged_at for run in here if run.variant == variant} for variant in variants}
         for variant, by_seed in ends.items():
             seeds = [seed for seed in by_seed if seed in ends[baseline]]

@@ -18,7 +18,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 from ablationlab.core.errors import CodeError, nearest
@@ -113,7 +113,7 @@ def _run(file: CodeFile) -> dict[str, dict[str, Any]]:
         if file.entry_point:
             _offered()[file.name].load()
         else:
-            _import(file)
+            _import(file, data)
     except CodeError:
         raise
     except SyntaxError as error:
@@ -125,9 +125,21 @@ def _run(file: CodeFile) -> dict[str, dict[str, Any]]:
     return ran.things
 
 
-def _import(file: CodeFile) -> ModuleType:
+class _Exactly(SourceFileLoader):
+    """Runs the very bytes that were hashed: bytecode beside the file may be that of an earlier version of the same second."""
+
+    def __init__(self, name: str, path: str, data: bytes) -> None:
+        super().__init__(name, path)
+        self._data = data
+
+    def get_code(self, fullname: str) -> CodeType:
+        code: CodeType = self.source_to_code(self._data, self.path)
+        return code
+
+
+def _import(file: CodeFile, data: bytes) -> ModuleType:
     name = f"ablationlab_use_{file.sha256[:16]}"
-    loader = SourceFileLoader(name, str(file.path))
+    loader = _Exactly(name, str(file.path), data)
     spec = spec_from_loader(name, loader)
     assert spec is not None
     module = module_from_spec(spec)

@@ -634,6 +634,12 @@ def _check_flops(study: Study, cells: Cells) -> None:
         try:
             counted = counted_flops_per_token(cell.model)
         except Exception as error:
+            if isinstance(error, TypeError):  # a method that is called otherwise than it is written
+                names = ", ".join(code.name for code in study.use)
+                raise PlanError(
+                    f"variant {cell.variant!r} cannot be computed with the parts of {names}: {error}. "
+                    "`ablationlab check` tries each part alone"
+                ) from error
             if study.budget.match != "flops":
                 continue
             place = place_of(error)
