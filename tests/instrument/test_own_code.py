@@ -43,3 +43,13 @@ def test_an_optimizer_that_forgets_its_state_is_not_resumable(tmp_path):
         "    calls.append(1)\n    return step.weights - step.lr * step.gradient * len(calls)\n"
     )
     assert failures(tmp_path, code) >= {"same bits twice", "resumed after 2 of 4 steps"}
+
+
+def test_an_optimizer_that_mixes_the_runs_of_a_stack_is_found(tmp_path):
+    code = (
+        "import ablationlab as lab\n@lab.optimizer('mixing')\ndef mixing(step):\n"
+        "    return step.weights - step.lr * step.gradient / step.gradient.norm()\n"
+    )
+    assert failures(tmp_path, code) == {"trained alone and in a stack"}
+    apart = code.replace("norm()", "norm(dim=-1, keepdim=True)")
+    assert failures(tmp_path, apart) == set()

@@ -27,6 +27,9 @@ TRAINING = TrainingConfig(steps=4, batch=3, lr=1e-2, warmup=1, precision="fp32")
 DERIVATIVE, CHANGE, SMALL, LARGER = 0.03, 3e-3, 0.02, 10.0
 #: Largest difference of logits between a run alone and the same run in a stack.
 STACKED = 1e-4
+#: Largest difference between weights that were trained alone and in a stack, as a share of how far they moved: rounding turns
+#: the signs of the smallest gradients, which is 0.06 for a rule that takes signs.
+NEIGHBOURS = 0.15
 
 
 @dataclass(frozen=True)
@@ -124,18 +127,24 @@ def _run_checks(thing: str, model: ModelConfig, training: TrainingConfig) -> Ite
     for step in (3, 4):
         resumed.train_step(step, resumed.offsets(step))
     yield CodeCheck(thing, "resumed after 2 of 4 steps", _equal(first, resumed), "same bits wanted")
+    alone, start = _trained(model, training, 4, seeds=(1,)), _stack(model, training)
+    weights, others, begun = (stack.weights_RP.detach()[0] for stack in (first, alone, start))
+    moved = float((weights - begun).norm())
+    apart = float((weights - others).norm()) / moved if moved else 0.0
+    text = f"after 4 steps weights differ by {apart:.1g} of what they moved"
+    yield CodeCheck(thing, "trained alone and in a stack", apart < NEIGHBOURS, text)
     finite = bool(first.weights_RP.isfinite().all())
     yield CodeCheck(thing, "weights stay finite", finite, "4 steps")
 
 
-def _stack(model: ModelConfig, training: TrainingConfig) -> Stack:
+def _stack(model: ModelConfig, training: TrainingConfig, seeds: tuple[int, ...] = (1, 2)) -> Stack:
     text = np.random.default_rng(1).integers(0, 13, 500)
-    members = [Member(f"s{seed}", seed, training.lr, model) for seed in (1, 2)]
-    return Stack(members, 2, training, 4, text, torch.device("cpu"), torch.float32)
+    members = [Member(f"s{seed}", seed, training.lr, model) for seed in seeds]
+    return Stack(members, len(seeds), training, 4, text, torch.device("cpu"), torch.float32)
 
 
-def _trained(model: ModelConfig, training: TrainingConfig, steps: int) -> Stack:
-    stack = _stack(model, training)
+def _trained(model: ModelConfig, training: TrainingConfig, steps: int, seeds: tuple[int, ...] = (1, 2)) -> Stack:
+    stack = _stack(model, training, seeds)
     for step in range(1, steps + 1):
         stack.train_step(step, stack.offsets(step))
     return stack
