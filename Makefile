@@ -4,12 +4,13 @@ STUDY  ?= studies/embedding-norm.toml
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup setup-dev browser study test lint format types check golden replicate-quick clean
+.PHONY: help setup setup-dev browser study test lint format types check golden replicate-quick torture clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
 	@echo "make test                               set up, run the whole test suite"
 	@echo "make check                              lint, format check and types (after make test)"
+	@echo "make torture                            plan 500 mutated study files, and count how each ended"
 	@echo "make replicate-quick                    small versions of the replications and of the instrument's own proofs"
 
 $(VENV)/.made: Makefile
@@ -63,6 +64,10 @@ replicate-quick: setup
 	$(BIN)/ablationlab replicate lescao --quick --no-report
 	$(BIN)/ablationlab run studies/validation-quick.toml --no-report
 	$(BIN)/ablationlab validate results/validation-quick
+
+# Attacks with counts: mutated study files, each planned by a process with limits of time and memory.
+torture: setup-dev
+	PYTHONPATH=. $(BIN)/python -m benchmarks.torture.studies 500
 
 golden: setup-dev
 	$(BIN)/python tests/training/test_golden.py

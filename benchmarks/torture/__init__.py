@@ -1,1 +1,1 @@
-"""Attacks on the whole program, with counts: `make torture`, or `python -m benchmarks.torture NAME`."""
+"""Attacks on the whole program, with counts: `make torture`, or `python -m benchmarks.torture.studies N`."""
