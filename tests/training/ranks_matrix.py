@@ -123,7 +123,7 @@ SCENARIOS |= {
     "fsdp post": Scenario("fsdp", model=_POST),
     "fsdp parallel": Scenario("fsdp", model={"parallel": True, "norm_gain": False, "mlp": "relu2"}),
 }
-# Where a run that goes on after HALF steps was saved, and how it goes on.
+# Where a run that continues after HALF steps was saved, and how it continues.
 RESUMED = {
     "ddp on 2, ddp on 2": ("ddp plain", "ddp plain"),
     "fsdp on 2, fsdp on 2": ("fsdp plain", "fsdp plain"),

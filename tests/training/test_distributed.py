@@ -181,7 +181,7 @@ def test_averages_and_the_state_of_every_optimizer_are_in_the_shards(tmp_path, o
     resumed.resume(0, run, look(run))
     np.testing.assert_equal(train(resumed, HALF + 1), rows)
     assert same_bits(whole.weights(0), resumed.weights(0))
-    alone = scenario.alone()  # the executor of whole runs goes on with it, too
+    alone = scenario.alone()  # the executor of whole runs continues it, too
     alone.resume(0, run, checkpoints.load(run, HALF))
     np.testing.assert_allclose(train(alone, HALF + 1), rows, rtol=1e-4)
     before = {key: value.detach().clone() for key, value in whole._parameters.items()}

@@ -516,11 +516,6 @@ def _member(comparison: Comparison) -> tuple[list[float] | None, float | None]:
     return [pair.delta for pair in comparison.pairs] or (None if comparison.p is None else [0.0]), comparison.p
 
 
-def is_shown(comparison: Comparison) -> bool:
-    """Whether a difference is shown, corrected."""
-    return comparison.outcome in ("better", "worse", "different")
-
-
 _STANDINGS: Final = ("primary", "secondary", "guard", "stability", None)
 
 

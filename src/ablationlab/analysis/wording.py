@@ -969,8 +969,8 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
             spread = "the difference between two runs" if evidence.unpaired else "the deltas"
             return (
                 f"A new study of {_fresh(needs.seeds_for_difference)} {seeds} would see a difference of "
-                f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power, one of "
-                f"{_fresh(needs.seeds_for_equivalence)} would show with the same power that there is none, if so "
+                f"{margin_of(primary, primary.smallest_effect)} with {level(needs.power)} power; if there is no "
+                f"difference, {_fresh(needs.seeds_for_equivalence)} would show that with the same power "
                 f"(SD of {spread} {number(primary.delta_sd)}{rough})."
             )
 

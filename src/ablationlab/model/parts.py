@@ -166,22 +166,34 @@ def _activation(name: str) -> Callable[[Tensor], Tensor]:
     return functions[name]
 
 
-class Mlp(BlockPart):
-    """Two linear layers around an activation: f(y U) D."""
+class FeedForward(BlockPart):
+    """Linear layers up to the hidden units, whose names are *inner*, and one down from them."""
 
     name = group = "mlp"
-    has_gradient_bound = True
+    inner: ClassVar[tuple[str, ...]] = ("up",)
 
     def __init__(self, activation: str) -> None:
         self.activation = activation
 
     def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
-        width, hidden = model.width, model.hidden
-        up, down = _inner_std(model), _residual_std(model)
+        width, hidden, start = model.width, model.hidden, _inner_std(model)
+        layers = [(name, width, hidden, start) for name in self.inner]
         return [
-            *linear(f"{prefix}.up", width, hidden, up, bias=model.biases, redraw=model.redraw),
-            *linear(f"{prefix}.down", hidden, width, down, bias=model.biases, redraw=model.redraw),
+            parameter
+            for name, rows, columns, std in [*layers, ("down", hidden, width, _residual_std(model))]
+            for parameter in linear(f"{prefix}.{name}", rows, columns, std, bias=model.biases, redraw=model.redraw)
         ]
+
+    def down(self, forward: ForwardPass, activated: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
+        """From the hidden units back to the stream."""
+        o, bias = forward.layer(activated, f"{prefix}.down", keep_bias=forward.dropout is not None)
+        return (o, bias) if forward.dropout is None else (forward.dropout(o, prefix), None)
+
+
+class Mlp(FeedForward):
+    """Two linear layers around an activation: f(y U) D."""
+
+    has_gradient_bound = True
 
     def cost(self, model: ModelConfig) -> PartCost:
         """The hidden units are kept before and after the activation."""
@@ -197,8 +209,7 @@ class Mlp(BlockPart):
         else:
             h, _ = forward.layer(y, f"{prefix}.up", keep_bias=True)
             activated = _activation(self.activation)(h)
-        o, bias = forward.layer(activated, f"{prefix}.down", keep_bias=forward.dropout is not None)
-        return (o, bias) if forward.dropout is None else (forward.dropout(o, prefix), None)
+        return self.down(forward, activated, prefix)
 
     def path(self, params: Parameters, prefix: str) -> tuple[Tensor, Tensor]:
         return params[f"{prefix}.up.weight"], params[f"{prefix}.down.weight"]
@@ -216,22 +227,10 @@ class Mlp(BlockPart):
         return (before_RKDD @ up[:, None] * slope[:, :, None]) @ down[:, None]
 
 
-class GatedMlp(BlockPart):
+class GatedMlp(FeedForward):
     """(f(y G) * y U) D (Shazeer 2020). Two thirds of the hidden units give the parameters and FLOPs of `Mlp`."""
 
-    name = group = "mlp"
-
-    def __init__(self, activation: str) -> None:
-        self.activation = activation
-
-    def parameters(self, model: ModelConfig, prefix: str) -> list[Parameter]:
-        width, hidden = model.width, model.hidden
-        up, down = _inner_std(model), _residual_std(model)
-        return [
-            *linear(f"{prefix}.gate", width, hidden, up, bias=model.biases, redraw=model.redraw),
-            *linear(f"{prefix}.up", width, hidden, up, bias=model.biases, redraw=model.redraw),
-            *linear(f"{prefix}.down", hidden, width, down, bias=model.biases, redraw=model.redraw),
-        ]
+    inner = ("gate", "up")
 
     def cost(self, model: ModelConfig) -> PartCost:
         """Both layers' outputs, the activation and the product are kept."""
@@ -241,9 +240,7 @@ class GatedMlp(BlockPart):
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
         gate, _ = forward.layer(y, f"{prefix}.gate", keep_bias=True)
         up, _ = forward.layer(y, f"{prefix}.up", keep_bias=True)
-        activated = _activation(self.activation)(gate) * up
-        o, bias = forward.layer(activated, f"{prefix}.down", keep_bias=forward.dropout is not None)
-        return (o, bias) if forward.dropout is None else (forward.dropout(o, prefix), None)
+        return self.down(forward, _activation(self.activation)(gate) * up, prefix)
 
 
 class ResidualNorm(ABC):

@@ -22,7 +22,6 @@ from ablationlab.stats.results import (
     Exaggeration,
     FailureBound,
     FamilyMember,
-    Fragility,
     Gain,
     GeometricRatio,
     Interval,
@@ -82,7 +81,7 @@ if TYPE_CHECKING:
         tost_pairs_needed,
         tost_power,
     )
-    from ablationlab.stats.robustness import exaggeration, fragility, stragglers
+    from ablationlab.stats.robustness import exaggeration, stragglers
     from ablationlab.stats.significance import (
         Adjusted,
         adjust,
@@ -112,7 +111,6 @@ __all__ = [
     "FailureBound",
     "FamilyInference",
     "FamilyMember",
-    "Fragility",
     "Gain",
     "Gatekept",
     "GeometricRatio",
@@ -154,7 +152,6 @@ __all__ = [
     "expected_false_positives",
     "failure_bound",
     "family_inference",
-    "fragility",
     "gatekeep",
     "hedges_g_av",
     "holm",
@@ -198,7 +195,7 @@ __getattr__ = lazy_exports(
         "crossed": "CrossedMeans crossed_mean crossed_means",
         "effects": "cohens_d_z hedges_g_av paired_tost",
         "failures": "failure_bound paired_survival survival_curve",
-        "robustness": "exaggeration fragility stragglers",
+        "robustness": "exaggeration stragglers",
         "families": "FamilyInference Gatekept dunnett family_inference gatekeep",
         "intervals": """
             all_intervals bca_interval bootstrap_interval bootstrap_t_interval

@@ -373,18 +373,6 @@ class Exaggeration(StatisticalResult):
 
 
 @dataclass(frozen=True)
-class Fragility(StatisticalResult):
-    """The outcome, the outcome without each pair, the places of pairs it hangs on, and those that lie far from the others."""
-
-    n: int
-    outcome: str
-    without: tuple[str, ...]
-    changed: tuple[int, ...]
-    stragglers: tuple[int, ...]
-    exaggeration: Exaggeration | None
-
-
-@dataclass(frozen=True)
 class FittedMinimum(StatisticalResult):
     """The best rate by a parabola through three rates, and each seed's loss there; *status* says why there is none."""
 

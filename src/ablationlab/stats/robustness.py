@@ -1,6 +1,4 @@
-"""How much one result hangs on single seeds, and how far a significant estimate at this power exaggerates.
-
-**Leaving out a seed.** The decision is made again without each pair. One that changes hangs on that pair.
+"""Pairs that lie far from the others, and how far a significant estimate at this power exaggerates.
 
 **Stragglers.** Pair i is flagged where |x_i - median| > k(n) 1.4826 MAD. k is set so that a sample of normal deltas has
 any flag in 5 % of studies (simulated, benchmarks/procedures.py); at few pairs the MAD is rough and k large: 8.0 at 5
@@ -14,17 +12,16 @@ probability P(wrong sign | significant). Both by integration over the sample SD,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ablationlab.stats._common import FloatArray, count, fraction, number, sample, standard_deviation
+from ablationlab.stats._common import FloatArray, count, fraction, number, sample
 from ablationlab.stats._noncentral import legendre, scale_density
-from ablationlab.stats.results import Exaggeration, Fragility
-from ablationlab.stats.significance import paired_t_test
+from ablationlab.stats.results import Exaggeration
 
 #: k(n): the 95 % quantile of max_i |x_i - median| / (1.4826 MAD) over normal samples. benchmarks/procedures.py.
 STRAGGLER: Final[Mapping[int, float]] = {
@@ -42,42 +39,6 @@ STRAGGLER: Final[Mapping[int, float]] = {
     100: 3.75,
     200: 3.81,
 }
-
-
-def fragility(
-    deltas: ArrayLike,
-    decide: Callable[[FloatArray], str] | None = None,
-    *,
-    effect: float | None = None,
-    alpha: float = 0.05,
-) -> Fragility:
-    """The decision without each pair, stragglers, and the exaggeration at a true difference of *effect*.
-
-    *decide* gives the outcome of a sample of deltas as a word; without it, "above", "below" or "not-shown" by paired t at
-    alpha.
-    """
-    values, alpha = sample("deltas", deltas), fraction("alpha", alpha)
-
-    def outcome(x: FloatArray) -> str:
-        if decide is not None:
-            return decide(x)
-        p = paired_t_test(x).p
-        return "not-shown" if p is None or p > alpha else ("above" if x.mean() > 0 else "below")
-
-    whole = outcome(values)
-    without = tuple(outcome(np.delete(values, place)) for place in range(values.size)) if values.size > 1 else ()
-    sd = standard_deviation(values)
-    expected = None
-    if effect and sd and values.size >= 2:
-        expected = exaggeration(abs(number("effect", effect)) / sd, values.size, alpha=alpha)
-    return Fragility(
-        n=int(values.size),
-        outcome=whole,
-        without=without,
-        changed=tuple(place for place, other in enumerate(without) if other != whole),
-        stragglers=stragglers(values),
-        exaggeration=expected,
-    )
 
 
 def stragglers(deltas: ArrayLike) -> tuple[int, ...]:
