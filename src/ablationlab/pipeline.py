@@ -307,6 +307,7 @@ def extend(
 
 def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: Listener, *, report: bool) -> Frames:
     """From a study to its verdict, look by look; one without a design has a single look at all of its runs."""
+    from ablationlab.analysis.wording import nothing_to_score
     from ablationlab.report.notebook import load_results
 
     going_on = True
@@ -321,8 +322,9 @@ def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: L
                 workers=options.workers,
                 built=tasks,
             )
-            if outcome.nothing is not None:
-                listen(Note("evaluation", f"{outcome.nothing}; the analysis counts them"))
+            if outcome.nothing:
+                why = nothing_to_score(outcome.not_evaluable)
+                listen(Note("evaluation", f"{why}; the analysis counts them"))
         analysis, verdict = conclude(results.path)
         going_on = analysis.look is not None and not _look_taken(results, analysis.look, listen).stop
     listen(Concluded(results, analysis, verdict))

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ablationlab.data.corpus import load_corpus
 from ablationlab.report.progress import LiveDisplay, PlainDisplay, display_for
+from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
 from ablationlab.training.executors.job import Event
@@ -62,15 +63,19 @@ def test_a_terminal_of_80_columns_shows_all_numbers_of_a_run_and_the_time_left(p
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_an_early_warning_gets_a_line_of_its_own_and_does_not_cost_the_numbers_theirs(plan, terminal):
-    note = "early warning: none-s1-ab, step 47: loss rising, 2.6 -> 8.3 (31 noise SDs)"
+    warnings = (
+        EarlyWarning("none-s1-ab", 47, "loss", 8.3, 2.6, 31.2),
+        EarlyWarning("none-s2-cd", 46, "gradient-norm", 40.0, 0.5, 8.0),
+    )
     out = console(160, terminal=terminal)
     with display_for(out, plan, 0) as display:
-        display.hear(progress(step=6, note=note, note_kind="warning"))
+        display.hear(progress(step=6, warnings=warnings))
         if isinstance(display, LiveDisplay):
             display.live.refresh()
     text = out.file.getvalue()
     assert text.count("early warning") == 1
-    assert note in text
+    assert "early warning: none-s1-ab, step 47: loss rising, 2.60 -> 8.30 (31 noise SDs); none-s2-cd, step 46:" in text
+    assert "gradient norm jumping to 40.0 (8.0 noise SDs)" in text
     assert any("loss 3.2500" in line and "warning" not in line for line in text.splitlines())
 
 

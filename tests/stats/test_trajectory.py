@@ -9,7 +9,7 @@ from scipy.ndimage import median_filter
 from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.stats import stability as trajectory
-from ablationlab.stats.stability import EarlyWarning, Watch, largest_rise, running_median, spikes, steps_to
+from ablationlab.stats.stability import EarlyWarning, StackWatch, Watch, largest_rise, running_median, spikes, steps_to
 
 
 def course(losses, norms):
@@ -132,11 +132,11 @@ def test_what_is_too_short_or_not_asked_for_has_no_value():
 # --- the warning while it runs ----------------------------------------------------------------------------
 
 
-def warnings(losses, norms=None) -> list[str]:
-    watch = EarlyWarning(["run-a"])
+def warnings(losses, norms=None) -> list[EarlyWarning]:
+    watch = StackWatch(["run-a"])
     norms = np.ones(len(losses)) if norms is None else norms
-    said = (watch.feed(0, step, x, g) for step, (x, g) in enumerate(zip(losses, norms, strict=True), start=1))
-    return [text for text in said if text]
+    fed = (watch.feed(0, step, x, g) for step, (x, g) in enumerate(zip(losses, norms, strict=True), start=1))
+    return [warning for warning in fed if warning is not None]
 
 
 def test_a_calm_run_gives_no_warning():
@@ -148,15 +148,19 @@ def test_a_rising_loss_is_announced_within_three_steps_with_run_step_and_numbers
     x = falling()
     x[150:] += np.linspace(0.5, 5, 150)
     first = warnings(x)[0]
-    assert first.startswith("run-a, step 15")
-    assert int(first.split("step ")[1].split(":")[0]) <= 153
-    assert "loss rising" in first
+    assert (first.run, first.of) == ("run-a", "loss")
+    assert 150 < first.step <= 153
+    assert first.value == x[first.step - 1] > first.level
+    assert first.noise_sds > 7
 
 
 def test_a_jump_of_the_gradient_norm_is_announced():
     g = norms()
     g[200:205] *= 100
-    assert any("gradient norm jumping" in text for text in warnings(falling(), g))
+    first = warnings(falling(), g)[0]
+    assert (first.of, first.value) == ("gradient-norm", g[first.step - 1])
+    assert 200 < first.step <= 205
+    assert first.value > 10 * first.level
 
 
 def test_warnings_do_not_flood():

@@ -13,7 +13,7 @@ from ablationlab.records.environment import current
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result, RunRecord
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.stats.stability import EarlyWarning
+from ablationlab.stats.stability import EarlyWarning, StackWatch
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.training.loop import Progress, StackTrainer
@@ -100,12 +100,13 @@ def test_a_regime_in_bf16_is_trained_and_recorded_in_bf16(study_table, tmp_path)
 def test_an_early_warning_is_told_and_recorded_nowhere(study_table, tmp_path, monkeypatch):
     table = study_table({"variants": ["none"], "seeds": [1]})
     plan, results, heard = train(table, tmp_path / "quiet")
-    assert not any("early warning" in one.note for one in heard)
-    monkeypatch.setattr(EarlyWarning, "feed", lambda self, slot, step, loss, norm: "loss rising" if step == 7 else "")
+    assert not any(progress.warnings for progress in heard)
+    warning = EarlyWarning("none-s1", 7, "loss", 8.125, 2.5, 31.0)
+    monkeypatch.setattr(StackWatch, "feed", lambda self, slot, step, loss, norm: warning if step == 7 else None)
     again, loud, heard = train(table, tmp_path / "loud")
-    assert [one.note for one in heard if "early" in one.note] == ["early warning: loss rising"]
+    assert [progress.warnings for progress in heard if progress.warnings] == [(warning,)]
     assert metrics(results, plan) == metrics(loud, again)
     for path in loud.path.rglob("*.json*"):
-        assert "loss rising" not in path.read_text()
+        assert "8.125" not in path.read_text()
     ours, theirs = (json.loads(one.run(plan.runs[0].id).result.read_text()) for one in (results, loud))
     assert ours["metrics"] == theirs["metrics"]

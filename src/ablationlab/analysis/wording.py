@@ -46,6 +46,7 @@ from ablationlab.records.analysis import (
     SweepPoint,
 )
 from ablationlab.records.metrics import metric_name
+from ablationlab.records.run import Divergence
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
     Cost,
@@ -120,6 +121,18 @@ def absence(value: Absent | Missing) -> str:
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
     return _filled(_ABSENCES[value.reason], details)
+
+
+def divergence(at: Divergence | None) -> str:
+    """Where a run diverged, as far as it is known."""
+    return absence(Absent(Absence.DIVERGED, {} if at is None else at.model_dump()))
+
+
+def nothing_to_score(diverged: Mapping[str, Divergence | None]) -> str:
+    """Why no run of a study can be evaluated: all that ended diverged."""
+    name, at = next(iter(diverged.items()))
+    every = "the one run that ended has" if len(diverged) == 1 else f"all {len(diverged)} runs that ended have"
+    return f"{every} diverged, so there are no weights to score ({name}: {divergence(at)})"
 
 
 _INSTABILITIES: Final[Mapping[Instability, str]] = {

@@ -76,6 +76,7 @@ def evaluate(
     Writes evaluation.json and samples.parquet into every run's folder, and evaluation/suite.json. Only what is missing is
     scored; a task whose items or wording changed counts as missing. Afterwards: ablationlab analyze RESULTS.
     """
+    from ablationlab.analysis.wording import nothing_to_score
     from ablationlab.evaluation import read_plan
     from ablationlab.pipeline import evaluate as score
     from ablationlab.records.storage import ResultsFolder
@@ -103,9 +104,10 @@ def evaluate(
             throughput=throughput,
             trust_code=trust_code,
         )
-    if outcome.nothing is not None:
+    if outcome.nothing:
+        why = nothing_to_score(outcome.not_evaluable)
         raise AblationLabError(
-            f"{results}: {outcome.nothing}. Each is recorded as not evaluable; `ablationlab analyze` counts them"
+            f"{results}: {why}. Each is recorded as not evaluable; `ablationlab analyze` counts them"
         )
     printer.text(f"Next: ablationlab analyze {results}")
     return 0

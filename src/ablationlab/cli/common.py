@@ -203,15 +203,16 @@ class RunView:
             self.printer.text(step_times_line(event.plan))
 
     def _evaluated(self, event: EvaluationEnded) -> None:
+        from ablationlab.analysis.wording import divergence
         from ablationlab.records.results import Results
         from ablationlab.report.terminal import evaluation_view
 
         outcome = event.outcome
-        if outcome.nothing is not None:
+        if outcome.nothing:
             return
         self.printer.parts(*evaluation_view(Results.open(event.results.path, strict=True)))
-        for name, why in outcome.not_evaluable.items():
-            self.printer.text(f"  {name}: not evaluable, {why}")
+        for name, at in outcome.not_evaluable.items():
+            self.printer.text(f"  {name}: not evaluable, {divergence(at)}")
         self.printer.text(
             f"{len(outcome.evaluated)} runs scored, {len(outcome.complete)} had everything already, "
             f"{len(outcome.not_evaluable)} not evaluable; {plain(duration(outcome.seconds))}"

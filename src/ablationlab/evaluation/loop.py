@@ -28,7 +28,7 @@ from ablationlab.model.device import choose_device, prepare
 from ablationlab.records.evaluation import Evaluation, Weights, evaluation_path, suite_path
 from ablationlab.records.plan import Execution, Plan, PlannedRun
 from ablationlab.records.results import read_runs
-from ablationlab.records.run import Result
+from ablationlab.records.run import Divergence, Result
 from ablationlab.records.seal import close_evaluation
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import Lock, ResultsFolder
@@ -57,17 +57,13 @@ class Outcome:
 
     evaluated: tuple[str, ...]
     complete: tuple[str, ...]
-    not_evaluable: dict[str, str]
+    not_evaluable: dict[str, Divergence | None]
     seconds: float
 
     @property
-    def nothing(self) -> str | None:
-        """In words, if every run that ended had diverged: there was nothing to score."""
-        if self.evaluated or self.complete:
-            return None
-        count, (name, why) = len(self.not_evaluable), next(iter(self.not_evaluable.items()))
-        every = "the one run that ended has" if count == 1 else f"all {count} runs that ended have"
-        return f"{every} diverged, so there are no weights to score ({name}: {why})"
+    def nothing(self) -> bool:
+        """Whether every run that ended had diverged: there was nothing to score."""
+        return not (self.evaluated or self.complete)
 
 
 def evaluate(
@@ -179,8 +175,8 @@ def _locked(results: ResultsFolder, report: Report) -> Iterator[None]:
         lock.release()
 
 
-def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], dict[str, str]]:
-    """(results of runs with weights to score, why other runs have none), without those that only the sweep has."""
+def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], dict[str, Divergence | None]]:
+    """(results of runs with weights to score, where the others diverged), without those that only the sweep has."""
     finished, diverged = {}, {}
     for run in read_runs(plan, results):
         result = run.result
@@ -189,13 +185,12 @@ def _evaluable(plan: Plan, results: ResultsFolder) -> tuple[dict[str, Result], d
         if result.status == "finished":
             finished[run.id] = result
             continue
-        at = result.divergence
-        diverged[run.id] = "diverged" if at is None else f"diverged at step {at.step} ({at.cause})"
+        diverged[run.id] = result.divergence
         nothing = Evaluation(
             id=run.id,
             plan_hash=plan.plan_hash,
             status="not-evaluable",
-            why=diverged[run.id],
+            why="diverged",
             checkpoint=result.checkpoint,
             weights_sha256=result.weights_sha256,
         )

@@ -187,7 +187,7 @@ class Evaluation(Record):
     id: str
     plan_hash: str
     status: Literal["evaluated", "not-evaluable"]
-    why: str = ""
+    why: Literal["", "diverged"] = ""  # result.json says at which step
     checkpoint: str
     weights_sha256: str
     half_checkpoint: str | None = None

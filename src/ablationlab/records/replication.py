@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+from pydantic import JsonValue
+
+from ablationlab.records.analysis import Absence
 from ablationlab.records.storage import Record, StoredValue
+from ablationlab.stats.results import Sensitivity, Status
 
 FigureOutcome = Literal["within", "outside", "no-interval", "not-measured"]
 DirectionOutcome = Literal["transfers", "reversed", "absent", "undecided", "not-measured"]
+
+
+#: What decides a direction: the corrected test, the test of equivalence, or what stands in the way of both.
+DirectionReason = Literal["no-comparison", "not-sensitive", "difference-shown", "equivalent", "no-difference-shown"]
 
 
 class RunValue(StoredValue):
@@ -16,6 +24,30 @@ class RunValue(StoredValue):
     run: str
     seed: int
     value: float
+
+
+class RunWithoutValue(StoredValue):
+    """A run of ours without a value; *details* is what the reason speaks of."""
+
+    run: str
+    reason: Absence
+    details: dict[str, JsonValue]
+
+
+class UnstableRuns(StoredValue):
+    """How many runs of an arm were unstable."""
+
+    variant: str
+    unstable: int
+    runs: int
+
+
+class ChangedSetting(StoredValue):
+    """A setting of the runs that is not the one of the table's study; null: not set."""
+
+    key: str
+    ours: JsonValue
+    asked: JsonValue
 
 
 class ReplicatedFigure(StoredValue):
@@ -38,16 +70,16 @@ class ReplicatedFigure(StoredValue):
     published_n: int
     digits: int | None
     values: tuple[RunValue, ...]
-    missing: tuple[str, ...]
+    missing: tuple[RunWithoutValue, ...]
     mean: float | None
     sd: float | None
     difference: float | None
     low: float | None
     high: float | None
     level: float
-    method: str
+    method: Literal["welch", "prediction"] | None
+    status: Status | None  # of the interval; null where nothing was measured
     outcome: FigureOutcome
-    why: str
 
 
 class ReplicatedDirection(StoredValue):
@@ -73,13 +105,18 @@ class ReplicatedDirection(StoredValue):
     unit: str
     p_adjusted: float | None
     outcome: DirectionOutcome
-    why: str
+    reason: DirectionReason
+    smallest_effect: float | None
+    survivors_only: bool
+    sensitivity: Sensitivity | None
+    unstable: tuple[UnstableRuns, ...]
 
 
 class Replication(Record):
     """replication.json."""
 
     KIND: ClassVar[str] = "replication"
+    VERSION: ClassVar[int] = 5
     WRITTEN_BY: ClassVar[str] = "ablationlab replicate"
     table: str
     title: str
@@ -93,9 +130,8 @@ class Replication(Record):
     runs_ended: int
     runs_planned: int
     # Settings in which the runs differ from the table's study: then it is no replication. Apart: those of regimes beside.
-    changed: tuple[str, ...]
-    changed_beside: tuple[str, ...]
+    changed: tuple[ChangedSetting, ...]
+    changed_beside: tuple[ChangedSetting, ...]
     level: float
     figures: tuple[ReplicatedFigure, ...]
     directions: tuple[ReplicatedDirection, ...]
-    conclusions: tuple[str, ...]

@@ -20,6 +20,7 @@ from rich.progress import (
 
 from ablationlab.core.format import amount, count, duration, number, percent, plain
 from ablationlab.records.plan import Plan
+from ablationlab.stats.stability import EarlyWarning
 
 if TYPE_CHECKING:
     from ablationlab.training.executors.job import Event
@@ -68,7 +69,7 @@ def _numbers(event: Event) -> str:
     text += "" if math.isnan(now.gradient_norm) else f"  |g| {number(now.gradient_norm)}"
     text += "" if math.isnan(now.tokens_per_second) else f"  {amount(now.tokens_per_second)} tok/s"
     text = plain(text + (f"  {now.diverged} diverged" if now.diverged else ""))
-    return text if not now.note or now.note_kind == "warning" else f"{text}  {now.note}"  # a warning has its own line
+    return f"{text}  {now.note}" if now.note else text
 
 
 class _Counter:
@@ -179,6 +180,12 @@ class PlainDisplay:
         return plain(f"[{percent(done / total)}, {left}]")
 
 
+def _warning(warning: EarlyWarning) -> str:
+    what = f"loss rising, {number(warning.level)} ->" if warning.of == "loss" else "gradient norm jumping to"
+    rise = f"{what} {number(warning.value)} ({number(warning.noise_sds, 2)} noise SDs)"
+    return f"{warning.run}, step {warning.step}: {rise}"
+
+
 def _sentence(plan: Plan, event: Event) -> str:
     """What deserves a line of its own."""
     if event.kind == "waiting":
@@ -188,8 +195,8 @@ def _sentence(plan: Plan, event: Event) -> str:
     if event.kind == "stopping":
         return "Stopping at the next step boundary; a second Ctrl-C gives up at once."
     label = _label(plan, event.stack)
-    if event.kind == "progress" and event.payload.note_kind == "warning":
-        return str(event.payload.note)  # it names its runs
+    if event.kind == "progress" and event.payload.warnings:
+        return f"early warning: {'; '.join(map(_warning, event.payload.warnings))}"  # it names its runs
     if event.kind == "progress" and event.payload.note_kind == "notice":
         return f"{label}: {event.payload.note}"
     if event.kind == "done":

@@ -49,7 +49,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -310,8 +310,20 @@ class Watch:
         return warning
 
 
-@dataclass
+@dataclass(frozen=True)
 class EarlyWarning:
+    """A run that looks as if it were about to break: its loss or gradient norm stands *noise_sds* above its level."""
+
+    run: str
+    step: int
+    of: Literal["loss", "gradient-norm"]
+    value: float
+    level: float
+    noise_sds: float
+
+
+@dataclass
+class StackWatch:
     """Watches the loss and the logarithm of the gradient norm of every run of a stack."""
 
     names: Sequence[str]
@@ -322,13 +334,13 @@ class EarlyWarning:
         self.losses = [Watch() for _ in self.names]
         self.norms = [Watch() for _ in self.names]
 
-    def feed(self, slot: int, step: int, loss: float, norm: float) -> str:
-        """A sentence where a run looks as if it were about to break, else nothing."""
-        level = self.losses[slot].level
+    def feed(self, slot: int, step: int, loss: float, norm: float) -> EarlyWarning | None:
+        """A warning where one is due; of the loss, if both give one."""
+        loss_level, norm_level = self.losses[slot].level, self.norms[slot].level
         high = self.losses[slot].feed(step, loss)
         steep = self.norms[slot].feed(step, math.log(norm) if 0 < norm < math.inf else math.nan)
-        if high is not None and level is not None:
-            return f"{self.names[slot]}, step {step}: loss rising, {level:.3g} -> {loss:.3g} ({high:.0f} noise SDs)"
-        if steep is not None:
-            return f"{self.names[slot]}, step {step}: gradient norm jumping to {norm:.3g} ({steep:.0f} noise SDs)"
-        return ""
+        if high is not None and loss_level is not None:
+            return EarlyWarning(self.names[slot], step, "loss", loss, loss_level, high)
+        if steep is not None and norm_level is not None:
+            return EarlyWarning(self.names[slot], step, "gradient-norm", norm, math.exp(norm_level), steep)
+        return None

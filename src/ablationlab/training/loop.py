@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import Checkpoint, Start
 from ablationlab.records.settings import TrainingConfig, divisors_of
 from ablationlab.records.storage import ResultsFolder, RunFolder
+from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.probes import expanded
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import MetricsLog
@@ -270,9 +271,7 @@ class StackTrainer:
         self._drained_at = time.monotonic()
         latest = self.metrics.drain(keep)
         if latest is not None:
-            note = f"early warning: {'; '.join(latest.warnings)}" if latest.warnings else ""
-            kind: NoteKind = "warning" if latest.warnings else "state"
-            self._report(latest.step, latest.losses, latest.norms, note, kind)
+            self._report(latest.step, latest.losses, latest.norms, warnings=latest.warnings)
 
     def _report(
         self,
@@ -281,9 +280,10 @@ class StackTrainer:
         norms: list[float] | None = None,
         note: str = "",
         note_kind: NoteKind = "state",
+        warnings: Sequence[EarlyWarning] = (),
     ) -> None:
         living = [slot for slot, run in enumerate(self.runs) if run.divergence is None]
-        self.reporter.report(living, step, losses, norms, note, note_kind)
+        self.reporter.report(living, step, losses, norms, note, note_kind, warnings)
 
     def _tokens_per_step(self) -> int:
         return self.training.batch * self.model.context * len(self.runs)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-#: What a note is about: where the stack stands ("state"), something that happened to it ("notice"), or runs of it that may
-#: diverge ("warning", which names them).
-NoteKind = Literal["state", "notice", "warning"]
+from ablationlab.stats.stability import EarlyWarning
+
+#: What a note is about: where the stack stands ("state"), or something that happened to it ("notice").
+NoteKind = Literal["state", "notice"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Progress:
     tokens_per_second: float
     note: str = ""
     note_kind: NoteKind = "state"
+    warnings: tuple[EarlyWarning, ...] = ()
 
 
 class Stopped(Exception):
@@ -52,6 +54,7 @@ class Reporter:
         norms: Sequence[float] | None = None,
         note: str = "",
         note_kind: NoteKind = "state",
+        warnings: Sequence[EarlyWarning] = (),
     ) -> None:
         """Numbers are means over the slots of the *living* runs."""
         now, step = time.monotonic(), self.start if step is None else step
@@ -70,6 +73,7 @@ class Reporter:
                 tokens_per_second=rate,
                 note=note,
                 note_kind=note_kind,
+                warnings=tuple(warnings),
             )
         )
 

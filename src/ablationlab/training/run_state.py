@@ -28,7 +28,7 @@ from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, S
 from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
-from ablationlab.stats.stability import EarlyWarning
+from ablationlab.stats.stability import EarlyWarning, StackWatch
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
 from ablationlab.training.finished import FinishedRun, own_metrics
@@ -326,7 +326,7 @@ class Latest:
     step: int
     losses: list[float]
     norms: list[float]
-    warnings: list[str]
+    warnings: list[EarlyWarning]
 
 
 class MetricsWriter:
@@ -335,7 +335,7 @@ class MetricsWriter:
     def __init__(self, runs: Sequence[RunState], tokens_per_step: int, probes: StackProbes) -> None:
         self.runs, self.tokens_per_step, self.probes = runs, tokens_per_step, probes
         self._pending: list[Chunk] = []
-        self._warning = EarlyWarning([run.planned.id for run in runs])
+        self._watch = StackWatch([run.planned.id for run in runs])
 
     def add(self, chunk: Chunk) -> None:
         """Waits for nothing."""
@@ -355,7 +355,7 @@ class MetricsWriter:
             for position in range(len(chunk.steps))
         ]
         curves = {chunk.steps[-1]: chunk.curve.get().tolist() for chunk in pending if chunk.curve is not None}
-        warnings: list[str] = []
+        warnings: list[EarlyWarning] = []
         for slot, run in enumerate(self.runs):
             lines: list[StepLine] = []
             for (chunk, position), measures in zip(rows, values, strict=True):
@@ -367,7 +367,8 @@ class MetricsWriter:
                 lines.append(self._line(step, lr, [field[slot] for field in measures], curve))
                 loss, norm = lines[-1].loss, lines[-1].gradient_norm
                 run.last_norm = norm
-                warnings += filter(None, [self._warning.feed(slot, step, loss, norm)])
+                if (warning := self._watch.feed(slot, step, loss, norm)) is not None:
+                    warnings.append(warning)
                 if not (math.isfinite(loss) and math.isfinite(norm)):
                     what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
                     run.divergence = Divergence(step=step, cause=f"{what} is {value}")

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ablationlab.core.errors import RecordError
-from ablationlab.instrument.replication import PublishedTable, Replication, replicate
+from ablationlab.instrument.replication import PublishedTable, Replication, replicate, words
 from ablationlab.pipeline import conclude
+from ablationlab.records.replication import ChangedSetting
 from ablationlab.records.results import Results
 from ablationlab.records.settings import validated
 from ablationlab.report.make import make_report
@@ -80,7 +81,7 @@ def test_a_figure_holds_both_means_and_welchs_interval(flipped):
     assert (none.outcome, layernorm.outcome) == ("within", "outside")
     assert [one.seed for one in none.values] == [1, 2, 3, 4, 5]
     assert layernorm.difference == pytest.approx(np.mean(values_of("layernorm")) - 1.0)
-    told = " ".join(found.conclusions)
+    told = " ".join(words.conclusions(found))
     assert "1 of 2 published figures lie within the interval of our runs: loss of none" in told
     assert "are not reproduced: loss of layernorm (1 published" in told
 
@@ -105,7 +106,7 @@ def test_a_sign_that_flips_between_regimes_is_said(flipped):
     assert (beside.regime, beside.beside, beside.outcome) == ("hot", True, "reversed")
     assert own.delta == pytest.approx(np.mean(np.subtract(values_of("layernorm"), values_of("none"))))
     assert own.low < own.delta < own.high < 0 < beside.low
-    assert any("The sign flips: layernorm − none" in text for text in found.conclusions)
+    assert any("The sign flips: layernorm − none" in text for text in words.conclusions(found))
 
 
 def test_figures_are_shown_in_the_regimes_beside_too(flipped):
@@ -132,6 +133,7 @@ def test_a_direction_is_decided_by_test_and_equivalence(tmp_path, effect, spread
     build(tmp_path, study(), outcomes=outcomes)
     (one,) = replicate(table(directions=[{**SIGN, "sign": sign}]), tmp_path).directions
     assert one.outcome == outcome
+    assert one.reason == {"absent": "equivalent", "undecided": "no-difference-shown"}.get(outcome, "difference-shown")
     assert one.comparison == "validation_loss/default/layernorm:none"
 
 
@@ -147,10 +149,10 @@ def test_what_is_not_there_is_said_and_not_invented(tmp_path):
     )
     none, rmsnorm, curve, _ = found.figures
     assert len(none.values) == 4
-    assert "diverged" in none.missing[0]
+    assert [missing.reason for missing in none.missing] == ["diverged"]
     assert (rmsnorm.outcome, rmsnorm.mean) == ("not-measured", None)
     assert (curve.outcome, curve.values) == ("not-measured", ())
-    assert "has no curve_loss" in curve.missing[1]
+    assert (curve.missing[1].reason, curve.missing[1].details) == ("not-in-curve", {"metric": "curve_loss"})
     assert {one.outcome for one in found.directions} == {"not-measured"}
 
 
@@ -161,11 +163,14 @@ def test_other_settings_than_the_tables_study_make_it_no_replication(flipped):
     same = study(regimes=regimes, criteria=CRITERIA, seeds=[7, 8, 9])
     assert replicate(asked, flipped, study=same).changed == ()
     longer = study(regimes=regimes, criteria=CRITERIA, training={**same.training.model_dump(mode="json"), "steps": 90})
-    assert replicate(asked, flipped, study=longer).changed == (f"training.steps = {STEPS} instead of 90",)
+    assert replicate(asked, flipped, study=longer).changed == (
+        ChangedSetting(key="training.steps", ours=STEPS, asked=90),
+    )
     hotter = study(regimes={"hot": {"training": {"lr": 0.1}}}, criteria=CRITERIA)
     found = replicate(asked, flipped, study=hotter)
     assert found.changed == ()
-    assert found.changed_beside == ("regimes.hot.training.lr = 0.01 instead of 0.1",)
+    assert found.changed_beside == (ChangedSetting(key="regimes.hot.training.lr", ours=0.01, asked=0.1),)
+    assert any("regimes.hot.training.lr = 0.01 instead of 0.1" in text for text in words.warnings(found))
 
 
 def test_an_unfinished_study_is_marked(tmp_path):

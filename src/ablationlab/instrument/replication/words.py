@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ablationlab.core.format import DASH, Difference, fixed, mean_sd, setting
+from ablationlab.analysis.wording import sensitivity_reasons
+from ablationlab.core.format import DASH, Difference, fixed, mean_sd, number, percent, setting
 from ablationlab.core.format import difference as format_difference
-from ablationlab.records.replication import ReplicatedDirection, ReplicatedFigure, Replication
+from ablationlab.records.replication import ChangedSetting, ReplicatedDirection, ReplicatedFigure, Replication
 
 WITHIN = {"within": "yes", "outside": "no", "no-interval": "no interval", "not-measured": "not measured"}
 TRANSFERS = {
@@ -15,6 +16,13 @@ TRANSFERS = {
     "absent": "does not: no effect",
     "undecided": "undecided",
     "not-measured": "not measured",
+}
+_SAYS = {
+    "transfers": "Found here too",
+    "reversed": "The opposite is found here",
+    "absent": "Not found here, and shown to be smaller than what matters",
+    "undecided": "Undecided here",
+    "not-measured": "Not measured",
 }
 _FEW = 6
 
@@ -56,7 +64,23 @@ def claim(direction: ReplicatedDirection) -> str:
 
 def transfers(direction: ReplicatedDirection) -> str:
     """The outcome with its reason."""
-    return TRANSFERS[direction.outcome] + (f" ({direction.why})" if direction.why else "")
+    reason = "; ".join(_direction_reasons(direction))
+    return TRANSFERS[direction.outcome] + (f" ({reason})" if reason else "")
+
+
+def _direction_reasons(direction: ReplicatedDirection) -> Iterator[str]:
+    if direction.reason == "no-comparison":
+        yield "the records hold no such comparison"
+    elif direction.reason == "not-sensitive":
+        yield "not sensitive at this scale: " + "; ".join(sensitivity_reasons(direction.sensitivity))
+    elif direction.reason == "equivalent":
+        yield f"equivalent within {setting(direction.smallest_effect)}"
+    elif direction.reason == "no-difference-shown":
+        yield "no difference is shown"
+    if direction.survivors_only and direction.reason not in ("no-comparison", "not-sensitive"):
+        yield "surviving pairs only"
+    if direction.unstable:
+        yield "unstable: " + ", ".join(f"{arm.unstable} of {arm.runs} {arm.variant} runs" for arm in direction.unstable)
 
 
 def figures_title(figures: Sequence[ReplicatedFigure], regime: str) -> str:
@@ -78,6 +102,84 @@ def warnings(replication: Replication) -> Iterator[str]:
         yield f"{text}: {_few(replication.changed_beside)}."
 
 
-def _few(lines: Sequence[str]) -> str:
-    more = f" and {len(lines) - _FEW} more" if len(lines) > _FEW else ""
-    return "; ".join(lines[:_FEW]) + more
+def _few(changes: Sequence[ChangedSetting]) -> str:
+    more = f" and {len(changes) - _FEW} more" if len(changes) > _FEW else ""
+    return "; ".join(map(_changed, changes[:_FEW])) + more
+
+
+def _changed(change: ChangedSetting) -> str:
+    asked = "the study's own" if change.asked is None else repr(change.asked)
+    return f"{change.key} = {change.ours!r} instead of {asked}"
+
+
+def conclusions(replication: Replication) -> Iterator[str]:
+    """What follows, in sentences for terminal, page and paper."""
+    figures, directions = replication.figures, replication.directions
+    own = [figure for figure in figures if not figure.beside]
+    if own:
+        yield from _of_figures(own, replication.level)
+    for regime in dict.fromkeys(figure.regime for figure in figures if figure.beside):
+        rest = [figure for figure in figures if figure.beside and figure.regime == regime]
+        known = [figure for figure in rest if figure.outcome in ("within", "outside")]
+        if known:
+            within = [figure for figure in known if figure.outcome == "within"]
+            names = f": {_listed(within)}" if within else ""
+            where = f"In regime {regime}, which the publication does not cover,"
+            yield f"{where} {len(within)} of {len(known)} lie within{names}."
+    yield from _flips(directions)
+    for outcome, words in _SAYS.items():
+        same = [direction for direction in directions if not direction.beside and direction.outcome == outcome]
+        if same:
+            yield f"{words}: " + "; ".join(_contrast(direction) for direction in same) + "."
+
+
+def _of_figures(own: Sequence[ReplicatedFigure], level: float) -> Iterator[str]:
+    within = [figure for figure in own if figure.outcome == "within"]
+    outside = [figure for figure in own if figure.outcome == "outside"]
+    known = len(within) + len(outside)
+    if within:
+        yield f"{len(within)} of {known} published figures lie within the interval of our runs: {_listed(within)}."
+    if outside:
+        yield f"These are not reproduced: {_listed(outside, values=True)}."
+    yield from dict.fromkeys(figure.note for figure in outside if figure.note)
+    if known > 1:
+        chance = (1 - level) * known
+        text = f"At {percent(level)} each, about {number(chance, 1)} of {known} would lie outside by chance alone"
+        yield f"{text}; figures of one seed depend on each other."
+    for word, text in (("no-interval", "No interval could be made for"), ("not-measured", "Not measured")):
+        rest = [figure for figure in own if figure.outcome == word]
+        if rest:
+            yield f"{text}: {_listed(rest)}."
+
+
+def _flips(directions: Sequence[ReplicatedDirection]) -> Iterator[str]:
+    """Where a sign is shown both in the publication's regime and, the other way, beside it."""
+    for direction in directions:
+        if direction.beside or direction.outcome not in ("transfers", "reversed") or direction.delta is None:
+            continue
+        same = (direction.metric, direction.variant, direction.reference)
+        for other in directions:
+            if not other.beside or (other.metric, other.variant, other.reference) != same or other.delta is None:
+                continue
+            if other.outcome in ("transfers", "reversed") and other.outcome != direction.outcome:
+                yield (
+                    f"The sign flips: {direction.variant} − {direction.reference} in {direction.metric} is "
+                    f"{direction.delta:+.3g} in regime {direction.regime} and {other.delta:+.3g} in regime {other.regime}."
+                )
+
+
+def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
+    by_metric: dict[str, list[str]] = {}
+    for figure in parts:
+        shown = (
+            f" ({setting(figure.published)} published, {number(figure.mean, 4)} here)"
+            if values and figure.mean is not None
+            else ""
+        )
+        by_metric.setdefault(figure.published_as, []).append(f"{figure.variant}{shown}")
+    return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())
+
+
+def _contrast(direction: ReplicatedDirection) -> str:
+    where = "" if direction.regime == "default" else f" ({direction.regime})"
+    return f"{direction.variant} {direction.sign} in {direction.metric} than {direction.reference}{where}"

@@ -103,6 +103,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "sections": _sections(results),
         "replication": results.replication,
         "warnings": () if results.replication is None else tuple(words.warnings(results.replication)),
+        "conclusions": () if results.replication is None else tuple(words.conclusions(results.replication)),
         "variants": results.variants,
         "seeds": [str(seed) for seed in results.seeds],
         "regimes": results.regimes,

@@ -491,7 +491,7 @@ def _replication(results: Results) -> ReplicationFacts | None:
         citation=replication.citation,
         date=replication.date,
         about=replication.about,
-        conclusions=(*replication_words.warnings(replication), *replication.conclusions),
+        conclusions=(*replication_words.warnings(replication), *replication_words.conclusions(replication)),
         level=format.level(replication.level),
         figures=_table(figures, len(figures.rows)) if figures.rows else None,
         directions=_table(directions, len(directions.rows)) if directions.rows else None,

@@ -385,7 +385,7 @@ def replication_view(replication: Replication, folder: Path) -> Iterator[Rendera
         yield figure_table(replication, figures, words.figures_title(figures, regime)).terminal()
     if replication.directions:
         yield direction_table(replication, reasons=True).terminal()
-    yield "\n".join(f"- {text}" for text in replication.conclusions)
+    yield "\n".join(f"- {text}" for text in words.conclusions(replication))
     yield f"Written to {folder / 'replication.json'}"
 
 
