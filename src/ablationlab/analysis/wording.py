@@ -452,9 +452,11 @@ def margin_of(comparison: Comparison, value: float) -> str:
 
 
 def name_of(comparison: Comparison) -> str:
-    """The metric, with its task where it has one."""
-    name = metric_name(comparison.metric)
-    return name if comparison.task is None else f"{name} ({comparison.task})"
+    """The metric in words. A macro average names its tasks; one of a single task goes by that task's name."""
+    if len(comparison.averaged) == 1:
+        return metric_name("task_accuracy" if comparison.task is None else comparison.metric, comparison.averaged[0])
+    name = metric_name(comparison.metric, comparison.task)
+    return f"{name} ({', '.join(comparison.averaged)})" if comparison.averaged else name
 
 
 def measured(comparison: Comparison) -> str:
@@ -654,7 +656,7 @@ def because(evidence: Evidence, reason: Reason) -> str:
 
 def _because(evidence: Evidence, reason: Reason) -> str:
     primary, standing, gain = evidence.primary, evidence.standing, evidence.gain
-    metric = metric_name(primary.metric) if primary is not None else "the primary metric"
+    metric = name_of(primary) if primary is not None else "the primary metric"
     numbers = measured(primary) if primary is not None else ""
     effect = primary.smallest_effect if primary is not None else None
     within = "" if primary is None or effect is None else f"±{margin_of(primary, effect)}"
@@ -772,7 +774,7 @@ _NO_BOUND: Final[Mapping[CostBound, str]] = {
 
 def _cost(evidence: Evidence, cost: Cost) -> str:
     comparison = next(c for c in evidence.analysis.comparisons if c.id == cost.comparison)
-    metric = metric_name(cost.metric)
+    metric = name_of(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"
     text = (
@@ -839,7 +841,7 @@ def _recommendation(evidence: Evidence, verdict: VariantVerdict) -> str:
 def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
     variant, baseline = evidence.variant, f"the baseline ({evidence.analysis.baseline})"
     primary = evidence.primary
-    metric = metric_name(primary.metric) if primary is not None else "the primary metric"
+    metric = name_of(primary) if primary is not None else "the primary metric"
     moved = f"{metric} {change(primary)}" if primary is not None else metric
     match verdict.decision:
         case Decision.ADOPT:
@@ -878,7 +880,7 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
     primary, tie, baseline = evidence.primary, verdict.tie_break, f"the baseline ({evidence.analysis.baseline})"
-    none = "No difference that matters" + ("" if primary is None else f" on {metric_name(primary.metric)}")
+    none = "No difference that matters" + ("" if primary is None else f" on {name_of(primary)}")
     small = ""
     if verdict.reason == Reason.REAL_BUT_SMALL and primary is not None:
         small = f" A difference is real but small: {change(primary)}, {primary.outcome}."
@@ -957,7 +959,7 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
         case Need.PRIMARY_METRIC:
             return "Measure the primary metric in both arms."
         case Need.DIRECTION:
-            metric = metric_name(primary.metric) if primary else "it"
+            metric = name_of(primary) if primary else "it"
             return f"Register a primary metric with a better direction; {metric} has none."
         case Need.SENSITIVE_TASKS:
             return "More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."

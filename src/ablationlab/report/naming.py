@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.records.analysis import Comparison
+from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Run
 
+__all__ = ["axis", "main_metrics", "metric_of", "printed_unit"]
+
 #: Metrics of a run that are shown at a glance.
 MOST_METRICS = 6
-
-
-def metric_of(comparison: Comparison) -> str:
-    """The metric of a comparison in words. A macro average names its tasks; one of a single task goes by that task's name."""
-    if len(comparison.averaged) == 1:
-        return metric_name("task_accuracy" if comparison.task is None else comparison.metric, comparison.averaged[0])
-    name = metric_name(comparison.metric, comparison.task)
-    return f"{name} ({', '.join(comparison.averaged)})" if comparison.averaged else name
 
 
 def main_metrics(runs: Sequence[Run], plan: Plan) -> list[str]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ablationlab.analysis.answer import main_comparison, verdict_sentence
 from ablationlab.analysis.wording import adjusted, hypothesis_why, verdict_words
 from ablationlab.core.format import counted, level, mean_sd, number, p_value, setting, with_unit
-from ablationlab.records.verdict import Rule
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import metric_of, printed_unit
+from ablationlab.report.tables.ablation import DECISION_TONES
 from ablationlab.report.tables.comparisons import difference_of
+from ablationlab.report.tables.study import DECISIONS
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison
@@ -19,18 +21,6 @@ if TYPE_CHECKING:
 
 #: More verdicts than this are first shown as a table.
 MOST_IN_A_ROW = 4
-#: decision -> (what the badge says, its tone)
-BADGES = {
-    "adopt": ("Adopt", "good"),
-    "adopt-in-regime": ("Adopt in this regime", "good"),
-    "adopt-provisionally": ("Adopt provisionally", "good"),
-    "trade-off": ("Trade-off", "warn"),
-    "keep-provisionally": ("Keep the baseline for now", "warn"),
-    "keep-baseline": ("Keep the baseline", "bad"),
-    "tie": ("Tie", "plain"),
-    "inconclusive": ("Inconclusive", "warn"),
-    "no-verdict": ("No verdict", "warn"),
-}
 
 
 @dataclass(frozen=True)
@@ -122,17 +112,15 @@ def verdict_views(results: Results, anchors: dict[str, str]) -> list[VerdictView
 
 
 def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors: dict[str, str]) -> VerdictView:
-    comparison, words = _main(results, verdict), verdict_words(analysis, verdict)
-    badge, tone = BADGES[verdict.decision]
-    one_rate = analysis.source == "records" and not analysis.own_trainer and analysis.sweep is None
-    lead, rest = _sentence(verdict, comparison, one_rate)
+    comparison, words = main_comparison(analysis, verdict), verdict_words(analysis, verdict)
+    lead, rest = verdict_sentence(analysis, verdict)
     return VerdictView(
         variant=verdict.variant,
         reference=verdict.reference,
         regime=verdict.regime,
         colour=colours(results).get(verdict.variant, "#626b75"),
-        badge=badge,
-        tone=tone,
+        badge=DECISIONS[verdict.decision].capitalize(),
+        tone=DECISION_TONES.get(verdict.decision, "plain"),
         label=verdict.label,
         lead=lead,
         rest=rest,
@@ -147,65 +135,6 @@ def _view(results: Results, analysis: Analysis, verdict: VariantVerdict, anchors
         trade_off=words.trade_off,
         evidence=tuple((name, anchors.get(name, "")) for name in verdict.evidence),
     )
-
-
-def _main(results: Results, verdict: VariantVerdict) -> Comparison | None:
-    """The comparison that the verdict speaks of: that of the primary metric, else the first of its evidence."""
-    if results.analysis is not None and results.primary is not None:
-        main = results.analysis.comparison(results.primary, verdict.regime, verdict.variant, verdict.reference)
-        if main is not None and main.n:
-            return main
-    evidence = (results.comparison(name) for name in verdict.evidence)
-    return next((comparison for comparison in evidence if comparison is not None and comparison.n), None)
-
-
-def _sentence(verdict: VariantVerdict, comparison: Comparison | None, one_rate: bool) -> tuple[str, str]:
-    """The verdict's sentence: what to do, and why in a few words, from its decision and the size of the main difference."""
-    size = "" if comparison is None else _size(comparison)
-    rate = ", at this learning rate" if one_rate else ""
-    where = f" in regime {verdict.regime}" if verdict.regime != "default" else ""
-    base = f"the baseline ({verdict.reference})"
-    sentences = {
-        "adopt": (f"Use {verdict.variant}{where}{rate}.", f"It is better than {base}{size}, and no less stable."),
-        "adopt-provisionally": (
-            f"Use {verdict.variant}{where}{rate} for now.",
-            f"It is better than {base}{size}, but not everything that must hold is shown.",
-        ),
-        "adopt-in-regime": (
-            f"Use {verdict.variant}{where}.",
-            f"It trains stably where {base} does not, and costs no more than the registered margins allow.",
-        ),
-        "trade-off": (
-            f"{verdict.variant} has a price{where}.",
-            f"It trains stably where {base} does not, but may cost more than the registered margins allow."
-            if verdict.rule == Rule.RESTORES_STABILITY
-            else f"It is better than {base}{size}, but worse in something else that was registered.",
-        ),
-        "keep-provisionally": (
-            f"Keep {base}{where} for now.",
-            f"{verdict.variant} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
-        ),
-        "keep-baseline": (
-            f"Keep {base}{where}.",
-            f"{verdict.variant} is less stable."
-            if verdict.rule == Rule.LESS_STABLE
-            else f"{verdict.variant} is worse{size}.",
-        ),
-        "tie": (
-            f"{verdict.variant} and {base} tie{where}.",
-            "They are equivalent within the smallest effect that matters.",
-        ),
-        "inconclusive": (f"Undecided{where}.", f"This study does not tell {verdict.variant} from {base}."),
-        "no-verdict": (f"No verdict{where}.", "Nothing that was measured can tell models apart here."),
-    }
-    return sentences[verdict.decision]
-
-
-def _size(comparison: Comparison) -> str:
-    if comparison.delta is None:
-        return ""
-    shown = difference_of(comparison)
-    return f" by {with_unit(shown.size, shown.unit)} in {metric_of(comparison)}"
 
 
 def _facts(

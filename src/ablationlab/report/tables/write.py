@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.answer import answer
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
 from ablationlab.records.analysis import Analysis, Comparison
@@ -14,6 +15,7 @@ from ablationlab.records.storage import replace
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.naming import metric_of
 from ablationlab.report.table import Table, markdown
+from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import (
     comparison_table,
     difference_of,
@@ -81,6 +83,7 @@ def tables_of(results: Results) -> list[Table]:
     asked, others = split(analysis)
     regimes = len(analysis.regimes)
     found: list[Table | None] = [
+        ablation_table(analysis, verdict),
         verdict_table(analysis, verdict),
         arm_table(analysis),
         comparison_table(
@@ -121,6 +124,8 @@ def statistics_markdown(results: Results) -> str:
     if analysis.question:
         parts.append(markdown(analysis.question))
     parts.append(_source(analysis, verdict))
+    parts.append(markdown(answer(analysis, verdict, interim=results.interim)))
+    parts += _section(ablation_table(analysis, verdict), "Ablation")
     parts += ["## Verdict", verdict_table(analysis, verdict).markdown(), _verdicts(analysis, verdict)]
     if verdict.hypotheses:
         parts += ["## Hypotheses", _bullets(wording.hypothesis_lines(analysis, verdict.hypotheses))]

@@ -1,0 +1,233 @@
+"""The study's question, answered: the sentence of one verdict, and one text for all of them.
+
+Each clause rests on a field of the verdict or of the comparison behind it; where that field is empty, the clause is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ablationlab.analysis.wording import margin_of, name_of
+from ablationlab.core.format import count, difference, with_unit
+from ablationlab.records.analysis import Analysis, Comparison, Label
+from ablationlab.records.settings import DEFAULT_REGIME, TUNED
+from ablationlab.records.verdict import Decision, Rule, VariantVerdict, Verdict
+
+#: More groups of verdicts than this are counted instead of told one by one.
+MOST_GROUPS = 4
+
+
+@dataclass(frozen=True)
+class Group:
+    """Variants with the same decision for the same kind of reason, in the same regimes."""
+
+    decision: Decision
+    rule: Rule
+    label: Label
+    regimes: tuple[str, ...]
+    verdicts: tuple[VariantVerdict, ...]
+
+
+def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> str:
+    """What the study says, in one to four sentences; with more to say, how often each decision was made."""
+    if not verdict.verdicts:
+        return ""
+    groups = _groups(verdict.verdicts)
+    if len(groups) > MOST_GROUPS:
+        text = _counted(verdict.verdicts)
+    else:
+        told = sorted(groups, key=lambda group: group.label == "exploratory")
+        mixed = len({group.label for group in groups}) > 1
+        text = " ".join(_told(analysis, group, mixed=mixed) for group in told)
+    if interim:
+        return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
+    if all(decided.label == "exploratory" for decided in verdict.verdicts):
+        return f"{text} This is exploratory: a lead to test again, not a finding."
+    return text
+
+
+def _told(analysis: Analysis, group: Group, *, mixed: bool) -> str:
+    text = " ".join(group_sentence(analysis, group))
+    return f"Not registered, a lead only: {text}" if mixed and group.label == "exploratory" else text
+
+
+def verdict_sentence(analysis: Analysis, decided: VariantVerdict) -> tuple[str, str]:
+    """What to do, and why in a few words."""
+    return group_sentence(analysis, Group(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,)))
+
+
+def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison | None:
+    """The comparison that a verdict speaks of: that of the primary metric, else the first of its evidence."""
+    by_id = {comparison.id: comparison for comparison in analysis.comparisons}
+    evidence = (by_id.get(name) for name in decided.evidence)
+    asked = [comparison for comparison in evidence if comparison is not None and comparison.role == "primary"]
+    if analysis.primary is not None:
+        main = analysis.comparison(analysis.primary, decided.regime, decided.variant, decided.reference)
+        asked = [*asked, *([] if main is None else [main])]
+    asked += [by_id[name] for name in decided.evidence if name in by_id]
+    return next((comparison for comparison in asked if comparison.n), None)
+
+
+def group_sentence(analysis: Analysis, group: Group) -> tuple[str, str]:
+    """The same for variants that share their decision."""
+    first = group.verdicts[0]
+    names, several = _listed(decided.variant for decided in group.verdicts), len(group.verdicts) > 1
+    base = f"the baseline ({first.reference})"
+    where, size = _where(analysis, group.regimes), _sizes(analysis, group)
+    registered = "registered" if group.label == "registered" else "asked for"
+    rate = ", at this learning rate" if _one_rate(analysis) else ""
+    it = "Each" if several else "It"
+    match group.decision:
+        case Decision.ADOPT:
+            return f"Use {names}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
+        case Decision.ADOPT_PROVISIONALLY:
+            return (
+                f"Use {names}{where}{rate} for now.",
+                f"{it} is better than {base}{size}, but not everything that must hold is shown.",
+            )
+        case Decision.ADOPT_IN_REGIME:
+            return (
+                f"Use {names}{where}.",
+                f"{it} trains stably where {base} does not, and costs no more than the margins that were {registered}.",
+            )
+        case Decision.TRADE_OFF if group.rule == Rule.RESTORES_STABILITY:
+            return (
+                f"{names} {'have' if several else 'has'} a price{where}.",
+                f"{it} trains stably where {base} does not, but may cost more than the margins that were {registered}.",
+            )
+        case Decision.TRADE_OFF:
+            return (
+                f"{names} {'have' if several else 'has'} a price{where}.",
+                f"{it} is better than {base}{size}, but worse in something else that was {registered}.",
+            )
+        case Decision.KEEP_PROVISIONALLY:
+            return (
+                f"Keep {base}{where} for now.",
+                f"{names} diverged on seeds where the baseline did not, and nothing that is shown outweighs it.",
+            )
+        case Decision.KEEP_BASELINE:
+            verb = "are" if several else "is"
+            return (
+                f"Keep {base}{where}.",
+                f"{names} {verb} {'less stable' if group.rule == Rule.LESS_STABLE else f'worse{size}'}.",
+            )
+        case Decision.TIE:
+            return (
+                f"{names} {'tie' if several else 'ties'} with {base}{where}.",
+                f"{'All' if several else 'They'} are equivalent within the smallest effect that was {registered}"
+                f"{_within(analysis, first)}.",
+            )
+        case Decision.INCONCLUSIVE:
+            return (
+                f"Undecided{where}.",
+                f"These runs show neither that {names} {'differ' if several else 'differs'} from {base}, nor that "
+                f"{'they are' if several else 'it is'} equivalent to it.",
+            )
+        case Decision.NO_VERDICT:
+            return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
+
+
+def _groups(verdicts: Sequence[VariantVerdict]) -> list[Group]:
+    """Variants that share decision and reason in a regime, then regimes that share such variants."""
+    by_regime: dict[tuple[str, Decision, Rule, Label], list[VariantVerdict]] = {}
+    for decided in verdicts:
+        place = (decided.regime, decided.decision, decided.rule, decided.label)
+        by_regime.setdefault(place, []).append(decided)
+    merged: dict[tuple[object, ...], Group] = {}
+    for (regime, decision, rule, label), members in by_regime.items():
+        key = (decision, rule, label, tuple(decided.variant for decided in members))
+        before = merged.get(key)
+        regimes = (regime,) if before is None else (*before.regimes, regime)
+        merged[key] = Group(decision, rule, label, regimes, before.verdicts if before is not None else tuple(members))
+    return list(merged.values())
+
+
+#: A decision behind the names of the variants it is about.
+_DECIDED = {
+    Decision.ADOPT: "use it",
+    Decision.ADOPT_IN_REGIME: "use it",
+    Decision.ADOPT_PROVISIONALLY: "use it for now",
+    Decision.TRADE_OFF: "a trade-off",
+    Decision.TIE: "a tie",
+    Decision.INCONCLUSIVE: "undecided",
+    Decision.NO_VERDICT: "no verdict",
+    Decision.KEEP_PROVISIONALLY: "keep the baseline for now",
+    Decision.KEEP_BASELINE: "keep the baseline",
+}
+
+
+def _counted(verdicts: Sequence[VariantVerdict]) -> str:
+    """``layernorm: use it in deep and no-warmup, keep the baseline in 4 of 6 regimes.`` for every variant."""
+    sentences = []
+    for variant in dict.fromkeys(decided.variant for decided in verdicts):
+        mine = [decided for decided in verdicts if decided.variant == variant]
+        regimes: dict[str, list[str]] = {}
+        for decided in mine:
+            regimes.setdefault(_DECIDED[decided.decision], []).append(decided.regime)
+        parts = [
+            f"{words} in {_listed(named) if len(named) <= 2 else f'{count(len(named))} of {count(len(mine))} regimes'}"
+            for words, named in regimes.items()
+        ]
+        sentences.append(f"{variant}: {', '.join(parts)}.")
+    return " ".join(sentences)
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} and {every[-1]}"
+
+
+def _where(analysis: Analysis, regimes: tuple[str, ...]) -> str:
+    if regimes == (TUNED,):
+        return ", each at its own best learning rate"
+    if regimes == (DEFAULT_REGIME,) and len(analysis.regimes) == 1:
+        return ""
+    return f" in {'regime ' if len(regimes) == 1 else ''}{_listed(regimes)}"
+
+
+def _one_rate(analysis: Analysis) -> bool:
+    """Whether every run was trained here at one learning rate."""
+    return analysis.source == "records" and not analysis.own_trainer and analysis.sweep is None
+
+
+def _sizes(analysis: Analysis, group: Group) -> str:
+    """`` by 0.012 and 0.010 nats/token in validation loss``; nothing for several regimes, which have sizes of their own."""
+    compared = [main_comparison(analysis, decided) for decided in group.verdicts]
+    known = [comparison for comparison in compared if comparison is not None and comparison.delta is not None]
+    if len(known) < len(compared) or len({comparison.metric for comparison in known}) > 1:
+        return ""
+    name = name_of(known[0])
+    if len(group.regimes) > 1:
+        return f" in {name}"
+    sizes = [_shown(comparison) for comparison in known]
+    texts = _listed([size for size, _ in sizes]) if len({unit for _, unit in sizes}) == 1 else ""
+    if not texts:
+        return f" by {_listed([with_unit(*size) for size in sizes])} in {name}"
+    return f" by {with_unit(texts, sizes[0][1])} in {name}"
+
+
+def _shown(comparison: Comparison) -> tuple[str, str]:
+    interval = comparison.main_interval
+    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    shown = difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
+    return shown.size, shown.unit
+
+
+def _within(analysis: Analysis, decided: VariantVerdict) -> str:
+    comparison = main_comparison(analysis, decided)
+    if comparison is None or comparison.smallest_effect is None:
+        return ""
+    return f", ±{margin_of(comparison, comparison.smallest_effect)} in {name_of(comparison)}"
+
+
+def _no_less_stable(analysis: Analysis, decided: VariantVerdict) -> str:
+    """What is shown of its stability: of runs whose curves are not known, divergence alone."""
+    if not decided.stability.non_inferior:
+        return ""
+    return ", and no less stable" if spikes_known(analysis) else ", and diverges no more often"
+
+
+def spikes_known(analysis: Analysis) -> bool:
+    """Whether the training curve of any run was read for spikes."""
+    return analysis.stability is not None and any(run.spike_score is not None for run in analysis.stability.runs)

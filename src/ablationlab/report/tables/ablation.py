@@ -1,0 +1,202 @@
+"""The ablation table: every arm with its loss, the difference that decides, accuracy, speed, stability and verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ablationlab.analysis.answer import spikes_known
+from ablationlab.analysis.wording import CORRECTIONS, name_of
+from ablationlab.core.format import amount, difference, level, mean_sd, percent
+from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
+from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
+from ablationlab.report.naming import printed_unit
+from ablationlab.report.table import Cell, Column, Row, Table, Tone
+from ablationlab.report.tables.comparisons import difference_of
+from ablationlab.report.tables.study import DECISIONS
+
+#: Metrics that may stand as *the* accuracy and *the* speed, the first that was compared.
+ACCURACIES = ("macro_accuracy", "mean_task_accuracy", "next_token_accuracy")
+SPEEDS = ("training_speed",)
+DECISION_TONES: dict[Decision, Tone] = {
+    Decision.ADOPT: "good",
+    Decision.ADOPT_IN_REGIME: "good",
+    Decision.ADOPT_PROVISIONALLY: "good",
+    Decision.TRADE_OFF: "warn",
+    Decision.INCONCLUSIVE: "warn",
+    Decision.NO_VERDICT: "warn",
+    Decision.KEEP_PROVISIONALLY: "warn",
+    Decision.KEEP_BASELINE: "bad",
+}
+
+
+def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[str, str] | None = None) -> Table | None:
+    """A row per arm and regime, the baseline first; None where the primary metric was not compared.
+
+    *colours*: of the page's variants.
+    """
+    primary = _primary(analysis)
+    if not primary:
+        return None
+    first = primary[0]
+    accuracy, speed = _chosen(analysis, ACCURACIES), _chosen(analysis, SPEEDS)
+    accuracy = None if accuracy == first.metric else accuracy
+    decided = {} if verdict is None else {(judged.regime, judged.variant): judged for judged in verdict.verdicts}
+    rows: list[Row] = []
+    for regime in dict.fromkeys(comparison.regime for comparison in primary):
+        here = [comparison for comparison in primary if comparison.regime == regime]
+        # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
+        widest = max(here, key=lambda comparison: comparison.n)
+        for comparison in (None, *here):
+            arm = analysis.baseline if comparison is None else comparison.variant
+            judged = decided.get((regime, arm))
+            rows.append(
+                (
+                    Cell.name(regime),
+                    Cell.name(arm, colour=(colours or {}).get(arm, "")),
+                    *(_baseline_cells(widest) if comparison is None else _variant_cells(comparison)),
+                    _accuracy(analysis, accuracy, regime, arm),
+                    _speed(analysis, speed, regime, arm),
+                    _failures(analysis.stability, regime, arm),
+                    Cell.of("baseline") if comparison is None else _decision(judged),
+                )
+            )
+    unit = printed_unit(first.unit)
+    stability = analysis.stability
+    columns = (
+        Column("regime", "Regime", printed=len({row[0].text for row in rows}) > 1),
+        Column("variant", "Variant"),
+        Column("mean", name_of(first).capitalize() + (f" ({unit})" if unit else ""), "right"),
+        Column("sd", printed=False),
+        Column("n", printed=False),
+        Column("delta", "Δ", "right"),
+        Column("low", "Interval", "right"),
+        Column("high", printed=False),
+        Column("level", printed=False),
+        Column("accuracy", "Accuracy", "right", printed=accuracy is not None),
+        Column("speed", "Training speed (tokens/s)", "right", printed=speed is not None),
+        Column(
+            "unstable",
+            "Unstable runs" if spikes_known(analysis) else "Diverged runs",
+            "right",
+            printed=stability is not None and any(arm.runs for arm in stability.arms),
+        ),
+        Column("verdict", "Verdict", printed=bool(decided)),
+    )
+    return Table(
+        "ablation",
+        f"Every arm against {analysis.baseline}.",
+        columns,
+        tuple(rows),
+        note=_note(analysis, primary, accuracy),
+    )
+
+
+def _primary(analysis: Analysis) -> list[Comparison]:
+    """What speaks for the primary metric in every regime, against the baseline."""
+    if analysis.primary is None:
+        return []
+    pairs = dict.fromkeys(
+        (comparison.regime, comparison.variant)
+        for comparison in analysis.comparisons
+        if comparison.metric == analysis.primary and comparison.reference == analysis.baseline
+    )
+    found = (analysis.comparison(analysis.primary, regime, arm, analysis.baseline) for regime, arm in pairs)
+    return [comparison for comparison in found if comparison is not None]
+
+
+def _variant_cells(comparison: Comparison) -> Row:
+    """Mean, SD and n of the variant; the difference, and the interval that decides."""
+    shown, interval = difference_of(comparison), comparison.main_interval
+    low, high, at = (None,) * 3 if interval is None else (interval.low, interval.high, interval.level)
+    return (
+        Cell.of(comparison.variant_mean, mean_sd(comparison.variant_mean, comparison.variant_sd)),
+        *(Cell.of(comparison.variant_sd), Cell.of(comparison.n), Cell.of(comparison.delta, shown.text)),
+        *(Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)),
+    )
+
+
+def _baseline_cells(comparison: Comparison) -> Row:
+    nothing = Cell.of(None, "")
+    return (
+        Cell.of(comparison.reference_mean, mean_sd(comparison.reference_mean, comparison.reference_sd)),
+        *(Cell.of(comparison.reference_sd), Cell.of(comparison.n), *(nothing,) * 4),
+    )
+
+
+def _decision(judged: VariantVerdict | None) -> Cell:
+    if judged is None:
+        return Cell.of(None)
+    return Cell.of(
+        judged.decision,
+        DECISIONS[judged.decision],
+        note="exploratory" if judged.label == "exploratory" else "",
+        tone=DECISION_TONES.get(judged.decision, ""),
+    )
+
+
+def _chosen(analysis: Analysis, metrics: Sequence[str]) -> str | None:
+    compared = {comparison.metric for comparison in analysis.comparisons if comparison.n}
+    return next((name for name in metrics if name in compared), None)
+
+
+def _arm(
+    analysis: Analysis, metric: str | None, regime: str, arm: str
+) -> tuple[Comparison | None, float | None, float | None]:
+    """The comparison that an arm's mean of a metric is from, the mean and the SD."""
+    if metric is None:
+        return None, None, None
+    if arm != analysis.baseline:
+        own = analysis.comparison(metric, regime, arm, analysis.baseline)
+        return (None, None, None) if own is None else (own, own.variant_mean, own.variant_sd)
+    against = [analysis.comparison(metric, regime, variant, analysis.baseline) for variant in analysis.variants]
+    widest = max((comparison for comparison in against if comparison), key=lambda it: it.n, default=None)
+    return (None, None, None) if widest is None else (widest, widest.reference_mean, widest.reference_sd)
+
+
+def _accuracy(analysis: Analysis, metric: str | None, regime: str, arm: str) -> Cell:
+    _, mean, _ = _arm(analysis, metric, regime, arm)
+    return Cell.of(mean, percent(mean, 1))
+
+
+def _accuracy_name(analysis: Analysis, metric: str | None) -> str:
+    known = [comparison for comparison in analysis.comparisons if comparison.metric == metric]
+    whole = [comparison for comparison in known if comparison.task is None or comparison.averaged]
+    return name_of((whole or known)[0]) if known else ""
+
+
+def _speed(analysis: Analysis, metric: str | None, regime: str, arm: str) -> Cell:
+    comparison, mean, _ = _arm(analysis, metric, regime, arm)
+    if comparison is None or arm == analysis.baseline:
+        return Cell.of(mean, amount(mean))
+    change = difference(comparison.delta, log=comparison.transform == "log", unit=comparison.unit)
+    return Cell.of(mean, amount(mean), note=change.text)
+
+
+def _failures(stability: StabilityAnalysis | None, regime: str, arm: str) -> Cell:
+    known = None if stability is None else stability.arm(arm, regime)
+    if known is None or not known.runs:
+        return Cell.of(None)
+    return Cell.of(
+        known.unstable_runs, f"{known.unstable_runs} of {known.runs}", tone="bad" if known.unstable_runs else ""
+    )
+
+
+def _note(analysis: Analysis, primary: Sequence[Comparison], accuracy: str | None) -> str:
+    """What the numbers are: of which runs, at which level, and how they were corrected."""
+    first = primary[0]
+    unpaired = all(comparison.design == "unpaired" for comparison in primary)
+    sizes = sorted({comparison.n for comparison in primary})
+    runs = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
+    text = f"Mean ± SD over {runs} {'runs' if unpaired else 'seeds'}. Δ: arm − {first.reference}, "
+    text += "unpaired" if unpaired else "paired by seed"
+    text += ", as a change in percent or a factor" if first.transform == "log" else ""
+    scored = "" if accuracy is None else f" Accuracy: {_accuracy_name(analysis, accuracy)}."
+    known = [comparison for comparison in primary if comparison.main_interval is not None]
+    if not known:
+        return f"{text}; too few for an interval.{scored}"
+    levels = sorted({comparison.main_interval.level for comparison in known if comparison.main_interval is not None})
+    at = level(levels[0]) if len(levels) == 1 else f"{level(levels[0])} to {level(levels[-1])}"
+    families = {(comparison.correction, comparison.family_size) for comparison in known if comparison.family_size > 1}
+    corrected = sorted(f"{CORRECTIONS[name]} over {size}" for name, size in families if name in CORRECTIONS)
+    how = f", corrected by {' or '.join(corrected)}" if corrected else ""
+    return f"{text}. Interval: the one that decides ({at}{how}).{scored}"

@@ -1,0 +1,82 @@
+"""The ablation table and the answer above it: the numbers of the analysis, and no word beyond its facts."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from ablationlab.analysis.answer import answer
+from ablationlab.records.results import Results
+from ablationlab.report.tables import ablation_table
+from analysis.builder import build, outcome, study
+from report.maker import made
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return made(tmp_path_factory.mktemp("ablation"))
+
+
+def test_each_arm_has_its_mean_and_the_interval_that_decides(results: Results):
+    analysis = results.analysis
+    table = ablation_table(analysis, results.verdict)
+    rows = {row["variant"]: row for row in csv.DictReader(io.StringIO(table.csv()))}
+    assert list(rows) == ["none", "layernorm", "rmsnorm"]
+    for variant in ("layernorm", "rmsnorm"):
+        comparison = analysis.comparison("validation_loss", "default", variant, "none")
+        row = rows[variant]
+        assert float(row["mean"]) == comparison.variant_mean
+        assert (float(row["low"]), float(row["high"])) == (comparison.deciding.low, comparison.deciding.high)
+        assert float(row["level"]) == comparison.deciding.level != comparison.intervals[comparison.interval].level
+    assert rows["none"]["verdict"] == "baseline"
+    assert (
+        float(rows["none"]["mean"])
+        == analysis.comparison("validation_loss", "default", "layernorm", "none").reference_mean
+    )
+    assert "corrected by Holm over 2" in table.note
+
+
+def test_it_has_columns_only_for_what_was_measured(results: Results):
+    table = ablation_table(results.analysis, results.verdict)
+    printed = {column.key for column in table.columns if column.printed}
+    assert printed == {"variant", "mean", "delta", "low", "unstable", "verdict"}
+    assert table.markdown().startswith("| Variant | Validation loss (nats/token) | Δ | Interval |")
+    assert r"\toprule" in table.latex()
+
+
+def test_the_answer_names_the_arms_that_share_a_decision(tmp_path: Path):
+    results = made(tmp_path, variants=["none", "rmsnorm", "rmsnorm-nogain"])
+    assert {verdict.decision for verdict in results.verdict.verdicts} == {"tie"}
+    text = answer(results.analysis, results.verdict)
+    assert text.startswith("rmsnorm and rmsnorm-nogain tie with the baseline (none).")
+    assert "±0.05\N{NARROW NO-BREAK SPACE}nats/token" in text
+
+
+def test_what_was_not_registered_is_a_lead(tmp_path: Path):
+    results = made(tmp_path / "none", criteria=[])
+    assert answer(results.analysis, results.verdict).endswith(
+        "This is exploratory: a lead to test again, not a finding."
+    )
+    results = made(tmp_path / "some")
+    assert "exploratory" not in answer(results.analysis, results.verdict)
+
+
+def test_a_study_of_many_regimes_counts_its_decisions(tmp_path: Path):
+    regimes = {f"r{rate}": {"training": {"lr": rate * 1e-3}} for rate in (2, 3, 4, 5)}
+
+    def broken(variant: str, regime: str, seed: int):
+        if variant == "layernorm" and regime in ("r3", "r5"):
+            return None
+        return outcome("none" if regime == "r2" else variant, regime, seed)
+
+    build(tmp_path, study(regimes=regimes), outcomes=broken)
+    from ablationlab.report.make import with_analysis
+
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    table = ablation_table(results.analysis, results.verdict)
+    assert [row[0].text for row in table.rows] == [name for name in ("default", *regimes) for _ in range(2)]
+    text = answer(results.analysis, results.verdict)
+    assert "in r3 and r5" in text
