@@ -53,3 +53,26 @@ def test_an_optimizer_that_mixes_the_runs_of_a_stack_is_found(tmp_path):
     assert failures(tmp_path, code) == {"trained alone and in a stack"}
     apart = code.replace("norm()", "norm(dim=-1, keepdim=True)")
     assert failures(tmp_path, apart) == set()
+
+
+def test_what_raises_is_a_failed_test_with_its_place_and_the_others_are_made(tmp_path):
+    code = (
+        "import ablationlab as lab\n@lab.schedule('broken')\ndef broken(training, step, steps):\n    return 1 / 0\n"
+        "@lab.schedule('words')\ndef words(training, step, steps):\n    return 'fast'\n"
+        "@lab.schedule('flat')\ndef flat(training, step, steps):\n    return 1.0\n"
+    )
+    (tmp_path / "mine.py").write_text(code)
+    broken, words, flat = check_code(tmp_path / "mine.py")
+    assert (broken.test, broken.passed) == ("can be computed", False)
+    assert "mine.py, line 4, in broken: ZeroDivisionError" in broken.value
+    assert "what it returns cannot be used: ValueError" in words.value
+    assert flat.passed
+
+
+def test_files_that_import_each_other_are_checked_together(tmp_path):
+    (tmp_path / "mine.py").write_text("from helpers import flat\n")
+    (tmp_path / "helpers.py").write_text(
+        "import ablationlab as lab\n@lab.schedule('flat')\ndef flat(training, step, steps):\n    return 1.0\n"
+    )
+    (check,) = check_code(tmp_path / "mine.py", tmp_path / "helpers.py")
+    assert (check.thing, check.passed) == ("schedule flat", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,18 @@ from conftest import write_study
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_code"
 HEAD = "import ablationlab as lab\n"
 NARROW = HEAD + "@lab.variant('narrow')\ndef narrow(model):\n    return {'model': {'mlp_ratio': 2}}\n"
+
+
+PART = (
+    HEAD
+    + """@lab.part('mlp', 'x')
+class X(lab.BlockPart):
+
+    def parameters(self, model, prefix): return []
+    def cost(self, model): return None
+    def __call__(self, forward, y, prefix): return y
+"""
+)
 
 
 def study_with(folder: Path, code: str, name: str = "mine.py", **changes: object) -> Path:
@@ -90,12 +103,26 @@ def test_everything_of_the_example_is_registered():
         ("\ndef f(:\n", ["mine.py, line 2", "SyntaxError"]),
         ("\n\n1 / 0\n", ["mine.py, line 3", "ZeroDivisionError"]),
         (HEAD + "@lab.variant('none')\ndef f(model): ...\n", ["mine.py, line 2", "variant 'none' is taken"]),
-        (HEAD + "@lab.schedule('s')\ndef f(step): ...\n", ["mine.py, line 2", "must take 3 arguments", "f(step)"]),
-        (HEAD + "@lab.variant('v')\ndef f(): ...\n", ["mine.py, line 2", "must take 1 argument"]),
+        (HEAD + "@lab.schedule('s')\ndef f(step): ...\n", ["mine.py, line 2", "must take three arguments", "f(step)"]),
+        (HEAD + "@lab.variant('v')\ndef f(): ...\n", ["mine.py, line 2", "must take one argument"]),
         (HEAD + "@lab.part('mpl', 'x')\nclass X: ...\n", ["unknown kind of part 'mpl'", "attention, mlp, norm"]),
         (HEAD + "@lab.part('mlp', 'x')\nclass X: ...\n", ["must be a class that inherits from lab.BlockPart"]),
         (HEAD + "@lab.part('mlp', 'x')\nclass X(lab.BlockPart): ...\n", ["lacks __call__, cost, parameters"]),
         (HEAD + "lab.metric('m', meaning='', direction='down')(len)\n", ["'down'", "'lower', 'higher', None"]),
+        (HEAD + "@lab.schedule\ndef f(training, step, steps): ...\n", ["mine.py, line 2", "@lab.schedule('mine')"]),
+        (HEAD + "@lab.metric('m')\ndef f(run): ...\n", ["mine.py, line 2", "'meaning' and 'direction'"]),
+        (HEAD + "@lab.metric('m', meaning='', direction=None)\ndef f(): ...\n", ["line 2", "must take one argument"]),
+        (HEAD + "@lab.probe('p', meaning='', measures={})\ndef f(): ...\n", ["line 2", "must take one argument"]),
+        (HEAD + "@lab.task('t', meaning='')\ndef f(text): ...\n", ["line 2", "must take four arguments"]),
+        (HEAD + "@lab.corpus('c', meaning='')\ndef f(x): ...\n", ["line 2", "must take no arguments", "f(x)"]),
+        (HEAD + "@lab.optimizer('o')\ndef f(): ...\n", ["line 2", "must take one argument"]),
+        (HEAD + "@lab.trainer('t', metrics={'a': 'lower'})\ndef f(): ...\n", ["line 2", "must take one argument"]),
+        (HEAD + "@lab.part('loss', 'l')\ndef f(logits): ...\n", ["line 2", "must take three arguments"]),
+        (PART.replace("cost(self, model)", "cost(self)"), ["mine.py, line 6", "cost of mlp 'x'", "cost(self)"]),
+        (PART.replace("forward, y, prefix", "y"), ["mine.py, line 7", "__call__ of mlp 'x'", "__call__(self, y)"]),
+        (PART.replace("def cost(self, model): return None", "cost = 3"), ["cost of mlp 'x' is not a method"]),
+        (PART + "    def __init__(self, ratio): ...\n", ["the class of mlp 'x' must take no arguments"]),
+        (PART.replace("'mlp'", "'head'").replace("BlockPart", "Head"), ["parameters of head 'x'"]),
     ],
     ids=lambda value: value[-40:] if isinstance(value, str) else "",
 )
@@ -363,3 +390,58 @@ def test_code_that_changed_within_a_second_is_the_code_that_runs(tmp_path):
         with study_code(study):
             ratios.append(variants_of(study)["narrow"].apply(study.model).mlp_ratio)
     assert ratios == [2, 3]
+
+
+def test_what_a_part_returns_is_refused_when_planning_if_it_cannot_be_used(tmp_path):
+    code = PART.replace("return None", "return lab.PartCost(0)")
+    study = load_study(study_with(tmp_path, code, variants={"none": {}, "x": {"model": {"mlp": "x"}}}))
+    with (
+        study_code(study),
+        pytest.raises(PlanError, match=r"mine\.py: variant 'x' cannot be computed with these parts"),
+    ):
+        make_plan(study, load_corpus(study.data), "cpu")
+
+
+IMPORTING = HEAD + "from helpers import RATIO\n" + NARROW.removeprefix(HEAD).replace("2}", "RATIO}")
+
+
+def test_files_of_a_study_import_each_other_and_each_study_has_its_own(tmp_path):
+    ratios = []
+    for name, value in (("a", 2), ("b", 3)):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "helpers.py").write_text(f"RATIO = {value}\n")
+        (folder / "mine.py").write_text(IMPORTING)
+        study = load_study(write_study(folder, {"use": ["./mine.py", "helpers.py"], "variants": ["none", "narrow"]}))
+        with study_code(study):
+            ratios.append(variants_of(study)["narrow"].apply(study.model).mlp_ratio)
+    assert ratios == [2, 3]
+    assert "helpers" not in sys.modules
+
+
+def test_workers_run_the_sealed_copies_of_files_that_import_each_other(tmp_path):
+    (tmp_path / "helpers.py").write_text("RATE = 0.25\n")
+    code = (
+        HEAD + "@lab.schedule('mine')\ndef mine(training, step, steps):\n    import helpers\n    return helpers.RATE\n"
+    )
+    (tmp_path / "mine.py").write_text(code)
+    changes = {"use": ["./mine.py", "./helpers.py"], "training.schedule": "mine", "seeds": [1]}
+    path = write_study(tmp_path, {**changes, "variants": ["none", "rmsnorm"]})
+    run(path, tmp_path / "out", workers=2, device="cpu", listen=lambda event: None)
+    (tmp_path / "helpers.py").unlink()
+    results = Results.open(tmp_path / "out")
+    assert {rate / run.record.training.lr for run in results.runs for rate in run.curves["lr"]} == {0.25}
+
+
+@pytest.mark.parametrize(
+    ("line", "texts"),
+    [
+        ("import helpers", ["mine.py, line 2", "add './helpers.py' to `use`"]),
+        ("def late():\n    from helpers import RATIO", ["mine.py, line 3", "add './helpers.py' to `use`"]),
+        ("from .helpers import RATIO", ["mine.py, line 2", "write `import helpers` without the dot"]),
+    ],
+)
+def test_a_neighbour_that_the_study_does_not_list_is_named(tmp_path, line, texts):
+    (tmp_path / "helpers.py").write_text("RATIO = 2\n")
+    found = problem(tmp_path, f"{HEAD}{line}\n")
+    assert all(text in found for text in texts), found

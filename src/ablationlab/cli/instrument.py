@@ -146,7 +146,11 @@ def validate(
     return 0
 
 
-def check(file: Annotated[Path, Parameter(help="A Python file as a study lists it under `use`. It is run.")]) -> int:
+def check(
+    files: Annotated[
+        tuple[Path, ...], Parameter(negative="", help="Python files as a study lists them under `use`. They are run.")
+    ],
+) -> int:
     """Test your own parts, optimizers and schedules on a tiny model, beside the plain one.
 
     Compares gradients with finite differences, a run alone with the same run in a stack, two identical runs bit by bit,
@@ -154,10 +158,12 @@ def check(file: Annotated[Path, Parameter(help="A Python file as a study lists i
     """
     from ablationlab.instrument.own_code import check_code
 
-    checks = check_code(file)
+    checks = check_code(*files)
     printer = Printer()
     if not checks:
-        printer.text(f"{file} registers no part, optimizer or schedule; there is nothing to test.")
+        printer.text(
+            f"{', '.join(map(str, files))}: no part, optimizer or schedule is registered; there is nothing to test."
+        )
         return 0
     width = max(len(result.thing) for result in checks)
     for result in checks:

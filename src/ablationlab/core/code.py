@@ -1,11 +1,13 @@
 """A study's own code: Python files that register variants, parts of the model, optimizers and so on.
 
-A file is run once per content and process, by importlib, from its path. What it registers goes into a layer over the
-registries (`core.registry`), which counts only while its study is worked on.
+A file is run once per process and set of files, by importlib, from its path. What it registers goes into a layer over the
+registries (`core.registry`), which counts only while its study is worked on. Files of one study may import each other by
+name; a module beside them that the study does not list is refused, since it would be neither sealed nor shipped.
 """
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import inspect
 import linecache
@@ -14,7 +16,8 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.machinery import SourceFileLoader
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
@@ -22,6 +25,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from ablationlab.core.errors import CodeError, nearest
+from ablationlab.core.format import counted
 from ablationlab.core.registry import Registry, layer, set_layer
 
 #: The group of entry points in which packages offer such code.
@@ -85,21 +89,87 @@ def _module_path(point: EntryPoint) -> Path:
 
 
 def load(files: Sequence[CodeFile]) -> dict[str, dict[str, Any]]:
-    """Run these files, each once per content and process; what they register together."""
+    """Run these files, each once per process and set of files; what they register together."""
     together: dict[str, dict[str, Any]] = {}
-    for file in files:
-        if file.sha256 not in _loaded:
-            _loaded[file.sha256] = _run(file)
-        for kind, things in _loaded[file.sha256].items():
-            taken = together.setdefault(kind, {})
-            for name in things:
-                if name in taken:
-                    raise CodeError(f"{file.path}: {kind} {name!r} is registered by two files of `use`")
-            taken |= things
+    _active.append(tuple(files))
+    try:
+        with _importable(files):
+            for file in files:
+                things = _things(file, files)
+                for kind, named in things.items():
+                    taken = together.setdefault(kind, {})
+                    for name in named:
+                        if name in taken:
+                            raise CodeError(f"{file.path}: {kind} {name!r} is registered by two files of `use`")
+                    taken |= named
+    finally:
+        _active.pop()
     return together
 
 
-def _run(file: CodeFile) -> dict[str, dict[str, Any]]:
+def _things(file: CodeFile, files: Sequence[CodeFile]) -> dict[str, dict[str, Any]]:
+    key = _key(file, files)
+    if key not in _loaded:
+        _loaded[key] = _run(file, key)
+    return _loaded[key]
+
+
+def _key(file: CodeFile, files: Sequence[CodeFile]) -> str:
+    """Of what a file does: of its content and of the files that it may import. A package has its own imports."""
+    if file.entry_point:
+        return file.sha256
+    others = sorted(f"{other.name} {other.sha256}" for other in files if not other.entry_point)
+    return hashlib.sha256("\n".join([file.sha256, *others]).encode()).hexdigest()
+
+
+class _Neighbours(MetaPathFinder):
+    """Finds a file of the study that is worked on by its name, for another one that imports it."""
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        file = _importable_files(_active[-1]).get(fullname)
+        return None if file is None else spec_from_loader(fullname, _Again(file, _active[-1]))
+
+
+class _Again(Loader):
+    """The module of a file of ``use``, which is run if that has not happened."""
+
+    def __init__(self, file: CodeFile, files: Sequence[CodeFile]) -> None:
+        self.file, self.files = file, files
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        name = _module_name(_key(self.file, self.files))
+        if name not in sys.modules:  # else it is running, and imports itself by way of another
+            _things(self.file, self.files)
+        return sys.modules[name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        """It has run."""
+
+
+sys.meta_path.insert(0, _Neighbours())
+
+
+def _importable_files(files: Sequence[CodeFile]) -> dict[str, CodeFile]:
+    """By the name of their module; the standard library keeps its names."""
+    return {
+        file.path.stem: file for file in files if not file.entry_point and file.path.stem not in sys.stdlib_module_names
+    }
+
+
+@contextmanager
+def _importable(files: Sequence[CodeFile]) -> Iterator[None]:
+    """Let these files import each other meanwhile; modules of the same names, of another study, say, come back after."""
+    hidden = {name: sys.modules.pop(name, None) for name in _importable_files(files)}
+    try:
+        yield
+    finally:
+        for name, module in hidden.items():
+            sys.modules.pop(name, None)
+            if module is not None:
+                sys.modules[name] = module
+
+
+def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
     try:
         data = file.path.read_bytes()
     except (OSError, ValueError) as error:
@@ -113,7 +183,8 @@ def _run(file: CodeFile) -> dict[str, dict[str, Any]]:
         if file.entry_point:
             _offered()[file.name].load()
         else:
-            _import(file, data)
+            _check_imports(file, data)
+            _import(file, data, _module_name(key))
     except CodeError:
         raise
     except SyntaxError as error:
@@ -137,14 +208,47 @@ class _Exactly(SourceFileLoader):
         return code
 
 
-def _import(file: CodeFile, data: bytes) -> ModuleType:
-    name = f"ablationlab_use_{file.sha256[:16]}"
+def _module_name(key: str) -> str:
+    return f"ablationlab_use_{key[:16]}"
+
+
+def _check_imports(file: CodeFile, data: bytes) -> None:
+    """Refuse imports of modules beside the file that the study does not list: workers would not have them."""
+    listed = _importable_files(_active[-1])
+    for node in ast.walk(ast.parse(data, str(file.path))):
+        place = f"{file.path}, line {getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.ImportFrom) and node.level:
+            name = node.module or node.names[0].name
+            raise CodeError(
+                f"{place}: files of `use` form no package: write `import {name}` without the dot, and list './{name}.py' "
+                "in `use`"
+            )
+        names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        for name in {name.partition(".")[0] for name in names} - listed.keys() - sys.stdlib_module_names:
+            module, package = file.path.parent / f"{name}.py", file.path.parent / name / "__init__.py"
+            spec = PathFinder.find_spec(name)
+            if module.exists() and (spec is None or spec.origin == str(module)):
+                raise CodeError(
+                    f"{place}: imports {name}, which is neither sealed nor sent to workers: add './{module.name}' to `use`"
+                )
+            if package.exists() and spec is None:
+                raise CodeError(
+                    f"{place}: imports the package {name}, and `use` takes single files: install it, or list its files"
+                )
+
+
+def _import(file: CodeFile, data: bytes, name: str) -> ModuleType:
     loader = _Exactly(name, str(file.path), data)
     spec = spec_from_loader(name, loader)
     assert spec is not None
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and pickle look it up
-    loader.exec_module(module)
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 
@@ -161,18 +265,30 @@ def register(registry: Registry[Any], name: str, thing: Any, arguments: int | No
     if name in registry._things or name in here.things.get(registry.kind, {}):
         raise CodeError(f"{_caller()}: {registry.kind} {name!r} is taken; known: {', '.join(registry)}")
     if arguments is not None:
-        _check_signature(thing, arguments, f"{registry.kind} {name!r}")
+        check_signature(thing, arguments, f"{registry.kind} {name!r}")
     here.things.setdefault(registry.kind, {})[name] = thing
 
 
-def _check_signature(function: Any, arguments: int, what: str) -> None:
+def check_signature(function: Any, arguments: int, what: str) -> None:
+    """Refuse what cannot be called with so many positional arguments, *self* not counted."""
     if not callable(function):
         raise CodeError(f"{_caller()}: {what} is not a function")
+    signature = inspect.signature(function)
     try:
-        inspect.signature(function).bind(*range(arguments))
+        signature.bind(*range(arguments))
     except TypeError as error:
-        shown = f"{getattr(function, '__name__', function)}{inspect.signature(function)}"
-        raise CodeError(f"{_caller()}: {what} must take {arguments} arguments, but is {shown}: {error}") from error
+        shown = f"{getattr(function, '__name__', function)}{signature}"
+        raise CodeError(
+            f"{_written(function) or _caller()}: {what} must take {counted(arguments, 'argument')}, but is {shown}: {error}"
+        ) from error
+
+
+def _written(function: Any) -> str | None:
+    """Where a function of the study's own code begins."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return (
+        f"{code.co_filename}, line {code.co_firstlineno}" if code is not None and code.co_filename in _paths else None
+    )
 
 
 def refuse(message: str) -> CodeError:
@@ -199,7 +315,7 @@ def using(files: Sequence[CodeFile]) -> Iterator[None]:
     things = load(files)
     _active.append(tuple(files))
     try:
-        with layer(things):
+        with layer(things), _importable(files):
             yield
     finally:
         _active.pop()
@@ -213,4 +329,6 @@ def active() -> tuple[CodeFile, ...]:
 def activate(files: Sequence[CodeFile]) -> None:
     """Use these files in this process from now on: for a worker, which works on one study."""
     set_layer(load(files))
+    for name in _importable_files(files):
+        sys.modules.pop(name, None)
     _active[:] = [tuple(files)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -42,28 +43,41 @@ class CodeCheck:
     value: str
 
 
-def check_code(path: Path) -> list[CodeCheck]:
-    """Every test of everything in a file that can be tested so."""
-    code = find(str(path), Path.cwd())
-    things = load([code])
+def check_code(*paths: Path) -> list[CodeCheck]:
+    """Every test of everything in these files, which may import each other, that can be tested so."""
+    code = [find(str(path), Path.cwd()) for path in paths]
+    things = load(code)
     checks: list[CodeCheck] = []
     torch.set_num_threads(1)
-    with using([code]):
+    with using(code):
         for setting, registry in PARTS.items():
             for name in things.get(registry.kind, {}):
                 value = {"loss_terms": (name,)} if setting == "loss" else {setting: name}
                 model = MODEL.changed(**value)
-                checks += [
-                    *_part_checks(f"{setting} {name}", model),
-                    *_run_checks(f"{setting} {name}", model, TRAINING),
-                ]
+                checks += _tried(f"{setting} {name}", partial(_part_checks, model=model))
+                checks += _tried(f"{setting} {name}", partial(_run_checks, model=model, training=TRAINING))
         for name in things.get(OPTIMIZERS.kind, {}):
-            checks += _run_checks(f"optimizer {name}", MODEL, TRAINING.changed(optimizer=name))
+            training = TRAINING.changed(optimizer=name)
+            checks += _tried(f"optimizer {name}", partial(_run_checks, model=MODEL, training=training))
         for name in things.get(SCHEDULES.kind, {}):
-            factors = [float(SCHEDULES[name](TRAINING, step, 100)) for step in range(1, 101)]
-            finite = all(math.isfinite(factor) and factor >= 0 for factor in factors)
-            checks.append(CodeCheck(f"schedule {name}", "factors", finite, f"{min(factors):.3g} to {max(factors):.3g}"))
+            checks += _tried(f"schedule {name}", _schedule_checks)
     return checks
+
+
+def _tried(thing: str, tests: Callable[[str], Iterator[CodeCheck]]) -> Iterator[CodeCheck]:
+    """These tests, up to the first that cannot be made."""
+    try:
+        yield from tests(thing)
+    except Exception as error:
+        place = place_of(error) or "what it returns cannot be used"
+        yield CodeCheck(thing, "can be computed", False, f"{place}: {type(error).__name__}: {error}")
+
+
+def _schedule_checks(thing: str) -> Iterator[CodeCheck]:
+    schedule = SCHEDULES[thing.removeprefix("schedule ")]
+    factors = [float(schedule(TRAINING, step, 100)) for step in range(1, 101)]
+    finite = all(math.isfinite(factor) and factor >= 0 for factor in factors)
+    yield CodeCheck(thing, "factors", finite, f"{min(factors):.3g} to {max(factors):.3g}")
 
 
 def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:

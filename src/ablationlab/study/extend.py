@@ -6,10 +6,11 @@ docs/variants.md has an example of each.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeVar
 
-from ablationlab.core.code import refuse, register
+from ablationlab.core.code import check_signature, refuse, register
 from ablationlab.core.registry import Registry
 from ablationlab.data.sources import SOURCES, Source
 from ablationlab.model.parts import OPTIONS, PARTS, BlockPart, Head, PositionScheme, ResidualNorm
@@ -37,6 +38,7 @@ _BASES: Mapping[str, type] = {
 
 def variant(name: str, *, about: str = "", formula: str = "") -> Callable[[F], F]:
     """A variant whose overrides depend on the model: ``(model) -> {"model": {...}, "training": {...}}``."""
+    _check_name("variant", name)
 
     def decorate(function: F) -> F:
         table = VariantTable(about=about or (function.__doc__ or "").strip(), formula=formula)
@@ -78,11 +80,19 @@ def _made(thing: Any, base: type, kind: str, name: str) -> Any:
     missing = sorted(getattr(thing, "__abstractmethods__", ()))
     if missing:
         raise refuse(f"{kind} {name!r} lacks {', '.join(missing)}")
+    for method, theirs in vars(base).items():
+        ours = inspect.getattr_static(thing, method)
+        if inspect.isfunction(theirs) and ours is not theirs:
+            if not inspect.isfunction(ours):
+                raise refuse(f"{method} of {kind} {name!r} is not a method")
+            check_signature(ours, len(inspect.signature(theirs).parameters), f"{method} of {kind} {name!r}, with self,")
+    check_signature(thing, 0, f"the class of {kind} {name!r}")
     return thing()
 
 
 def optimizer(name: str, *, state: tuple[str, ...] = ()) -> Callable[[F], F]:
     """An update rule ``(step: lab.OptimizerStep) -> new weights``; *state* names what it keeps between steps."""
+    _check_name("optimizer", name)
 
     def decorate(function: F) -> F:
         for part_name in state:
@@ -97,6 +107,7 @@ def optimizer(name: str, *, state: tuple[str, ...] = ()) -> Callable[[F], F]:
 
 def schedule(name: str) -> Callable[[F], F]:
     """A learning-rate schedule ``(training, step, steps) -> factor``; steps count from 1."""
+    _check_name("schedule", name)
 
     def decorate(function: F) -> F:
         register(SCHEDULES, name, function, 3)
@@ -115,6 +126,7 @@ def metric(
     transform: Literal["identity", "log"] = "identity",
 ) -> Callable[[F], F]:
     """A number of every finished run: ``(run: lab.FinishedRun) -> float``."""
+    _check_name("metric", name)
 
     def decorate(function: F) -> F:
         if direction not in ("lower", "higher", None):
@@ -128,6 +140,7 @@ def metric(
 
 def probe(name: str, *, meaning: str, measures: Mapping[str, str]) -> Callable[[F], F]:
     """Something measured during training: ``(snapshot) -> list[lab.Reading]``; *measures*: their names and meanings."""
+    _check_name("probe", name)
 
     def decorate(function: F) -> F:
         declared = tuple(Measure(measure, words) for measure, words in measures.items())
@@ -140,6 +153,7 @@ def probe(name: str, *, meaning: str, measures: Mapping[str, str]) -> Callable[[
 
 def task(name: str, *templates: Template, meaning: str) -> Callable[[F], F]:
     """A multiple-choice task: ``(text to cut from, training text, room, generator) -> items``."""
+    _check_name("task", name)
 
     def decorate(function: F) -> F:
         register(_signatures("task"), name, function, 4)
@@ -151,6 +165,7 @@ def task(name: str, *templates: Template, meaning: str) -> Callable[[F], F]:
 
 def trainer(name: str, *, metrics: Mapping[str, Literal["lower", "higher"]]) -> Callable[[F], F]:
     """The study's own training code: ``(run: lab.Run) -> {metric: value}``; *metrics*: their names and better directions."""
+    _check_name("trainer", name)
 
     def decorate(function: F) -> F:
         wrong = {metric: direction for metric, direction in metrics.items() if direction not in ("lower", "higher")}
@@ -167,6 +182,7 @@ def trainer(name: str, *, metrics: Mapping[str, Literal["lower", "higher"]]) -> 
 
 def corpus(name: str, *, meaning: str) -> Callable[[F], F]:
     """A text: ``() -> str``. It is made when a study asks for it, and pinned by its checksum in the plan."""
+    _check_name("corpus", name)
 
     def decorate(function: F) -> F:
         register(_signatures("corpus"), name, function, 0)
@@ -174,6 +190,12 @@ def corpus(name: str, *, meaning: str) -> Callable[[F], F]:
         return function
 
     return decorate
+
+
+def _check_name(decorator: str, name: Any) -> None:
+    """Refuse ``@lab.metric`` without its parentheses, which would register nothing."""
+    if not isinstance(name, str):
+        raise refuse(f"@lab.{decorator} needs a name, as in @lab.{decorator}('mine'), not {name!r}")
 
 
 def _signatures(kind: str) -> Registry[Any]:

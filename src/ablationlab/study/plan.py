@@ -634,15 +634,16 @@ def _check_flops(study: Study, cells: Cells) -> None:
         try:
             counted = counted_flops_per_token(cell.model)
         except Exception as error:
-            if isinstance(error, TypeError):  # a method that is called otherwise than it is written
-                names = ", ".join(code.name for code in study.use)
+            place = place_of(error)
+            # A method that is called otherwise than it is written, or what it returns cannot be taken apart.
+            if isinstance(error, TypeError) or (place is None and isinstance(error, ValueError | AttributeError)):
+                where = place or ", ".join(code.name for code in study.use)
                 raise PlanError(
-                    f"variant {cell.variant!r} cannot be computed with the parts of {names}: {error}. "
+                    f"{where}: variant {cell.variant!r} cannot be computed with these parts: {error}. "
                     "`ablationlab check` tries each part alone"
                 ) from error
             if study.budget.match != "flops":
                 continue
-            place = place_of(error)
             raise PlanError(
                 f"variant {cell.variant!r}: [budget] match = 'flops', and its FLOPs cannot be counted: "
                 f"{f'{place}: ' if place else ''}{type(error).__name__}: {error}. They are counted on torch's meta device, "
