@@ -180,7 +180,7 @@ class LookTaken:
 class Note:
     """A line about what is being done in a phase."""
 
-    phase: Literal["evaluation", "report"]
+    phase: Literal["training", "evaluation", "report"]
     text: str
 
 
@@ -285,11 +285,12 @@ def extend(
     """
     from ablationlab.data.corpus import load_corpus
     from ablationlab.records.plan import AMENDMENTS
+    from ablationlab.study.places import find_results
     from ablationlab.study.plan import extended, extension
 
     if not seeds and not variants:
         raise AblationLabError("nothing to add: give --seeds, --variants or both")
-    results = ResultsFolder(Path(folder))
+    results = ResultsFolder(find_results(Path(folder)))
     if not results.plan.exists():
         raise RecordError(f"{folder} is not a results folder of a study: it has no {results.plan.name}")
     options = Options(device, workers, executor, address, nproc, accept_drift, trust_code)
@@ -411,7 +412,7 @@ def train(
 
     corpus = None
     _ask(study, results, trust=options.trust_code)
-    with study_code(study):
+    with study_code(study, results):
         if ranks is None:
             processes = _ranks_wanted(study, options)
             calibrations = {} if results.plan.exists() else calibrate(study, results, options, listen)
@@ -421,6 +422,8 @@ def train(
             processes = ranks.world
             plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
     notices = (*study_warnings(study), *filter(None, [code_notice(study), _layout_notice(study, options.executor)]))
+    if ranks is None and study.use and study.trainer is None:
+        _measure_again(plan, study, results)
     event = Planned(plan, results, read_runs(plan, results), "\n".join(notices))
     listen(event)
     # From the copy that was sealed, here and in every worker.
@@ -436,7 +439,36 @@ def train(
                 raise Interrupted("stopped at a step boundary, with a checkpoint; the same call continues from there")
         if ranks is None or ranks.leads:
             listen(LedgerChecked(plan, results, check_ledger(plan, read_runs(plan, results))))
+            for line in _failed_metrics(read_runs(plan, results)):
+                listen(Note("training", line))
         return tasks
+
+
+def _measure_again(plan: Plan, study: Study, results: ResultsFolder) -> None:
+    """Try metrics of the study's own code that raised in an earlier command."""
+    from ablationlab.records.results import read_runs
+
+    if any(run.result is not None and run.result.unmeasured for run in read_runs(plan, results)):
+        from ablationlab.training.executors.job import Job, Texts
+        from ablationlab.training.run_state import measure_again
+
+        with study_code(study, results):
+            measure_again(plan, results, Texts(Job(plan, results.path, study.data)).of)
+
+
+def _failed_metrics(runs: Sequence[Run]) -> Iterator[str]:
+    """Which metrics of the study's own code have no value, on how many runs, and why the first has none."""
+    from ablationlab.analysis.stability import metric_failed
+    from ablationlab.analysis.wording import absence
+    from ablationlab.core.format import several
+
+    ended = [run.result for run in runs if run.result is not None]
+    for name in dict.fromkeys(name for result in ended for name in result.unmeasured):
+        failures = [result.unmeasured[name] for result in ended if name in result.unmeasured]
+        yield (
+            f"Metric {name!r} has no value on {several(len(failures), 'run')}; {absence(metric_failed(failures[0]))}. "
+            "The runs are trained and kept; the same command tries the metric again"
+        )
 
 
 def _execute(
@@ -479,7 +511,7 @@ def seal(
     keep_places(study, results)  # texts may have moved
     if study.trainer is not None:
         return plan, None
-    with study_code(study):
+    with study_code(study, results):
         compare_texts(study.data, workers, listen)
         check_texts(plan, _corpora(study))
         return plan, load_corpus(study.data)

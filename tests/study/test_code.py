@@ -15,7 +15,8 @@ from ablationlab.core.errors import CodeError, PlanError, RunFailure, StudyError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parts import MLPS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
-from ablationlab.pipeline import conclude, run
+from ablationlab.pipeline import Note, conclude, extend, run
+from ablationlab.records.analysis import Absence, DeviationCode
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.results import Results
 from ablationlab.records.storage import ResultsFolder
@@ -445,3 +446,61 @@ def test_a_neighbour_that_the_study_does_not_list_is_named(tmp_path, line, texts
     (tmp_path / "helpers.py").write_text("RATIO = 2\n")
     found = problem(tmp_path, f"{HEAD}{line}\n")
     assert all(text in found for text in texts), found
+
+
+FRAGILE = (
+    HEAD
+    + """
+from pathlib import Path
+
+@lab.metric('fragile', meaning='of a file', direction='lower')
+def fragile(run):
+    return float(Path(FILE).read_text()) + run.seed
+"""
+)
+
+
+def test_a_metric_that_raises_costs_its_own_value_alone_and_is_tried_again(tmp_path, capsys):
+    file = tmp_path / "value.txt"
+    code = FRAGILE.replace("FILE", repr(str(file)))
+    path = study_with(tmp_path, code, variants=["none", "rmsnorm"], seeds=[1, 2, 3], evaluation={"tasks": []})
+    notes = []
+    run(path, tmp_path / "out", workers=1, listen=notes.append)
+    (note,) = [event.text for event in notes if isinstance(event, Note)]
+    assert "'fragile' has no value on 6 runs" in note
+    assert "mine.py, line 7, in fragile: FileNotFoundError" in note
+    before = Results.open(tmp_path / "out")
+    assert all(run.result.metrics["fragile"] is None for run in before.runs)
+    assert all(run.result.metrics["validation_loss"] is not None for run in before.runs)
+    comparison = before.analysis.comparison("fragile", "default", "rmsnorm", "none")
+    assert {missing.reason for missing in comparison.missing} == {Absence.METRIC_FAILED}
+    weights = [run.result.weights_sha256 for run in before.runs]
+
+    file.write_text("2.5")
+    run(path, tmp_path / "out", workers=1, listen=lambda event: None)
+    after = Results.open(tmp_path / "out", strict=True)
+    assert [run.result.metrics["fragile"] - run.seed for run in after.runs] == [2.5] * 6
+    assert [run.result.weights_sha256 for run in after.runs] == weights
+    assert all(run.result.unmeasured == {} for run in after.runs)
+    assert DeviationCode.ALTERED_RECORDS not in {deviation.code for deviation in after.analysis.deviations}
+
+
+def test_the_study_file_of_results_is_enough_to_look_at_them_where_its_code_is_absent(tmp_path, monkeypatch, capsys):
+    from ablationlab.cli.app import main
+
+    monkeypatch.chdir(tmp_path)
+    path = study_with(tmp_path, NARROW, variants=["none", "narrow"], name="mine.py")
+    run(path, workers=1, listen=lambda event: None)
+    folder = next(Path("results").iterdir())
+    (tmp_path / "mine.py").unlink()
+    for verb in (["analyze", path.name], ["status", path.name], ["diff", path.name, str(folder)], ["ls"]):
+        with pytest.raises(SystemExit) as ended:
+            main(verb)
+        answer = capsys.readouterr()
+        assert ended.value.code == 0, answer.err
+        if verb[0] == "status":
+            assert "uses code that is not there" in answer.out
+    run(folder, workers=1, listen=lambda event: None)  # from the sealed copy
+    extended = extend(folder, seeds=[11], workers=1, listen=lambda event: None)
+    assert extended is not None
+    assert {run.seed for run in Results.open(folder).runs} >= {11}

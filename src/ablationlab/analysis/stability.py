@@ -29,7 +29,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
-from ablationlab.records.run import Result, RunRecord
+from ablationlab.records.run import MetricFailure, Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.failures import paired_survival, survival_curve
@@ -86,7 +86,16 @@ def ended_run(run: Run, rules: Stability) -> EndedRun | None:
 
 def value_of(run: EndedRun | None, name: str) -> Value:
     """A metric's value for the comparisons, or why there is none."""
+    failure = run.result.unmeasured.get(name) if run is not None else None
+    if failure is not None:
+        return metric_failed(failure)
     return ending(run) or value_or_absent(run.metric(name) if run is not None else None)
+
+
+def metric_failed(failure: MetricFailure) -> Absent:
+    """Why a metric of the study's own code has no value."""
+    where = "" if failure.place is None else f"{failure.place}: "
+    return absent(Absence.METRIC_FAILED, error=f"{where}{failure.error}")
 
 
 def ending(run: EndedRun | None) -> Absent | None:

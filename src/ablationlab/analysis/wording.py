@@ -97,6 +97,7 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.NOT_RECORDED: "no value recorded",
     Absence.NOT_IN_CURVE: "has no {metric}{at_step}",
     Absence.NOT_FINITE: "the value is {value}",
+    Absence.METRIC_FAILED: "its code failed: {error}",
     Absence.TOO_LARGE: "the value {value:number} is beyond 10¹⁰⁰",
     Absence.NOT_FINISHED: "not finished",
     Absence.NOT_IN_TABLE: "no value in the table",

@@ -319,9 +319,14 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal import results_table, status_table
     from ablationlab.study.differences import listed, study_differences
+    from ablationlab.study.places import find_study, folder_without_code
     from ablationlab.study.plan import open_plan
 
     printer = Printer()
+    study = find_study(study)
+    if out is None and not set_ and (sealed_in := folder_without_code(study)) is not None:
+        printer.text(f"{study} uses code that is not there; this is the study as it was sealed.\n")
+        study = sealed_in
     resolved, results = open_study(study, out, set_ or ())
     if not results.plan.exists():
         _show_calibration(printer, resolved, results)

@@ -55,6 +55,7 @@ class Absence(StrEnum):
     OTHER_TOKENIZER = "other-tokenizer"
     NOT_IN_CURVE = "not-in-curve"
     NOT_FINITE = "not-finite"
+    METRIC_FAILED = "metric-failed"
     TOO_LARGE = "too-large"
     NOT_FINISHED = "not-finished"
     DIVERGED = "diverged"

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.environment import Environment
@@ -75,6 +76,13 @@ class Start(StoredValue):
     drift: tuple[str, ...]
 
 
+class MetricFailure(StoredValue):
+    """Why a metric of the study's own code has no value: where it raised, if in that code, and what."""
+
+    place: str | None
+    error: str
+
+
 class Timing(StoredValue):
     """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
 
@@ -84,7 +92,7 @@ class Timing(StoredValue):
 
 
 class Result(Record):
-    """result.json: how a run ended. The plan defines its metrics.
+    """result.json: how a run ended. The plan defines its metrics; ``unmeasured`` are those that raised.
 
     ``tokens``, ``matmul_flops``, ``data_order_hash`` and the last weights are None where the user's own trainer did not
     report them; ``initial_weights`` are hashes that it reported.
@@ -99,6 +107,7 @@ class Result(Record):
     data_order_hash: str | None
     divergence: Divergence | None
     metrics: dict[str, float | None]
+    unmeasured: dict[str, MetricFailure] = Field(default_factory=dict)
     checkpoint: str | None
     weights_sha256: str | None
     initial_weights: dict[str, str] | None = None

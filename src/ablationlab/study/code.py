@@ -11,7 +11,7 @@ from typing import Any
 from ablationlab.core.code import CodeFile, activate, find, using
 from ablationlab.core.errors import CodeError, Problem
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, inside, make_folder, replace
+from ablationlab.records.storage import ResultsFolder, inside, make_folder, replace, sha256_file
 from ablationlab.study.trust import carried_code, require_trust
 
 
@@ -49,7 +49,9 @@ def code_files(study: Study, results: ResultsFolder | None = None) -> tuple[Code
     files = []
     for code in study.use:
         copy = None if results is None or code.entry_point else inside(results.code, code.name)
-        path = copy if copy is not None and copy.exists() else Path(code.path)
+        path = Path(code.path)
+        if copy is not None and copy.exists() and (sha256_file(copy) == code.sha256 or not path.exists()):
+            path = copy
         if not path.exists():
             raise CodeError(
                 f"{path} is not there: the study uses this code (sha256 {code.sha256[:12]}), so it cannot be trained or "

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ablationlab.core.errors import Problem, StudyError
 from ablationlab.records.storage import slug
@@ -41,11 +43,36 @@ def find_results(given: Path) -> Path:
     return given
 
 
+def folder_without_code(study: Path) -> Path | None:
+    """The results folder of a study file that cannot be loaded because code it uses is absent: what it sealed can be read."""
+    data = _tables(study)
+    entries = data.get("use")
+    files = [entry for entry in entries if str(entry).endswith(".py")] if isinstance(entries, list) else []
+    absent = any(not (study.parent / Path(str(entry)).expanduser()).exists() for entry in files)
+    folder = _named_folder(data)
+    return folder if absent and folder is not None and (folder / "plan.lock").exists() else None
+
+
 def _folder_of(study: Path) -> Path:
+    """Found by the study's name, so that results can be read where the file is no longer right or its code is absent."""
     from ablationlab.study.load import load_study
     from ablationlab.study.plan import default_folder
 
-    return default_folder(load_study(study))
+    folder = _named_folder(_tables(study))
+    return folder if folder is not None and folder.is_dir() else default_folder(load_study(study))
+
+
+def _named_folder(data: Mapping[str, Any]) -> Path | None:
+    name = data.get("name")
+    return RESULTS / slug(name) if isinstance(name, str) and slug(name) else None
+
+
+def _tables(study: Path) -> dict[str, Any]:
+    """Of a study file, unchecked; none where it cannot be read."""
+    try:
+        return tomllib.loads(study.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
 
 
 def _bare(given: Path) -> bool:

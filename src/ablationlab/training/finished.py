@@ -10,10 +10,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablationlab.core.errors import CodeError
+from ablationlab.core.code import place_of
 from ablationlab.data.tokenizers import Tokenizer
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.records.metrics import MEASURED_METRICS
+from ablationlab.records.run import MetricFailure
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 
@@ -38,12 +39,22 @@ class FinishedRun:
         return ForwardPass(params, self.model, [self.model.front]).logits(tokens_BT[None])[0]
 
 
-def own_metrics(run: FinishedRun) -> dict[str, float | None]:
-    """Every metric that the study's own code declares; None where the value is not finite."""
-    found: dict[str, float | None] = {}
+def own_metrics(run: FinishedRun) -> tuple[dict[str, float | None], dict[str, MetricFailure]]:
+    """Every metric that the study's own code declares, None where the value is not finite; and why others have none.
+
+    What raises costs its own value alone: the run is trained.
+    """
+    values: dict[str, float | None] = {}
+    failures: dict[str, MetricFailure] = {}
     for name, measure in MEASURED_METRICS.items():
-        value = measure(run)
-        if not isinstance(value, int | float):
-            raise CodeError(f"metric {name!r} of the study's own code returned {value!r}, not a number")
-        found[name] = float(value) if math.isfinite(value) else None
-    return found
+        try:
+            value = measure(run)
+            number = float(value) if hasattr(value, "__float__") else None
+        except Exception as error:
+            values[name] = None
+            failures[name] = MetricFailure(place=place_of(error), error=f"{type(error).__name__}: {error}")
+            continue
+        values[name] = number if number is not None and math.isfinite(number) else None
+        if number is None:
+            failures[name] = MetricFailure(place=None, error=f"it returned {value!r}, not a number")
+    return values, failures

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -24,10 +24,20 @@ from ablationlab.records.environment import Environment
 from ablationlab.records.metrics import MEASURED_METRICS, checked_metrics
 from ablationlab.records.plan import Corpus, Execution, Plan, PlannedRun
 from ablationlab.records.probes import read_probes, to_parquet
-from ablationlab.records.run import Checkpoint, Divergence, Result, RunRecord, Start, StepLine, Timing, read_curves
-from ablationlab.records.seal import seal_run
+from ablationlab.records.run import (
+    Checkpoint,
+    Divergence,
+    MetricFailure,
+    Result,
+    RunRecord,
+    Start,
+    StepLine,
+    Timing,
+    read_curves,
+)
+from ablationlab.records.seal import close_evaluation, seal_evaluation, seal_run
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import ResultsFolder, RunFolder, replace, sweep
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace, sweep
 from ablationlab.stats.stability import EarlyWarning, StackWatch
 from ablationlab.training import checkpoints
 from ablationlab.training.checkpoints import AppendLog, MetricsLog, Saved, kept_part
@@ -194,10 +204,13 @@ class RunState:
         steps = self.divergence.step if self.divergence else last_step
         budget = self.planned.budget
         measured: dict[str, float | None] = dict.fromkeys([*FINAL_METRICS, *MEASURED_METRICS])
+        failures: dict[str, MetricFailure] = {}
         if totals is not None and self.divergence is None:
             measured |= run_metrics(totals, slot, corpus.record.validation_bytes)
             measured["final_gradient_norm"] = self.last_norm
-            measured |= own_metrics(self._finished(saved, corpus)) if len(MEASURED_METRICS) else {}
+            if len(MEASURED_METRICS):
+                values, failures = own_metrics(finished_run(self.planned, self.folder, saved, corpus))
+                measured |= values
         if self.probe_log is not None:
             replace(self.folder.probe_table, to_parquet(self.planned.id, read_probes(self.folder)))
         seconds = saved.record.train_seconds
@@ -210,6 +223,7 @@ class RunState:
             data_order_hash=saved.record.data_order_hash,
             divergence=self.divergence,
             metrics=checked_metrics(measured),
+            unmeasured=failures,
             checkpoint=checkpoints.path_of(self.folder, saved.record.step).name,
             weights_sha256=saved.record.files[checkpoints.WEIGHTS],
             history=history,  # with this start, which validates, even if it trained nothing
@@ -231,19 +245,51 @@ class RunState:
         seal_run(self.folder, self.planned.id, saved.record.plan_hash, files, result.to_bytes())
         result.create(self.folder.result)
 
-    def _finished(self, saved: Saved, corpus: TokenizedCorpus) -> FinishedRun:
-        run = self.planned
-        return FinishedRun(
-            id=run.id,
-            variant=run.variant,
-            seed=run.seed,
-            model=run.model,
-            training=run.training,
-            weights=saved.state["weights"],
-            losses=tuple(read_curves(self.folder.metrics)["loss"].tolist()),
-            validation=corpus.validation,
-            tokenizer=corpus.tokenizer,
-        )
+
+def finished_run(run: PlannedRun, folder: RunFolder, saved: Saved, corpus: TokenizedCorpus) -> FinishedRun:
+    """What the metrics of the study's own code see of a run."""
+    return FinishedRun(
+        id=run.id,
+        variant=run.variant,
+        seed=run.seed,
+        model=run.model,
+        training=run.training,
+        weights=saved.state["weights"],
+        losses=tuple(read_curves(folder.metrics)["loss"].tolist()),
+        validation=corpus.validation,
+        tokenizer=corpus.tokenizer,
+    )
+
+
+def measure_again(plan: Plan, results: ResultsFolder, texts: Callable[[int], TokenizedCorpus | None]) -> None:
+    """Try metrics of the study's own code that raised when their runs ended; *texts* gives the text of a stack.
+
+    A stack that another process works on is left alone.
+    """
+    for stack, members in enumerate(plan.stacks):
+        lock = Lock(results.stack_lock(stack))
+        ended = [folder for run_id in members if (folder := results.run(run_id)).done]
+        if not any(Result.read(folder.result).unmeasured for folder in ended) or not lock.acquire():
+            continue
+        try:
+            for folder in ended:
+                _measure_again(plan, folder, texts(stack))
+        finally:
+            lock.release()
+
+
+def _measure_again(plan: Plan, folder: RunFolder, corpus: TokenizedCorpus | None) -> None:
+    result = Result.read(folder.result)
+    if not result.unmeasured or result.checkpoint is None or corpus is None:
+        return
+    saved = checkpoints.load(folder, checkpoints.step_of(result.checkpoint))
+    values, failures = own_metrics(finished_run(plan.run(result.id), folder, saved, corpus))
+    metrics = checked_metrics({**result.metrics, **{name: values[name] for name in result.unmeasured}})
+    failures = {name: failures[name] for name in result.unmeasured if name in failures}
+    data = result.model_copy(update={"metrics": metrics, "unmeasured": failures}).to_bytes()
+    seal_evaluation(folder, {folder.result.name: data})
+    replace(folder.result, data)
+    close_evaluation(folder)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from ablationlab.analysis.stability import metric_failed
+from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.records.metrics import metric_name
@@ -24,7 +26,7 @@ from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
-from ablationlab.study.places import find_results, find_study
+from ablationlab.study.places import find_results, find_study, folder_without_code
 from ablationlab.study.plan import default_folder
 
 #: How deep `ls` looks, and folders that it does not enter.
@@ -237,6 +239,8 @@ def _result(results: Results, run: Run) -> Iterator[RenderableType]:
         if value is not None
     ]
     yield Table.simple("Result", ["metric", "value", "unit"], rows, ["value"]).terminal()
+    for name, failure in result.unmeasured.items():
+        yield Text(f"{metric_name(name)}: {absence(metric_failed(failure))}")
 
 
 def _evaluation(run: Run) -> Iterator[RenderableType]:
@@ -267,6 +271,7 @@ def open_place(given: Path) -> Place:
         plan = Plan.read(given)
         return Place(given, plan.study, plan)
     path = find_study(given)
+    path = folder_without_code(path) or path
     if path.is_dir():
         results = Results.open(path)
         return Place(path, None if results.plan is None else results.plan.study, results.plan, results)
