@@ -209,6 +209,55 @@ def test_effects_of_factors_are_paired_over_seeds(tmp_path, missing):
         assert [item.value for item in contrast(found, "main", "training.clip").values] == pytest.approx(by_hand)
 
 
+NAMED = {
+    "architecture": {"gpt2": {}, "llama": {"model": {"norm": "rmsnorm", "mlp": "swiglu"}}},
+    "training.weight_decay": [0.1, 0.0],
+}
+
+
+def test_a_factor_may_have_named_levels_of_several_settings():
+    made = crossed(factors=NAMED)
+    assert made.variants == ("gpt2", "gpt2-weight-decay-0.0", "llama", "llama-weight-decay-0.0")
+    settings = {"model.norm": "rmsnorm", "model.mlp": "swiglu", "training.weight_decay": 0.1}
+    assert made.tables["llama"].settings == settings
+    assert crossing_of(made).levels == (("gpt2", "llama"), ("0.1", "0.0"))
+    assert parse_study(made.model_dump(mode="json")) == made
+
+
+def test_effects_of_tuned_arms_are_those_at_their_own_best_rates(tmp_path):
+    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+    criteria = [{"metric": "validation_loss", "regime": "tuned", "role": "primary", "smallest_effect": 0.01}]
+    made = crossed(
+        factors={**NAMED, "effects": ["architecture:weight_decay"]},
+        sweep={"lr": rates, "selection_seeds": [11]},
+        criteria=criteria,
+    )
+
+    def lowest(variant: str, seed: int) -> float:
+        llama, decay = "llama" in variant, "decay" in variant
+        noise = np.random.default_rng([seed, llama, decay]).normal(0, 0.01)
+        return 2.0 - 0.3 * llama + 0.05 * decay + 0.2 * llama * decay + noise
+
+    def curve(variant: str, lr: float, seed: int) -> dict[str, float]:
+        best = np.log2(2.5e-3 if "llama" in variant else 3.5e-3)  # between two rates of the grid
+        return {"validation_loss": lowest(variant, seed) + 0.1 * (np.log2(lr) - best) ** 2}
+
+    build(
+        tmp_path,
+        made,
+        outcomes=lambda variant, regime, seed: curve(variant, made.training.lr, seed),
+        swept=curve,
+    )
+    found = analyze(read_results(tmp_path)).interactions
+    pair = contrast(found, "interaction", "architecture", "training.weight_decay")
+    by_hand = [
+        lowest("llama-decay", seed) - lowest("llama", seed) - lowest("decay", seed) + lowest("", seed)
+        for seed in range(1, 6)
+    ]
+    assert pair.label == "registered"
+    assert [item.value for item in pair.values] == pytest.approx(by_hand)
+
+
 def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
     made = crossed(factors={**FACTORS, "design": "half"})
     build(tmp_path, made, outcomes=lambda variant, regime, seed: {"validation_loss": cell_loss(made, variant, seed)})
@@ -227,6 +276,12 @@ def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
         ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "half"}, "three or more"),
         ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "third"}, "half"),
         ({"training.wait_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "weight_decay"),
+        ({**NAMED, "model.norm": ["layernorm", "rmsnorm"]}, "architecture and model.norm both set model.norm"),
+        (
+            {**NAMED, "architecture": {"gpt2": {}, "llama": {"modle": {"norm": "rmsnorm"}}}},
+            "'modle.norm' is no setting",
+        ),
+        ({**NAMED, "architecture": {"gpt2": {}}}, "two or more"),
         ({**FACTORS, "effects": ["nrom"]}, "'nrom' is none of norm, weight_decay, clip; did you mean 'norm'"),
         ({**FACTORS, "effects": ["norm:norm"]}, "no effect of one, two or three different settings"),
         ({**FACTORS, "effects": ["norm:clip", "clip:norm"]}, "one is given twice"),

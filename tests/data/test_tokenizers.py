@@ -80,7 +80,7 @@ GPT2_TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def reference() -> Callable[[str], list[int]]:
+def reference() -> Callable[..., list[int]]:
     """GPT-2's BPE from its definition (Sennrich et al. 2016; Radford et al. 2019), in plain Python."""
     merges_file, vocabulary_file = (GPT2_BPE.fetch(member) for member in GPT2_BPE.members)
     vocabulary = json.loads(vocabulary_file.read_text(encoding="utf-8"))
@@ -91,13 +91,13 @@ def reference() -> Callable[[str], list[int]]:
     letters |= {byte: chr(256 + n) for n, byte in enumerate(byte for byte in range(256) if byte not in letters)}
     words = regex.compile(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+")
 
-    def encode(text: str) -> list[int]:
+    def encode(text: str, merges: int = len(pairs)) -> list[int]:
         found = []
         for word in words.findall(text):
             parts = [letters[byte] for byte in word.encode()]
             while len(parts) > 1:
                 best = min(pairwise(parts), key=lambda pair: rank.get(pair, len(rank)))
-                if best not in rank:
+                if rank.get(best, len(rank)) >= merges:
                     break
                 merged, place = [], 0
                 while place < len(parts):
@@ -120,7 +120,18 @@ def test_gpt2_agrees_with_its_definition_and_gives_back_every_text(text, referen
     assert tokenizer.decode(tokens) == text
 
 
-@pytest.mark.parametrize("name", ["gpt2", "byte", "char"])
+@pytest.mark.parametrize("text", GPT2_TEXTS)
+def test_a_small_vocabulary_has_gpt2_s_first_merges(text, reference):
+    tokenizer = TOKENIZERS["gpt2-4096"].of("")
+    tokens = tokenizer.encode(text)
+    assert tokens.tolist() == reference(text, 4096 - 257)
+    assert tokenizer.end_of_document == 4095 not in tokens
+    assert tokenizer.decode(tokens) == text
+    assert tokenizer.decode(np.append(tokens, 4095)) == text + "<|endoftext|>"
+    assert tokenizer.identity != TOKENIZERS["gpt2"].of("").identity
+
+
+@pytest.mark.parametrize("name", ["gpt2", "gpt2-4096", "byte", "char"])
 @pytest.mark.parametrize("text", GPT2_TEXTS[:4])
 def test_byte_lengths_add_up_to_the_text_wherever_it_is_cut(name, text):
     tokenizer = TOKENIZERS[name].of(text)

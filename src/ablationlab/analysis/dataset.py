@@ -23,7 +23,7 @@ from ablationlab.records.analysis import (
     SweepAnalysis,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.settings import SWEEP, Criterion, Design, Hypothesis, Stability
+from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, Criterion, Design, Hypothesis, Stability
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
@@ -75,7 +75,7 @@ def mean_or_absent(values: Sequence[Value]) -> Value:
 class Crossing:
     """Settings that the arms ([factors]) or the regimes cross: keys, levels, and the name of the arm or regime per cell.
 
-    *registered*: effects, by their keys, that the study asks for.
+    *registered*: effects, by their keys, that the study asks for. *regime*: of crossed arms, where they are judged.
     """
 
     kind: Literal["arms", "regimes"]
@@ -83,6 +83,7 @@ class Crossing:
     levels: tuple[tuple[str, ...], ...]
     names: Mapping[tuple[str, ...], str]
     registered: tuple[frozenset[str], ...] = ()
+    regime: str = DEFAULT_REGIME
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,15 @@ def crossing_of(study: Study) -> Crossing | None:
         cells = {tuple(map(str, cell.values())): name for name, cell in study.factors.cells().items()}
         levels = tuple(tuple(map(str, values)) for values in study.factors.levels.values())
         present = {cell: name for cell, name in cells.items() if name in study.variants}
-        return Crossing("arms", tuple(study.factors.levels), levels, present, study.factors.registered_effects())
+        asked = [criterion.regime for criterion in study.criteria if criterion.role == "primary"]
+        return Crossing(
+            "arms",
+            tuple(study.factors.levels),
+            levels,
+            present,
+            study.factors.registered_effects(),
+            asked[0] if asked else DEFAULT_REGIME,
+        )
     if study.trainer is not None:
         return None
     settings = {}
@@ -71,7 +79,7 @@ def interactions(dataset: Dataset) -> Interactions | None:
     contrasts = [
         contrast
         for name in variants
-        for contrast in _contrasts(name, crossing, models[name], effects[name], len(dataset.seeds))
+        for contrast in _contrasts(name, crossing, models[name], effects[name], len(dataset.seeds_of(crossing.regime)))
     ]
     return Interactions(
         metric=metric,
@@ -98,7 +106,7 @@ def _place(crossing: Crossing, cell: tuple[str, ...]) -> list[int]:
 
 
 def _arm(metric: str, crossing: Crossing, name: str, variant: str | None) -> Arm:
-    return Arm(metric, None, DEFAULT_REGIME, name) if variant is None else Arm(metric, None, name, variant)
+    return Arm(metric, None, crossing.regime, name) if variant is None else Arm(metric, None, name, variant)
 
 
 def _transform(dataset: Dataset, metric: str, crossing: Crossing) -> Literal["identity", "log"]:
@@ -117,7 +125,7 @@ def _cell_values(dataset: Dataset, metric: str, transform: str, crossing: Crossi
         ours = dataset.values.get(_arm(metric, crossing, name, variant), {})
         base = {} if variant is None else dataset.values.get(Arm(metric, None, name, dataset.baseline), {})
         effects[cell] = {}
-        for seed in dataset.seeds:
+        for seed in dataset.seeds_of(crossing.regime):
             a, b = ours.get(seed), base.get(seed)
             if isinstance(a, float) and variant is None:
                 effects[cell][seed] = scale(a)

@@ -53,7 +53,7 @@ def prepare(
         list[str], Parameter(help="Named corpora, or one file or folder of .txt, .jsonl (both also .gz) or .parquet.")
     ],
     *,
-    tokenizer: Annotated[str, Parameter(help="char, byte or gpt2.")] = "gpt2",
+    tokenizer: Annotated[str, Parameter(help="char, byte, gpt2 or gpt2-4096.")] = "gpt2",
     out: Annotated[
         Path | None, Parameter(help="The prepared folder. Default for named corpora: the cache, where studies find it.")
     ] = None,

@@ -104,11 +104,15 @@ class GPT2Tokenizer:
     """GPT-2's byte-level BPE: 50,257 tokens, the last of which ends a document. Needs two files, fetched by checksum."""
 
     characters: None = None
+    name = "gpt2"
     vocabulary = 50_257
-    end_of_document = 50_256
+
+    @property
+    def end_of_document(self) -> int:
+        return self.vocabulary - 1
 
     @classmethod
-    def of(cls, text: str) -> GPT2Tokenizer:
+    def of(cls, text: str) -> Self:
         return cls()
 
     @cached_property
@@ -117,14 +121,17 @@ class GPT2Tokenizer:
         from tokenizers import decoders, models, pre_tokenizers
 
         merges, vocabulary = (str(GPT2_BPE.fetch(member)) for member in GPT2_BPE.members)
-        bpe = Bpe(models.BPE.from_file(vocabulary, merges))
+        tokens, pairs = models.BPE.read_file(vocabulary, merges)
+        # Ids are the 256 bytes, then one per merge in its order, then the end of a document.
+        kept = {token: number for token, number in tokens.items() if number < self.vocabulary - 1}
+        bpe = Bpe(models.BPE(kept | {END_OF_DOCUMENT: self.end_of_document}, pairs[: self.vocabulary - 257]))
         bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         bpe.decoder = decoders.ByteLevel()
         return bpe
 
     @property
     def identity(self) -> str:
-        return hashlib.sha256(f"gpt2 {sorted(GPT2_BPE.members.values())}".encode()).hexdigest()
+        return hashlib.sha256(f"{self.name} {sorted(GPT2_BPE.members.values())}".encode()).hexdigest()
 
     @cached_property
     def byte_lengths(self) -> NDArray[np.int64]:
@@ -141,6 +148,13 @@ class GPT2Tokenizer:
     def decode(self, tokens: NDArray[np.int64]) -> str:
         """Text of token ids; bytes that are not a whole character become the replacement character."""
         return str(self._bpe.decode([int(token) for token in tokens], skip_special_tokens=False))
+
+
+class SmallGPT2Tokenizer(GPT2Tokenizer):
+    """GPT-2's first 3,839 merges: 4,096 tokens, so that a model of a few million parameters is not mostly its vocabulary."""
+
+    name = "gpt2-4096"
+    vocabulary = 4_096
 
 
 class ByteTokenizer:
@@ -200,4 +214,5 @@ END_OF_DOCUMENT = "<|endoftext|>"
 TOKENIZERS: Registry[type[Tokenizer]] = Registry("tokenizer")
 TOKENIZERS.add("char", CharTokenizer)
 TOKENIZERS.add("gpt2", GPT2Tokenizer)
+TOKENIZERS.add("gpt2-4096", SmallGPT2Tokenizer)
 TOKENIZERS.add("byte", ByteTokenizer)

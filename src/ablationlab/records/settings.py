@@ -11,9 +11,9 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -688,29 +688,43 @@ class VariantTable(Frozen):
         return flattened({"model": self.model, "training": self.training, "data": self.data})
 
 
+_SETTING: Final = re.compile(r"(model|training|data)(\.[\w-]+)+")
+
+
 class Factors(Frozen):
     """``[factors]``: settings with their values, crossed. Every cell is an arm; the first level of each is the baseline.
 
+    A factor may also be a name with named levels, each a table of settings ("architecture" with "gpt2" and "llama").
     ``design = "half"``, of three or more factors with two levels: the cells with an even number of second levels.
     ``effects`` are registered: a main effect by its setting ("weight_decay", or the whole key), an interaction as "a:b".
     """
 
     levels: dict[str, tuple[bool | int | float | str, ...]]
+    named: dict[str, dict[str, dict[str, Any]]] = {}  # of a named factor: the settings of each level, by their keys
     design: Literal["full", "half"] = "full"
     effects: tuple[str, ...] = ()
 
-    @field_validator("levels")
-    @classmethod
-    def _settings_with_values(cls, levels: dict[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-        for key, values in levels.items():
-            if not re.fullmatch(r"(model|training|data)(\.[\w-]+)+", key):
-                raise ValueError(f"{key!r} is no setting of model, training or data, such as 'training.weight_decay'")
+    @model_validator(mode="after")
+    def _settings_with_values(self) -> Self:
+        setters: dict[str, str] = {}
+        for key, values in self.levels.items():
+            if key not in self.named and not _SETTING.fullmatch(key):
+                raise ValueError(
+                    f"{key!r} is no setting of model, training or data, such as 'training.weight_decay', and no table of "
+                    "named levels"
+                )
             if len(values) < 2:
                 raise ValueError(f"{key} has {len(values)} value; a factor needs two or more")
             _unique(tuple(map(str, values)))
-        if len(levels) < 2:
+            for setting in dict.fromkeys(chain.from_iterable(self.named[key].values()) if key in self.named else [key]):
+                if not _SETTING.fullmatch(setting):
+                    raise ValueError(f"{key}: {setting!r} is no setting of model, training or data")
+                if setting in setters:
+                    raise ValueError(f"{setters[setting]} and {key} both set {setting}")
+                setters[setting] = key
+        if len(self.levels) < 2:
             raise ValueError("give two or more settings; one alone is a study with [variants.NAME] tables")
-        return levels
+        return self
 
     @model_validator(mode="after")
     def _half_of_two_levels(self) -> Self:
@@ -753,6 +767,13 @@ class Factors(Frozen):
         short = [key.rpartition(".")[2] for key in self.levels]
         return [name if short.count(name) == 1 else key for key, name in zip(self.levels, short, strict=True)]
 
+    def settings(self, cell: Mapping[str, Any]) -> dict[str, Any]:
+        """What a cell sets, by key."""
+        chosen: dict[str, Any] = {}
+        for key, level in cell.items():
+            chosen |= self.named[key][level] if key in self.named else {key: level}
+        return chosen
+
     def cells(self) -> dict[str, dict[str, Any]]:
         """The arms by name, each with its level of every factor; the baseline first."""
         found: dict[str, dict[str, Any]] = {}
@@ -762,7 +783,9 @@ class Factors(Frozen):
                 continue
             cell = {key: values[i] for (key, values), i in zip(self.levels.items(), chosen, strict=True)}
             name = "-".join(
-                _word(f"{word}-{value}") for word, value, i in zip(words, cell.values(), chosen, strict=True) if i
+                _word(str(value) if word in self.named else f"{word}-{value}")
+                for word, value, i in zip(words, cell.values(), chosen, strict=True)
+                if i or word in self.named
             )
             found[name or BASELINE_CELL] = cell
         return found

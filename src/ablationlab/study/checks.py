@@ -137,7 +137,7 @@ def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequ
             yield Problem(f"variants.{name}", text, None, f'[variants.my-{name}] with from = "{name}"')
         elif read[name].base is not None and read[name].base not in known:
             yield Problem.unknown(f"variants.{name}.from", "variant", str(read[name].base), known)
-        elif read[name].base is None and not read[name].settings:
+        elif read[name].base is None and not read[name].settings and name != data.get("baseline"):
             yield Problem(f"variants.{name}", "changes nothing", None, "overrides of model, training and data, or from")
         if "preset" in read[name].model:
             yield Problem(f"variants.{name}.model.preset", "a variant cannot take another preset; write its settings")

@@ -96,20 +96,33 @@ def with_factors(data: Mapping[str, Any], problems: list[Problem]) -> dict[str, 
     if not isinstance(table, Mapping) or "levels" in table:  # already read, or no table at all
         return dict(data)
     others = {key: table[key] for key in ("design", "effects") if key in table}
-    levels = flattened({key: value for key, value in table.items() if key not in others})
-    found = {**data, "factors": {"levels": levels, **others}}
+    named = {
+        key: {level: flattened(settings) for level, settings in value.items()}
+        for key, value in table.items()
+        if isinstance(value, Mapping) and all(isinstance(level, Mapping) for level in value.values())
+        if key not in ("model", "training", "data", *others)
+    }
+    levels = flattened({key: value for key, value in table.items() if key not in (*others, *named)})
+    # In the order of the file: the first factor varies slowest.
+    order = {key: position for position, key in enumerate(table)}
+    levels |= {key: list(value) for key, value in named.items()}
+    levels = dict(sorted(levels.items(), key=lambda item: order.get(item[0], order.get(item[0].partition(".")[0], 0))))
+    found = {**data, "factors": {"levels": levels, "named": named, **others}}
     if "variants" in data:
         problems.append(Problem("variants", "[factors] make the variants of a study; leave one of the two out"))
         return found
     try:
-        cells = validated(Factors, found["factors"]).cells()
+        factors = validated(Factors, found["factors"])
     except ValidationError as error:
         problems += [
             replace(problem.under("factors"), key=f"factors.{problem.key.removeprefix('levels.')}".rstrip("."))
             for problem in problems_of(error, Factors, found["factors"])
         ]
         return {key: value for key, value in found.items() if key != "factors"}
-    return {"baseline": next(iter(cells)), **found, "variants": {name: _nested(cell) for name, cell in cells.items()}}
+    cells = {name: _nested(factors.settings(cell)) for name, cell in factors.cells().items()}
+    for name, cell in factors.cells().items() if named else ():
+        cells[name]["about"] = ", ".join(f"{key} {level}" for key, level in cell.items())
+    return {"baseline": next(iter(cells)), **found, "variants": cells}
 
 
 def _nested(cell: Mapping[str, Any]) -> dict[str, Any]:
