@@ -44,6 +44,16 @@ def study_of(folder, changes=None):
         ({"patterns": {"loss": "loss (?P<value>.*)"}}, "needs the groups (?P<step>...) and (?P<value>...)"),
         ({"trainer": "mine"}, "unknown trainer"),
         ({"timeout": -1}, "timeout"),
+        (
+            {"variants.fast": {"training": {"lrr": 0.2}}},
+            "variants.fast.training.lrr: has no value to compare with: write it for the baseline too, in the study's own "
+            "tables; did you mean 'training.lr'?",
+        ),
+        (
+            {"regimes": {"short": {"training": {"step": 2}}, "long": {}}},
+            "regimes.short.training.step: has no value to compare with: write it in every regime, or in the study's own "
+            "tables; did you mean 'training.steps'?",
+        ),
         ({"baseline": "bas"}, "baseline: unknown variant (got 'bas'); allowed: base, fast; did you mean 'base'?"),
         ({"probes": {"residual": 5}}, "probes: is about runs that this package trains"),
         ({"criteria": [{"metric": "val_los", "role": "primary"}]}, "did you mean 'val_loss'?"),
@@ -89,3 +99,30 @@ def test_reported_metrics_have_no_unit_and_known_ones_keep_their_transform(tmp_p
     assert metrics["perplexity"].transform == "log"
     assert metrics["accuracy_of_mine"].direction == "higher"
     assert not any(metric.unit == "nats/token" for metric in metrics.values())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"variants": {"base": {"training": {"opt": "sgd"}}, "fast": {"training": {"opt": "adam"}}}},
+        {
+            "regimes": {"short": {"training": {"seconds": 1}}, "long": {"training": {"seconds": 2}}},
+            "variants": {"base": {}, "fast": {"training": {"seconds": 3}}},
+        },
+    ],
+    ids=["in the baseline's own table", "in every regime"],
+)
+def test_what_every_arm_has_a_value_of_may_differ(tmp_path, changes):
+    assert study_of(tmp_path, changes).variants == ("base", "fast")
+
+
+def test_settings_that_no_placeholder_passes_are_warned_of(tmp_path):
+    from ablationlab.study.checks import study_warnings
+
+    def warned(command):
+        study = study_of(tmp_path, {"command": ["{python}", "train.py", *command], "training.momentun": 0.9})
+        return [line for line in study_warnings(study) if "placeholder" in line]
+
+    (line,) = warned(["{training.lr}", "{training.steps}"])
+    assert "names training.momentun;" in line
+    assert warned(["{arguments}"]) == warned(["{settings}"]) == warned([]) == []

@@ -27,7 +27,7 @@ from ablationlab.report.terminal import run_view
 from ablationlab.study.load import load_study
 from ablationlab.training.executors import local
 from ablationlab.training.executors.job import Event, Job, attempt, open_stacks
-from ablationlab.training.own_run import cut_back, reported_lines, step_lines
+from ablationlab.training.own_run import _Read, cut_back, reported_lines, step_lines
 from conftest import run_cli, to_toml
 
 #: Trains a small model with dropout, so that weights, optimizer state and the random generators all matter.
@@ -613,3 +613,45 @@ def test_every_run_gets_a_gpu_that_no_other_run_has(tmp_path, monkeypatch):
     assert event.kind == "done", event.payload
     assert results_of(tmp_path)["base-s1"].metrics == {"val_loss": 5.0}
     assert json.loads((run_folder(tmp_path) / "settings.json").read_text())["device"] == "cuda:0"
+
+
+def test_status_and_show_say_why_a_program_failed(tmp_path, capsys):
+    from ablationlab.cli.app import main
+
+    trained(tmp_path, "import sys\nprint('no such dataset')\nsys.exit(3)\n", **ONE_ARM)
+    failed = Results.open(tmp_path / "results").runs[0]
+    assert failed.state == "failed"
+    for verb in (["status", str(tmp_path / "results")], ["show", str(failed.folder.path)]):
+        with pytest.raises(SystemExit):
+            main(verb)
+        answer = " ".join(capsys.readouterr().out.split())
+        assert "failed" in answer
+        assert "ended with exit code 3; its last line: no such dataset" in answer
+    trained(tmp_path, LOOP.replace("HOOK", "pass"), **ONE_ARM)
+    ended = Results.open(tmp_path / "results").runs[0]
+    assert (ended.state, ended.failure) == ("finished", None)
+
+
+def test_a_setting_that_the_trainer_never_reads_is_told_with_what_it_asked_for_instead(tmp_path):
+    code = (
+        "import ablationlab as lab\n@lab.trainer('mine', metrics={'val_loss': 'lower'})\ndef mine(run):\n"
+        "    training = run.settings['training']\n"
+        "    return {'val_loss': training['lr'] * training.get('momentum', 0.0)}\n"
+    )
+    training = {"steps": 12, "lr": 0.01, "momentun": 0.9}
+    path = write(
+        tmp_path, code, "mine.py", use=["./mine.py"], trainer="mine", command=..., metrics=..., training=training
+    )
+    events = []
+    pipeline.run(path, tmp_path / "results", workers=1, listen=events.append)
+    notes = [event.payload.note for event in events if isinstance(event, Event) and event.kind == "progress"]
+    assert "its trainer never read training.momentun (did you mean training.momentum?)" in notes
+
+
+def test_settings_that_are_taken_as_a_whole_count_as_read():
+    settings = _Read({"training": {"lr": 0.1, "steps": 3}, "model": {"width": 8}})
+    assert settings.unread() == (["training.lr", "training.steps", "model.width"], [])
+    assert dict(**settings["training"]) == {"lr": 0.1, "steps": 3}
+    assert settings.unread() == (["model.width"], [])
+    assert json.loads(json.dumps(settings)) == {"training": {"lr": 0.1, "steps": 3}, "model": {"width": 8}}
+    assert settings.unread() == ([], [])

@@ -317,7 +317,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.records.plan import Plan
     from ablationlab.records.results import read_runs
     from ablationlab.report.designs import design_lines
-    from ablationlab.report.terminal import results_table, status_table
+    from ablationlab.report.terminal import failures_view, results_table, status_table
     from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.places import find_study, folder_without_code
     from ablationlab.study.plan import open_plan
@@ -340,6 +340,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
         printer.text(f"{results.plan} was sealed with other settings than {study}: {listed(changed)}\n")
     rows = read_runs(sealed, results)
     printer.console.print(status_table(sealed, rows))
+    printer.parts(*failures_view(rows))
     for line in design_lines(sealed):
         printer.text(line)
     if any(row.result is not None for row in rows):

@@ -32,7 +32,7 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import AMENDMENTS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.replication import Replication
-from ablationlab.records.run import FloatArray, Result, RunRecord, read_curves, read_progress
+from ablationlab.records.run import Failure, FloatArray, Result, RunRecord, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 T = TypeVar("T")
-#: How a run stands. "started" is one that stopped in the middle.
-State = Literal["waiting", "started", "running", "finished", "diverged", "damaged"]
+#: How a run stands. "started" is one that stopped in the middle, "failed" one that its own trainer did not end well.
+State = Literal["waiting", "started", "failed", "running", "finished", "diverged", "damaged"]
 #: A published table compared with these results, written by `ablationlab replicate`.
 REPLICATION = "replication.json"
 #: What was read before, by file and reader, with the file's time, size and inode: what did not change is not read again.
@@ -194,6 +194,11 @@ class Run:
         return self._read(self.folder.result, Result.read)
 
     @cached_property
+    def failure(self) -> Failure | None:
+        """Why it failed the last time, of a run without a result."""
+        return None if self.folder.result.exists() else self._read(self.folder.failure, Failure.read)
+
+    @cached_property
     def evaluation(self) -> Evaluation | None:
         return self._read(evaluation_path(self.folder), Evaluation.read)
 
@@ -210,7 +215,9 @@ class Run:
             return "damaged"
         if self.record is not None and self.result is not None:
             return self.result.status
-        return "running" if self.locked else "started" if self.record is not None else "waiting"
+        if self.locked:
+            return "running"
+        return "waiting" if self.record is None else "started" if self.failure is None else "failed"
 
     @property
     def done(self) -> bool:

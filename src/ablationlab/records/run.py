@@ -117,6 +117,15 @@ class Result(Record):
     finished: str
 
 
+class Failure(Record):
+    """failure.json: why the user's own trainer did not end a run well the last time; gone when it starts again."""
+
+    KIND: ClassVar[str] = "failure"
+    id: str
+    error: str
+    created: str
+
+
 class Checkpoint(SealedRecord):
     """checkpoint.json: where a run stands, and the checksums of the files beside it.
 

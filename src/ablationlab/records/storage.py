@@ -338,6 +338,7 @@ class RunFolder:
         self.probe_table = path / "probes.parquet"
         self.result = path / "result.json"
         self.seal = path / "seal.json"
+        self.failure = path / "failure.json"
         self.checkpoints = path / "checkpoints"
 
     @property

@@ -43,7 +43,7 @@ from ablationlab.records.settings import (
     validated,
 )
 from ablationlab.study.probes import ALL, PROBES
-from ablationlab.study.trainers import trainer_problems
+from ablationlab.study.trainers import trainer_problems, unused_settings
 from ablationlab.study.variants import VARIANTS, Variant, resolved
 
 #: Tests over patterns of signs: their p is never below 2 / 2^n.
@@ -476,6 +476,11 @@ def study_warnings(study: Study) -> tuple[str, ...]:
             warnings.append(
                 f"{about}: without evaluation.gate_seeds no task counts, so this criterion cannot decide anything"
             )
+    if study.trainer is not None and (unused := unused_settings(study.trainer)):
+        warnings.append(
+            f"no placeholder of the command names {', '.join(unused)}; the program gets settings that none names "
+            "in settings.json alone"
+        )
     return tuple(dict.fromkeys(warnings))
 
 

@@ -94,6 +94,7 @@ def trainer_problems(data: Mapping[str, Any]) -> list[Problem]:
             )
     if isinstance(data.get("baseline"), str) and known and data["baseline"] not in known:
         problems.append(Problem.unknown("baseline", "variant", data["baseline"], known))
+    problems += _key_problems(data, own)
     name, command = own.get("name"), own.get("command")
     if isinstance(name, str) and name not in TRAINERS:
         problems.append(Problem.unknown("trainer", "trainer", name, list(TRAINERS)))
@@ -105,6 +106,62 @@ def trainer_problems(data: Mapping[str, Any]) -> list[Problem]:
         keys = list(flattened(settings)) if isinstance(settings, Mapping) else []
         problems += _placeholder_problems([word for word in command if isinstance(word, str)], keys)
     return problems
+
+
+def _key_problems(data: Mapping[str, Any], own: Mapping[str, Any]) -> list[Problem]:
+    """Settings of variants and regimes that the arms they are compared with lack: misspelt, or without a value there."""
+
+    def keys_of(table: Any) -> list[str]:
+        tables = {name: table[name] for name in TABLES if name in table} if isinstance(table, Mapping) else {}
+        return list(flattened(tables))
+
+    tables, regimes = _mapping(data.get("tables")), _mapping(data.get("regimes"))
+    known = keys_of(own.get("settings"))
+    common = [
+        key for key in keys_of(next(iter(regimes.values()), {})) if all(key in keys_of(r) for r in regimes.values())
+    ]
+    known += [key for key in common if key not in known]
+    written = {f"regimes.{name}": keys_of(regime) for name, regime in regimes.items()}
+    problems = _absent_keys(written, known, "in every regime, or in the study's own tables")
+    baseline = data.get("baseline")
+    while isinstance(baseline, str) and isinstance(tables.get(baseline), Mapping):
+        known += keys_of(tables[baseline])
+        above, tables = (
+            tables[baseline].get("from"),
+            {name: table for name, table in tables.items() if name != baseline},
+        )
+        baseline = above
+    written = {f"variants.{name}": keys_of(table) for name, table in tables.items()}
+    return problems + _absent_keys(written, known, "for the baseline too, in the study's own tables")
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def nearest_key(key: str, known: Sequence[str]) -> str | None:
+    """The setting most like one, by its name without the table, which would make all settings of a table alike."""
+    by_name = {name.rpartition(".")[2]: name for name in known}
+    guess = nearest(key.rpartition(".")[2], by_name)
+    return None if guess is None else by_name[guess]
+
+
+def _absent_keys(written: Mapping[str, Sequence[str]], known: Sequence[str], where: str) -> list[Problem]:
+    return [
+        Problem(f"{place}.{key}", f"has no value to compare with: write it {where}", None, None, nearest_key(key, known))
+        for place, keys in written.items()
+        for key in keys
+        if key not in known
+    ]
+
+
+def unused_settings(own: Trainer) -> list[str]:
+    """Settings that a command, which names others in placeholders, passes nowhere."""
+    words = own.command or ()
+    named = {name for word in words for name in _PLACEHOLDER.findall(word)}
+    keys = list(flattened(own.settings))
+    takes_all = named & {"arguments", "settings"} or not named & set(keys)
+    return [] if takes_all else [key for key in keys if key not in named]
 
 
 def _program_problems(command: Sequence[str], directory: str) -> list[Problem]:

@@ -49,6 +49,60 @@ class Stateful(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> Any: ...
 
 
+class _Read(dict[str, Any]):
+    """Tables that notice which of their keys are read. Whoever takes a table as a whole has read all of it."""
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        super().__init__({key: _Read(value) if isinstance(value, dict) else value for key, value in table.items()})
+        self._asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> Any:
+        self._asked.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._asked.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self._asked.add(str(key))
+        return super().__contains__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        self._read_all()
+        return super().__iter__()
+
+    def keys(self) -> Any:
+        self._read_all()
+        return super().keys()
+
+    def values(self) -> Any:
+        self._read_all()
+        return super().values()
+
+    def items(self) -> Any:
+        self._read_all()
+        return super().items()
+
+    def _read_all(self) -> None:
+        self._asked |= set(super().keys())
+        for value in super().values():
+            if isinstance(value, _Read):
+                value._read_all()
+
+    def unread(self, prefix: str = "") -> tuple[list[str], list[str]]:
+        """Keys that nobody read, and keys that were asked for and are not there, with the tables they are in."""
+        unread: list[str] = []
+        asked = [f"{prefix}{key}" for key in sorted(self._asked - set(super().keys()))]
+        for key, value in super().items():
+            if isinstance(value, _Read):
+                inner = value.unread(f"{prefix}{key}.")
+                unread, asked = unread + inner[0], asked + inner[1]
+            elif key not in self._asked:
+                unread.append(f"{prefix}{key}")
+        return unread, asked
+
+
 class TrainerRun:
     """One run of the user's own trainer. ``settings``: the study's tables with the variant's laid over them."""
 
@@ -63,7 +117,7 @@ class TrainerRun:
         self.regime: str = told["regime"]
         self.seed: int = told["seed"]
         self.device: str = told["device"]
-        self.settings: dict[str, Any] = told["settings"]
+        self.settings = _Read(told["settings"])
         self._should_stop = should_stop  # None in a program of its own, which is asked to stop by a signal
         self._order: str | None = None  # of the batches so far; None until it is known
 
@@ -144,6 +198,9 @@ class TrainerRun:
 
     def finish(self, **metrics: float) -> None:
         """Report the metrics that the run ended with. Where it is called again, the last call counts."""
+        unread, asked = self.settings.unread()
+        if unread:
+            self._write({"unread": {"settings": unread, "asked": asked}})
         self._write({"result": {name: float(value) for name, value in metrics.items()}})
 
     def _write(self, line: Mapping[str, Any]) -> None:

@@ -27,11 +27,11 @@ from typing import Any, Literal
 from ablationlab.core.errors import RecordError, RunFailure, nearest
 from ablationlab.records.environment import Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing
+from ablationlab.records.run import METRICS_HEADER, Divergence, Failure, Result, RunRecord, Start, Timing
 from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Trainer
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace, sha256_file
-from ablationlab.study.trainers import TRAINERS, command_line
+from ablationlab.study.trainers import TRAINERS, command_line, nearest_key
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
     REPORTED,
@@ -87,11 +87,19 @@ def train_run(
         starts = _begin(plan, folder, environment, drift)
         began = time.monotonic()
         progress = _Watcher(run, folder, own, report)
-        if own.command is not None:
-            _run_program(own, run, folder, plan.execution.threads, visible, lock, progress.look, should_stop)
-        else:
-            _call_trainer(own, folder, progress.look, should_stop)
-        _conclude(own, run, plan.plan_hash, folder, starts, time.monotonic() - began)
+        folder.failure.unlink(missing_ok=True)
+        try:
+            if own.command is not None:
+                _run_program(own, run, folder, plan.execution.threads, visible, lock, progress.look, should_stop)
+            else:
+                _call_trainer(own, folder, progress.look, should_stop)
+            _conclude(own, run, plan.plan_hash, folder, starts, time.monotonic() - began)
+        except RunFailure as error:
+            created = datetime.now(UTC).isoformat(timespec="seconds")
+            Failure(id=run.id, error=str(error), created=created).replace(folder.failure)
+            raise
+        if run.stack == 0:  # once per study
+            progress.unread()
 
 
 def _ensure_record(
@@ -316,24 +324,43 @@ class _Watcher:
         self._first = last if self._first < 0 else self._first
         if steps and last != self._step:
             self._step = last
-            self.report(
-                Progress(
-                    stack=self.run.stack,
-                    start=self._first,
-                    step=last,
-                    steps=self.run.steps or last,
-                    runs=1,
-                    diverged=0,
-                    loss=_as_float(steps[-1].get("loss")),
-                    gradient_norm=_as_float(steps[-1].get("gradient_norm")),
-                    tokens_per_second=math.nan,
-                )
+            self._report(steps)
+
+    def _report(self, steps: Sequence[Mapping[str, Any]], note: str = "") -> None:
+        last = _last_step(steps)
+        self.report(
+            Progress(
+                stack=self.run.stack,
+                start=max(self._first, 0),
+                step=last,
+                steps=self.run.steps or last,
+                runs=1,
+                diverged=0,
+                loss=_as_float(steps[-1].get("loss")) if steps else math.nan,
+                gradient_norm=_as_float(steps[-1].get("gradient_norm")) if steps else math.nan,
+                tokens_per_second=math.nan,
+                note=note,
+                note_kind="notice" if note else "state",
             )
+        )
+
+    def unread(self) -> None:
+        """Tell of settings that the trainer never asked for, if it read them one by one: they may be misspelt."""
+        reported = _last(reported_lines(self.folder.path), "unread")
+        guessed = "" if reported is None else _guessed(reported["settings"], reported["asked"])
+        if guessed:
+            self._report(self._latest(), f"its trainer never read {guessed}")
 
     def _latest(self) -> list[dict[str, Any]]:
         path = self.folder.path / REPORTED
         reported = step_lines(parsed_lines(path, _tail(path)))
         return _merged(reported, _matched(self.own.patterns, self.folder.path / OUTPUT, _tail))
+
+
+def _guessed(settings: Sequence[str], asked: Sequence[str]) -> str:
+    """Settings, each with the one that was asked for and is not there, if that is like it."""
+    guesses = {key: nearest_key(key, asked) for key in settings if key != "training.steps"}  # displays read that
+    return ", ".join(f"{key} (did you mean {guess}?)" if guess else key for key, guess in guesses.items())
 
 
 def _tail(path: Path) -> bytes:
@@ -496,6 +523,7 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "diverged": ("an object", lambda value: isinstance(value, Mapping)),
     "initial_weights": ("an object of hashes", _are_texts),
     "data_order": ("a text", lambda value: isinstance(value, str)),
+    "unread": ("an object", lambda value: isinstance(value, Mapping)),
     "tokens": ("a number", _is_count),
     "flops": ("a number", _is_count),
 }

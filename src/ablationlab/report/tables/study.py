@@ -187,6 +187,7 @@ _STATES: dict[str, Tone] = {
     "damaged": "bad",
     "running": "warn",
     "started": "warn",
+    "failed": "bad",
 }
 
 

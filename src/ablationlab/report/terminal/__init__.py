@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ablationlab.report.terminal.costing import Money, costing_view
     from ablationlab.report.terminal.power import decision_view
     from ablationlab.report.terminal.study import (
+        failures_view,
         overlap_table,
         own_trainer_summary,
         plan_summary,
@@ -46,6 +47,7 @@ __all__ = [
     "decision_view",
     "diff_view",
     "evaluation_view",
+    "failures_view",
     "find_run",
     "items_view",
     "library_view",
@@ -79,6 +81,6 @@ __getattr__ = lazy_exports(
         "costing": "Money costing_view",
         "power": "decision_view",
         "study": "overlap_table own_trainer_summary plan_summary plan_tables precisions results_table shared_text "
-        "status_table",
+        "failures_view status_table",
     },
 )

@@ -156,6 +156,8 @@ def run_view(results: Results, run: Run, width: int) -> Iterator[RenderableType]
     planned = run.planned
     of = f" of {count(run.steps)}" if planned.steps is not None else ""
     yield Text(f"{run.id}  {run.state}, step {count(run.step)}{of}", style="bold")
+    if run.failure is not None:
+        yield Text(run.failure.error)
     trainer = results.plan.study.trainer if results.plan is not None else None
     cost = (
         f"trained by {trainer.title}"

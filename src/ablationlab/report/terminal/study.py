@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from ablationlab.core.format import (
     amount,
@@ -164,6 +165,11 @@ def status_table(plan: Plan, runs: Sequence[Run]) -> RenderableType:
         for run in runs
     ]
     return Table.simple("Runs", heads, rows, heads[2:]).terminal()
+
+
+def failures_view(runs: Sequence[Run]) -> list[RenderableType]:
+    """Why runs of the study's own trainer failed, one line per run."""
+    return [Text(f"{run.id}: {run.failure.error}") for run in runs if run.state == "failed" and run.failure is not None]
 
 
 def results_table(plan: Plan, rows: Sequence[Run]) -> RenderableType:
