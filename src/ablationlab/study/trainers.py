@@ -148,7 +148,9 @@ def nearest_key(key: str, known: Sequence[str]) -> str | None:
 
 def _absent_keys(written: Mapping[str, Sequence[str]], known: Sequence[str], where: str) -> list[Problem]:
     return [
-        Problem(f"{place}.{key}", f"has no value to compare with: write it {where}", None, None, nearest_key(key, known))
+        Problem(
+            f"{place}.{key}", f"has no value to compare with: write it {where}", None, None, nearest_key(key, known)
+        )
         for place, keys in written.items()
         for key in keys
         if key not in known
