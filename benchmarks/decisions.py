@@ -13,7 +13,7 @@ runs.
     adopt   in some regime, some variant is adopted (also provisionally, in a regime, or as a trade-off)
     loss    the same by the primary metric alone (rule 5, without trade-offs): what instability must not make easier
     keep    in some regime, the baseline is kept for good against some variant
-    now     it is kept for now, since the variant diverged alone: no claim, so no error
+    now     it is kept for now: the variant diverged alone, or bad runs hide that it is worse. No claim, so no error
     tie     a variant is called equivalent, per variant
     seeds   trained on average, where looks may stop a study
     H1b     "restores stability" is claimed anywhere

@@ -63,7 +63,7 @@ Standing = Literal["registered", "stated", "exploratory"]
 #: What a criterion says in the unit of the tested scale.
 _IN_UNITS: Final = ("smallest_effect", "margin")
 #: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
-_T_TESTS: Final = ("paired-t", SEQUENTIAL_TEST)
+T_TESTS: Final = ("paired-t", SEQUENTIAL_TEST)
 #: (seed, variant's value, reference's value)
 Pairs = list[tuple[Seed, float, float]]
 
@@ -177,20 +177,19 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     pairs, missing = paired(dataset, planned)
     diverged = [m for m in missing if m.reason == Absence.DIVERGED]
     refused = dataset.stability.diverged == "refuse" and bool(diverged)
+    promised = len(dataset.seeds_of(planned.regime))
+    promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
     if refused:
         pairs = []
     transform, caveats = _transform(planned.metric, [value for _, *both in pairs for value in both])
     planned = _without_margins(planned) if caveats else planned
     caveats += _about_diverged(diverged, refused)
-    promised = len(dataset.seeds_of(planned.regime))
-    promised = promised if dataset.source == "records" else len(pairs) + len({m.seed for m in missing})
     numbers: dict[str, Any] = {}
     if pairs:
         if dataset.brief:
             looked_at = dataset.look is not None
-            numbers = _brief_numbers(
-                planned.criterion, pairs, transform, looked_at=looked_at, with_pairs=looked_at or bool(diverged)
-            )
+            with_pairs = looked_at or bool(diverged) or planned.role == "primary"
+            numbers = _brief_numbers(planned.criterion, pairs, transform, looked_at=looked_at, with_pairs=with_pairs)
         else:
             result = _computed(planned, pairs, transform, promised)
             numbers = _numbers(result, pairs)
@@ -566,7 +565,7 @@ def _interval(comparison: Comparison, alpha: float) -> Interval:
             for arm in (comparison.variant, comparison.reference)
         ]
         return compare_unpaired(*samples, level=round(1 - alpha, 12), transform=comparison.transform).interval
-    if comparison.test in _T_TESTS:
+    if comparison.test in T_TESTS:
         return paired_t_interval(deltas, level=round(1 - alpha, 12))
     rng = stream(0, "analysis", comparison.id, "deciding")
     rejected = comparison.p is not None and comparison.p <= alpha
@@ -580,7 +579,7 @@ def _other(outcome: Outcome) -> Outcome:
 def _judged(comparison: Comparison, member: FamilyMember, tested: int, correction: str, intervals: bool) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
     interval = member.interval
-    if interval is not None and interval.method != "dunnett" and comparison.test not in _T_TESTS:
+    if interval is not None and interval.method != "dunnett" and comparison.test not in T_TESTS:
         interval = _interval(comparison, member.level) if intervals else None
     update = {
         "p_adjusted": None if gated else member.p_adjusted,

@@ -41,6 +41,7 @@ from ablationlab.records.analysis import (
     Interactions,
     Missing,
     RunStability,
+    Seed,
     StabilityGain,
     SweepAnalysis,
     SweepPoint,
@@ -731,6 +732,12 @@ def _because(evidence: Evidence, reason: Reason) -> str:
                 f"no rule above applies, and {evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} "
                 "where the baseline did not"
             )
+        case Reason.BAD_RUNS:
+            seeds = _seeds(evidence.bad_runs)
+            return (
+                f"no rule above applies, but only because {evidence.variant} is so much worse on {seeds} than elsewhere: were it "
+                "less bad there, it would be shown worse, and a bad run must not help its arm"
+            )
         case Reason.NO_RULE_APPLIES:
             return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
 
@@ -781,8 +788,8 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
     text = (
         f"{metric}: costs nothing" if cost.high <= 0 else f"{metric}: costs at most {on_scale(comparison, cost.high)}"
     )
-    if cost.bound == CostBound.DIVERGED_BASELINES_AS_NO_COST:
-        text += f", counting the {pairs_of(cost.diverged)} whose baseline diverged as no cost"
+    if cost.bound == CostBound.EVERY_BASELINE_DIVERGED:
+        text += f", for every baseline that it can be compared with diverged ({count(cost.diverged)})"
     if cost.margin is None:
         return f"{text}; no margin is registered"
     return f"{text}, {'within' if cost.high <= cost.margin else 'beyond'} the margin of {margin_of(comparison, cost.margin)}"
@@ -873,6 +880,12 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
             return f"Keep {baseline}: with {variant}, {metric} is worse ({moved}){_setting(evidence)}."
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
+        case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
+            return (
+                f"Keep {baseline} for now: {variant} is not shown worse only because {_seeds(evidence.bad_runs)} "
+                f"{'is' if len(evidence.bad_runs) == 1 else 'are'} so bad; look at "
+                f"{'that run' if len(evidence.bad_runs) == 1 else 'those runs'}."
+            )
         case Decision.KEEP_PROVISIONALLY:
             return f"Keep {baseline} for now: nothing that is shown outweighs that {variant} diverged."
         case Decision.INCONCLUSIVE:
@@ -1054,6 +1067,10 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
             f"power, and where seen be overstated {_exaggeration(fragility.exaggeration)} on average."
         )
     return text
+
+
+def _seeds(seeds: Sequence[Seed]) -> str:
+    return f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}"
 
 
 def _any_of(seeds: Sequence[str]) -> str:

@@ -92,6 +92,7 @@ class Reason(StrEnum):
     # 6
     NO_RULE_APPLIES = "no-rule-applies"
     VARIANT_DIVERGED = "variant-diverged"
+    BAD_RUNS = "bad-runs"
 
 
 class RuleCheck(StoredValue):
@@ -106,7 +107,7 @@ class CostBound(StrEnum):
     """What the upper bound of a cost rests on, or why there is none."""
 
     INTERVAL = "interval"
-    DIVERGED_BASELINES_AS_NO_COST = "diverged-baselines-as-no-cost"
+    EVERY_BASELINE_DIVERGED = "every-baseline-diverged"
     VARIANT_DIVERGED = "variant-diverged"
     TOO_FEW_PAIRS = "too-few-pairs"
     NO_DIRECTION = "no-direction"

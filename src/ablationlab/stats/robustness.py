@@ -5,6 +5,12 @@ any flag in 5 % of studies (simulated, benchmarks/procedures.py); at few pairs t
 pairs, 3.8 at 50. Median and MAD, so that two stragglers do not hide each other. A flag is a reason to look at a run,
 never to drop it.
 
+**Bad runs that hide a loss.** The t-test is not monotone: a cost that grows without limit also grows the SD, and t falls
+towards 1. `largest_cap` asks whether the costs would be shown above 0 were the largest of them smaller. Of all samples that
+are nowhere worse, one capped at some c has the largest t: for a given mean it varies least. With g(c) the sum of v (v - c)
+over the costs v below c, dt/dc has the sign of g, which is concave for c > 0 and not below 0 at c = 0: t rises to its
+maximum, where c is the sum of squares over the sum of the uncapped costs, and falls beyond.
+
 **Type M and type S** (Gelman and Carlin 2014). If the true effect is d SDs, the estimates that reach significance exceed
 it on average by the exaggeration ratio E(|mean|; significant) / (d P(significant)), and have the wrong sign with
 probability P(wrong sign | significant). Both by integration over the sample SD, so exact for normal deltas at any n.
@@ -19,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ablationlab.stats._common import FloatArray, count, fraction, number, sample
+from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, count, fraction, number, sample
 from ablationlab.stats._noncentral import legendre, scale_density
 from ablationlab.stats.results import Exaggeration
 
@@ -53,6 +59,33 @@ def stragglers(deltas: ArrayLike) -> tuple[int, ...]:
     sizes = sorted(STRAGGLER)
     cutoff = np.interp(np.log(values.size), np.log(sizes), [STRAGGLER[size] for size in sizes])
     return tuple(int(place) for place in np.flatnonzero(distance > cutoff * spread))
+
+
+def largest_cap(costs: ArrayLike, *, alpha: float) -> float | None:
+    """The largest c at which the two-sided t-test at *alpha* shows min(cost, c) to lie above 0; None where no c does."""
+    values = np.sort(sample("costs", costs))
+    critical = float(special.stdtrit(values.size - 1, 1 - fraction("alpha", alpha) / 2)) if values.size > 1 else np.inf
+
+    def shown(cap: float) -> bool:
+        capped = np.minimum(values, cap)
+        mean, error = float(capped.mean()), float(capped.std(ddof=1)) / np.sqrt(values.size)
+        return mean > 0 and mean >= critical * error
+
+    high = float(values[-1])
+    if values.size < MINIMUM_PAIRS or high <= 0 or shown(high):
+        return high if values.size >= MINIMUM_PAIRS and shown(high) else None
+    sums, squares = np.cumsum(values), np.cumsum(values**2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        caps = squares / sums
+    # One of these is where t is largest: each is the best cap between two neighbouring costs.
+    best = np.clip(caps, values, np.append(values[1:], high))[sums > 0]
+    low = next((float(cap) for cap in best if shown(float(cap))), None)
+    if low is None:
+        return None
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if shown(middle) else (low, middle)
+    return low
 
 
 def exaggeration(effect: float, n: int, *, alpha: float = 0.05) -> Exaggeration:

@@ -35,13 +35,15 @@ class Input:
     baseline: str
     margin: float | None
     smallest_effect: float | None
+    bad: tuple[float, ...] = ()  # what single runs of the variant lose beyond that, from the first seed on
 
     def shape(self) -> np.ndarray:
         return np.random.default_rng(self.n).permutation(deltas(0.0, self.spread, self.n))
 
     def decision(self) -> Decision:
         base, shape = 2.0 + 0.05 * np.sin(np.arange(self.n)), self.shape()
-        losses = {"none": base, "layernorm": base + shape + self.effect}
+        bad = np.pad(np.array(self.bad), (0, self.n - len(self.bad)))
+        losses = {"none": base, "layernorm": base + shape + self.effect + bad}
         eces = {"none": base / 50, "layernorm": base / 50 + shape[::-1] + self.guard}
         accuracies = {"none": base / 5, "layernorm": base / 5 - (np.roll(shape, 2) + self.secondary)}
         made = analyze(
@@ -139,6 +141,20 @@ def test_a_run_that_diverges_instead_of_finishing_never_makes_the_verdict_better
 def test_many_seeds_can_outweigh_a_divergence_but_not_by_losing_a_bad_run(pair):
     better, worse = pair
     assert RANK[worse.decision()] <= RANK[better.decision()]
+
+
+@given(
+    inputs(endings="......s"),
+    st.lists(st.sampled_from([0.0, 0.003, 0.03, 0.3, 1e3]), max_size=5),
+    st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.1, 1e6]), min_size=5, max_size=5),
+)
+@settings(max_examples=100, deadline=None)
+def test_single_runs_that_get_worse_never_take_keep_baseline_back(better, bad, more):
+    """However far: the t-test alone would, for one cost far beyond the others makes their SD large."""
+    better = replace(better, effect=abs(better.effect), bad=tuple(bad))
+    worse = replace(better, bad=tuple(a + b for a, b in zip(bad, more, strict=False)))
+    if RANK[better.decision()] == 0:
+        assert RANK[worse.decision()] == 0 or worse.decision() == Decision.TIE  # surely worse by less than matters
 
 
 @given(ordered(endings="....sw"))

@@ -103,6 +103,53 @@ def test_a_claim_must_hold_with_diverged_runs_counted():
     assert wide.needs.need == "stable-training"
 
 
+def test_one_absurd_run_of_the_variant_does_not_take_keep_baseline_back():
+    # The t-test is not monotone: one cost far beyond the others also makes the SD large, and p rises from 0.0001 to 0.3.
+    none = [2.0, 2.02, 1.99, 2.01, 2.0]
+    costs = [0.02, 0.021, 0.019, 0.02, 0.022]
+    made = {
+        last: {
+            "validation_loss": {
+                "none": none,
+                "layernorm": [a + b for a, b in zip(none, [*costs[:4], last], strict=True)],
+            }
+        }
+        for last in (0.022, 0.05, 0.2, 1.0, 1e6)
+    }
+    decisions = {last: verdict_of(values).decision for last, values in made.items()}
+    assert decisions == {
+        0.022: "keep-baseline",
+        0.05: "keep-baseline",
+        0.2: "keep-provisionally",
+        1.0: "keep-provisionally",
+        1e6: "keep-provisionally",
+    }
+    advice = words_of(made[1e6]).recommendation
+    assert "not shown worse only because seed 5 is so bad; look at that run." in advice
+    assert verdict_of(made[1e6]).fragility.stragglers == (5,)
+
+
+def test_an_absurd_run_of_the_baseline_does_not_help_its_arm_either():
+    none = [2.0, 2.02, 1.99, 2.01, 2.0, 2.03]
+    gains = [0.02, 0.021, 0.019, 0.02, 0.022, 0.02]
+    calm = {"validation_loss": {"none": none, "layernorm": [a - b for a, b in zip(none, gains, strict=True)]}}
+    absurd = {"validation_loss": {**calm["validation_loss"], "none": [*none[:5], 50.0]}}
+    # A gain that one run makes absurdly large is not shown: cautious, and the run is named.
+    assert verdict_of(calm).decision == "adopt-provisionally"
+    assert (verdict_of(absurd).decision, verdict_of(absurd).fragility.stragglers) == ("inconclusive", (6,))
+
+
+@pytest.mark.parametrize(("survivors", "decision"), [(0, "adopt-in-regime"), (2, "trade-off"), (4, "adopt-in-regime")])
+def test_pairs_whose_baseline_diverged_do_not_dilute_what_the_others_cost(survivors, decision):
+    # Two surviving pairs that cost three times the margin are no proof of a cost within it, however many baselines diverged.
+    ended = {"none": "." * survivors + "d" * (16 - survivors), "layernorm": "." * 16}
+    cost = {0: 0.0, 2: 0.03, 4: 0.001}[survivors]
+    found = verdict_of({"validation_loss": arms(cost, sd=0.001, n=16)}, endings=ended)
+    assert (found.decision, found.rule) == (decision, 2)
+    assert found.costs[0].high == (pytest.approx(0.0) if survivors == 0 else found.costs[0].high)
+    assert found.costs[0].shown == ("unknown" if survivors == 2 else "kept")
+
+
 def test_a_recommendation_says_that_baselines_diverged():
     made, endings = {"validation_loss": arms(0.05, n=5)}, {"none": "dd...", "layernorm": "....."}
     found = verdict_of(made, endings=endings)

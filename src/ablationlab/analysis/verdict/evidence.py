@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ablationlab.analysis.comparisons import T_TESTS
 from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
-from ablationlab.stats import failure_bound, paired_t_interval, paired_t_test, paired_tost
+from ablationlab.stats import Equivalence, failure_bound, paired_t_test, paired_tost
+from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.failures import pairs_without_failure, with_diverged
+from ablationlab.stats.robustness import largest_cap
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,11 @@ class Evidence:
         return self.primary is not None and holds_with_diverged(self.analysis, self.primary, self.standing)
 
     @property
+    def bad_runs(self) -> tuple[Seed, ...]:
+        """Seeds on which the variant is so bad that it is not shown worse: it would be if they were less bad."""
+        return () if self.primary is None else hidden_by_bad_runs(self.analysis, self.primary)
+
+    @property
     def equivalence_holds(self) -> bool:
         """Whether its equivalence does."""
         return self.primary is not None and equivalent_with_diverged(self.primary, self.standing)
@@ -134,8 +142,7 @@ def standing_of(analysis: Analysis, variant: str, regime: str) -> StabilityStand
 def holds_with_diverged(analysis: Analysis, comparison: Comparison, standing: StabilityStanding) -> bool:
     """Whether "better" or "worse" stays shown with the diverged runs counted of the arm that it favours.
 
-    "Better" needs a variant that fails within the margin, too. The level is what one test may spend after the correction
-    over its family, and at a planned look after the spending.
+    "Better" needs a variant that fails within the margin, too.
     """
     better = comparison.outcome == "better"
     lost = len(_diverged(comparison, alone=comparison.variant if better else comparison.reference))
@@ -147,13 +154,38 @@ def holds_with_diverged(analysis: Analysis, comparison: Comparison, standing: St
     if not costs or (better and not standing.non_inferior):
         return False
     counted = with_diverged(costs, lost if better else -lost)
+    p = paired_t_test(counted).p
+    return p is not None and p <= _level(analysis, comparison) and (sum(counted) < 0) == better
+
+
+def _level(analysis: Analysis, comparison: Comparison) -> float:
+    """What one t-test may spend after the correction over its family, and at a planned look after the spending."""
     level = comparison.alpha
     if analysis.look is not None:
         level = min((finding.level for finding in analysis.look.findings), default=level)
     if comparison.p and comparison.p_adjusted:
         level *= min(1.0, comparison.p / comparison.p_adjusted)
-    p = paired_t_test(counted).p
-    return p is not None and p <= level and (sum(counted) < 0) == better
+    return level
+
+
+def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed, ...]:
+    """Seeds whose cost, counted as less, would let the t-test show the variant worse, by more than a tie; none if it does.
+
+    A worse run must not help its arm, but t falls where one cost is far beyond the others.
+    """
+    if comparison.test not in T_TESTS or comparison.outcome == "worse" or comparison.direction is None:
+        return ()
+    costs = _costs(comparison)
+    cap = largest_cap(costs, alpha=_level(analysis, comparison)) if sum(costs) > 0 else None
+    if cap is None or cap >= max(costs):
+        return ()
+    capped, lost = [min(cost, cap) for cost in costs], len(_diverged(comparison, alone=comparison.reference))
+    if lost and sum(with_diverged(capped, -lost)) <= 0:
+        return ()
+    tost = comparison.equivalence
+    if tost is not None and paired_tost(capped, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
+        return ()
+    return tuple(pair.seed for pair, cost in zip(comparison.pairs, costs, strict=True) if cost > cap)
 
 
 def equivalent_with_diverged(comparison: Comparison, standing: StabilityStanding) -> bool:
@@ -167,9 +199,14 @@ def equivalent_with_diverged(comparison: Comparison, standing: StabilityStanding
     costs = _costs(comparison)
     if not costs or not standing.non_inferior or comparison.design == "unpaired":
         return False
+    counted = with_diverged(costs, lost)
+    return bool(paired_tost(counted, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent)
+
+
+def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
+    """Within which a cost is none."""
     low, high = tost.bounds
-    bounds = (low, high) if comparison.direction != "higher" else (-high, -low)
-    return bool(paired_tost(with_diverged(costs, lost), smallest_effect=bounds, alpha=tost.alpha).equivalent)
+    return (low, high) if comparison.direction != "higher" else (-high, -low)
 
 
 def _costs(comparison: Comparison) -> list[float]:
@@ -198,7 +235,11 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     elif diverged := len(_diverged(comparison, alone=comparison.variant)):
         high, bound = None, CostBound.VARIANT_DIVERGED  # the survivors bound what the survivors cost, and nothing else
     elif high is None:
-        estimate, high, bound, diverged = _with_diverged(comparison, estimate)
+        bound, diverged = CostBound.TOO_FEW_PAIRS, len(_diverged(comparison))
+        if diverged >= MINIMUM_PAIRS and len({lost.seed for lost in comparison.missing}) >= comparison.planned_pairs:
+            # Diverged is the worst outcome: where every baseline did, the variant lost nothing.
+            estimate = high = 0.0
+            bound = CostBound.EVERY_BASELINE_DIVERGED
     margin = comparison.margin if comparison.margin is not None else comparison.smallest_effect
     shown: Literal["kept", "broken", "unknown"] = "unknown"
     # A metric that is shown better costs nothing, whatever margin it has.
@@ -221,21 +262,6 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
         bound=bound,
         diverged=diverged,
     )
-
-
-def _with_diverged(comparison: Comparison, estimate: float | None) -> tuple[float | None, float | None, CostBound, int]:
-    """Estimate and upper bound of the cost where too few pairs survived, what it rests on, and pairs with a diverged run.
-
-    A diverged run is the worst outcome, so where the baseline diverged the variant lost nothing: the pair counts as a cost of
-    0, which is more than the true one.
-    """
-    seeds = len(_diverged(comparison))
-    costs = _costs(comparison) + [0.0] * seeds
-    if len(costs) < 3 or not seeds:
-        return estimate, None, CostBound.TOO_FEW_PAIRS, 0
-    interval = paired_t_interval(costs, level=round(1 - comparison.alpha, 12))
-    high = interval.high if interval.high is not None else max(costs)
-    return interval.estimate, high, CostBound.DIVERGED_BASELINES_AS_NO_COST, seeds
 
 
 def _diverged(comparison: Comparison, alone: str | None = None) -> list[Seed]:

@@ -11,7 +11,7 @@
    are shown
    non-inferior, else adopt-provisionally;
 6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
-   baseline did not.
+   baseline did not, or where it would be shown worse if its worst runs were less bad.
 
 A claim must hold with diverged runs counted (`stats.failures.with_diverged`): what speaks for the variant (3 and 5) with
 its own, "worse" (4) with the baseline's. So a run that diverges instead of finishing never makes the verdict on its arm
@@ -170,6 +170,8 @@ def _better(evidence: Evidence) -> RuleAnswer:
 def _otherwise(evidence: Evidence) -> RuleAnswer:
     if evidence.variant_diverged:
         return RuleAnswer(Reason.VARIANT_DIVERGED, Decision.KEEP_PROVISIONALLY)
+    if evidence.bad_runs:
+        return RuleAnswer(Reason.BAD_RUNS, Decision.KEEP_PROVISIONALLY)
     return RuleAnswer(Reason.NO_RULE_APPLIES, Decision.INCONCLUSIVE)
 
 
