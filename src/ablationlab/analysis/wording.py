@@ -735,8 +735,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.BAD_RUNS:
             seeds = _seeds(evidence.bad_runs)
             return (
-                f"no rule above applies, but only because {evidence.variant} is so much worse on {seeds} than elsewhere: were it "
-                "less bad there, it would be shown worse, and a bad run must not help its arm"
+                f"no rule above applies, but only because {evidence.variant} is so much worse on {seeds} than elsewhere: "
+                "were it less bad there, it would be shown worse, and a bad run must not help its arm"
             )
         case Reason.NO_RULE_APPLIES:
             return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
