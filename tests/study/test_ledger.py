@@ -396,7 +396,8 @@ def test_the_ledgers_sentence_claims_only_what_was_compared(bench):
     said = ledger_sentence(bench.plan, read_runs(bench.plan, bench.results), pairs)
     assert said == (
         "Ledger: 1 variant-baseline pair matches in tokens, FLOPs, data order, shared initial weights, precision, "
-        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences per pass."
+        "stack width, threads, layout and versions. Layout: whole runs in one process, 4 sequences per pass. "
+        "Not matched: training time."
     )
     folder = bench.results.run(bench.record("none").id)
     drifted = bench.record("none").model_copy(update={"drift": ("torch 1 -> 2",)})

@@ -5,10 +5,11 @@ import pytest
 from ablationlab.core.errors import PlanError, StudyError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
+from ablationlab.records.analysis import LedgerCheck
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
 from ablationlab.records.storage import ResultsFolder
-from ablationlab.study.ledger import KERNELS, matched_inputs
+from ablationlab.study.ledger import KERNELS, ledger_words, matched_inputs, unmatched
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.variants import VARIANTS, Variant, variants_of
@@ -258,8 +259,12 @@ def test_matched_by_flops_a_costlier_arm_takes_fewer_steps_to_within_one(plan_of
         step = budgets[name].matmul_flops // budgets[name].steps
         assert 0 <= base.matmul_flops - budgets[name].matmul_flops < step
     same, differs = matched_inputs(plan)
-    assert same[0] == "data order up to the end of the shorter run"
-    assert [difference.name for difference in differs] == ["tokens", "FLOPs"]
+    assert same[:2] == ["FLOPs, to within one step", "data order up to the end of the shorter run"]
+    assert [difference.name for difference in differs] == ["tokens"]
+    check = LedgerCheck(checked_pairs=3, shared=tuple(same), differs=tuple(differs), unmatched=unmatched(plan))
+    assert ledger_words(check).endswith(" Not matched: training time.")
+    longer = [run.model_copy(update={"recipe": run.recipe.model_copy(update={"budget": base})}) for run in plan.runs]
+    assert matched_inputs(plan.model_copy(update={"runs": tuple(longer)}))[0][:2] == ["tokens", "FLOPs"]
 
 
 def test_the_ledger_says_what_matched_and_what_did_not(plan_of):

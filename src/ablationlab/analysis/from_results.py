@@ -29,6 +29,7 @@ from ablationlab.study.ledger import (
     record_mismatches,
     refuse,
     reported_inputs,
+    unmatched,
 )
 
 
@@ -133,7 +134,7 @@ def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     if plan.study.trainer is not None:
         return reported_inputs(plan, {run.result.id: run.result for run in done})
     shared, differs = matched_inputs(plan)
-    return LedgerCheck(checked_pairs=pairs, shared=tuple(shared), differs=tuple(differs))
+    return LedgerCheck(checked_pairs=pairs, shared=tuple(shared), differs=tuple(differs), unmatched=unmatched(plan))
 
 
 def _check_against_plan(plan: Plan, done: Sequence[EndedRun]) -> None:

@@ -277,12 +277,14 @@ class InputDifference(StoredValue):
 class LedgerCheck(StoredValue):
     """How many pairs of runs were checked to differ in nothing but what their variants declare.
 
-    *reported*: the user's own trainer said what is known of its runs, and nothing of *not_reported*.
+    *unmatched*: what the budget does not make equal. *reported*: the user's own trainer said what is known of its runs, and
+    nothing of *not_reported*.
     """
 
     checked_pairs: int
     shared: tuple[str, ...]
     differs: tuple[InputDifference, ...] = ()
+    unmatched: tuple[str, ...] = ()
     reported: bool = False
     not_reported: tuple[str, ...] = ()
 

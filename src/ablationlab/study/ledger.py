@@ -7,7 +7,7 @@ of arms that differ in anything else is refused, with the name of the thing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ablationlab.core.errors import MismatchError
 from ablationlab.core.format import percent, several
@@ -285,6 +285,16 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
 KERNELS = "GPU kernels (same formulas and precision)"
 
 
+def unmatched(plan: Plan) -> tuple[str, ...]:
+    """What the budget of a study leaves to its arms: nobody has measured it before they are trained."""
+    return () if plan.study.budget.match == "time" else ("training time",)
+
+
+def _within_a_step(run: PlannedRun, other: PlannedRun) -> bool:
+    """Whether a run, which has whole steps, spends the FLOPs of another as nearly as it can."""
+    return abs(run.budget.matmul_flops - other.budget.matmul_flops) <= run.budget.matmul_flops / run.budget.steps
+
+
 def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
     """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
     pairs = []
@@ -294,18 +304,20 @@ def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
         if other is not None and run.variant != plan.study.baseline:
             pairs.append((run, other))
     same, differs = [], []
-    if plan.study.budget.match == "time":
+    match = plan.study.budget.match
+    if match == "time":
         same.append("training time, to within one step (steps x measured step time)")
     for name, field in (("tokens", "tokens"), ("FLOPs", "matmul_flops")):
-        shares: dict[str, float | None] = {}
+        shares: dict[str, float] = {}
         for run, other in pairs:
-            ours, theirs = getattr(run.budget, field), getattr(other.budget, field)
-            if ours != theirs:
-                shares[run.variant] = ours / theirs - 1
-        if shares:
-            differs.append(InputDifference(name=name, variants=shares))
+            share = getattr(run.budget, field) / getattr(other.budget, field) - 1
+            if abs(share) > abs(shares.get(run.variant, 0.0)):
+                shares[run.variant] = share
+        matched = name == "FLOPs" and match == "flops" and all(_within_a_step(run, other) for run, other in pairs)
+        if shares and not matched:
+            differs.append(InputDifference(name=name, variants=dict(shares)))
         else:
-            same.append(name)
+            same.append(f"{name}, to within one step" if shares else name)
     order = ("training.batch", "model.context")
     others = [
         name for name, variant in plan.variants.items() if variant.data or any(map(variant.covers_setting, order))
@@ -334,6 +346,7 @@ def ledger_words(check: LedgerCheck) -> str:
     )
     if check.differs:
         text += f" {'They' if check.reported else 'By declaration they'} differ in {_differ(check)}."
+    text += _not_matched(check.unmatched)
     if check.not_reported:
         text += f" Not checked, because the trainer does not report it: {', '.join(check.not_reported)}."
     return text
@@ -342,6 +355,10 @@ def ledger_words(check: LedgerCheck) -> str:
 def _made_alike(shared: Iterable[str]) -> list[str]:
     """What runs of this package match in; of two architectures, in the weights that both have."""
     return [f"shared {name}" if name == START else name for name in shared] + ["precision", "stack width", "threads"]
+
+
+def _not_matched(names: Sequence[str]) -> str:
+    return f" Not matched: {', '.join(names)}." if names else ""
 
 
 def _match(pairs: int) -> str:
@@ -378,6 +395,7 @@ def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
     if differs:
         check = LedgerCheck(checked_pairs=pairs, shared=tuple(matched), differs=tuple(differs))
         text += f" By declaration they differ in {_differ(check)}."
+    text += _not_matched(unmatched(plan))
     if drift:
         text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
     return text
