@@ -1,4 +1,4 @@
-"""A real browser for the pages: Debian's Chromium through playwright."""
+"""A real browser for the pages (Debian's Chromium through playwright), and one study of each kind of evidence."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+
+from ablationlab.records.results import Results
+from report import kinds
 
 
 @dataclass
@@ -69,3 +72,27 @@ def visit(browser: Any) -> Iterator[Callable[..., Visit]]:
     yield go
     for context in contexts:
         context.close()
+
+
+@pytest.fixture(scope="session")
+def csv_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """The analysis of a user's table of values."""
+    return kinds.csv_study(tmp_path_factory.mktemp("csv"))
+
+
+@pytest.fixture(scope="session")
+def foreign_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A study whose program only prints."""
+    return kinds.foreign_study(tmp_path_factory.mktemp("foreign"))
+
+
+@pytest.fixture(scope="session")
+def untied_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A study of an architecture with weights of its own."""
+    return kinds.untied_study(tmp_path_factory.mktemp("untied"))
+
+
+@pytest.fixture(scope="session")
+def broken_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    """A study with an arm whose every run diverged."""
+    return kinds.broken_study(tmp_path_factory.mktemp("broken"))

@@ -300,5 +300,5 @@ def test_the_figure_of_unpaired_runs_speaks_of_means_and_of_no_pairs(tmp_path):
     assert "(welch)" in drawn.caption
     assert not any(word in drawn.caption.lower() for word in ("pair", "seed"))
     html = page_html(results, tmp_path)
-    assert "their means are compared, by Welch's test" in html
+    assert "their means are compared, by Welch&#39;s test" in html
     assert "Both runs of a pair" not in html

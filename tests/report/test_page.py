@@ -23,6 +23,7 @@ from report.maker import full, made, sweep
 EVIL = "<script>alert(1)</script><!-- <img src=x onerror=alert(2)> {{ 7*7 }} \"'&"
 ORDER = [
     "verdict",
+    "replication",
     "tradeoff",
     "paired",
     "curves",
@@ -59,12 +60,27 @@ def test_it_loads_without_a_word_and_without_a_request(visit: Callable[..., Any]
     assert drawn == seen.page.locator("[data-chart]").count() > 30
 
 
-def test_sections_stand_in_the_order_of_the_questions(visit: Callable[..., Any], small: Path):
-    seen = visit(small.as_uri(), ready=False)
-    found = seen.page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
-    assert found == ORDER == [key for key, _ in SECTIONS]
-    for empty in ("diagnostics", "evaluation", "calibration"):
-        assert seen.page.locator(f"#{empty} .none").count() >= 1
+def test_sections_stand_in_the_order_of_the_questions(visit: Callable[..., Any], small: Path, whole: Path):
+    assert [key for key, _ in SECTIONS] == ORDER
+    page = visit(whole.as_uri(), ready=False).page
+    found = page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
+    assert found == [key for key in ORDER if key != "replication"]
+    page = visit(small.as_uri(), ready=False).page
+    found = page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
+    assert found == [key for key in ORDER if key not in ("replication", "diagnostics", "evaluation", "calibration")]
+    linked = page.eval_on_selector_all(".toc a", "all => all.map(one => one.hash.slice(1))")
+    assert linked == found
+
+
+@pytest.mark.parametrize(("form", "first"), [("markdown", "| Variant |"), ("latex", "% Needs")])
+def test_the_ablation_table_can_be_copied(visit: Callable[..., Any], small: Path, form: str, first: str):
+    page = visit(small.as_uri(), ready=False).page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.locator(f"[data-copy={form}]").click()
+    page.locator("#copied", has_text="Copied.").wait_for()
+    text = page.evaluate("navigator.clipboard.readText()")
+    assert text.startswith(first)
+    assert "layernorm" in text
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -405,7 +421,7 @@ def test_a_table_of_runs_has_a_page(tmp_path: Path):
     decide(analysis).replace(tmp_path / "verdict.json")
     text = make_report(tmp_path, parts=["page"], say=lambda text: None)[0].read_text()
     assert "Keep the baseline (a)." in text
-    assert "No records of runs in this folder" in text
+    assert 'id="runs"' not in text
 
 
 def test_a_thousand_runs_still_make_a_page(visit: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -19,7 +19,7 @@ MOST_GROUPS = 4
 
 
 @dataclass(frozen=True)
-class Group:
+class AlikeVerdicts:
     """Variants with the same decision for the same kind of reason, in the same regimes."""
 
     decision: Decision
@@ -47,14 +47,16 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     return text
 
 
-def _told(analysis: Analysis, group: Group, *, mixed: bool) -> str:
+def _told(analysis: Analysis, group: AlikeVerdicts, *, mixed: bool) -> str:
     text = " ".join(group_sentence(analysis, group))
     return f"Not registered, a lead only: {text}" if mixed and group.label == "exploratory" else text
 
 
 def verdict_sentence(analysis: Analysis, decided: VariantVerdict) -> tuple[str, str]:
     """What to do, and why in a few words."""
-    return group_sentence(analysis, Group(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,)))
+    return group_sentence(
+        analysis, AlikeVerdicts(decided.decision, decided.rule, decided.label, (decided.regime,), (decided,))
+    )
 
 
 def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison | None:
@@ -69,7 +71,7 @@ def main_comparison(analysis: Analysis, decided: VariantVerdict) -> Comparison |
     return next((comparison for comparison in asked if comparison.n), None)
 
 
-def group_sentence(analysis: Analysis, group: Group) -> tuple[str, str]:
+def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
     """The same for variants that share their decision."""
     first = group.verdicts[0]
     names, several = _listed(decided.variant for decided in group.verdicts), len(group.verdicts) > 1
@@ -128,18 +130,20 @@ def group_sentence(analysis: Analysis, group: Group) -> tuple[str, str]:
             return f"No verdict{where} on {names}.", "Nothing that was measured can tell models apart here."
 
 
-def _groups(verdicts: Sequence[VariantVerdict]) -> list[Group]:
+def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
     """Variants that share decision and reason in a regime, then regimes that share such variants."""
     by_regime: dict[tuple[str, Decision, Rule, Label], list[VariantVerdict]] = {}
     for decided in verdicts:
         place = (decided.regime, decided.decision, decided.rule, decided.label)
         by_regime.setdefault(place, []).append(decided)
-    merged: dict[tuple[object, ...], Group] = {}
+    merged: dict[tuple[object, ...], AlikeVerdicts] = {}
     for (regime, decision, rule, label), members in by_regime.items():
         key = (decision, rule, label, tuple(decided.variant for decided in members))
         before = merged.get(key)
         regimes = (regime,) if before is None else (*before.regimes, regime)
-        merged[key] = Group(decision, rule, label, regimes, before.verdicts if before is not None else tuple(members))
+        merged[key] = AlikeVerdicts(
+            decision, rule, label, regimes, before.verdicts if before is not None else tuple(members)
+        )
     return list(merged.values())
 
 
@@ -191,7 +195,7 @@ def _one_rate(analysis: Analysis) -> bool:
     return analysis.source == "records" and not analysis.own_trainer and analysis.sweep is None
 
 
-def _sizes(analysis: Analysis, group: Group) -> str:
+def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
     """`` by 0.012 and 0.010 nats/token in validation loss``; nothing for several regimes, which have sizes of their own."""
     compared = [main_comparison(analysis, decided) for decided in group.verdicts]
     known = [comparison for comparison in compared if comparison is not None and comparison.delta is not None]

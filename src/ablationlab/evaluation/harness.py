@@ -31,9 +31,10 @@ from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
 from ablationlab.data.corpus import TokenizedCorpus
+from ablationlab.data.ngrams import MOST
 from ablationlab.data.tokens import sample
 from ablationlab.evaluation.calibration import choice_calibration, softmax
-from ablationlab.evaluation.ngrams import MOST, NgramScorer
+from ablationlab.evaluation.ngrams import NgramScorer
 from ablationlab.evaluation.runs import SCHEMA, ScoredStack, TaskAnswers
 from ablationlab.evaluation.scoring import Continuation, Packed, Scorer, Scores, ScoringTokens, StackScorer, pack
 from ablationlab.evaluation.tasks import PackedTask

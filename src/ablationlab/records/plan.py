@@ -433,6 +433,8 @@ class Plan(Record):
     tasks: tuple[PlannedTask, ...]
     lab_corpus: Corpus | None = Field(alias="corpus")  # the study's own; None with the user's own trainer
     corpora: dict[str, Corpus] = Field(default_factory=dict)  # of variants that change [data]
+    # nats/token of the study's own validation text, drawn by lot and by n-gram models of its training text.
+    reference_losses: dict[str, float] = Field(default_factory=dict)
     execution: Execution
     runs: tuple[PlannedRun, ...]
     stacks: tuple[tuple[str, ...], ...]

@@ -395,7 +395,10 @@ class Results:
         """What both runs of every pair are known to share beside the seed."""
         ledger = self.analysis.ledger if self.analysis is not None else None
         shared = () if ledger is None else ledger.shared
-        return tuple(name for name in ("data order", "initial weights") if name in shared)
+        declared = {} if self.plan is None else self.plan.variants
+        own = any(declared[name].parameters for name in self.variants if name in declared)
+        known = {"data order": "data order", "initial weights": f"initial weights{' that both have' if own else ''}"}
+        return tuple(words for name, words in known.items() if name in shared)
 
     @property
     def name(self) -> str:

@@ -20,6 +20,7 @@ from ablationlab.core.errors import PlanError
 from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
+from ablationlab.data.ngrams import reference_losses
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
 from ablationlab.model.rules import OPTIMIZERS, combination_problems, step_flops, warmup_refusal
 from ablationlab.records.environment import current, drift
@@ -229,6 +230,7 @@ def _plan(
         tasks=tasks,
         corpus=corpus.record,
         corpora={name: other.record for name, other in corpora.items()},
+        reference_losses=reference_losses(corpus.train, corpus.validation, corpus.record.vocabulary),
         execution=Execution(
             device=device_kind,
             device_name=device_name,

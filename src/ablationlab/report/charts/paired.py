@@ -195,7 +195,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="slopes",
                 title=f"{metric_name(metric).capitalize()} of every run",
-                caption="A line joins the runs of one seed. Pairing removes the variation that these runs share.",
+                caption="A line joins the runs of one seed.",
                 alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,
             )

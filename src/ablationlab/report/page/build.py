@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablationlab import __version__
 from ablationlab.analysis import wording
+from ablationlab.analysis.answer import answer
 from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
@@ -16,10 +17,11 @@ from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import main_metrics
-from ablationlab.report.page import design
+from ablationlab.report.page import design, sentences
 from ablationlab.report.page.embed import asset, by_column, json_for_script, policy, render, vega_bundle
 from ablationlab.report.page.folds import comparison_folds, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
+from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import PAGE, comparison_table, text_table
 from ablationlab.report.tables.readings import reading_table, reading_text
 from ablationlab.report.tables.study import (
@@ -36,14 +38,16 @@ from ablationlab.report.tables.study import (
     variant_table,
 )
 from ablationlab.report.tables.tasks import task_table
-from ablationlab.study.ledger import FLOPS, STEPS, TOKENS, ledger_words
+from ablationlab.study.ledger import ledger_words
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison
     from ablationlab.records.results import Results
+    from ablationlab.report.table import Table
 
 SECTIONS = (
     ("verdict", "Verdict"),
+    ("replication", "Published and ours"),
     ("tradeoff", "Stability against cost"),
     ("paired", "Paired differences"),
     ("curves", "Curves"),
@@ -55,6 +59,18 @@ SECTIONS = (
     ("power", "Power"),
     ("controls", "Controls"),
     ("runs", "Runs"),
+)
+#: Sentences of the page that `sentences` makes.
+LEDES = (
+    "rules",
+    "pairs",
+    "pairing",
+    "curves",
+    "comparisons",
+    "stability",
+    "evaluation",
+    "budget",
+    "sources",
 )
 #: Families of metrics, and the section that has a table of their comparisons.
 FAMILIES = {
@@ -98,9 +114,12 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "ended": results.ended,
         "planned": len(results.runs),
         "problems": results.problems,
-        "notes": (*results.stale, *filter(None, [note])),
+        "stale": results.stale,
+        "no_charts": note,
+        "answer": ""
+        if analysis is None or results.verdict is None
+        else answer(analysis, results.verdict, interim=results.interim),
         "strip": design.strip(results),
-        "sections": _sections(results),
         "replication": results.replication,
         "warnings": () if results.replication is None else tuple(words.warnings(results.replication)),
         "conclusions": () if results.replication is None else tuple(words.conclusions(results.replication)),
@@ -109,7 +128,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "regimes": results.regimes,
         "many_regimes": len(results.regimes) > 1,
         "colours": colours(results),
-        "primary": metric_name(results.primary) if results.primary else "",
+        "says": {name: getattr(sentences, name)(results) for name in LEDES},
+        "registered": sentences.registered(results),
         "verdicts": verdicts,
         "overview": overview_of(verdicts),
         "hypotheses": hypothesis_views(results),
@@ -140,12 +160,14 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "has_plan": results.plan is not None,
         "stages": design_lines(results.plan) if results.plan is not None else (),
         "policy": policy(vega, shared, script),
-        "own_trainer": results.own_trainer,
-        "shared_inputs": results.shared_inputs,
-        "unpaired": bool(comparisons) and all(comparison.design == "unpaired" for comparison in comparisons),
-        "budget_lede": _budget_lede(results),
+        "unpaired": sentences.unpaired(results),
     }
-    tables = {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
+    tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, anchors, runs, folder)
+    tables |= {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
+    compact = None if analysis is None else ablation_table(analysis, results.verdict, colours(results))
+    if compact is not None:
+        tables["ablation_table"] = compact.html(id="ablation", caption=False)
+    context["sections"] = _sections(context, tables)
     return render(
         "page.html.j2",
         context,
@@ -153,13 +175,14 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         vega=vega,
         shared=shared,
         script=script,
-        data=_data(results, drawn),
-        **dict.fromkeys(ANALYSIS_TABLES, "") | tables | _record_tables(results, anchors, runs, folder),
+        data=_data(results, drawn, compact),
+        **tables,
     )
 
 
 #: Tables that need an analysis, by the names the template has for them.
 ANALYSIS_TABLES = (
+    "ablation_table",
     "comparison_table",
     "evaluation_table",
     "calibration_table",
@@ -249,23 +272,30 @@ def _record_tables(results: Results, anchors: dict[str, str], runs: dict[str, st
     }
 
 
-def _budget_lede(results: Results) -> str:
-    """What the table of budgets shows: of the user's own trainer, only what it reported and the ledger compared."""
-    if not results.own_trainer:
-        return "What one run of each arm costs, and the settings that its variant declares to change."
-    ledger = results.analysis.ledger if results.analysis is not None else None
-    shared = () if ledger is None else ledger.shared
-    costs = (STEPS, TOKENS, FLOPS)
-    equal, open_ = ([name for name in costs if (name in shared) is wanted] for wanted in (True, False))
-    text = "The settings that each variant declares to change. "
-    text += f"By the trainer's own report, both runs of every pair have equal {', '.join(equal)}. " if equal else ""
-    return text + (f"Not known to be equal: {', '.join(open_)}." if open_ else "")
+#: What fills a section beside its charts, by the names of the template; any of them is enough.
+CONTENT: Mapping[str, tuple[str, ...]] = {
+    "verdict": ("verdicts", "no_verdict"),
+    "replication": ("replication",),
+    "comparisons": ("comparison_table",),
+    "stability": ("stability_tables", "rate_table"),
+    "diagnostics": ("probe_failures",),
+    "evaluation": ("task_table", "evaluation_table", "text_table"),
+    "calibration": ("calibration_table",),
+    "power": ("power_table",),
+    "controls": ("ledger", "deviations", "budget_table", "hash_table", "version_table", "seal_table"),
+    "runs": ("run_table", "configuration"),
+}
 
 
-def _sections(results: Results) -> tuple[tuple[str, str], ...]:
-    """Every section, and the published table right behind the verdict where the folder holds one."""
-    published = (("replication", "Published and ours"),) if results.replication is not None else ()
-    return (*SECTIONS[:1], *published, *SECTIONS[1:])
+def _sections(context: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str, str]:
+    """The sections that have something to show, by key, with their titles."""
+    filled = {**context, **tables}
+    titles = {**dict(SECTIONS), "paired": "Differences" if context["unpaired"] else "Paired differences"}
+    return {
+        key: titles[key]
+        for key, _ in SECTIONS
+        if context["figures"].get(key) or any(filled[name] for name in CONTENT.get(key, ()))
+    }
 
 
 def _placed(figures: Sequence[Any]) -> list[dict[str, Any]]:
@@ -285,13 +315,14 @@ def _placed(figures: Sequence[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _data(results: Results, drawn: Figures) -> str:
+def _data(results: Results, drawn: Figures, compact: Table | None) -> str:
     return json_for_script(
         {
             "variants": list(results.variants),
             "seeds": [str(seed) for seed in results.seeds],
             "regimes": list(results.regimes),
             "baseline": results.baseline,
+            "copies": {} if compact is None else {"markdown": compact.markdown(), "latex": compact.latex()},
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
             "charts": {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ablationlab.core.format import amount, count, setting
 from ablationlab.records.storage import read_json
+from ablationlab.report.page.sentences import unpaired
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.terminal.study import precisions
 
@@ -23,7 +24,7 @@ def strip(results: Results) -> list[tuple[str, str, str]]:
         return [
             ("runs come from", "a table of runs", "matching of data and budget cannot be checked"),
             ("variants", count(len(results.variants)), ", ".join(results.variants[:4])),
-            ("seeds", count(len(results.seeds)), "paired"),
+            ("seeds", count(len(results.seeds)), "not paired" if unpaired(results) else "paired"),
         ]
     how = plan.execution
     if plan.study.trainer is not None:

@@ -33,6 +33,23 @@
   const print = document.getElementById("print");
   if (print) print.addEventListener("click", () => window.print());
 
+  /* ---- the ablation table as text ---- */
+  function copyByHand(text) { // where the clipboard is closed to the page
+    const field = document.createElement("textarea");
+    field.value = text;
+    document.body.appendChild(field);
+    field.select();
+    const done = document.execCommand("copy");
+    field.remove();
+    return done;
+  }
+  document.querySelectorAll("[data-copy]").forEach((button) => button.addEventListener("click", async () => {
+    const text = page.copies[button.dataset.copy];
+    let done = true;
+    try { await navigator.clipboard.writeText(text); } catch (error) { done = copyByHand(text); }
+    document.getElementById("copied").textContent = done ? "Copied." : "Your browser refused to copy.";
+  }));
+
   /* ---- what is selected ---- */
   const shown = { variants: [...page.variants], seeds: [...page.seeds], regimes: [...page.regimes] };
   const signals = () => ({ shown_variants: shown.variants, shown_seeds: shown.seeds, shown_regimes: shown.regimes });

@@ -1,0 +1,184 @@
+"""The sentences of the page that stand outside tables and charts, each from a fact of these results; empty without one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ablationlab.analysis.answer import spikes_known
+from ablationlab.analysis.wording import name_of
+from ablationlab.core.format import count, number, percent, setting
+from ablationlab.records.metrics import metric_name
+from ablationlab.study.ledger import FLOPS, STEPS, TOKENS
+
+if TYPE_CHECKING:
+    from ablationlab.records.results import Results
+
+
+def registered(results: Results) -> bool:
+    """Whether anything was judged by criteria that were sealed before training."""
+    verdicts = results.verdict.verdicts if results.verdict is not None else ()
+    return results.plan is not None and any(verdict.label == "registered" for verdict in verdicts)
+
+
+def unpaired(results: Results) -> bool:
+    """Whether every comparison is of arms that share no seed."""
+    comparisons = results.analysis.comparisons if results.analysis is not None else ()
+    return bool(comparisons) and all(comparison.design == "unpaired" for comparison in comparisons)
+
+
+def rules(results: Results) -> str:
+    """When the rules of the verdict were fixed, and which metric decides."""
+    if results.plan is None:
+        text = "The runs come from a table, so nothing was registered before training"
+    elif not results.sealed:
+        text = "plan.lock was changed after it was sealed, so nothing counts as registered"
+    elif not registered(results):
+        text = "Nothing that is judged here was registered before training"
+    else:
+        text = "The criteria were sealed before training"
+    main = _primary(results)
+    return f"{text}; {main} decides." if main else f"{text}."
+
+
+def _primary(results: Results) -> str:
+    analysis, primary = results.analysis, results.primary
+    if primary is None:
+        return ""
+    compared = analysis.comparisons if analysis is not None else ()
+    whole = [comparison for comparison in compared if comparison.metric == primary]
+    return name_of(whole[0]) if whole and whole[0].averaged else metric_name(primary)
+
+
+def pairs(results: Results) -> str:
+    """What both runs of a pair have in common, as far as it was checked."""
+    if unpaired(results):
+        return "The runs of two arms are not pairs: their means are compared, by Welch's test."
+    ledger = results.analysis.ledger if results.analysis is not None else None
+    if ledger is None:
+        return "Runs are paired by their seed. What else both runs of a pair share is not known."
+    parts = ["the seed", *(f"the {name}" for name in results.shared_inputs)]
+    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    text = f"Both runs of a pair share {listed}"
+    if ledger.not_reported:
+        return f"{text}. Not reported by the trainer, so not checked: {', '.join(ledger.not_reported)}."
+    if ledger.differs:
+        return f"{text}. They differ in {', '.join(difference.name for difference in ledger.differs)} (Controls)."
+    return f"{text}. They differ in what the variant declares (Controls)."
+
+
+def pairing(results: Results) -> str:
+    """How much of the primary difference's variance pairing removed, by variant."""
+    if results.analysis is None or results.primary is None:
+        return ""
+    removed = [
+        (comparison.variant, comparison.variance_reduction)
+        for comparison in results.analysis.comparisons
+        if comparison.metric == results.primary
+        and comparison.reference == results.baseline
+        and comparison.task is None
+        and comparison.variance_reduction is not None
+    ]
+    if not removed or len(removed) > 4:
+        return ""
+    helped = [f"{percent(share)} ({variant})" for variant, share in removed if share is not None and share > 0]
+    failed = [variant for variant, share in removed if share is not None and share <= 0]
+    text = f"Pairing by seed removed {', '.join(helped)} of the variance of the difference." if helped else ""
+    not_helped = f"Pairing by seed did not help for {', '.join(failed)}." if failed else ""
+    return " ".join(filter(None, (text, not_helped)))
+
+
+def curves(results: Results) -> str:
+    """What is drawn along training, and how far simple models of the same text get."""
+    if results.plan is None:
+        return "What the table has along training."
+    if results.own_trainer:
+        return "What the trainer logged along training."
+    return " ".join(filter(None, ("Loss and gradient norm along training.", ngrams(results))))
+
+
+def ngrams(results: Results) -> str:
+    """The baseline's loss beside that of n-gram models of the same text."""
+    losses = results.plan.reference_losses if results.plan is not None else {}
+    finals = [
+        loss
+        for run in results.runs
+        if run.variant == results.baseline and run.regime == results.regimes[0] and run.planned.role == "compared"
+        if (loss := run.metric("validation_loss")) is not None
+    ]
+    models = {name: loss for name, loss in losses.items() if name != "uniform"}
+    if not models or not finals:
+        return ""
+    mean = sum(finals) / len(finals)
+    beaten = [name for name, loss in models.items() if mean < loss]
+    others = [name for name in models if name not in beaten]
+    shown = ", ".join(f"{name} {number(loss, 4)}" for name, loss in models.items())
+    listed = f"The same validation text costs n-gram models, in nats/token: {shown}."
+    text = f"{results.baseline} ends at {number(mean, 4)}"
+    better = f"better than a {beaten[-1]} model" if beaten else ""
+    worse = f"no better than a {others[0]} model" if others else ""
+    return f"{listed} {text}, {' and '.join(filter(None, (better, worse)))}."
+
+
+def comparisons(results: Results) -> str:
+    """How arms were compared, and what the labels mean."""
+    made = results.analysis.comparisons if results.analysis is not None else ()
+    text = "Each variant is compared with its reference"
+    text += ", by the means of both arms." if unpaired(results) else ", paired by seed."
+    if any(comparison.label == "registered" for comparison in made):
+        return (
+            f"{text} Registered comparisons were fixed in the sealed plan. All others are exploratory and have their own "
+            "correction."
+        )
+    return f"{text} None was registered, so all are exploratory."
+
+
+def stability(results: Results) -> str:
+    """When a run counts as unstable here."""
+    analysis = results.analysis
+    if analysis is None or analysis.stability is None:
+        return ""
+    if not spikes_known(analysis):
+        return (
+            "A run counts as unstable if it diverged. Nothing is known of spikes: there is no curve to read them from."
+        )
+    worse = "off" if results.plan is None else results.plan.study.stability.worse_than_start
+    third, runs = "", analysis.stability.runs
+    if worse != "off" and any(run.loss is not None and run.initial_loss is not None for run in runs):
+        third = f", ended worse than it began (final loss above {setting(worse)} times its first loss)"
+    return (
+        f"A run is unstable if it diverged{third}, or has a spike score above {setting(analysis.stability.threshold)}."
+    )
+
+
+def evaluation(results: Results) -> str:
+    """What was evaluated."""
+    analyzed = results.analysis.evaluation if results.analysis is not None else None
+    if analyzed is None or not analyzed.tasks:
+        return ""
+    names = dict.fromkeys(task.name for task in analyzed.tasks)
+    dull = dict.fromkeys(task.name for task in analyzed.tasks if not task.sensitivity.sensitive)
+    text = f"{count(len(names))} {'task' if len(names) == 1 else 'tasks'}, asked in one or more prompt templates."
+    if dull:
+        text += f" Not shown to tell models apart in every setting, and then not used to decide: {', '.join(dull)}."
+    return text
+
+
+def budget(results: Results) -> str:
+    """What the table of budgets shows: of the user's own trainer, only what it reported and the ledger compared."""
+    if not results.own_trainer:
+        return "What one run of each arm costs, and the settings that its variant declares to change."
+    ledger = results.analysis.ledger if results.analysis is not None else None
+    shared = () if ledger is None else ledger.shared
+    costs = (STEPS, TOKENS, FLOPS)
+    equal, open_ = ([name for name in costs if (name in shared) is wanted] for wanted in (True, False))
+    text = "The settings that each variant declares to change. "
+    text += f"By the trainer's own report, both runs of every pair have equal {', '.join(equal)}. " if equal else ""
+    return text + (f"Not known to be equal: {', '.join(open_)}." if open_ else "")
+
+
+def sources(results: Results) -> str:
+    """Where the page's numbers come from."""
+    files = "Numbers come from analysis.json and verdict.json"
+    if results.plan is None:
+        return f"{files}." if not results.table_runs else f"{files}; curves from curves.parquet."
+    return f"{files}; charts of single runs from metrics.jsonl."

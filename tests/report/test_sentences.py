@@ -1,0 +1,70 @@
+"""Which sentences the page prints for which kind of study: each from a fact of its records, or not at all."""
+
+from __future__ import annotations
+
+import html
+import re
+
+import pytest
+
+from ablationlab.records.results import Results
+from ablationlab.report.page import page_html
+
+
+def text_of(results: Results) -> str:
+    """What a reader sees of the page: no scripts, no styles, no markup."""
+    page = re.sub(r"<(script|style).*?</\1>", " ", page_html(results, results.folder), flags=re.S)
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+
+
+@pytest.fixture(scope="module")
+def pages(csv_results, foreign_results, untied_results, broken_results) -> dict[str, str]:
+    studies = {"csv": csv_results, "foreign": foreign_results, "untied": untied_results, "broken": broken_results}
+    return {kind: text_of(results) for kind, results in studies.items()}
+
+
+#: A sentence, and the studies whose pages print it; no other may.
+SENTENCES = {
+    "The criteria were sealed before training": {"foreign", "untied", "broken"},
+    "The runs come from a table, so nothing was registered before training": {"csv"},
+    "None was registered, so all are exploratory.": {"csv"},
+    "Registered comparisons were fixed in the sealed plan.": {"foreign", "untied", "broken"},
+    "This is exploratory: a lead to test again, not a finding.": {"csv"},
+    "What else both runs of a pair share is not known.": {"csv"},
+    "Both runs of a pair share the seed. Not reported by the trainer, so not checked: data order, initial weights": {
+        "foreign"
+    },
+    "Both runs of a pair share the seed, the data order and the initial weights that both have.": {"untied", "broken"},
+    "no less stable": set(),
+    "ended worse than it began (final loss above 1.1 times its first loss)": {"untied", "broken"},
+    "layernorm diverged on seeds where the baseline did not": {"broken"},
+    "Diverged, so without a value": {"broken"},
+    "Loss and gradient norm along training.": {"untied", "broken"},
+    "What the trainer logged along training.": {"foreign"},
+    "They are equivalent within the smallest effect that was registered": {"untied", "broken"},
+    "charts of single runs from metrics.jsonl": {"foreign", "untied", "broken"},
+    "matching of data and budget cannot be checked": {"csv"},
+    "at this learning rate": set(),
+    "macro accuracy": set(),
+    "embedding": set(),
+}
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_stands_only_where_its_fact_does(pages: dict[str, str], sentence: str):
+    assert {kind for kind, page in pages.items() if sentence in page} == SENTENCES[sentence]
+
+
+def test_sections_without_data_are_left_out(pages: dict[str, str], csv_results: Results, broken_results: Results):
+    table, records = (page_html(results, results.folder) for results in (csv_results, broken_results))
+    for key in ("curves", "stability", "diagnostics", "evaluation", "calibration", "runs", "tradeoff"):
+        assert f'id="{key}"' not in table
+        assert f'href="#{key}"' not in table
+    for key in ("curves", "stability", "runs"):
+        assert f'<section id="{key}"' in records
+    for words in ("No probe was recorded", "No task was evaluated", "No calibration was measured"):
+        assert all(words not in page for page in pages.values())
+
+
+def test_a_result_that_was_not_registered_is_never_called_significant(pages: dict[str, str]):
+    assert all("significant" not in page for page in pages.values())
