@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
+import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
 
-from ablationlab.analysis import TableOptions, analyze, read_table
+from ablationlab.analysis import TableOptions, analyze, read_table, wording
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError, TableError
 from ablationlab.records.analysis import MACRO
@@ -116,6 +119,27 @@ def test_an_empty_value_is_missing_and_no_divergence(tmp_path):
     found = analyze(read_table(table(tmp_path, text), OPTIONS))
     assert found.comparisons[0].missing[0].reason == "not-in-table"
     assert found.stability is None
+
+
+def test_a_frame_and_the_csv_file_made_of_it_say_the_same_of_nan_and_infinity(tmp_path):
+    # pandas writes NaN as an empty cell and reads an empty cell as NaN, so it is missing in both; infinity diverged in both.
+    made = [("none", seed, value) for seed, value in enumerate(NONE, start=1)]
+    made += [("norm", seed, value) for seed, value in enumerate([math.nan, math.inf, *NORM[2:]], start=1)]
+    frame = pd.DataFrame(made, columns=["variant", "seed", "loss"])
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    frame.to_parquet(tmp_path / "wide.parquet")
+    for source in (frame, tmp_path / "wide.csv", tmp_path / "wide.parquet"):
+        found = analyze(read_table(source, OPTIONS))
+        missing = {lost.seed: lost.reason for lost in found.comparisons[0].missing}
+        assert missing == {1: "not-in-table", 2: "diverged"}
+        noted = next(deviation for deviation in found.deviations if deviation.code == "empty-values")
+        assert noted.details == {"runs": ["norm seed 1"]}
+        assert "If such a run diverged, write `diverged` or `inf`" in wording.deviation(noted)
+
+
+def test_the_unit_of_a_loss_in_a_table_is_not_known(tmp_path):
+    found = analyze(read_table(table(tmp_path), OPTIONS))
+    assert (found.metrics["loss"].unit, found.comparisons[0].unit) == ("", "")
 
 
 def test_seeds_written_as_floats_pair_with_whole_numbers(tmp_path):

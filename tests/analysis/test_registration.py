@@ -56,6 +56,10 @@ PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.
         ),
         ([PRIMARY | {"test": "wilcoxon"}], "paired-t, or 6 seeds or more"),
         ([PRIMARY | {"alpha": 0.6}], "criteria[0].alpha: is too large to show anything"),
+        (
+            [PRIMARY, {"metric": "next_token_accuracy", "role": "secondary", "alpha": 0.1}],
+            "criteria[1].alpha: criteria[0] has alpha 0.05; primary and secondary ones are corrected together, at one alpha",
+        ),
         ([PRIMARY, {"metric": "token_ece", "role": "guard"}], "criteria[1].margin: a guard needs a margin"),
         (
             [PRIMARY, {"metric": "perplexity", "role": "primary"}],

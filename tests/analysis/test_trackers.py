@@ -11,14 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats as scipy_stats
+from statsmodels.stats.proportion import confint_proportions_2indep
 
 from ablationlab.analysis import TableOptions, analyze, read_table
 from ablationlab.analysis.from_table import direction_of
 from ablationlab.analysis.trackers import read_tracker
 from ablationlab.analysis.trackers.tensorboard import scalars
 from ablationlab.analysis.verdict import decide
+from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.wording import absence, deviation, verdict_words
 from ablationlab.core.errors import StatisticsError, TableError
+from ablationlab.core.format import plain
 from ablationlab.records.results import Results
 from ablationlab.records.table_curves import read_table_curves, write_table_curves
 
@@ -471,7 +474,28 @@ def test_unpaired_runs_that_diverged_count_against_the_variant():
     verdict = decide(analysis).verdicts[0]
     assert verdict.decision == "keep-provisionally"
     assert verdict.checks[-2].reason == "survivors-only"
-    assert "Unstable: 1 of 4 norm runs." in verdict_words(analysis, verdict).recommendation
+    assert "0 of 4 none runs are unstable, 1 of 4 norm runs" in verdict_words(analysis, verdict).recommendation
+
+
+def test_stability_of_independent_arms_is_compared_by_fisher_and_newcombe():
+    # Two baselines of ten diverge, and eight of the variant's twelve. By accident the seeds have the same names.
+    rows = [{"variant": "none", "seed": seed, "loss": 2.0 + seed / 100} for seed in range(10)]
+    rows += [{"variant": "norm", "seed": seed, "loss": 2.0 + seed / 90} for seed in range(12)]
+    for place in (0, 1, *range(10, 18)):
+        rows[place]["loss"] = math.inf
+    analysis = analyze(read_table(pd.DataFrame(rows), TableOptions(baseline="none", unpaired=True)))
+    (gain,) = analysis.stability.gains
+    assert (gain.test, gain.reference_runs, gain.variant_runs) == ("fisher", 10, 12)
+    assert (gain.reference_unstable, gain.variant_unstable, gain.rescued, gain.broken) == (2, 8, None, None)
+    assert gain.p == pytest.approx(scipy_stats.fisher_exact([[8, 4], [2, 8]]).pvalue)
+    bounds = confint_proportions_2indep(2, 10, 8, 12, method="newcomb", compare="diff")
+    assert (gain.low, gain.high) == pytest.approx(bounds)
+    verdict = decide(analysis).verdicts[0]
+    assert verdict.stability.worst == pytest.approx(-gain.low)
+    assert (verdict.decision, verdict.rule) == ("keep-baseline", 1)
+    assert plain("unpaired, Fisher's exact p = 0.043") in plain(verdict_words(analysis, verdict).why)
+    # Each of the variant's diverged runs counts, also where a baseline of the same name diverged.
+    assert gather(analysis, "norm", "default").variant_diverged == 8
 
 
 # --- the page ---------------------------------------------------------------------------------------------

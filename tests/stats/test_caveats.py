@@ -33,6 +33,14 @@ def test_five_pairs_cannot_reach_005_in_a_sign_flip_test():
     assert find(caveats(6, alpha=0.01), "cannot-reach-alpha", "sign-flip") is not None
 
 
+def test_pairs_without_a_difference_do_not_count_in_a_sign_flip_test():
+    none = np.array([1.0, 1.1, 1.2, 1.3, 1.4, 1.5])
+    some = compare(none + np.array([0.1, 0.2, 0.3, 0.0, 0.0, 0.0]), none, rng=generator(1)).caveats
+    assert find(some, "cannot-reach-alpha", "sign-flip") == {"n": 3, "minimum_p": 0.25, "alpha": 0.05}
+    nothing = compare(none, none, rng=generator(1)).caveats  # p is 1 whatever the test could reach
+    assert find(nothing, "cannot-reach-alpha", "sign-flip") is None
+
+
 def test_the_percentile_bootstrap_says_what_it_covers():
     assert find(caveats(5), "undercoverage", "percentile") == {"n": 5, "level": 0.95, "covers": pytest.approx(0.838)}
     assert find(caveats(3), "undercoverage", "percentile")["covers"] == pytest.approx(0.745)

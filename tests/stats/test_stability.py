@@ -15,6 +15,7 @@ from ablationlab.core.errors import StatisticsError
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.stats.simulation import measured_false_alarms
 from ablationlab.stats.stability import (
+    newcombe_interval,
     spike_score,
     stability_gain,
     tango_interval,
@@ -161,3 +162,30 @@ def test_one_pair_or_none_has_no_interval_and_unequal_arms_are_refused():
         stability_gain([True], [])
     with pytest.raises(StatisticsError, match="counts among n = 3"):
         tango_interval(2, 2, 3)
+
+
+@pytest.mark.parametrize(("m", "n"), [(5, 5), (10, 10), (18, 12)])
+def test_newcombes_interval_agrees_with_another_implementation_and_bounds_extra_failures(m, n):
+    from statsmodels.stats.proportion import confint_proportions_2indep
+
+    for a, b in ((0, 0), (1, 0), (m, 0), (2, n)):
+        assert newcombe_interval(a, b, m, n) == pytest.approx(
+            confint_proportions_2indep(a, m, b, n, method="newcomb", compare="diff"), abs=1e-9
+        )
+    # One-sided, nominal 2.5 %: how often the true difference lies above the upper bound, mean over rates of the second arm.
+    missed = []
+    for q in np.linspace(0.02, 0.7, 18):
+        p = q + 0.2
+        first, second = (
+            [comb(size, k) * rate**k * (1 - rate) ** (size - k) for k in range(size + 1)]
+            for size, rate in ((m, p), (n, q))
+        )
+        missed.append(
+            sum(
+                first[a] * second[b]
+                for a in range(m + 1)
+                for b in range(n + 1)
+                if newcombe_interval(a, b, m, n)[1] < p - q - 1e-12
+            )
+        )
+    assert np.mean(missed) == pytest.approx(0.03, abs=0.01)

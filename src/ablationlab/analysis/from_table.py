@@ -265,14 +265,14 @@ def _deviations(rows: Sequence[TableRow], options: TableOptions, primary: str) -
         deviations.append(Deviation(code=DeviationCode.UNEQUAL_STEPS, about=primary, details=steps))
     if curves and options.at == "best":
         deviations.append(Deviation(code=DeviationCode.BEST_OF_CURVE, about=primary))
-    gone = dict.fromkeys(
-        f"{row.variant} seed {row.seed}"
-        for row in rows
-        if isinstance(row.value, Absent) and row.value.reason == Absence.NOT_FINISHED
-    )
-    if gone:
-        runs: dict[str, JsonValue] = {"runs": list(gone)}
-        deviations.append(Deviation(code=DeviationCode.UNFINISHED_RUNS, about="runs", details=runs))
+    for code, reason, about, lacking in (
+        (DeviationCode.UNFINISHED_RUNS, Absence.NOT_FINISHED, "runs", rows),
+        (DeviationCode.EMPTY_VALUES, Absence.NOT_IN_TABLE, primary, [row for row in rows if row.metric == primary]),
+    ):
+        gone = [row for row in lacking if isinstance(row.value, Absent) and row.value.reason == reason]
+        runs: list[JsonValue] = [*dict.fromkeys(f"{row.variant} seed {row.seed}" for row in gone)]
+        if runs:
+            deviations.append(Deviation(code=code, about=about, details={"runs": runs}))
     return tuple(deviations)
 
 
@@ -364,11 +364,12 @@ def _frame_grid(source: str, frame: pd.DataFrame) -> Grid:
 
 
 def _plain(cell: object) -> Any:
-    """numpy's and pandas's scalars as Python's; pandas's own missing values as None."""
+    """numpy's and pandas's scalars as Python's; missing values as None. To pandas NaN and an empty cell are one."""
     item = getattr(cell, "item", None)
     if callable(item) and getattr(cell, "ndim", 0) == 0:
-        return item()
-    return None if type(cell).__name__ in ("NAType", "NaTType") else cell
+        cell = item()
+    missing = type(cell).__name__ in ("NAType", "NaTType") or (isinstance(cell, float) and math.isnan(cell))
+    return None if missing else cell
 
 
 def _text_grid(path: Path) -> Grid:
@@ -424,17 +425,11 @@ def _grid_curves(
             if len(cells) != len(grid.heads):
                 raise TableError(grid.source, [f"{place}: {len(cells)} cells under {len(grid.heads)} columns"])
             at, value = _number(cells[step]), _number(cells[column])
-            empty = cells[column] is None or cells[column] == "" or (value is not None and _missing(cells[column]))
-            if at is not None and value is not None and not empty:
+            if at is not None and value is not None:
                 points.append((int(at), value))
         if points:
             curves[head] = Curve.of(points)
     return curves
-
-
-def _missing(cell: Cell) -> bool:
-    """A float NaN in a frame of curves stands for "not taken at this step"; a text `nan` was written by the run."""
-    return isinstance(cell, float) and math.isnan(cell)
 
 
 def _number(cell: Cell) -> float | None:
@@ -881,8 +876,8 @@ def _metric(name: str, options: TableOptions) -> Metric:
     transform = known.transform if known else transform
     return Metric(
         name,
-        known.meaning if known else "as given in the table",
-        known.unit if known else "",
+        "as given in the table",
+        "1" if known and known.unit == "1" else "",  # a loss may be in nats or bits, per token or per byte
         direction,
         known.family if known else name,
         transform="log" if name in options.log else transform,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -35,7 +35,16 @@ from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.failures import paired_survival, survival_curve
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.sequential import Looks
-from ablationlab.stats.stability import Course, Spike, course, ended_worse, spike_score, stability_gain
+from ablationlab.stats.stability import (
+    Course,
+    Spike,
+    course,
+    ended_worse,
+    fisher_p,
+    independent_gain,
+    spike_score,
+    stability_gain,
+)
 
 #: Metrics that no result holds: they are made here, from the course of the run.
 COURSE: Final = (
@@ -49,6 +58,8 @@ COURSE: Final = (
 )
 
 
+#: Whether runs of equal seed are pairs; in a user's table arms that share no seed are independent.
+Pairing = Literal["always", "if-shared", "never"]
 #: Per seed, over all rates of a sweep.
 UNSTABLE_SHARE: Final = "unstable_share"
 UNSTABLE: Final = frozenset({Instability.DIVERGED, Instability.ENDED_WORSE, Instability.SPIKED})
@@ -175,9 +186,14 @@ def stability(dataset: Dataset, comparisons: Sequence[Comparison] = ()) -> Stabi
                 dataset.baseline,
                 alpha,
                 swept_places(comparisons, dataset.baseline),
+                _pairing(dataset.source, dataset.unpaired),
             )
         ),
     )
+
+
+def _pairing(source: str, unpaired: bool) -> Pairing:
+    return "never" if unpaired else "if-shared" if source == "table" else "always"
 
 
 def survival(
@@ -253,6 +269,7 @@ class Contrasts:
         baseline: str,
         alpha: float,
         swept: int,
+        pairing: Pairing,
     ) -> Contrasts:
         """*swept*: registered comparisons over a sweep, which are places too. Tuned arms are none: their rates may differ."""
         known = {(run.variant, run.regime) for run in runs if run.unstable is not None}
@@ -279,6 +296,7 @@ class Contrasts:
                     seeds[regime],
                     alpha,
                     places if failure in failures and reference == baseline and regime != TUNED else None,
+                    pairing,
                 )
                 for regime in regimes
                 for variant, reference in pairs
@@ -358,21 +376,29 @@ def _gain(
     promised: Sequence[Seed],
     alpha: float,
     places: int | None,
+    pairing: Pairing,
 ) -> StabilityGain:
     variant, reference = pair
+    level = round(1 - max(alpha, 1e-12), 12)  # a first look may spend next to nothing
     fails = [
         {run.seed: _fails(run, failure) for run in runs.get((arm, regime), ()) if run.unstable is not None}
         for arm in pair
     ]
     seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
-    a, b = ([by_seed[seed] for seed in seeds] for by_seed in fails)
-    gain = stability_gain(a, b, level=round(1 - max(alpha, 1e-12), 12))  # a first look may spend next to nothing
-    p = _mcnemar_p(gain.rescued, gain.broken) if seeds else None
+    p, test = None, "mcnemar"
+    if pairing == "never" or (pairing == "if-shared" and not seeds):
+        gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
+        if gain.n:
+            p = fisher_p(gain.variant_unstable, gain.reference_unstable, gain.variant_runs, gain.reference_runs)
+    else:
+        gain = stability_gain(*([by_seed[seed] for seed in seeds] for by_seed in fails), level=level)
+        if seeds and gain.rescued is not None and gain.broken is not None:
+            p = _mcnemar_p(gain.rescued, gain.broken)
     adjusted = None if p is None or places is None else min(1.0, p * places)
     shown = adjusted is not None and adjusted <= alpha
     outcome: StabilityOutcome = "not-tested" if adjusted is None else "not-shown"
     if shown:
-        outcome = "more-stable" if gain.rescued > gain.broken else "less-stable"
+        outcome = "more-stable" if (gain.estimate or 0.0) > 0 else "less-stable"
     part = "" if failure == Failure.UNSTABLE else f"{failure}/"
     return StabilityGain(
         **vars(gain),
@@ -381,12 +407,13 @@ def _gain(
         variant=variant,
         reference=reference,
         regime=regime,
-        planned_pairs=len(promised),
-        mcnemar_p=p,
+        planned_pairs=len(promised) if test == "mcnemar" else gain.n,
+        test=test,
+        p=p,
         registered=places is not None,
         p_adjusted=adjusted,
         outcome=outcome,
-        caveats=tuple(_caveats(gain, len(promised))),
+        caveats=tuple(_caveats(gain, len(promised))) if test == "mcnemar" else (),
     )
 
 

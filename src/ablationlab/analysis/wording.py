@@ -176,8 +176,8 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     ),
     CaveatCode.UNBOUNDED_INTERVAL: "The {about} interval has no finite bound with {pairs}: {why}.",
     CaveatCode.CANNOT_REACH_ALPHA: (
-        "With {pairs} the two-sided {about} test cannot go below p = {minimum_p:setting}, so it cannot reach "
-        "{alpha:setting} whatever the data."
+        "With {pairs} that differ the two-sided {about} test cannot go below p = {minimum_p:setting}, so it cannot reach "
+        "{alpha:setting} however large the differences are."
     ),
     CaveatCode.FALSE_POSITIVES: (
         "The {about} test rejects a true null about {rate:percent} of the time at a nominal {alpha:level} with {pairs} "
@@ -308,6 +308,10 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
     ),
     DeviationCode.BEST_OF_CURVE: (
         "Each run counts with the best value of its curve, which flatters noisy curves and runs evaluated more often."
+    ),
+    DeviationCode.EMPTY_VALUES: (
+        "{about} is empty or NaN, which counts as missing, for {runs:list}. "
+        "If such a run diverged, write `diverged` or `inf`."
     ),
     DeviationCode.UNFINISHED_RUNS: "{n_runs} without a value, for they are not finished: {runs:list}.",
     DeviationCode.MISSING_METRIC: (
@@ -557,9 +561,12 @@ def failing(gain: StabilityGain) -> str:
     """``10 of 24 none runs diverged, 0 of 24 layernorm runs``."""
     word = "are unstable" if gain.failure == Failure.UNSTABLE else FAILURES[gain.failure]
     return (
-        f"{gain.reference_unstable} of {gain.n} {gain.reference} runs {word}, "
-        f"{gain.variant_unstable} of {gain.n} {gain.variant} runs"
+        f"{gain.reference_unstable} of {gain.reference_runs} {gain.reference} runs {word}, "
+        f"{gain.variant_unstable} of {gain.variant_runs} {gain.variant} runs"
     )
+
+
+_EXACT: Final[Mapping[str, str]] = {"mcnemar": "exact McNemar", "fisher": "unpaired, Fisher's exact"}
 
 
 def gained(gain: StabilityGain) -> str:
@@ -567,10 +574,10 @@ def gained(gain: StabilityGain) -> str:
     text = f"{gain.variant} in {gain.regime}: {failing(gain)}"
     if gain.estimate is not None and gain.low is not None:
         text += f", gain {percent(gain.estimate)} ({percent(gain.low)} to {percent(gain.high)})"
-    if gain.mcnemar_p is None:
+    if gain.p is None:
         return text
     corrected = f", {p_clause(gain.p_adjusted)} corrected" if gain.registered else ", not registered"
-    return f"{text}, exact McNemar {p_clause(gain.mcnemar_p)}{corrected}"
+    return f"{text}, {_EXACT[gain.test]} {p_clause(gain.p)}{corrected}"
 
 
 # --- hypotheses -----------------------------------------------------------------------------------------------
@@ -746,7 +753,8 @@ def _places(evidence: Evidence, ids: Sequence[str]) -> str:
     stability = evidence.analysis.stability
     vector = stability.vector(evidence.variant, evidence.analysis.baseline, evidence.regime) if stability else ()
     return "; ".join(
-        f"{failing(gain)} (exact McNemar {p_clause(gain.p_adjusted)}, corrected for {evidence.standing.places} places)"
+        f"{failing(gain)} ({_EXACT[gain.test]} {p_clause(gain.p_adjusted)}, "
+        f"corrected for {counted(evidence.standing.places, 'place')})"
         for gain in vector
         if gain.id in ids
     )
@@ -756,7 +764,7 @@ def _worst(evidence: Evidence) -> str:
     """What the seeds can say about the variant's failing more often."""
     standing = evidence.standing
     if not standing.known:
-        return "its stability, for the runs share no seed" if evidence.unpaired else "stability was not recorded"
+        return "stability was not recorded"
     if standing.worst is None:
         return f"{pairs_of(standing.pairs)} give no bound on how much more often it fails"
     text = f"at most {percent(max(0.0, standing.worst))} more of its runs fail ({level(standing.level)} interval)"
@@ -922,10 +930,6 @@ def _against(evidence: Evidence) -> str:
 def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
     """Runs that failed in either arm, whatever was decided; what few seeds can say where none did is said by `_not_shown`."""
     gain, stability = evidence.gain, evidence.analysis.stability
-    if stability is not None and evidence.unpaired:
-        arms = [stability.arm(name, evidence.regime) for name in (evidence.analysis.baseline, evidence.variant)]
-        unstable = [f"{arm.unstable_runs} of {arm.runs} {arm.variant} runs" for arm in arms if arm and arm.unstable]
-        return f"Unstable: {'; '.join(unstable)}." if unstable else ""
     if gain is None or stability is None or not gain.reference_unstable + gain.variant_unstable:
         return ""
     counts = [
@@ -940,7 +944,7 @@ def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
 
 def _seeds_for_margin(evidence: Evidence) -> str:
     standing = evidence.standing
-    if standing.non_inferior or not standing.known:
+    if standing.non_inferior or not standing.known or evidence.unpaired:
         return ""
     return (
         f" {pairs_of(standing.pairs).capitalize()} cannot show more about stability: it takes "
@@ -977,6 +981,11 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
             return f"Register a primary metric with a better direction; {metric} has none."
         case Need.SENSITIVE_TASKS:
             return "More seeds will not help: choose tasks that are sensitive at this scale, or a larger model."
+        case Need.STABLE_TRAINING if evidence.refused:
+            return (
+                f"Runs diverged, and this study registers that nothing is compared then ([stability] diverged = "
+                f'"refuse"): make {evidence.variant} and {evidence.analysis.baseline} train stably, or register "survivors".'
+            )
         case Need.STABLE_TRAINING:
             return (
                 f"{evidence.variant} diverged on {counted(evidence.variant_diverged, 'seed')} where the baseline did not: "

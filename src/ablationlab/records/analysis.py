@@ -100,6 +100,7 @@ class DeviationCode(StrEnum):
     UNEQUAL_STEPS = "unequal-steps"
     BEST_OF_CURVE = "best-of-curve"
     UNFINISHED_RUNS = "unfinished-runs"
+    EMPTY_VALUES = "empty-values"
     MISSING_METRIC = "missing-metric"
     NOT_SCORED = "tasks-not-scored"
     SCORED_OTHERWISE = "scored-otherwise"
@@ -486,8 +487,8 @@ class Failure(StrEnum):
 class StabilityGain(Gain):
     """The stability gain of one contrast in one regime, on one kind of failure.
 
-    *registered*: it is one of the places where a difference may be claimed. mcnemar_p is exact and two-sided;
-    p_adjusted is that times the number of places.
+    *registered*: it is one of the places where a difference may be claimed. p is exact and two-sided: McNemar's, or
+    Fisher's of independent arms. p_adjusted is that times the number of places.
     """
 
     id: str
@@ -496,7 +497,8 @@ class StabilityGain(Gain):
     reference: str
     regime: str
     planned_pairs: int
-    mcnemar_p: float | None
+    test: Literal["mcnemar", "fisher"] = "mcnemar"
+    p: float | None
     registered: bool = False
     p_adjusted: float | None = None
     outcome: StabilityOutcome = "not-tested"

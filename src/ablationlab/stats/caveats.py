@@ -7,6 +7,7 @@ had no finite bound). ``python benchmarks/coverage.py --python`` writes them; do
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import log2
 from typing import Any, Final
 
 import numpy as np
@@ -128,8 +129,9 @@ def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
 def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
     if test.p is None:
         return []
-    if test.minimum_p is not None and test.minimum_p > alpha:
-        details: dict[str, Any] = {"n": test.n, "minimum_p": test.minimum_p, "alpha": alpha}
+    if test.minimum_p is not None and alpha < test.minimum_p < 1:
+        # Only pairs that differ count in these tests: m of them reach 2 / 2^m.
+        details: dict[str, Any] = {"n": round(1 - log2(test.minimum_p)), "minimum_p": test.minimum_p, "alpha": alpha}
         return [Caveat(CaveatCode.CANNOT_REACH_ALPHA, test.test, details)]
     simulated = test.test in FALSE_POSITIVES["normal"] and np.isclose(alpha, 1 - LEVEL)
     rate = expected_false_positives(test.test, test.n) if simulated else None

@@ -299,13 +299,16 @@ class Gain(StatisticalResult):
     """reference share - variant share of unstable runs over n pairs, with Tango's interval.
 
     *rescued*: pairs where only the reference is unstable; *broken*: only the variant. low and high are None below 2 pairs.
+    Of independent arms the interval is Newcombe's, n is the smaller number of runs, and there are no pairs to count.
     """
 
     n: int
+    reference_runs: int
+    variant_runs: int
     reference_unstable: int
     variant_unstable: int
-    rescued: int
-    broken: int
+    rescued: int | None
+    broken: int | None
     estimate: float | None
     low: float | None
     high: float | None

@@ -53,8 +53,10 @@ from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
 
 from ablationlab.core.errors import StatisticsError
+from ablationlab.stats._common import fraction
 from ablationlab.stats.results import Gain
 
 FloatArray = NDArray[np.float64]
@@ -142,7 +144,37 @@ def stability_gain(variant: Sequence[bool], reference: Sequence[bool], *, level:
     broken = sum(v and not r for v, r in zip(variant, reference, strict=True))
     low, high = tango_interval(rescued, broken, n, level=level) if n >= 2 else (None, None)
     estimate = (rescued - broken) / n if n else None
-    return Gain(n, sum(reference), sum(variant), rescued, broken, estimate, low, high, level)
+    return Gain(n, n, n, sum(reference), sum(variant), rescued, broken, estimate, low, high, level)
+
+
+def independent_gain(variant: Sequence[bool], reference: Sequence[bool], *, level: float = 0.95) -> Gain:
+    """The gain of arms whose runs do not pair, with Newcombe's interval (1998, method 10)."""
+    runs, unstable = (len(reference), len(variant)), (sum(reference), sum(variant))
+    n = min(runs)
+    estimate = low = high = None
+    if n:
+        estimate = unstable[0] / runs[0] - unstable[1] / runs[1]
+        low, high = newcombe_interval(*unstable, *runs, level=level)
+    return Gain(n, *runs, *unstable, None, None, estimate, low, high, level)
+
+
+def newcombe_interval(a: int, b: int, m: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
+    """Interval of p - q from a of m and b of n: Wilson's of both, combined as root mean squares."""
+    z = float(special.ndtri((1 + fraction("level", level)) / 2))
+    (p, p_low, p_high), (q, q_low, q_high) = _wilson(a, m, z), _wilson(b, n, z)
+    return p - q - float(np.hypot(p - p_low, q_high - q)), p - q + float(np.hypot(p_high - p, q - q_low))
+
+
+def _wilson(k: int, n: int, z: float) -> tuple[float, float, float]:
+    """The share, and Wilson's bounds of it."""
+    centre, half = k + z * z / 2, z * float(np.sqrt(k * (n - k) / n + z * z / 4))
+    return k / n, max(0.0, (centre - half) / (n + z * z)), min(1.0, (centre + half) / (n + z * z))
+
+
+def fisher_p(variant_failed: int, reference_failed: int, variant_runs: int, reference_runs: int) -> float:
+    """Fisher's exact two-sided p that runs of independent arms fail alike."""
+    table = [[variant_failed, variant_runs - variant_failed], [reference_failed, reference_runs - reference_failed]]
+    return float(stats.fisher_exact(table).pvalue)
 
 
 @lru_cache(maxsize=4096)

@@ -409,6 +409,7 @@ def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
 def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Criteria that no data could meet, or that any data would."""
     primaries: dict[str, tuple[int, str]] = {}
+    levels: list[tuple[int, float]] = []
     for i, criterion in enumerate(_list(data, "criteria")):
         if not isinstance(criterion, Mapping):
             continue
@@ -428,6 +429,12 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
             needed = next(n for n in range(pairs, 10_000) if _least_p(n) <= alpha)
             yield Problem(f"criteria[{i}].test", text, repr(test), f"paired-t, or {needed} seeds or more")
         role, metric = criterion.get("role"), str(criterion.get("metric"))
+        if role in ("primary", "secondary"):
+            levels.append((i, alpha))
+        if role in ("primary", "secondary") and alpha != levels[0][1]:
+            first, level = levels[0]
+            text = f"criteria[{first}] has alpha {level:g}; primary and secondary ones are corrected together, at one alpha"
+            yield Problem(f"criteria[{i}].alpha", text, f"{alpha:g}", f"{level:g}")
         if role == "guard" and criterion.get("margin") is None and criterion.get("smallest_effect") is None:
             text = "a guard needs a margin: by how much may this metric get worse?"
             yield Problem(f"criteria[{i}].margin", text)

@@ -148,7 +148,7 @@ def stability(
         regime="default",
         planned_pairs=n,
         **vars(gain),
-        mcnemar_p=p,
+        p=p,
         registered=True,
         p_adjusted=adjusted,
         outcome="not-shown" if adjusted > 0.05 else "more-stable" if gain.rescued > gain.broken else "less-stable",

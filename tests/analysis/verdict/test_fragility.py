@@ -22,7 +22,7 @@ def test_without_a_seed_stability_is_that_of_the_other_seeds(tmp_path):
         "estimate",
         "low",
         "high",
-        "mcnemar_p",
+        "p",
         "planned_pairs",
     )
     assert [[getattr(gain, name) for name in numbers] for gain in less.gains] == [

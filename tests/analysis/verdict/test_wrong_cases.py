@@ -159,6 +159,19 @@ def test_a_recommendation_says_that_baselines_diverged():
     assert "The baseline itself is not stable here." in advice
 
 
+def test_a_study_that_refuses_diverged_runs_says_that_it_did():
+    made, endings = {"validation_loss": arms(0.05, n=5)}, {"none": "d....", "layernorm": "....."}
+    refuses = Stability(diverged="refuse")
+    found = verdict_of(made, endings=endings, settings=refuses)
+    assert (found.decision, found.checks[3].reason, found.needs.need) == (
+        "inconclusive",
+        "equivalence-not-tested",
+        "stable-training",
+    )
+    needs = words_of(made, endings=endings, settings=refuses).needs
+    assert needs.startswith("Runs diverged, and this study registers that nothing is compared then")
+
+
 def test_a_real_but_small_loss_is_a_tie():
     made = {"validation_loss": arms(0.0008, sd=0.0002)}
     found = verdict_of(made)
@@ -174,8 +187,8 @@ def test_divergence_is_seen_although_the_composite_hides_it():
     made = study({"validation_loss": arms(0.0, n=24)}, endings=ended, settings=Stability(failures=("unstable",)))
     by_failure = {gain.failure: gain for gain in made.stability.vector("layernorm", "none", "default")}
     assert [(g.reference_unstable, g.variant_unstable) for g in by_failure.values()] == [(10, 0), (10, 0), (23, 22)]
-    assert by_failure["diverged"].mcnemar_p == pytest.approx(0.00195, abs=1e-5)
-    assert by_failure["unstable"].mcnemar_p > 0.9
+    assert by_failure["diverged"].p == pytest.approx(0.00195, abs=1e-5)
+    assert by_failure["unstable"].p > 0.9
     assert [gain.registered for gain in by_failure.values()] == [False, False, True]
     assert decide(made).verdicts[0].decision == "tie"
     registered = study({"validation_loss": arms(0.0, n=24)}, endings=ended)

@@ -8,7 +8,7 @@ from typing import Literal
 from ablationlab.analysis.comparisons import T_TESTS
 from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
-from ablationlab.stats import Equivalence, failure_bound, paired_t_test, paired_tost
+from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_test, paired_tost
 from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.failures import pairs_without_failure, with_diverged
 from ablationlab.stats.robustness import largest_cap
@@ -45,6 +45,12 @@ class Evidence:
     def shown_worse(self) -> tuple[Comparison, ...]:
         """Registered secondaries that are shown worse."""
         return tuple(comparison for comparison in self.secondaries if comparison.outcome == "worse")
+
+    @property
+    def refused(self) -> bool:
+        """A run diverged, and the registered rule is to compare nothing then."""
+        caveats = self.primary.caveats if self.primary is not None else ()
+        return any(caveat.code == CaveatCode.REFUSED_FOR_DIVERGENCE for caveat in caveats)
 
     @property
     def variant_diverged(self) -> int:
@@ -217,6 +223,8 @@ def _costs(comparison: Comparison) -> list[float]:
 
 def failures_bound(gain: StabilityGain, alpha: float) -> float:
     """Upper end of the 1 - alpha interval of the share of runs that fail with the variant beyond the reference's."""
+    if gain.rescued is None or gain.broken is None:  # independent arms: the other end of Newcombe's interval
+        return 1.0 if gain.low is None else -gain.low
     variant = [True] * gain.broken + [False] * (gain.n - gain.broken)
     reference = [False] * (gain.n - gain.rescued) + [True] * gain.rescued
     bound = failure_bound(variant, reference, alpha=alpha / 2).upper
@@ -236,7 +244,7 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
         high, bound = None, CostBound.VARIANT_DIVERGED  # the survivors bound what the survivors cost, and nothing else
     elif high is None:
         bound, diverged = CostBound.TOO_FEW_PAIRS, len(_diverged(comparison))
-        if diverged >= MINIMUM_PAIRS and len({lost.seed for lost in comparison.missing}) >= comparison.planned_pairs:
+        if diverged >= MINIMUM_PAIRS and _no_baseline_left(comparison):
             # Diverged is the worst outcome: where every baseline did, the variant lost nothing.
             estimate = high = 0.0
             bound = CostBound.EVERY_BASELINE_DIVERGED
@@ -264,8 +272,17 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
     )
 
 
+def _no_baseline_left(comparison: Comparison) -> bool:
+    if comparison.design == "unpaired":
+        return all(run.arm != comparison.reference for run in comparison.runs)
+    return len({lost.seed for lost in comparison.missing}) >= comparison.planned_pairs
+
+
 def _diverged(comparison: Comparison, alone: str | None = None) -> list[Seed]:
-    """Seeds on which an arm diverged, or on which the arm *alone* did."""
+    """Seeds on which an arm diverged, or on which the arm *alone* did; independent arms share none, whatever they say."""
+    if comparison.design == "unpaired":
+        diverged = [lost for lost in comparison.missing if lost.reason == Absence.DIVERGED]
+        return [lost.seed for lost in diverged if alone is None or lost.arm == alone]
     arms: dict[Seed, set[str]] = {}
     for lost in comparison.missing:
         if lost.reason == Absence.DIVERGED:

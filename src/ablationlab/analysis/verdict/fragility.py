@@ -50,7 +50,12 @@ def _at_look(analysis: Analysis) -> bool:
 
 def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, Analysis]) -> VerdictFragility | None:
     primary = gather(analysis, verdict.variant, verdict.regime).primary
-    if primary is None or len(_seeds(primary)) < 4 or not (reduced or _at_look(analysis)):
+    if (
+        primary is None
+        or primary.design == "unpaired"
+        or len(_seeds(primary)) < 4
+        or not (reduced or _at_look(analysis))
+    ):
         return None
     changes = tuple(
         OtherDecision(seed=seed, decision=decision)
@@ -99,6 +104,7 @@ def without(analysis: Analysis, seed: Seed) -> Analysis:
             analysis.baseline,
             stability.alpha,
             swept_places(comparisons, analysis.baseline),
+            "never" if any(gain.test == "fisher" for gain in stability.gains) else "always",
         )
         stability = stability.model_copy(update=vars(contrasts))
     return analysis.model_copy(

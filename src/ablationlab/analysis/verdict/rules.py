@@ -130,8 +130,10 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
     if problem or evidence.primary is None:
         return RuleAnswer(problem or Reason.PRIMARY_MISSING)
     tost = evidence.primary.equivalence
-    if tost is None:
+    if tost is None and evidence.primary.smallest_effect is None:
         return RuleAnswer(Reason.NO_SMALLEST_EFFECT)
+    if tost is None:
+        return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED)
     if not tost.equivalent:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
     if not evidence.equivalence_holds:
@@ -293,7 +295,7 @@ def _need(evidence: Evidence) -> Need:
         return Need.DIRECTION
     if primary.sensitivity is not None and not primary.sensitivity.sensitive:
         return Need.SENSITIVE_TASKS
-    if evidence.variant_diverged:
+    if evidence.variant_diverged or evidence.refused:
         return Need.STABLE_TRAINING
     if primary.n < 3:
         return Need.THREE_PAIRS

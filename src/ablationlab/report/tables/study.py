@@ -312,7 +312,7 @@ def stability_table(analysis: Analysis) -> Table | None:
         Column("gain", "Stability gain", "right"),
         Column("gain_low", printed=False),
         Column("gain_high", printed=False),
-        Column("mcnemar_p", printed=False),
+        Column("gain_p", printed=False),
         Column("diverged_at", "Diverged at step", "right", printed=any(arm.diverged_at for arm in stability.arms)),
         Column("survival_p", "Earlier p", "right", printed=any(timed.p is not None for timed in stability.survival)),
     )
@@ -339,7 +339,7 @@ def _steps(steps: Sequence[int]) -> str:
 
 
 def _gain_bounds(gain: StabilityGain | None) -> tuple[float | None, ...]:
-    return (None, None, None) if gain is None else (gain.low, gain.high, gain.mcnemar_p)
+    return (None, None, None) if gain is None else (gain.low, gain.high, gain.p)
 
 
 def gain_table(analysis: Analysis) -> Table | None:
@@ -351,10 +351,12 @@ def gain_table(analysis: Analysis) -> Table | None:
             Cell.of(gain.variant, f"{gain.variant} against {gain.reference}"),
             Cell.of(gain.reference),
             Cell.name(gain.regime),
-            Cell.of(None, f"{gain.reference_unstable}/{gain.n} → {gain.variant_unstable}/{gain.n}"),
+            Cell.of(
+                None, f"{gain.reference_unstable}/{gain.reference_runs} → {gain.variant_unstable}/{gain.variant_runs}"
+            ),
             Cell.of(gain.estimate, percent(gain.estimate)),
             Cell.of(gain.low, f"{percent(gain.low)} to {percent(gain.high)}"),
-            Cell.of(gain.mcnemar_p, p_value(gain.mcnemar_p)),
+            Cell.of(gain.p, p_value(gain.p)),
         )
         for gain in analysis.stability.gains
     )
@@ -365,7 +367,11 @@ def gain_table(analysis: Analysis) -> Table | None:
         Column("unstable", "Unstable runs", "right"),
         Column("gain", "Difference", "right"),
         Column("interval", "Interval", "right", below=True),
-        Column("p", "McNemar p", "right"),
+        Column(
+            "p",
+            "McNemar p" if all(gain.test == "mcnemar" for gain in analysis.stability.gains) else "Fisher p",
+            "right",
+        ),
     )
     return Table("gains", "Unstable runs, reference → variant.", columns, rows)
 
