@@ -385,7 +385,8 @@ def _gain(
         for arm in pair
     ]
     seeds = [seed for seed in promised if seed in fails[0] and seed in fails[1]]
-    p, test = None, "mcnemar"
+    p: float | None = None
+    test: Literal["mcnemar", "fisher"] = "mcnemar"
     if pairing == "never" or (pairing == "if-shared" and not seeds):
         gain, test = independent_gain(*([*by_seed.values()] for by_seed in fails), level=level), "fisher"
         if gain.n:
