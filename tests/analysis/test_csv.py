@@ -236,3 +236,27 @@ def test_a_missing_file_is_said(tmp_path):
 def test_numbers_that_make_no_sense_are_refused(given):
     with pytest.raises(StatisticsError, match="must"):
         TableOptions.checked(baseline="none", **given)
+
+
+def test_a_table_with_semicolons_and_decimal_commas_is_read_as_one_with_commas(tmp_path):
+    text = "variant;seed;val_loss\n" + "".join(
+        f"{variant};{seed};{str(value).replace('.', ',')}\n"
+        for variant, values in (("none", NONE), ("norm", NORM))
+        for seed, value in enumerate(values, start=1)
+    )
+    (found,) = analyze(read_table(table(tmp_path, text), TableOptions("none"))).comparisons
+    assert found.p == pytest.approx(scipy_stats.ttest_rel(NORM, NONE).pvalue, rel=1e-9)
+
+
+def test_a_wrong_baseline_a_wrong_metric_and_a_wrong_direction_are_told_together(tmp_path):
+    text = "variant,seed,val_loss\nnone,1,2.0\nnorm,1,1.9\n"
+    options = TableOptions.checked(baseline="nnoe", metrics=("x:lowr",))
+    assert problems(table(tmp_path, text), options).splitlines() == [
+        "--metric 'x:lowr': 'lowr' is no direction; allowed: lower, higher; did you mean 'lower'?",
+        "--metric 'x' is not in the table; it holds: val_loss",
+        "--baseline 'nnoe' is not in the table; it holds: none, norm; did you mean 'none'?",
+    ]
+    known = TableOptions.checked(baseline="none", metrics=("val_loss:hihger",))
+    assert problems(table(tmp_path, text), known) == (
+        "--metric 'val_loss:hihger': 'hihger' is no direction; allowed: lower, higher; did you mean 'higher'?"
+    )

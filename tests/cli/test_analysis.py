@@ -86,18 +86,16 @@ def test_analyze_a_csv(command, tmp_path):
     assert "ADOPT-PROVISIONALLY" in printed
     assert "stability was not recorded" in " ".join(printed.split())
     assert Verdict.read(tmp_path / "o/verdict.json").verdicts[0].decision == "adopt-provisionally"
+    assert command("analyze", "runs.csv", "--baseline", "none", "--lower", "loss")[0] == 0
+    assert (tmp_path / "runs-analysis" / "verdict.json").read_bytes() == (tmp_path / "o/verdict.json").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (["nope.csv", "--baseline", "none", "--out", "o"], "no such file or results folder"),
-        (
-            ["runs.csv"],
-            "2 problems\n  - --baseline says which variant the others are compared with: none\n  - --out says",
-        ),
-        (["runs.csv", "--baseline", "none"], "--out says where"),
-        (["odd.csv"], "3 problems\n  - is not CSV at line 2: ',' expected after '\"'\n  - --baseline says"),
+        (["runs.csv"], "1 problem\n  - --baseline says which variant the others are compared with: none\n"),
+        (["odd.csv"], "2 problems\n  - is not CSV at line 2: ',' expected after '\"'\n  - --baseline says"),
         (["runs.csv", "--baseline", "none", "--out", "o", "--alpha", "2"], "--alpha 2.0: must lie between"),
         (["r", "--baseline", "none"], "--baseline: a results folder is judged by what its plan registered"),
         (["r", "--alpha", "0.2", "--primary", "x"], "--primary, --alpha: a results folder"),

@@ -56,6 +56,21 @@ def test_init_never_overwrites_and_says_every_mistake_before_writing(command, tm
     assert not (tmp_path / "new.toml").exists()
 
 
+def test_init_refuses_a_text_that_is_not_there_and_a_study_without_a_change(command, tmp_path):
+    code, _, errors = command("init", "new.toml", "--corpus", "nothere.txt", "--variants", "none")
+    assert code == 2
+    assert "corpus: no such file or folder (got 'nothere.txt')" in errors
+    assert "variants: name a change to compare with the baseline 'none'" in errors
+    assert not (tmp_path / "new.toml").exists()
+
+
+def test_init_writes_the_path_of_a_text_as_it_is_seen_from_the_study_file(command, tmp_path):
+    (tmp_path / "text.txt").write_text("To be, or not to be. " * 1000)
+    (tmp_path / "studies").mkdir()
+    assert command("init", "studies/mine.toml", "--corpus", "text.txt")[0] == 0
+    assert load_study(tmp_path / "studies" / "mine.toml").data.corpus == str(tmp_path / "text.txt")
+
+
 def test_init_asks_on_a_terminal(command, tmp_path, monkeypatch):
     from rich.console import Console
 

@@ -245,6 +245,22 @@ def test_an_impossible_change_names_the_key_the_value_and_what_is_allowed(settin
     assert text in str(caught.value)
 
 
+def test_a_wrong_key_of_a_variant_hides_no_other_problem_of_it(study_table):
+    tables = {
+        "none": {},
+        "a": {"modle": {}, "model": {"mlp": "swigl", "widht": 3}, "training": {"weigth_decay": 0.0}, "about": 3},
+        "b": {"model": {"mlp": {"kind": "swiglu", "ratio": 2}}},
+        "c": {"training": {"steps": 50}},
+    }
+    with pytest.raises(StudyError) as caught:
+        parse_study(study_table({"variants": tables}))
+    found = {problem.key: str(problem) for problem in caught.value.problems}
+    keys = ("modle", "about", "model.mlp", "model.widht", "training.weigth_decay")
+    assert set(found) == {*(f"variants.a.{key}" for key in keys), "variants.b.model.mlp", "variants.c.training.steps"}
+    assert "its settings are model.mlp_ratio" in found["variants.b.model.mlp"]
+    assert "compare budgets by [regimes.NAME]" in found["variants.c.training.steps"]
+
+
 # --- equal compute ----------------------------------------------------------------------------------------
 
 

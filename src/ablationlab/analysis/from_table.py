@@ -375,7 +375,9 @@ def _plain(cell: object) -> Any:
 def _text_grid(path: Path) -> Grid:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.reader(file, delimiter="\t" if path.suffix == ".tsv" else ",", strict=True)
+            delimiter = "\t" if path.suffix == ".tsv" else _delimiter(file.readline())
+            file.seek(0)
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, None) or []
             rows = [(f"line {reader.line_num}", tuple(cells)) for cells in reader if any(c.strip() for c in cells)]
     except FileNotFoundError:
@@ -389,7 +391,17 @@ def _text_grid(path: Path) -> Grid:
         raise TableError(str(path), [f"is not CSV at line {reader.line_num}: {error}"]) from error
     except OSError as error:
         raise TableError(str(path), [f"cannot be read: {error.strerror}"]) from error
+    if delimiter == ";":  # as spreadsheets write it where the decimal sign is a comma
+        rows = [(place, tuple(_DECIMAL_COMMA.sub(r"\1.\2", cell) for cell in cells)) for place, cells in rows]
     return Grid(str(path), tuple(header), tuple(rows))
+
+
+_DECIMAL_COMMA = re.compile(r"^\s*(-?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
+
+
+def _delimiter(header: str) -> str:
+    """A comma; in a header without any, a semicolon or a tab."""
+    return next((sign for sign in (",", ";", "\t") if sign in header), ",")
 
 
 def _history_files(folder: Path) -> list[TrackedRun] | None:
@@ -632,8 +644,13 @@ def _run_rows(runs: Sequence[TrackedRun], options: TableOptions, problems: Table
         key: _setting_column(key, getattr(options, key), names, options, problems)
         for key in ("variant", "seed", "regime")
     }
+    settled = not problems
     metrics = _metric_names(runs, options, columns, problems)
     if problems:
+        if settled:  # the arms are known, so the baseline can be checked beside the metrics
+            labelled = [_labels(run, columns, options, n, TableProblems()) for n, run in enumerate(runs, start=1)]
+            variants = dict.fromkeys(labels[0] for labels in labelled if labels is not None)
+            problems += _baseline_problems(options, list(variants)) if variants else []
         return []
     rows = []
     for number, run in enumerate(runs, start=1):
@@ -730,7 +747,7 @@ def _metric_names(
     for name in dict.fromkeys(asked):
         heads = _find(name, there)
         if not heads:
-            problems.append(_unknown("--metric", name, [bare_metric(head) for head in there]))
+            problems += _unknown_metric(name, [bare_metric(head) for head in there])
         chosen[name] = heads
     if asked:
         return chosen
@@ -827,13 +844,7 @@ def _seeds(texts: Iterable[str]) -> dict[str, Seed]:
 def _option_problems(
     options: TableOptions, variants: Sequence[str], names: Sequence[str], primary: str | None
 ) -> list[str]:
-    problems = []
-    if not options.baseline:
-        problems.append(f"--baseline says which variant the others are compared with: {', '.join(variants)}")
-    elif options.baseline not in variants:
-        problems.append(_unknown("--baseline", options.baseline, variants))
-    elif len(variants) < 2:
-        problems.append(f"holds one variant only, {variants[0]!r}: there is nothing to compare it with")
+    problems = _baseline_problems(options, variants)
     given = [("--primary", name) for name in ([options.primary] if options.primary else [])]
     for flag, chosen in (
         ("--metric", options.metrics),
@@ -842,7 +853,9 @@ def _option_problems(
         ("--log", options.log),
     ):
         given += [(flag, name) for name in chosen if (flag == "--metric") or name not in options.metrics]
-    problems += [_unknown(flag, name, names) for flag, name in given if name not in names]
+    for flag, name in given:
+        if name not in names:
+            problems += _unknown_metric(name, names) if flag == "--metric" else [_unknown(flag, name, names)]
     both = sorted(set(options.lower) & set(options.higher))
     problems += [f"{name!r} cannot be better both lower and higher" for name in both]
     if primary is None:
@@ -850,6 +863,26 @@ def _option_problems(
     elif primary in names and not both and _metric(primary, options).direction is None:
         problems.append(f"which way is {primary!r} better? Say --lower {primary} or --higher {primary}")
     return problems
+
+
+def _baseline_problems(options: TableOptions, variants: Sequence[str]) -> list[str]:
+    if not options.baseline:
+        return [f"--baseline says which variant the others are compared with: {', '.join(variants)}"]
+    if options.baseline not in variants:
+        return [_unknown("--baseline", options.baseline, variants)]
+    if len(variants) < 2:
+        return [f"holds one variant only, {variants[0]!r}: there is nothing to compare it with"]
+    return []
+
+
+def _unknown_metric(text: str, known: Sequence[str]) -> list[str]:
+    """What is wrong with a metric that is not in the table: its name, its direction, or both."""
+    name, colon, way = text.rpartition(":")
+    guess = nearest(way, ("lower", "higher"))
+    if not colon or guess is None:
+        return [_unknown("--metric", text, known)]
+    problems = [f"--metric {text!r}: {way!r} is no direction; allowed: lower, higher; did you mean {guess!r}?"]
+    return problems if _find(name, known) else [*problems, _unknown("--metric", name, known)]
 
 
 def _unknown(flag: str, name: str, known: Sequence[str], what: str = "is not in the table") -> str:

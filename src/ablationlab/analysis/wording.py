@@ -209,7 +209,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.LEFT_OUT: "Task {about} is not in every run and is left out.",
     CaveatCode.UNPAIRED_ITEMS: "{about}: {variant:count} and {reference:count} items did not pair and are left out.",
     CaveatCode.TOO_FEW_SEEDS: (
-        "{seeds:count} run(s) per arm: this speaks about these trained models on other items, not about training "
+        "Runs per arm: {seeds:count}. This speaks about these trained models on other items, not about training "
         "them again with other seeds. 3 seeds give a first interval over seeds."
     ),
 }

@@ -125,7 +125,12 @@ def analyze(
     study: Annotated[
         Path | None, Parameter(help="The study file as it is now: where it differs from the sealed one is reported.")
     ] = None,
-    out: Annotated[Path | None, Parameter(help="Where analysis.json and verdict.json go. Default: RESULTS.")] = None,
+    out: Annotated[
+        Path | None,
+        Parameter(
+            help="Where analysis.json and verdict.json go. Default: RESULTS; of a table NAME.csv, NAME-analysis beside it."
+        ),
+    ] = None,
     accept_altered: Annotated[
         bool,
         Parameter(
@@ -277,13 +282,11 @@ def _table_dataset(
         problems += error.problems
     if baseline is None and not any("--baseline" in problem for problem in problems):
         problems.append("--baseline says which variant the others are compared with")
-    problems += ["--out says where analysis.json and verdict.json go"] if out is None else []
     problems += ["--study belongs to a results folder"] if study is not None else []
     problems += ["--accept-altered belongs to a results folder"] if accept_altered else []
     if problems:
         raise TableError(str(path), problems)
-    assert out is not None
-    return dataset, out
+    return dataset, out or path.with_name(f"{path.stem}-analysis")
 
 
 def power(

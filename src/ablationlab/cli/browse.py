@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -53,6 +54,7 @@ def init(
 
     Also writes study.schema.json, with which editors complete and check the file. Existing files are not overwritten.
     """
+    from ablationlab.records.settings import looks_like_path
     from ablationlab.study.starter import DEFAULTS, starter, write_starter
 
     given: dict[str, Any] = {
@@ -75,7 +77,9 @@ def init(
         for key, value in given.items()
     }
     target = file if file is not None else Path(f"{answers['name']}.toml")
-    text = starter(**answers)
+    if looks_like_path(answers["corpus"]) and target.parent != Path():  # typed here, read there
+        answers["corpus"] = os.path.relpath(Path(answers["corpus"]).expanduser(), target.parent)
+    text = starter(**answers, folder=target.parent)
     schema_file = write_starter(target, text)
     printer.text(
         f"Written: {target}, {schema_file}. Cost and runs: ablationlab plan {target}. Start: ablationlab run {target}"

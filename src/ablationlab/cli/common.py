@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from ablationlab.core.format import count, counted, duration, percent, plain
+from ablationlab.core.format import count, counted, duration, percent, plain, several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -249,4 +249,4 @@ def progress_bar(console: Console, name: str) -> Iterator[Callable[[PrepareProgr
 def _counts(now: PrepareProgress) -> str:
     if not now.documents:
         return ""
-    return f"{count(now.documents)} documents, {count(now.tokens)} tokens, {now.shards} shard(s)"
+    return f"{count(now.documents)} documents, {count(now.tokens)} tokens, {several(now.shards, 'shard')}"

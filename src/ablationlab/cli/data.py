@@ -138,12 +138,12 @@ def overlap(
 
 
 def _summary(made: Manifest, folder: Path) -> str:
-    from ablationlab.core.format import count, fixed, percent, plain
+    from ablationlab.core.format import count, fixed, percent, plain, several
 
     per_token = fixed(made.text_bytes / max(1, made.tokens), 2)
     text = (
         f"{made.name}: {count(made.documents)} documents, {count(made.tokens)} tokens ({made.tokenizer.name}, {made.dtype}), "
-        f"{count(made.text_bytes)} bytes of text ({per_token} per token), {len(made.shards)} shard(s)"
+        f"{count(made.text_bytes)} bytes of text ({per_token} per token), {several(len(made.shards), 'shard')}"
     )
     dropped = made.duplicates
     if dropped.exact or dropped.near is not None:

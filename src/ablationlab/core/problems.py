@@ -21,7 +21,7 @@ def problems_of(error: ValidationError, model: type[BaseModel], data: Any) -> li
             continue  # its elements are wrong, and are reported themselves
         location = _location(detail["loc"], data)
         problem = _problem(detail, location, model)
-        if detail["type"] in ("literal_error", "float_type", "int_type", "greater_than") and problem.key in by_key:
+        if detail["type"] in _BRANCHES and problem.key in by_key:
             earlier = by_key[problem.key]
             allowed = " or ".join(dict.fromkeys(filter(None, (earlier.allowed, problem.allowed))))
             problem = Problem(problem.key, earlier.message, problem.value, allowed, earlier.nearest or problem.nearest)
@@ -85,6 +85,8 @@ def _problem(detail: Any, location: tuple[str | int, ...], model: type[BaseModel
     return Problem(key, detail["msg"].removeprefix("Input should be ").removeprefix("Value error, "), value)
 
 
+#: Of a setting that may be of several types, each of which fails for itself.
+_BRANCHES = ("literal_error", "bool_type", "float_type", "int_type", "string_type", "greater_than")
 _WANTED = {
     "int_type": "a whole number",
     "float_type": "a number",

@@ -129,7 +129,7 @@ def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequ
     read: dict[str, VariantTable] = {}
     for name, table in tables.items():
         try:
-            read[name] = validated(VariantTable, table)
+            read[name] = validated(VariantTable, _sound_part(table))
         except ValidationError:
             continue  # reported where it stands
         if name in VARIANTS:
@@ -151,6 +151,18 @@ def _table_problems(data: Mapping[str, Any], tables: dict[str, Any], known: Sequ
             continue  # reported where it stands
         except PlanError as error:
             yield Problem(f"variants.{name}.from", str(error))
+
+
+def _sound_part(table: Any) -> dict[str, Any]:
+    """The keys of a variant's table that are right by themselves, so that the others do not hide what is wrong in them."""
+    if not isinstance(table, Mapping):
+        return {}
+    wrong: set[str] = set()
+    try:
+        validated(VariantTable, table)
+    except ValidationError as error:
+        wrong = {str(problem["loc"][0]) for problem in error.errors(include_url=False) if problem["loc"]}
+    return {key: value for key, value in table.items() if key not in wrong}
 
 
 def _arm_problems(data: Mapping[str, Any], variant: Variant) -> list[Problem]:
@@ -196,7 +208,10 @@ def _unknown_parts(model: Mapping[str, Any], training: Mapping[str, Any]) -> Ite
             yield Problem.unknown(f"model.loss_terms[{position}]", LOSS_TERMS.kind, name, LOSS_TERMS)
     for name in _table(model, "options"):
         if name not in OPTIONS:
-            yield Problem.unknown(f"model.options.{name}", "option", name, OPTIONS)
+            problem = Problem.unknown(f"model.options.{name}", "option", name, OPTIONS)
+            yield (
+                problem if len(OPTIONS) else replace(problem, allowed="none; parts in a file of `use` declare options")
+            )
     for setting, rules in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
         name = training.get(setting)
         if isinstance(name, str) and name not in rules:
@@ -283,6 +298,8 @@ def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 if key in _table(table, "training"):
                     text = f"[budget] match = {match!r} decides how long this arm trains; leave it out"
                     yield Problem(f"variants.{name}.training.{key}", text, str(_table(table, "training")[key]))
+    else:
+        yield from _other_tokens(data)
     regimes = {DEFAULT_REGIME: {}, **_table(data, "regimes")}
     for name, regime in regimes.items():
         key = "training" if name == DEFAULT_REGIME else f"regimes.{name}.training"
@@ -298,6 +315,27 @@ def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             yield Problem(f"{key}.tokens", "is not a whole number of steps", str(plan.tokens), allowed)
         elif (wrong := warmup_refusal(plan, steps_of(here, plan))) is not None:
             yield wrong.under(key)
+
+
+def _other_tokens(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Variants whose steps or tokens give them another budget than the study's, so that nothing would be equal."""
+
+    def tokens(table: Mapping[str, Any]) -> int | None:
+        try:
+            model = validated(ModelConfig, merged(_table(data, "model"), _table(table, "model")))
+            training = validated(TrainingConfig, merged_training(_table(data, "training"), _table(table, "training")))
+        except ValidationError:
+            return None  # reported where it stands
+        return steps_of(model, training) * training.batch * model.context
+
+    planned = tokens({})
+    for name, table in _table(data, "tables").items():
+        for key in ("steps", "tokens"):
+            value = _table(_table(data["tables"], name), "training").get(key)
+            if value is not None and planned is not None and (given := tokens(table)) not in (None, planned):
+                text = f"gives this arm {given:,} tokens where [training] gives {planned:,}"
+                allowed = "equal tokens; compare budgets by [regimes.NAME] with training.steps"
+                yield Problem(f"variants.{name}.training.{key}", text, str(value), allowed)
 
 
 def _combination_problems(data: Mapping[str, Any]) -> Iterator[Problem]:

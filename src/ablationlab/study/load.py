@@ -18,7 +18,8 @@ from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
 from ablationlab.core.errors import CodeError, Problem, StudyError, nearest
 from ablationlab.core.problems import problems_of
-from ablationlab.records.settings import Factors, Study, flattened, looks_like_path, merged, validated
+from ablationlab.model.parts import PARTS
+from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
 from ablationlab.study.text import read_text, text_problems
@@ -64,6 +65,7 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
         data = with_tables(with_trainer(with_factors(data, problems)))
         study, found = _validated(data)
         found += cross_checks(data)
+    found = [_part_by_name(problem) for problem in found]
     if broken_code:
         found = [problem for problem in found if not _may_be_of_code(problem)]
     if "variants" not in data and "factors" in given:  # the factors are wrong, so nothing came of them
@@ -76,6 +78,18 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
     assert study is not None
     remember(carried_code(study))
     return study
+
+
+def _part_by_name(problem: Problem) -> Problem:
+    """A part that is given as a table, as other programs have it, answered with how it is written here."""
+    setting = problem.key.rpartition(".")[2]
+    if setting not in PARTS or problem.message != "has the wrong type" or not str(problem.value).startswith("{"):
+        return problem
+    beside = [name for name in ModelConfig.model_fields if name.startswith(f"{setting}_")]
+    beside = [f"model.{name}" for name in beside] + ["model.options for a part of your own"]
+    return replace(
+        problem, allowed=f'a name, such as "{next(iter(PARTS[setting]))}"; its settings are {", ".join(beside)}'
+    )
 
 
 def _may_be_of_code(problem: Problem) -> bool:

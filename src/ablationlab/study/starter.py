@@ -15,7 +15,7 @@ from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import PARTS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
 from ablationlab.records.metrics import METRICS
-from ablationlab.records.settings import MIXTURE, PRESETS, Study
+from ablationlab.records.settings import MIXTURE, PRESETS, Study, looks_like_path
 from ablationlab.records.storage import replace
 from ablationlab.study.load import parse_study
 from ablationlab.study.probes import ALL, PROBES
@@ -113,12 +113,23 @@ def starter(
     lr: float,
     metric: str,
     smallest_effect: float,
+    folder: Path = Path(),
 ) -> str:
     """The text of a study file; `StudyError` with every problem where the answers make no study.
 
+    *folder* is where the file will be: a corpus given by path is relative to it.
     Of *variants*, one such as "training.weight_decay=0.0" is a change of its own, and gets a table.
     """
     arms = list(dict.fromkeys([baseline, *variants]))
+    problems = []
+    if len(arms) < 2:
+        problems.append(Problem("variants", f"name a change to compare with the baseline {baseline!r}", repr(arms[0])))
+    if looks_like_path(corpus) and not (folder / Path(corpus).expanduser()).exists():
+        problems.append(
+            Problem("corpus", "no such file or folder", repr(corpus), "a path, or a name of `ablationlab data list`")
+        )
+    if problems:
+        raise StudyError("the study of these answers", problems)
     own = any("=" in arm for arm in arms)
     text = _TEMPLATE.format(
         schema=SCHEMA_FILE,

@@ -12,8 +12,6 @@ import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.stability import metric_failed
-from ablationlab.analysis.wording import absence
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, nearest
 from ablationlab.core.format import DASH, count, number, plain
 from ablationlab.records.metrics import metric_name
@@ -242,6 +240,9 @@ def _result(results: Results, run: Run) -> Iterator[RenderableType]:
     ]
     yield Table.simple("Result", ["metric", "value", "unit"], rows, ["value"]).terminal()
     for name, failure in result.unmeasured.items():
+        from ablationlab.analysis.stability import metric_failed  # only here: it takes scipy
+        from ablationlab.analysis.wording import absence
+
         yield Text(f"{metric_name(name)}: {absence(metric_failed(failure))}")
 
 
