@@ -127,7 +127,7 @@ def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
 
 
 def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
-    if test.p is None:
+    if test.p is None or test.n < 2:
         return []
     if test.minimum_p is not None and alpha < test.minimum_p < 1:
         # Only pairs that differ count in these tests: m of them reach 2 / 2^m.
