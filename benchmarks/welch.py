@@ -51,9 +51,9 @@ def rates(kind: str, n: int, m: int, ratio: float, studies: int) -> tuple[float,
 
 def failures(n: int, margin: float = 0.2) -> tuple[FloatArray, FloatArray]:
     """By the baseline's rate: (share of equal arms that Fisher's test calls different, share of false non-inferiority)."""
-    counts = np.arange(n + 1)
+    counts = range(n + 1)
     upper = np.array([[newcombe_interval(a, b, n, n, level=0.95)[1] for b in counts] for a in counts])
-    p = np.array([[fisher_p(int(a), int(b), n, n) for b in counts] for a in counts])
+    p = np.array([[fisher_p(a, b, n, n) for b in counts] for a in counts])
     false, inferior = [], []
     for rate in np.linspace(0, 1 - margin, 41):
         base = stats.binom.pmf(counts, n, rate)

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, power_plans, read_results
+from ablationlab.analysis.power import most_power
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats import detectable_effect, items_needed, paired_t_power, pairs_needed, tost_pairs_needed
+from ablationlab.stats import (
+    detectable_effect,
+    items_needed,
+    paired_t_power,
+    pairs_needed,
+    sign_flip_test,
+    tost_pairs_needed,
+)
 
 from .builder import CRITERIA, build, study
 
@@ -21,6 +30,34 @@ def test_an_assumed_sd_gives_the_textbook_numbers():
     assert row.equivalence[0.8] == tost_pairs_needed(1.0)
     assert found.detectable[0.8] == pytest.approx(1.682, abs=1e-3)
     assert dict(row.curve)[5] == pytest.approx(paired_t_power(1.0, 5))
+
+
+def test_power_is_that_of_the_registered_test():
+    # Two variants need p <= 0.025, and six seeds never give a sign-flip test less than 0.03125: seven do.
+    made = {
+        test: power_plans(
+            study(
+                variants=["none", "layernorm", "rmsnorm"],
+                seeds=[1, 2, 3, 4, 5, 6],
+                criteria=[{**CRITERIA[0], "test": test}],
+            ),
+            sd=0.01,
+        )
+        for test in ("paired-t", "sign-flip")
+    }
+    t, sign_flip = (found.rows[0] for found in made.values())
+    assert t.plan.planned_power > 0.99
+    assert (sign_flip.plan.planned_power, sign_flip.plan.planned_detectable) == (0.0, None)
+    assert [power for n, power in sign_flip.curve if n < 7] == [0.0, 0.0]
+    assert (t.plan.needed[0.8], sign_flip.plan.needed[0.8]) == (3, 7)
+    assert any("the seeds for sign-flip are the least" in note for note in made["sign-flip"].notes)
+
+
+def test_no_sign_flip_test_has_more_power_than_is_printed():
+    drawn = np.random.default_rng(0).normal(1.0, 1.0, (400, 9))
+    shown = np.mean([sign_flip_test(row, rng=np.random.default_rng(0)).p <= 0.05 for row in drawn])
+    assert shown == pytest.approx(most_power("sign-flip", 1.0, 9, 0.05), abs=0.06)
+    assert shown <= most_power("sign-flip", 1.0, 9, 0.05) + 0.02
 
 
 def test_the_family_shares_alpha():

@@ -1,9 +1,15 @@
-"""Power: what a comparison's pairs could see, and before the runs, how many seeds and items the registered effects need."""
+"""Power: what a comparison's pairs could see, and before the runs, how many seeds and items the registered effects need.
+
+In closed form for the paired t-test. No test of that level has more power on normal deltas, so for a registered sign-flip or
+Wilcoxon test it is the most that it can have, and 0 where its smallest p is above alpha. `decision_power` simulates the
+registered test itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import count
 from typing import Final
 
 from ablationlab.analysis.comparisons import PlannedComparison, chains_of, planned_comparisons
@@ -16,19 +22,23 @@ from ablationlab.stats import (
     PowerPlan,
     detectable_effect,
     items_needed,
+    paired_t_power,
     pairs_needed,
     plan,
-    power_curve,
     sd_interval,
+    sign_flip_floor,
     tost_pairs_needed,
 )
 from ablationlab.stats.families import planned_levels
+from ablationlab.study.checks import SIGN_TESTS
 
 
 def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
-    """What the primary comparisons could see; none where their deltas do not vary, or where there are no pairs."""
+    """What the primary comparisons could see; none without pairs, where deltas do not vary, or p cannot reach alpha."""
     asked = [c for c in comparisons if c.metric == primary and c.design == "paired"]
-    return tuple(_power(c, c.delta_sd) for c in asked if c.n >= 3 and c.delta_sd)
+    return tuple(
+        _power(c, c.delta_sd) for c in asked if c.n >= 3 and c.delta_sd and can_show(c.test, c.n, alpha_per_test(c))
+    )
 
 
 def _power(comparison: Comparison, sd: float) -> Power:
@@ -42,9 +52,9 @@ def _power(comparison: Comparison, sd: float) -> Power:
         alpha=alpha,
         detectable_80=detectable_effect(comparison.n, power=0.8, alpha=alpha) * sd,
         detectable_90=detectable_effect(comparison.n, power=0.9, alpha=alpha) * sd,
-        pairs_80=seeds_for(effect, sd, alpha, 0.8),
-        pairs_90=seeds_for(effect, sd, alpha, 0.9),
-        pairs_80_conservative=seeds_for(effect, upper, alpha, 0.8),
+        pairs_80=seeds_for(effect, sd, alpha, 0.8, comparison.test),
+        pairs_90=seeds_for(effect, sd, alpha, 0.9, comparison.test),
+        pairs_80_conservative=seeds_for(effect, upper, alpha, 0.8, comparison.test),
         equivalence_pairs_80=seeds_for_equivalence(effect, sd, comparison.alpha, 0.8),
     )
 
@@ -55,12 +65,27 @@ def alpha_per_test(comparison: Comparison) -> float:
     return comparison.alpha / max(1, comparison.family_size) if corrects else comparison.alpha
 
 
-def seeds_for(effect: float | None, sd: float | None, alpha: float, power: float) -> int | None:
-    """Pairs for the paired t-test to see *effect* with that power; None where no number can be given."""
+def can_show(test: str, n: int, alpha: float) -> bool:
+    """Whether n pairs can give the test a p of alpha at all."""
+    return test not in SIGN_TESTS or sign_flip_floor(n) <= alpha
+
+
+def most_power(test: str, effect: float, n: int, alpha: float) -> float:
+    """Power of the paired t-test, which no other test exceeds; 0 where the registered one cannot reach alpha."""
+    return paired_t_power(effect, n, alpha=alpha) if can_show(test, n, alpha) else 0.0
+
+
+def _at_least(pairs: int | None, test: str, alpha: float) -> int | None:
+    """So many pairs, or as many as the registered test needs to reach alpha."""
+    return None if pairs is None else next(n for n in count(pairs) if can_show(test, n, alpha))
+
+
+def seeds_for(effect: float | None, sd: float | None, alpha: float, power: float, test: str) -> int | None:
+    """Pairs to see *effect* with that power, at the least; None where no number can be given."""
     if not effect or not sd:
         return None
     try:
-        return pairs_needed(effect / sd, power=power, alpha=alpha)
+        return _at_least(pairs_needed(effect / sd, power=power, alpha=alpha), test, alpha)
     except StatisticsError:
         return None
 
@@ -194,6 +219,7 @@ def _row(
     made = None
     if effect is not None and spread is not None:
         made = plan(effect, spread, pilot_pairs=pairs, planned=seeds if seeds >= 2 else None, alpha=alpha)
+        made = _for_test(made, criterion.test)
     bound = effect / spread if effect is not None and spread is not None else None
     return PlannedPower(
         comparison=planned,
@@ -204,7 +230,23 @@ def _row(
         plan=made,
         equivalence={power: _equivalence(bound, power, criterion.alpha) for power in (0.8, 0.9)},
         items=_items(planned, effect, discordance, alpha),
-        curve=tuple(zip(CURVE, power_curve(bound, CURVE, alpha=alpha), strict=True)) if bound is not None else (),
+        curve=() if bound is None else tuple((n, most_power(criterion.test, bound, n, alpha)) for n in CURVE),
+    )
+
+
+def _for_test(made: PowerPlan, test: str) -> PowerPlan:
+    """The plan where the registered test must reach alpha, too."""
+
+    def needed(by_power: dict[float, int | None]) -> dict[float, int | None]:
+        return {power: _at_least(pairs, test, made.alpha) for power, pairs in by_power.items()}
+
+    shows = made.planned is None or can_show(test, made.planned, made.alpha)
+    return replace(
+        made,
+        needed=needed(made.needed),
+        needed_conservative=None if made.needed_conservative is None else needed(made.needed_conservative),
+        planned_power=made.planned_power if shows else 0.0,
+        planned_detectable=made.planned_detectable if shows else None,
     )
 
 
@@ -267,4 +309,9 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
         elif row.sd is None:
             unknown = "The SD of the deltas is unknown: give a pilot's results with --pilot, or assume one with --sd."
             notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
+        elif (test := row.comparison.criterion.test) in SIGN_TESTS:
+            notes.append(
+                f"{row.comparison.metric.name}: the seeds for {test} are the least and its power the most that it can have; "
+                "what it shows is simulated below."
+            )
     return notes

@@ -159,6 +159,16 @@ def test_a_recommendation_says_that_baselines_diverged():
     assert "The baseline itself is not stable here." in advice
 
 
+def test_a_new_study_is_as_large_as_its_test_needs():
+    made = {"validation_loss": arms(0.03, sd=0.05, n=5)}
+    few = Criterion(metric="validation_loss", role="primary", smallest_effect=0.1, alpha=0.002)
+    assert verdict_of(made, (few,)).needs.seeds_for_difference < 10
+    # 2 / 2^n reaches 0.002 with ten pairs.
+    flipped = verdict_of(made, (few.model_copy(update={"test": "sign-flip"}),))
+    assert flipped.needs.seeds_for_difference == 10
+    assert flipped.fragility.power is None
+
+
 def test_a_study_that_refuses_diverged_runs_says_that_it_did():
     made, endings = {"validation_loss": arms(0.05, n=5)}, {"none": "d....", "layernorm": "....."}
     refuses = Stability(diverged="refuse")

@@ -9,7 +9,7 @@ import numpy as np
 
 from ablationlab.analysis.comparisons import corrected
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
-from ablationlab.analysis.power import alpha_per_test
+from ablationlab.analysis.power import alpha_per_test, can_show
 from ablationlab.analysis.stability import Contrasts, swept_places
 from ablationlab.analysis.verdict.evidence import gather
 from ablationlab.analysis.verdict.rules import decision_of
@@ -63,9 +63,10 @@ def _fragility(analysis: Analysis, verdict: VariantVerdict, reduced: dict[Seed, 
         if (decision := decision_of(gather(less, verdict.variant, verdict.regime))) != verdict.decision
     )
     power = over = None
-    if reduced and primary.smallest_effect is not None and primary.delta_sd and primary.n >= 3:
-        effect = primary.smallest_effect / primary.delta_sd
-        expected = exaggeration(effect, primary.n, alpha=alpha_per_test(primary))
+    alpha = alpha_per_test(primary)
+    shows = primary.n >= 3 and can_show(primary.test, primary.n, alpha)
+    if reduced and primary.smallest_effect is not None and primary.delta_sd and shows:
+        expected = exaggeration(primary.smallest_effect / primary.delta_sd, primary.n, alpha=alpha)
         power, over = expected.power, expected.ratio
     return VerdictFragility(
         left_out=len(reduced),

@@ -277,7 +277,7 @@ def needs_of(evidence: Evidence) -> Needs:
     difference = equivalence = None
     if need == Need.FRESH_SEEDS and primary is not None:
         effect = primary.smallest_effect
-        difference = seeds_for(effect, primary.delta_sd, alpha_per_test(primary), POWER)
+        difference = seeds_for(effect, primary.delta_sd, alpha_per_test(primary), POWER, primary.test)
         equivalence = seeds_for_equivalence(effect, primary.delta_sd, primary.alpha, POWER)
     return Needs(
         need=need,

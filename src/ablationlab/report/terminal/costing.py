@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.console import RenderableType
 from rich.text import Text
 
-from ablationlab.analysis.power import power_plans
+from ablationlab.analysis.power import most_power, power_plans
 from ablationlab.core.format import amount, byte_size, count, duration, fixed, number, percent, plain, setting
 from ablationlab.instrument.costing.hardware import CALIBRATION, PRICES_OF
 from ablationlab.instrument.costing.outlook import LayoutCost, Outlook
@@ -207,13 +207,13 @@ def _powers(outlook: Outlook, counts: Sequence[int], sd: float | None) -> dict[s
     """Power of the primary comparisons by number of seeds, at the assumed SD, after the correction of their family."""
     if sd is None:
         return {}
-    from ablationlab.stats import paired_t_power
-
     rows = power_plans(outlook.study, sd=sd).rows
     primary = [row for row in rows if row.comparison.criterion.role == "primary" and row.effect is not None and row.sd]
     return {
         f"{setting(row.effect)} on {row.comparison.metric.name}": {
-            seeds: paired_t_power((row.effect or 0.0) / sd, seeds, alpha=row.alpha) for seeds in counts if seeds >= 2
+            seeds: most_power(row.comparison.criterion.test, (row.effect or 0.0) / sd, seeds, row.alpha)
+            for seeds in counts
+            if seeds >= 2
         }
         for row in primary
     }
