@@ -28,6 +28,7 @@ settings.load_profile("any-machine")
 os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
 os.environ.setdefault("ABLATIONLAB_REPORT", "false")
+warm.no_waiting_for_the_disk()
 # Processes that tests start share the compiled sources, wherever bytecode is switched off: half a second for each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
@@ -200,7 +201,7 @@ def torch_as_it_was() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+        torch._C._set_deterministic_algorithms(deterministic)  # torch.use_... would import the compiler: 2 s
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 
@@ -208,7 +207,6 @@ def seal_again(folder: Path) -> None:
         RunSeal.read(path).model_copy(update={"files": files, "before": {}}).replace(path)
 
 
-@patch("os.fsync", lambda handle: None)  # waiting for the disk after every record takes most of the time
 def build(
     folder: Path,
     made: Study | None = None,

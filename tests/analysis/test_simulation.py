@@ -111,7 +111,7 @@ def test_power_honours_the_registered_test_and_its_correction():
 
 def test_more_seeds_cost_what_they_cost_and_decide_more():
     made = asked()
-    found = decision_power(made, power_plans(made, sd=0.05).rows, studies=60)
+    found = decision_power(made, power_plans(made, sd=0.05).rows, studies=24)
     seeds = {row.seeds: row for row in found.designs}
     assert [round(row.compute, 2) for row in found.designs] == [1.0, 2.0, 4.0]
     assert seeds[20].adopt > seeds[5].adopt
@@ -139,12 +139,12 @@ def test_more_steps_are_worth_what_a_pilot_of_that_length_says():
 def test_power_of_a_stability_gain_follows_the_assumed_chances():
     made = stressed(seeds=list(range(1, 13)))
     rows = power_plans(made, sd=0.03).rows
-    sure = decision_power(made, rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=10)
+    sure = decision_power(made, rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=3)
     none = decision_power(made, rows, unstable={"hot": Instabilities(0.2, 0.2, diverge=True)}, studies=10)
     name = "stability/diverged/hot/layernorm:none"
     assert next(row.share for row in sure.shown if row.id == name) == 1.0
     assert next(row.share for row in none.shown if row.id == name) < 0.2
-    few = decision_power(stressed(), rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=5)
+    few = decision_power(stressed(), rows, unstable={"hot": Instabilities(1.0, 0.0, diverge=True)}, studies=2)
     row = next(row for row in few.shown if row.id == name)
     # Eight of eight rescued is p = 2 / 2^8, and there are 2 variants x 2 regimes x 2 kinds of failure to look at.
     assert (row.share, row.least, row.needs) == (0.0, 2 / 2**8, 0.05 / 8)

@@ -19,7 +19,7 @@ from ablationlab.core.errors import MismatchError, RecordError, StatisticsError
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, LedgerCheck
 from ablationlab.records.metrics import across_tokenizers
 from ablationlab.records.plan import Plan
-from ablationlab.records.results import Results, Run
+from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.seal import ABSENT
 from ablationlab.records.settings import REGISTERED, TUNED, Study
 from ablationlab.study.differences import differences
@@ -33,13 +33,15 @@ from ablationlab.study.ledger import (
 )
 
 
-def read_results(folder: Path, study_file: Study | None = None, *, accept_altered: bool = False) -> Dataset:
-    """Read and check a results folder; *study_file* is compared with what was sealed.
+def read_results(
+    folder: Path, study_file: Study | None = None, *, accept_altered: bool = False, cache: Cache | None = None
+) -> Dataset:
+    """Read and check a results folder; *study_file* is compared with what was sealed, *cache* keeps what was read.
 
     Raises `MismatchError` where arms differ in what no variant declared, or a run is not what the plan says, and
     `AlteredError` where a file is not as it was sealed, unless *accept_altered* makes that a deviation.
     """
-    results = _at_last_look(Results.open(folder, strict=True, accept_altered=accept_altered))
+    results = _at_last_look(Results.open(folder, strict=True, cache=cache, accept_altered=accept_altered))
     plan, sealed = results.plan, results.sealed
     if plan is None:
         raise RecordError(f"{folder} is not a results folder: it has no plan.lock")

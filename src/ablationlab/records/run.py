@@ -187,7 +187,7 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
             for name, value in row.items():
                 if name not in columns:
                     columns[name] = array("d", [math.nan]) * rows
-                columns[name].append(as_number(value))
+                columns[name].append(value if type(value) is float else as_number(value))
             rows += number > 1
             if len(row) != len(columns):
                 for column in columns.values():

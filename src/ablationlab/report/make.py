@@ -33,7 +33,7 @@ def make_report(
 
     target = out or folder
     wanted = set(parts)
-    results = with_analysis(Results.open(folder), say)
+    results = with_analysis(Results.open(folder, cache={}), say)
     for problem in results.problems:
         say(f"{problem.file}: {problem.text}")
     if results.interim:
@@ -83,7 +83,7 @@ def with_analysis(results: Results, say: Say) -> Results:
     if results.stale:
         say("The analysis on disk is not that of these records (" + "; ".join(results.stale[:2]) + "): regenerated.")
     try:
-        analysis = analyze(read_results(results.folder, None))
+        analysis = analyze(read_results(results.folder, None, cache=results.reader.cache))
     except AblationLabError as error:
         # What is on disk then belongs to other records, or to none: it must not stand beside these.
         found = Damage("analysis.json", f"cannot be made from these records: {error}")
@@ -104,4 +104,4 @@ def with_analysis(results: Results, say: Say) -> Results:
             verdict=verdict,
             stale=(),
         )
-    return Results.open(results.folder)
+    return Results.open(results.folder, cache=results.reader.cache)
