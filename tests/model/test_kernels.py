@@ -47,24 +47,30 @@ def agree(ours, theirs, *, half: bool = False) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-@pytest.mark.parametrize(("rows", "width", "biases"), [(5, 24, True), (70, 128, True), (3, 100, False)])
-def test_add_norm(dtype, rows, width, biases):
+@pytest.mark.parametrize("center", [True, False], ids=["layernorm", "rmsnorm"])
+@pytest.mark.parametrize(
+    ("rows", "width", "gained", "biases"),
+    [(5, 24, True, True), (70, 128, True, True), (3, 100, True, False), (40, 48, False, False)],
+)
+def test_add_norm(dtype, center, rows, width, gained, biases):
     torch.manual_seed(0)
     x, o = drawn(2, 1, rows, width), drawn(2, 1, rows, width, dtype=dtype)
-    gain, bias, ob = (rows_of_a_buffer(2, width) for _ in range(3))
-    bias, ob = (bias, ob) if biases else (None, None)
-    ours, theirs = AddNorm.apply(x, o, ob, gain, bias, 1e-5, dtype), ops.add_norm(x, o, ob, gain, bias, 1e-5, dtype)
+    given = [rows_of_a_buffer(2, width) if there else None for there in (biases, gained, biases)]
+    ours = AddNorm.apply(x, o, *given, 1e-5, dtype, center)
+    theirs = ops.add_norm(x, o, *given, 1e-5, dtype, center=center)
     agree(ours, theirs, half=dtype == HALF)
-    inputs = [x, o, gain, *([ob, bias] if biases else [])]
+    inputs = [x, o, *(value for value in given if value is not None)]
     seeds = [torch.randn(2, 1, rows, width) for _ in range(2)]
     agree(gradients(ours, seeds, inputs), gradients(theirs, seeds, inputs), half=dtype == HALF)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])
-def test_norm(dtype):
+@pytest.mark.parametrize("center", [True, False], ids=["layernorm", "rmsnorm"])
+def test_norm(dtype, center):
     torch.manual_seed(1)
     x, gain, bias = drawn(3, 1, 33, 40), rows_of_a_buffer(3, 40), rows_of_a_buffer(3, 40)
-    ours, theirs = Norm.apply(x, gain, bias, 1e-5, dtype), ops.norm(x, gain, bias, 1e-5, dtype)
+    ours = Norm.apply(x, gain, bias, 1e-5, dtype, center)
+    theirs = ops.norm(x, gain, bias, 1e-5, dtype, center=center)
     agree([ours], [theirs], half=dtype == HALF)
     seeds = [torch.randn(3, 1, 33, 40)]
     agree(gradients([ours], seeds, [x, gain, bias]), gradients([theirs], seeds, [x, gain, bias]), half=dtype == HALF)

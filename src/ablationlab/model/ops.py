@@ -52,11 +52,6 @@ def _fast_tanh() -> bool:
     return torch.backends.cpu.get_cpu_capability().startswith("AVX")
 
 
-def has_norm_kernel(gain_RD: Tensor | None, *, center: bool) -> bool:
-    """Whether there is a kernel for a norm: for LayerNorm with a gain."""
-    return center and gain_RD is not None
-
-
 def norm(
     x: Tensor,
     gain_RD: Tensor | None,
@@ -67,10 +62,10 @@ def norm(
     center: bool = True,
 ) -> Tensor:
     """LayerNorm of x_R…D, or RMSNorm (*center* is False), with each run's own gain and bias, in *dtype*."""
-    if fused(x) and has_norm_kernel(gain_RD, center=center):
+    if fused(x):
         from ablationlab.model.kernels.norm import Norm
 
-        normed: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
+        normed: Tensor = Norm.apply(x, gain_RD, bias_RD, eps, dtype, center)  # type: ignore[no-untyped-call]
         return normed
     if len(x) == 1:  # torch's own affine form is one pass; it has no run axis
         gain, bias = (None if value is None else value.squeeze(0) for value in (gain_RD, bias_RD))
@@ -93,10 +88,10 @@ def add_norm(
     center: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """x' = x + (o + ob) in fp32, and its norm in *dtype*."""
-    if fused(x) and has_norm_kernel(gain_RD, center=center):
+    if fused(x):
         from ablationlab.model.kernels.norm import AddNorm
 
-        total, y = AddNorm.apply(x, o, ob_RD, gain_RD, bias_RD, eps, dtype)  # type: ignore[no-untyped-call]
+        total, y = AddNorm.apply(x, o, ob_RD, gain_RD, bias_RD, eps, dtype, center)  # type: ignore[no-untyped-call]
         return total, y
     total = add(x, o, ob_RD)
     return total, norm(total, gain_RD, bias_RD, eps, dtype, center=center)
