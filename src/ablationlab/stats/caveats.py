@@ -127,9 +127,9 @@ def interval_caveats(interval: Interval) -> tuple[Caveat, ...]:
 
 
 def _about_a_test(test: PValue, alpha: float) -> list[Caveat]:
-    if test.p is None or test.n < 2:
+    if test.p is None or test.n < 2 or test.minimum_p == 1:  # no pair differs, or one alone
         return []
-    if test.minimum_p is not None and alpha < test.minimum_p < 1:
+    if test.minimum_p is not None and test.minimum_p > alpha:
         # Only pairs that differ count in these tests: m of them reach 2 / 2^m.
         details: dict[str, Any] = {"n": round(1 - log2(test.minimum_p)), "minimum_p": test.minimum_p, "alpha": alpha}
         return [Caveat(CaveatCode.CANNOT_REACH_ALPHA, test.test, details)]
