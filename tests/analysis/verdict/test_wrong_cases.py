@@ -104,7 +104,7 @@ def test_a_claim_must_hold_with_diverged_runs_counted():
 
 
 def test_one_absurd_run_of_the_variant_does_not_take_keep_baseline_back():
-    # The t-test is not monotone: one cost far beyond the others also makes the SD large, and p rises from 0.0001 to 0.3.
+    # The t-test is not monotone: one cost far beyond the others also makes the SD large, and p rises from 0.000002 to 0.3.
     none = [2.0, 2.02, 1.99, 2.01, 2.0]
     costs = [0.02, 0.021, 0.019, 0.02, 0.022]
     made = {
