@@ -4,12 +4,13 @@ STUDY  ?= studies/embedding-norm.toml
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: help setup setup-dev browser study test lint format types check golden replicate-quick torture clean
+.PHONY: help setup setup-dev browser study test docs lint format types check golden replicate-quick torture clean
 
 help:
 	@echo "make study [STUDY=studies/quick.toml]   set up, fetch the data, train every run of the study"
 	@echo "make test                               set up, run the whole test suite"
 	@echo "make check                              lint, format check and types (after make test)"
+	@echo "make docs                               build the documentation into site/; a broken link fails"
 	@echo "make torture                            plan 500 mutated study files, and count how each ended"
 	@echo "make replicate-quick                    small versions of the replications and of the instrument's own proofs"
 
@@ -41,6 +42,10 @@ browser:
 
 test: setup-dev browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Offline; the reference is generated from the code.
+docs: setup-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 lint: setup-dev
 	$(BIN)/ruff check .

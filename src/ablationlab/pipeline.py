@@ -144,6 +144,15 @@ class Concluded:
 
 
 @dataclass(frozen=True)
+class ReportStep:
+    """A part of the report is being written: its name, its number, and of how many."""
+
+    part: str
+    number: int
+    of: int
+
+
+@dataclass(frozen=True)
 class ReportWritten:
     """The paths that people open."""
 
@@ -198,6 +207,7 @@ if TYPE_CHECKING:
         | CalibrationTried
         | LookTaken
         | Concluded
+        | ReportStep
         | ReportWritten
         | ReportFailed
         | Note
@@ -786,7 +796,11 @@ def write_report(results: ResultsFolder, listen: Listener) -> None:
     from ablationlab.report.make import make_report
 
     try:
-        paths = make_report(results.path, say=lambda text: listen(Note("report", text)))
+        paths = make_report(
+            results.path,
+            say=lambda text: listen(Note("report", text)),
+            step=lambda part, number, of: listen(ReportStep(part, number, of)),
+        )
     except AblationLabError as error:
         listen(ReportFailed(results, error))
     else:

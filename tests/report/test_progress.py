@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from ablationlab.data.corpus import load_corpus
-from ablationlab.report.progress import LiveDisplay, PlainDisplay, display_for
+from ablationlab.report.progress import LiveDisplay, PlainDisplay, _Counter, display_for
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan
@@ -42,7 +42,7 @@ def test_a_file_gets_plain_lines_and_not_one_per_event(plan):
     lines = out.file.getvalue().splitlines()
     assert len(lines) == 2
     assert re.fullmatch(
-        r"\[3 %, [\d.]+ s left\]  none-s1 step 1 of 12  loss 3\.2500  \|g\| 0\.500  1,234 tok/s", lines[0]
+        r"\[3 %, time left unknown\]  none-s1 step 1 of 12  loss 3\.2500  \|g\| 0\.500  1,234 tok/s", lines[0]
     )
     assert lines[1] == "none-s1: done"
 
@@ -113,3 +113,18 @@ def test_a_run_named_like_markup_is_shown_as_text(plan):
     display.hear(Event("busy", 0))
     display.hear(Event("failed", 0, "[red]why[/red]"))
     assert "[bold]x[/bold]-s1: not trained: [red]why[/red]" in display.console.file.getvalue()
+
+
+def test_the_time_left_is_measured_from_the_first_step_that_was_seen(plan):
+    counter = _Counter(plan, 0)  # three runs of 12 steps
+    counter.hear(progress(step=1), now=100.0)  # imports took 100 s
+    assert counter.left(100.0) is None
+    counter.hear(progress(step=6), now=105.0)  # one step per second
+    assert counter.left(105.0) == pytest.approx(30.0)
+
+
+def test_steps_on_disk_count_as_done_and_not_as_speed(plan):
+    counter = _Counter(plan, 12)
+    counter.hear(progress(stack=1, step=7, start=6), now=0.0)
+    counter.hear(progress(stack=1, step=9, start=6), now=4.0)  # two seconds per step
+    assert counter.left(4.0) == pytest.approx(2 * (36 - 12 - 9))

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from ablationlab.analysis.simulation import Instabilities
     from ablationlab.records.settings import Study
 
+#: Options that a results folder, judged by its own plan, does not take.
+TABLE = "For a table of your own runs"
 Names = Annotated[tuple[str, ...], Parameter(negative="", consume_multiple=False)]
 Effect = Annotated[
     float | None,
@@ -139,53 +141,63 @@ def analyze(
         ),
     ] = False,
     all_: Annotated[bool, Parameter(name="--all", negative="", help="Show every comparison, caveat and role.")] = False,
-    baseline: Annotated[str | None, Parameter(help="Table: the variant that the others are compared with.")] = None,
+    baseline: Annotated[
+        str | None, Parameter(group=TABLE, help="The variant that the others are compared with.")
+    ] = None,
     variant: Annotated[
-        str | None, Parameter(help="Table: the column with the variant, such as config.arch. Default: variant.")
+        str | None, Parameter(group=TABLE, help="The column with the variant, such as config.arch. Default: variant.")
     ] = None,
     seed: Annotated[
-        str | None, Parameter(help="Table: the column with the seed, such as config.seed. Default: seed.")
+        str | None, Parameter(group=TABLE, help="The column with the seed, such as config.seed. Default: seed.")
     ] = None,
-    regime: Annotated[str | None, Parameter(help="Table: the column with the regime. Default: regime, if any.")] = None,
+    regime: Annotated[
+        str | None, Parameter(group=TABLE, help="The column with the regime. Default: regime, if any.")
+    ] = None,
     metric: Annotated[
         Names,
         Parameter(
-            help="Table: a metric and which way is better, as val/loss:lower; may be repeated, the first decides."
+            group=TABLE, help="A metric and which way is better, as val/loss:lower; may be repeated, the first decides."
         ),
     ] = (),
     where: Annotated[
-        Names, Parameter(help="Table: only runs with this value, as config.lr=0.001; may be repeated.")
+        Names, Parameter(group=TABLE, help="Only runs with this value, as config.lr=0.001; may be repeated.")
     ] = (),
     run_names: Annotated[
-        str | None, Parameter(help="Table: how a run's name reads, as '{variant}-s{seed}'; * stands for anything.")
+        str | None,
+        Parameter(group=TABLE, help="How a run's name reads, as '{variant}-s{seed}'; * stands for anything."),
     ] = None,
     at: Annotated[
-        str | None, Parameter(help="Table: which value of a curve counts: last, best or step=N. Default: last.")
+        str | None, Parameter(group=TABLE, help="Which value of a curve counts: last, best or step=N. Default: last.")
     ] = None,
     unpaired: Annotated[
         bool,
         Parameter(
-            negative="", help="Table: runs of equal seeds are not pairs, or there are no seeds; uses Welch's test."
+            negative="",
+            group=TABLE,
+            help="Runs of equal seeds are not pairs, or there are no seeds; uses Welch's test.",
         ),
     ] = False,
-    primary: Annotated[str | None, Parameter(help="Table: the metric that decides.")] = None,
-    lower: Annotated[Names, Parameter(help="Table: a metric that is better lower; may be repeated.")] = (),
-    higher: Annotated[Names, Parameter(help="Table: a metric that is better higher; may be repeated.")] = (),
-    log: Annotated[Names, Parameter(help="Table: a metric to test as its logarithm (a perplexity).")] = (),
+    primary: Annotated[str | None, Parameter(group=TABLE, help="The metric that decides.")] = None,
+    lower: Annotated[Names, Parameter(group=TABLE, help="A metric that is better lower; may be repeated.")] = (),
+    higher: Annotated[Names, Parameter(group=TABLE, help="A metric that is better higher; may be repeated.")] = (),
+    log: Annotated[Names, Parameter(group=TABLE, help="A metric to test as its logarithm (a perplexity).")] = (),
     smallest_effect: Effect = None,
     margin: Annotated[
-        float | None, Parameter(help="Table: the most that the primary metric may get worse in return for stability.")
+        float | None,
+        Parameter(group=TABLE, help="The most that the primary metric may get worse in return for stability."),
     ] = None,
-    alpha: Annotated[float | None, Parameter(help="Table: significance level. Default: 0.05.")] = None,
+    alpha: Annotated[float | None, Parameter(group=TABLE, help="Significance level. Default: 0.05.")] = None,
     test: Annotated[
         Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] | None,
-        Parameter(help="Table: the test that decides. Default: paired-t."),
+        Parameter(group=TABLE, help="The test that decides. Default: paired-t."),
     ] = None,
     correction: Annotated[
         Literal["holm", "bonferroni", "benjamini-hochberg", "none"] | None,
-        Parameter(help="Table: the correction for several variants. Default: holm."),
+        Parameter(group=TABLE, help="The correction for several variants. Default: holm."),
     ] = None,
-    tie_breaker: Annotated[Names, Parameter(help="Table: a metric that breaks a tie; may be repeated, in order.")] = (),
+    tie_breaker: Annotated[
+        Names, Parameter(group=TABLE, help="A metric that breaks a tie; may be repeated, in order.")
+    ] = (),
 ) -> int:
     """Compare every variant with the baseline, paired by seed, and give the verdict of the registered rules.
 
@@ -244,7 +256,7 @@ def analyze(
     if dataset.source == "table":
         write_table_curves(dataset.curves, target)
     printer = Printer()
-    printer.parts(*analysis_view(analysis, verdict, everything=all_, width=printer.console.width))
+    printer.parts(*analysis_view(analysis, verdict, everything=all_))
     printer.text(f"\nWritten to {target / 'analysis.json'} and {target / 'verdict.json'}")
     return 0
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from types import FrameType
 
-from cyclopts import UNSET, App, CycloptsError, ValidationError
+from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
 from rich.console import Console
 
 from ablationlab import __version__
@@ -18,16 +18,23 @@ from ablationlab.cli.common import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
 from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, RunFailure
 
+
+def _default(value: object) -> str | None:
+    """A default in the help; that a flag is off and a list empty goes without saying."""
+    return None if value in (False, (), None, "") else str(value)
+
+
 app = App(
     name="ablationlab",
+    default_parameter=Parameter(show_default=_default),
     version=__version__,
     help=(
         "Does this change to a GPT help, at equal compute? One study file becomes paired, budget-matched, multi-seed "
         "training runs, and a verdict with its evidence.\n\n"
-        "Start with: ablationlab run studies/quick.toml"
+        "Start with: ablationlab run studies/quick.toml\n\n"
+        "Add --debug to any command to see a traceback instead of the short message."
     ),
     help_format="plaintext",
-    help_epilogue="Add --debug anywhere to see a traceback instead of the short message.",
     suppress_keyboard_interrupt=False,  # `main` handles it
 )
 for group in (study, browse, data, analysis, report, instrument):
@@ -54,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     except CycloptsError as error:
         if debug:
             raise
-        console.print(f"error: {_usage(error)}\nSee: ablationlab --help", markup=False, highlight=False)
+        console.print(f"error: {_usage(error)}\nSee: {_help_of(error)}", markup=False, highlight=False)
         sys.exit(USAGE)
     except AblationLabError as error:
         if debug:
@@ -88,6 +95,11 @@ class _Terminated(KeyboardInterrupt):
 
 def _terminate(number: int, frame: FrameType | None) -> None:
     raise _Terminated
+
+
+def _help_of(error: CycloptsError) -> str:
+    """The help of the verb that was meant."""
+    return " ".join(["ablationlab", *(error.command_chain or ()), "--help"])
 
 
 def _usage(error: CycloptsError) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ablationlab.data.prepare import PrepareProgress
-    from ablationlab.pipeline import EvaluationEnded, PipelineEvent, Planned
+    from ablationlab.pipeline import Concluded, EvaluationEnded, PipelineEvent, Planned
 
 
 def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
@@ -54,15 +54,20 @@ ResultsPath = Annotated[
     Path, Parameter(help="A results folder (results/<study>), its study file, or the study's bare name.")
 ]
 Out = Annotated[Path | None, Parameter(name="--out", help="Results folder. Default: results/<study name>.")]
+#: Titles under which the help shows options.
+TRAINING, SAFETY = "Where it trains", "Changed code or environment"
 Device = Annotated[
     Literal["auto", "cpu", "cuda"],
-    Parameter(name="--device", help="Where to train. auto takes a GPU where there is one; sealed in the plan."),
+    Parameter(
+        name="--device", group=TRAINING, help="Where to train. auto takes a GPU where there is one; sealed in the plan."
+    ),
 ]
 Workers = Annotated[
     int | None,
     Processes,
     Parameter(
         name="--workers",
+        group=TRAINING,
         help="Training processes on this machine. Default: one per core on a CPU, one on a GPU.",
     ),
 ]
@@ -78,6 +83,7 @@ TrustCode = Annotated[
     bool,
     Parameter(
         name="--trust-code",
+        group=SAFETY,
         negative="",
         help="Run code that a results folder carries and that was never run here; remembered by its hash.",
     ),
@@ -106,18 +112,30 @@ class Printer:
         for part in parts:
             self.console.print(part, markup=False, highlight=False)
 
+    def paths(self, *paths: Path) -> None:
+        """Paths, one per line, which a terminal that can makes links."""
+        from rich.text import Text
+
+        for path in paths:
+            link = f"link {path.resolve().as_uri()}"
+            self.console.print(Text("  ").append(str(path), style=link), soft_wrap=True, highlight=False)
+
     def line(self) -> None:
         """An empty line."""
         self.console.print()
 
 
 class RunView:
-    """A listener of `pipeline.run`: a live display of what is in progress, tables of what is done."""
+    """A listener of `pipeline.run`: a live display of what is in progress, the answer, and where everything is.
 
-    def __init__(self, printer: Printer) -> None:
+    *study* is what the user gave, so that a long study can name a shorter one.
+    """
+
+    def __init__(self, printer: Printer, study: Path | None = None) -> None:
         from ablationlab.pipeline import TrainingProgress
 
         self.printer = printer
+        self._study = study
         self._training = TrainingProgress(printer.console)
         self._bars = ExitStack()
         self._compared: Callable[[PrepareProgress], None] | None = None
@@ -134,7 +152,6 @@ class RunView:
         from ablationlab import pipeline
         from ablationlab.records.results import read_runs
         from ablationlab.report.designs import look_line, try_line
-        from ablationlab.report.terminal import results_table, verdict_view
         from ablationlab.study.ledger import ledger_sentence
 
         out = self.printer
@@ -151,8 +168,6 @@ class RunView:
                 self._bars.close()
                 self._planned(event)
             case pipeline.LedgerChecked(plan, results, pairs):
-                out.line()
-                out.console.print(results_table(plan, read_runs(plan, results)))
                 out.text(f"\n{ledger_sentence(plan, read_runs(plan, results), pairs)}")
             case pipeline.EvaluationStarted(results):
                 if self._printed:
@@ -165,15 +180,18 @@ class RunView:
             case pipeline.LookTaken(_, result):
                 if not result.stop:  # the verdict that follows says why it stopped
                     out.text(f"\n{look_line(result)}")
-            case pipeline.Concluded(results, analysis, verdict):
-                out.line()
-                out.parts(*verdict_view(analysis, verdict))
-                out.text(f"\nEvery run is in {results.runs}; every comparison: ablationlab analyze {results.path}")
+            case pipeline.Concluded():
+                self._concluded(event)
             case pipeline.Note(phase, text):
                 out.text(f"  {text}" if phase == "evaluation" else text)
+            case pipeline.ReportStep(part, number, of):
+                self.writing(part, number, of)
             case pipeline.ReportWritten(paths):
-                out.text("Written: " + ", ".join(map(str, paths)) if paths else "Nothing was written.")
+                self._bars.close()
+                out.text("Written:" if paths else "Nothing was written.")
+                out.paths(*paths)
             case pipeline.ReportFailed(results, error):
+                self._bars.close()
                 out.text(
                     f"No report: {error}\nThe study is done; write its report with: ablationlab report {results.path}"
                 )
@@ -193,6 +211,8 @@ class RunView:
         from ablationlab.report.terminal import precisions
 
         how, runs = event.plan.execution, len(event.runs)
+        if event.waiting and (told := _long(event, self._study)):
+            self.printer.text(told)
         self.printer.text(
             f"{event.plan.study.name}: {runs - event.waiting} of {runs} runs done; {how.device_name}, "
             f"{precisions(event.plan)}, {counted(how.threads, 'thread')} per process. Results in {event.results.path}"
@@ -201,6 +221,36 @@ class RunView:
             self.printer.text(event.notice)
         if event.waiting and event.plan.step_times:
             self.printer.text(step_times_line(event.plan))
+
+    def _concluded(self, event: Concluded) -> None:
+        """The answer first: a sentence, the table of the arms, then the verdict with its reasons."""
+        from ablationlab.analysis.answer import answer
+        from ablationlab.report.tables import ablation_table
+        from ablationlab.report.terminal import verdict_view
+
+        out, (results, analysis, verdict) = self.printer, (event.results, event.analysis, event.verdict)
+        out.line()
+        if analysis.question:
+            out.text(analysis.question)
+        out.text(plain(answer(analysis, verdict)))
+        table = ablation_table(analysis, verdict)
+        if table is not None:
+            out.line()
+            out.parts(table.terminal())
+        out.line()
+        out.parts(*verdict_view(analysis, verdict))
+        out.text(f"\nEvery comparison: ablationlab analyze {results.path}. Every run:")
+        out.paths(results.runs)
+
+    def writing(self, part: str, number: int, of: int) -> None:
+        """A spinner that names the part of the report; elsewhere one line for all of it."""
+        if not self.printer.console.is_terminal:
+            if number == 1:
+                self.printer.text("Writing the report")
+            return
+        self._bars.close()
+        text = f"Writing the report: {part} ({number} of {of})"
+        self._bars.enter_context(self.printer.console.status(text))
 
     def _evaluated(self, event: EvaluationEnded) -> None:
         from ablationlab.analysis.wording import divergence
@@ -217,6 +267,40 @@ class RunView:
             f"{len(outcome.evaluated)} runs scored, {len(outcome.complete)} had everything already, "
             f"{len(outcome.not_evaluable)} not evaluable; {plain(duration(outcome.seconds))}"
         )
+
+
+#: A study that will take longer than this says so first, in seconds.
+_LONG = 600.0
+#: FLOPs of matrix products below which no CPU takes that long, so that nothing needs to be timed.
+_SHORT_FLOPS = 5e12
+
+
+def _long(event: Planned, study: Path | None) -> str:
+    """What to say first of a study that will take long here, on a CPU: how long, and what to try meanwhile."""
+    plan = event.plan
+    waiting = [run.planned for run in event.runs if not run.done]
+    if plan.execution.device != "cpu" or any(run.recipe is None for run in waiting):
+        return ""
+    if sum(run.budget.matmul_flops for run in waiting) < _SHORT_FLOPS:
+        return ""
+    from ablationlab.instrument.costing.estimate import estimate
+    from ablationlab.pipeline import worker_count
+
+    seconds = estimate(plan, worker_count(plan, None)).seconds * len(waiting) / len(plan.runs)
+    if seconds < _LONG:
+        return ""
+    shorter = shorter_study(study)
+    meanwhile = f" Meanwhile, a shorter one: ablationlab run {shorter}" if shorter is not None else ""
+    return f"This study takes about {plain(duration(seconds))} of training on this machine.{meanwhile}"
+
+
+def shorter_study(study: Path | None) -> Path | None:
+    """The quick version of a study, or the quickest of all, where it is there."""
+    from ablationlab.study.places import STUDIES, find_study
+
+    file = None if study is None else find_study(study)
+    places = [] if file is None or file.suffix != ".toml" else [file.with_name(f"{file.stem}-quick.toml")]
+    return next((place for place in (*places, STUDIES / "quick.toml") if place.exists() and place != file), None)
 
 
 _PLAIN_SECONDS = 15.0

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from ablationlab.cli.common import FAILED, Printer, ResultsPath, add
+from ablationlab.cli.common import FAILED, Printer, ResultsPath, RunView, add
 from ablationlab.core.format import count, counted
 
 
@@ -49,8 +49,10 @@ def report(
         steps = mirror.update()
         mirror.close()
         printer.text(f"{count(steps)} steps as event files in {tensorboard}")
-    written = make_report(results, out, parts=only or PARTS, say=printer.text)
-    printer.text("Written: " + ", ".join(map(str, written)) if written else "Nothing was written.")
+    with RunView(printer) as view:
+        written = make_report(results, out, parts=only or PARTS, say=printer.text, step=view.writing)
+    printer.text("Written:" if written else "Nothing was written.")
+    printer.paths(*written)
     return 0
 
 

@@ -11,6 +11,8 @@ from cyclopts import App, Parameter
 
 from ablationlab.cli.common import (
     INTERRUPTED,
+    SAFETY,
+    TRAINING,
     Device,
     Out,
     Positive,
@@ -29,6 +31,9 @@ from ablationlab.core.errors import AblationLabError, RecordError
 if TYPE_CHECKING:
     from ablationlab.records.settings import Study
     from ablationlab.records.storage import ResultsFolder
+
+
+ELSEWHERE = "On other hardware"
 
 
 def register(app: App) -> None:
@@ -54,17 +59,19 @@ def plan(
     hardware: Annotated[
         str | None,
         Parameter(
-            help="Hardware that need not be here, as 64xh100: print what the study takes there, and seal nothing."
+            group=ELSEWHERE,
+            help="Hardware that need not be here, such as t4 or 64xh100: print what the study takes there; seal nothing.",
         ),
     ] = None,
-    price: Annotated[float | None, Positive, Parameter(help="With --hardware: dollars per GPU-hour.")] = None,
+    price: Annotated[float | None, Positive, Parameter(group=ELSEWHERE, help="Dollars per GPU-hour.")] = None,
     budget: Annotated[
-        str | None, Parameter(help="With --hardware: GPU-hours (3000) or money ('$9000'); says how many seeds it buys.")
+        str | None,
+        Parameter(group=ELSEWHERE, help="GPU-hours (3000) or money ('$9000'): says how many seeds it buys."),
     ] = None,
     sd: Annotated[
         float | None,
         Positive,
-        Parameter(help="With --hardware: assumed SD of the deltas, for the power of the primary criterion."),
+        Parameter(group=ELSEWHERE, help="Assumed SD of the deltas, for the power of the primary criterion."),
     ] = None,
 ) -> int:
     """Resolve and validate a study, print what it will do and cost, and seal it in plan.lock.
@@ -92,7 +99,7 @@ def plan(
     from ablationlab.records.plan import Deposit, Plan
     from ablationlab.report.designs import design_lines
     from ablationlab.report.terminal import own_trainer_summary, plan_summary, plan_tables
-    from ablationlab.study.checks import study_warnings
+    from ablationlab.study.checks import assumptions, study_warnings
     from ablationlab.study.plan import calibrated_regimes
 
     printer = Printer()
@@ -118,6 +125,8 @@ def plan(
         printer.text(
             own_trainer_summary(sealed, count) if own else plan_summary(sealed, estimate(sealed, count), count)
         )
+    if assumed := assumptions(resolved):
+        printer.text(f"Assumed, since the study file does not say: {assumed}.")
     for warning in study_warnings(resolved):
         printer.text(f"Warning: {warning}.")
     for line in design_lines(sealed):
@@ -185,21 +194,31 @@ def run(
     executor: Annotated[
         Literal["local", "ray", "torchrun"],
         Parameter(
+            group=TRAINING,
             help="Who trains: processes of this machine that take whole runs, the workers of a Ray cluster, or torchrun, "
-            "which spreads each run over processes (docs/scale.md)."
+            "which spreads each run over processes (docs/scale.md).",
         ),
     ] = "local",
     address: Annotated[
         str | None,
-        Parameter(help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone."),
+        Parameter(
+            group=TRAINING,
+            help="The Ray cluster: auto, or host:port. Default: one on this machine, for this command alone.",
+        ),
     ] = None,
     nproc: Annotated[
         int | None,
-        Parameter(help="Processes per run under --executor torchrun. Default: one per GPU of this machine."),
+        Parameter(
+            group=TRAINING, help="Processes per run under --executor torchrun. Default: one per GPU of this machine."
+        ),
     ] = None,
     accept_drift: Annotated[
         bool,
-        Parameter(negative="", help="Continue although libraries, code or processor changed since sealing; recorded."),
+        Parameter(
+            group=SAFETY,
+            negative="",
+            help="Continue although libraries, code or processor changed since sealing; recorded.",
+        ),
     ] = False,
     trust_code: TrustCode = False,
     report: Report = True,
@@ -213,7 +232,7 @@ def run(
 
     printer = Printer()
     try:
-        with RunView(printer) as view:
+        with RunView(printer, study) as view:
             pipeline.run(
                 study,
                 out,
@@ -248,7 +267,11 @@ def extend(
     workers: Workers = None,
     accept_drift: Annotated[
         bool,
-        Parameter(negative="", help="Continue although libraries, code or processor changed since sealing; recorded."),
+        Parameter(
+            group=SAFETY,
+            negative="",
+            help="Continue although libraries, code or processor changed since sealing; recorded.",
+        ),
     ] = False,
     trust_code: TrustCode = False,
     report: Report = True,

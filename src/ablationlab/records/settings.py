@@ -86,13 +86,20 @@ class FrontEnd(Frozen):
     """
 
     norm: Literal["none", "layernorm", "rmsnorm", "center"] = "none"
+    """The normalization of the input to block 1. `center` subtracts the mean and does not rescale."""
     gain: bool = False
+    """Whether the norm has a learned gain. Needs `layernorm` or `rmsnorm`."""
     bias: bool = False
+    """Whether the norm has a learned bias. Needs `layernorm` with a gain."""
     eps: Positive = 1e-5
+    """Added to the variance (`layernorm`) or the mean square (`rmsnorm`) before the root."""
     place: Literal["sum", "token"] = "sum"
+    """What is normalized and scaled: the sum of token and position embedding, or the token embedding alone."""
     scale: Positive | Literal["sqrt-width"] = 1.0
-    # Share of the gradient that reaches the token embedding through the input (GLM-130B uses 0.1); values are untouched.
+    """Factor after the norm. `sqrt-width` is the square root of the width."""
     gradient: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the gradient that reaches the token embedding through the input. Values are untouched (GLM-130B: 0.1).
+    """
 
     @model_validator(mode="after")
     def _affine_belongs_to_a_norm(self) -> Self:
@@ -108,63 +115,101 @@ class ModelConfig(Frozen):
     tokenizer if unset. docs/model.md has the formula of every setting."""
 
     preset: str | None = None
+    """A named model that fills every setting you do not give."""
     layers: Annotated[int, Field(ge=0, le=1_000)]
+    """Number of blocks. 0 gives a model without blocks."""
     width: Annotated[int, Field(ge=1, le=2**17)]
+    """Width of the residual stream, d."""
     heads: Count
+    """Attention heads; must divide the width."""
     context: Annotated[int, Field(ge=1, le=2**20)]
+    """Tokens per sequence."""
     vocabulary: Annotated[int, Field(ge=1, le=2**24)] | None = None
-    # Kinds of parts by name (model/parts.py): what a package or a study's own code registers counts too.
+    """Size of the vocabulary. Without it, the tokenizer decides."""
     attention: str = "causal"
+    """Kind of attention, by name. Your own code can register more."""
     mlp: str = "gelu"
+    """Kind of MLP: a(y U) D for `gelu` (tanh), `relu`, `relu2` and `silu`; (a(y G) · y U) D for `swiglu` and `geglu`.
+    """
     norm: str = "layernorm"
+    """Kind of norm inside the blocks: `layernorm` or `rmsnorm`."""
     position: str = "learned"
+    """Position scheme: `learned`, `sinusoidal`, `rotary`, `alibi` or `none`."""
     head: str = "linear"
+    """Kind of output head, by name."""
     loss_terms: tuple[str, ...] = ()
-    # Settings of parts that a study's own code registers, by the names that it declares.
+    """Names of additional loss terms that your own code registers."""
     options: dict[str, bool | int | float | str] = Field(default_factory=dict)
-    # Hidden units per unit of width; a broken number gives the nearest multiple of 8.
+    """Settings of model parts that your own code registers, under the names that it declares."""
     mlp_ratio: Annotated[int, Field(ge=1, le=256)] | Annotated[float, Field(gt=0, le=256)] = 4
+    """Hidden units per unit of width. A fractional value gives the nearest multiple of 8."""
     biases: bool = True
+    """Whether linear layers and LayerNorms have biases."""
     tied: bool = True
-    # False: none; a name: of that kind, and not of that of the blocks.
+    """Whether the head uses the token embedding."""
     final_norm: bool | str = True
+    """Whether a norm stands before the head; a name chooses its kind."""
     head_bias: bool = False
+    """Whether the head has a bias."""
     norm_eps: Positive = 1e-5
+    """Epsilon of the norms inside the blocks and before the head."""
     norm_gain: bool = True
+    """Whether these norms have learned gains (and biases, if `biases` is true)."""
     norm_place: Literal["pre", "post", "sandwich", "output", "none"] = "pre"
-    # Keys and values of so many heads, each read by as many queries; None: of every head.
+    """Where a block has its norms: `pre` x + f(N(x)), `post` N(x + f(x)), `sandwich` x + N(f(N(x))), `output` x +
+    N(f(x))."""
     kv_heads: Annotated[int, Field(ge=1)] | None = None
+    """Number of key and value heads, each shared by heads / kv_heads queries. Without it, as many as `heads`."""
     qk_norm: Literal["none", "layernorm", "rmsnorm"] = "none"
+    """Norm of queries and keys, before rotation. No bias."""
     qk_norm_over: Literal["head", "width"] = "head"
-    attention_scale: Positive = 1.0  # of the scores, beside 1/√d_head
+    """Whether that norm is taken over each head or over the whole width."""
+    attention_scale: Positive = 1.0
+    """Factor of the attention scores, beside 1/√(head width)."""
     attention_softcap: Positive | None = None
+    """c in c · tanh(score / c). Without it, scores are not capped."""
     attention_gate: Literal["none", "head", "element"] = "none"
-    window: Count | None = None  # keys that a query sees, itself and those before it; None: all
-    # Attention and MLP read the same stream, and both are added to it at once.
+    """Sigmoid gate on the attended values: one per head or one per element."""
+    window: Count | None = None
+    """Keys that a query sees: itself and those before it. Without it, all."""
     parallel: bool = False
-    # x' = residual_scale · x + branch_scale · part(x); "deepnorm": (2 · layers)^¼, and matrices that start smaller.
+    """Whether attention and MLP read the same stream and are added to it at once."""
     residual_scale: Positive | Literal["deepnorm"] = 1.0
+    """Factor of the stream where a part is added: residual_scale · x + branch_scale · f(x). `deepnorm` is (2 ·
+    layers)^¼, with smaller initial matrices; it needs `norm_place = "post"`."""
     branch_scale: Positive = 1.0
-    # The start of a learned weight per block, by which what enters block 1 is added to the stream again; None: it is not.
+    """Factor of the part that is added."""
     embedding_skip: NonNegative | None = None
-    zero_init: bool = False  # of the layers that write to the residual stream
-    head_init_std: NonNegative | None = None  # of an untied head; None: init_std
+    """Initial value of a learned weight per block that adds the input of block 1 to the stream again. Without it, there
+    is no skip."""
+    zero_init: bool = False
+    """Whether the layers that write to the residual stream start at zero."""
+    head_init_std: NonNegative | None = None
+    """Initial standard deviation of an untied head. Without it, `init_std`."""
     head_softcap: Positive | None = None
+    """c in c · tanh(logits / c). Without it, logits are not capped."""
     rotary_base: Positive = 10_000.0
-    # Of a head's width that is rotated.
+    """Base of the rotary frequencies."""
     rotary_fraction: Annotated[float, Field(gt=0, le=1, validate_default=True)] = 1.0
+    """Share of each head's width that is rotated."""
     token_init_std: NonNegative = 0.02
+    """Initial standard deviation of the token embedding."""
     position_init_std: NonNegative = 0.02
+    """Initial standard deviation of the position embedding."""
     init_std: NonNegative = 0.02
+    """Initial standard deviation of the matrices."""
     scaled_residual_init: bool = True
-    # Which draw of the blocks' MLP matrices a run starts from: 0, the ordinary one; k: the k-th from streams of their own.
-    # Set by variants whose arms are exchangeable (docs/validation.md).
+    """Whether matrices that write to the stream start smaller by 1/√(2 · layers)."""
     redraw: Natural = 0
-    # Width at which the standard deviations above and the learning rates are meant; at another width matrices and the head
-    # start and move by the rules of µP (model/parameters.py).
+    """Which draw of the MLP matrices a run starts from: 0 is the ordinary one, k the k-th from streams of their own.
+    For arms that must be exchangeable (validation)."""
     mup_base: Count | None = None
+    """Width for which standard deviations and learning rates are meant. At another width they follow the rules of µP.
+    """
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Dropout probability."""
     front: FrontEnd = FrontEnd()
+    """The front end: what happens between the embeddings and block 1."""
 
     @property
     def head_width(self) -> int:
@@ -304,9 +349,13 @@ class RateScale(Frozen):
     """
 
     embedding: NonNegative = 1.0
+    """Token and position embeddings, and a tied head."""
     head: NonNegative = 1.0
+    """An untied head."""
     matrices: NonNegative = 1.0
+    """The matrices of the blocks."""
     rest: NonNegative = 1.0
+    """Gains, biases and the front end."""
 
     @model_serializer(mode="wrap")
     def _changed_ones(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -318,31 +367,51 @@ class TrainingConfig(Frozen):
     """Budget, optimizer, schedule and loss of one run. Exactly one of ``steps`` and ``tokens`` is given."""
 
     steps: Count | None = None
+    """Number of steps. Give either this or `tokens`."""
     tokens: Annotated[int, Field(ge=1, le=10**15)] | None = None
+    """Number of tokens; steps follow from batch and context."""
     batch: Annotated[int, Field(ge=1, le=2**20)] = 16
-    # Sequences of one forward pass on a device; a step sums the gradients of as many passes as the batch needs. None: all
-    # of them at once. It decides over the order of sums, so it is a setting like any other: sealed, equal for all arms.
+    """Sequences per step."""
     micro_batch: Count | None = None
+    """Sequences per forward pass on a device. Gradients are summed over as many passes as the batch needs. Without it,
+    one pass."""
     lr: Positive = 3e-4
+    """Peak learning rate."""
     lr_scale: RateScale = RateScale()
-    optimizer: str = "adamw"  # a name of `OPTIMIZERS`, as the schedule is of `SCHEDULES` (model/rules.py)
+    """Factors of the learning rate for groups of parameters."""
+    optimizer: str = "adamw"
+    """`adamw`, `adam`, `lion`, `sgd` or `muon`; your own code can register more."""
     schedule: str = "warmup-cosine"
+    """`warmup-cosine`, `linear`, `warmup-stable-decay`, `inverse-sqrt` or `constant`; your own code can register more.
+    """
     warmup: Natural = 30
-    # Share of the steps, at the end, in which the rate of "warmup-stable-decay" falls.
+    """Steps of linear warmup."""
     decay_share: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """Share of the steps, at the end, in which `warmup-stable-decay` lowers the rate."""
     final_lr: Annotated[float, Field(ge=0, le=1)] = 0.1
+    """Learning rate at the end, as a share of the peak."""
     betas: tuple[HalfOpen, HalfOpen] = (0.9, 0.95)
-    momentum: HalfOpen = 0.95  # of "sgd" and "muon"
+    """Decay of the first and second moment (`adamw`, `adam`, `lion`, `muon`)."""
+    momentum: HalfOpen = 0.95
+    """Momentum of `sgd` and `muon`."""
     eps: Positive = 1e-8
+    """Epsilon of `adamw`, `adam` and `muon`."""
     weight_decay: NonNegative = 0.1
+    """Weight decay."""
     decay: Literal["matrices", "all"] = "matrices"
+    """Which parameters decay: matrices and embeddings, or all."""
     clip: Positive | Literal["off"] = 1.0
-    # Decay of an exponential average of the weights, which validation, evaluation and the last checkpoint then have; 0: none.
+    """Largest L2 norm of the gradient of a run; larger ones are scaled down to it."""
     ema: HalfOpen = 0.0
-    # Of what is differentiated; the recorded training loss and the validation loss are cross entropy without them.
+    """Decay of an exponential average of the weights. Validation, evaluation and the last checkpoint then use the
+    average. 0 keeps none."""
     z_loss: NonNegative = 0.0
+    """Weight of log²Z in the minimized loss. Recorded losses are cross entropy without it."""
     label_smoothing: HalfOpen = 0.0
+    """Share of the target spread over the vocabulary. Recorded losses are cross entropy without it."""
     precision: Literal["auto", "fp32", "tf32", "bf16"] = "auto"
+    """Precision of matrix products. `auto` is bf16 on a GPU and, on a CPU, whatever is fast there; the plan seals what
+    it chose."""
 
     @model_serializer(mode="wrap")
     def _without_later_settings(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -375,10 +444,15 @@ class DataConfig(Frozen):
     """
 
     corpus: str = "tiny-shakespeare"
+    """A named corpus, a text file, a folder, a prepared folder, or `mixture`."""
     tokenizer: str = "char"
+    """`char`, `byte` or `gpt2`."""
     validation: Fraction = 0.1
+    """Share of the text, at its end, that is held out."""
     mixture: Annotated[dict[str, Positive], Field(min_length=1)] | None = None
+    """Corpora and their weights, for `corpus = "mixture"`. Weights are normalized."""
     overlap: Literal["remove-from-training", "keep"] = "remove-from-training"
+    """What becomes of training text that a mixture also holds out or repeats."""
 
     @model_validator(mode="after")
     def _mixture_is_named(self) -> Self:
@@ -393,15 +467,19 @@ class EvaluationConfig(Frozen):
     """What is scored. The final validation pass over the whole split is always made and needs no setting."""
 
     curve_every: Count | None = None
+    """Steps between two points of the validation curve. Without it, there is no curve."""
     curve_windows: Count = 64
+    """Windows of the held-out text per point of the curve."""
     tasks: tuple[str, ...] = ()
+    """Tasks, groups (`suite`, `benchmarks`) or YAML files to score."""
     fewshot: tuple[Natural, ...] = (0,)
+    """Numbers of examples in the prompt."""
     templates: Literal["one", "all"] = "one"
-    # Items per task, at most; None: all. The first ones of an order that was shuffled once, when the task was built.
+    """One prompt template per task, or all of them."""
     items: Annotated[int, Field(ge=10)] | None = None
-    # Seeds of baseline runs that are never compared: a task counts if they beat chance on it and it can tell their final
-    # weights from those at half of the steps. Without them no task counts.
+    """Most items per task. Without it, all."""
     gate_seeds: tuple[Natural, ...] = ()
+    """Seeds of baseline runs that are never compared. They decide which tasks count. Without them, no task counts."""
 
     @field_validator("gate_seeds", mode="before")
     @classmethod
@@ -420,14 +498,17 @@ class ExecutionConfig(Frozen):
     """How the bits are made. Sealed in the plan, equal for every arm, recorded in every run."""
 
     stack_width: Annotated[int, Field(ge=1, le=4_096)] | Literal["auto"] = "auto"
+    """Runs that train in one program."""
     threads: Annotated[int, Field(ge=1, le=4_096)] | Literal["auto"] = "auto"
-    checkpoint_every: Count | Literal["auto"] = "auto"  # steps; auto: when enough time has passed
-    # On a GPU: our Triton kernels, or plain torch operations, for GPUs where Triton falls short.
+    """CPU threads per process."""
+    checkpoint_every: Count | Literal["auto"] = "auto"
+    """Steps between two checkpoints. `auto` saves when enough time has passed."""
     kernels: Literal["fused", "plain"] = "fused"
-    # How torchrun spreads one run over devices: whole copies (ddp) or shards (fsdp). Runs are then not stacked.
+    """On a GPU: our Triton kernels, or plain torch operations for GPUs where Triton falls short."""
     parallel: Literal["ddp", "fsdp"] | None = None
-    # Under torchrun: forget what is inside a block after the forward pass and compute it again in the backward one.
+    """How torchrun spreads one run over devices: whole copies (`ddp`) or shards (`fsdp`). Runs are then not stacked."""
     activation_checkpointing: bool = False
+    """Under torchrun: recompute the inside of a block in the backward pass instead of keeping it."""
 
     @model_validator(mode="after")
     def _parallel_runs_stand_alone(self) -> Self:
@@ -600,13 +681,21 @@ class Calibrate(Frozen):
     """
 
     setting: Annotated[str, Field(pattern=r"^(model|training)\.[a-z_]+(\[\d\])?$")]
+    """The setting to calibrate, such as `training.lr` or `training.betas[1]`."""
     low: float
+    """Lower end of the search."""
     high: float
+    """Upper end of the search."""
     seeds: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    """Seeds of the calibration alone; they are never compared."""
     target: Fraction = 0.5
+    """Share of baselines that should break."""
     scale: Literal["log", "linear"] = "log"
+    """Whether values are spaced by ratio or by difference."""
     tries: Annotated[int, Field(ge=3)] = 8
+    """Most values to try, both ends included."""
     value: float | None = None
+    """What was found. Sealed with the plan; not a setting."""
 
     @field_validator("seeds", mode="before")
     @classmethod
@@ -643,9 +732,13 @@ class Regime(Frozen):
     """Named overrides of the model or the training; everything else is the study's."""
 
     meaning: str = ""
+    """What the regime is for, in a few words."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """Overrides of `[model]`."""
     training: dict[str, Any] = Field(default_factory=dict)
+    """Overrides of `[training]`."""
     calibrate: Calibrate | None = None
+    """Finds the value of one setting at which baselines begin to break."""
 
 
 class Design(Frozen):
@@ -656,8 +749,11 @@ class Design(Frozen):
     """
 
     looks: Annotated[tuple[Annotated[int, Field(ge=3)], ...], Field(min_length=2)]
+    """Numbers of seeds after which the study is analyzed."""
     spending: Spending = "obrien-fleming"
+    """How alpha is divided among the looks."""
     futility: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    """A variant counts as decided if its chance of a decision by the last look is below this. 0 turns it off."""
 
     @field_validator("looks")
     @classmethod
@@ -676,11 +772,17 @@ class VariantTable(Frozen):
     model_config = ConfigDict(serialize_by_alias=True)
 
     base: str | None = Field(default=None, alias="from")
+    """The variant that this one starts from."""
     about: str = ""
+    """What the variant is for. Shown on the page and in the paper."""
     formula: str = ""
+    """The change as a formula. Shown on the page and in the paper."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """Overrides of `[model]`."""
     training: dict[str, Any] = Field(default_factory=dict)
+    """Overrides of `[training]`."""
     data: dict[str, Any] = Field(default_factory=dict)
+    """Overrides of `[data]`."""
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -700,9 +802,13 @@ class Factors(Frozen):
     """
 
     levels: dict[str, tuple[bool | int | float | str, ...]]
-    named: dict[str, dict[str, dict[str, Any]]] = {}  # of a named factor: the settings of each level, by their keys
+    """Each factor: a setting and its values, or a name and its levels. The first level of each is the baseline."""
+    named: dict[str, dict[str, dict[str, Any]]] = {}
+    """The settings of each level of a factor that has a name, by their keys."""
     design: Literal["full", "half"] = "full"
+    """All cells, or the half with an even number of second levels (three or more factors with two levels)."""
     effects: tuple[str, ...] = ()
+    """Registered effects: a setting's last word for a main effect, `a:b` for an interaction."""
 
     @model_validator(mode="after")
     def _settings_with_values(self) -> Self:
@@ -801,15 +907,20 @@ class BudgetConfig(Frozen):
     step, measured on the device that trains before the plan is sealed."""
 
     match: Literal["tokens", "flops", "time"] = "tokens"
+    """What all arms share. With `flops` or `time`, an arm whose steps cost more takes fewer of them."""
 
 
 class UsedCode(Frozen):
     """A file of ``use``, or the entry point of a package: what it is called, where it was found, and what it contains."""
 
     name: str
+    """As the study file names it."""
     path: str
+    """Where it was found."""
     sha256: str
+    """Of its content."""
     entry_point: bool = False
+    """Whether it is the entry point of an installed package."""
 
 
 #: What a run draws at random, each from a stream of its own.
@@ -823,8 +934,11 @@ class Sweep(Frozen):
     """
 
     lr: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    """Learning rates. Every variant is trained at each of them."""
     selection_seeds: tuple[Natural, ...] = ()
+    """Seeds that choose each variant's best rate."""
     seeds: Annotated[tuple[Natural, ...], Field(min_length=1)] | None = None
+    """Seeds on which variants are judged at their best rate. Without them, the study's."""
 
     @field_validator("selection_seeds", "seeds", mode="before")
     @classmethod
@@ -845,8 +959,11 @@ class Noise(Frozen):
     """
 
     init: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    """Seeds of the initial weights."""
     data: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    """Seeds of the data order."""
     dropout: Annotated[tuple[Natural, ...], Field(min_length=2)] | None = None
+    """Seeds of the dropout masks. Without them, the data order's seed."""
 
     @field_validator("init", "data", "dropout", mode="before")
     @classmethod
@@ -877,15 +994,26 @@ class Criterion(Frozen):
     """One registered question. Without ``contrast`` it is asked of every variant against the baseline."""
 
     metric: str
+    """A metric, by name."""
     regime: str = DEFAULT_REGIME
+    """The regime it is asked in."""
     contrast: tuple[str, str] | None = None
+    """The two arms to compare, variant first. Without it, every variant against the baseline."""
     role: Literal["primary", "secondary", "guard"] = "secondary"
+    """`primary` decides. `secondary` is tested only after a primary rejection, in order. `guard` must be shown
+    non-inferior."""
     test: Literal["paired-t", "sign-flip", "bootstrap", "wilcoxon"] = "paired-t"
+    """The paired test."""
     interval: Literal["paired-t", "percentile", "bca", "bootstrap-t"] = "paired-t"
+    """The confidence interval."""
     alpha: Fraction = ALPHA
+    """Level of the test."""
     correction: Literal["holm", "bonferroni", "dunnett", "benjamini-hochberg", "none"] = "holm"
+    """Correction for the number of comparisons in the family."""
     smallest_effect: Positive | None = None
+    """The smallest difference that matters, in the metric's unit. Below it, arms are equivalent."""
     margin: NonNegative | None = None
+    """For a guard: by how much a variant may be worse, in the metric's unit."""
 
 
 class Hypothesis(Frozen):
@@ -895,9 +1023,13 @@ class Hypothesis(Frozen):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=40)]
+    """A short name, such as `H0`."""
     statement: Annotated[str, Field(min_length=1)]
+    """The hypothesis in a sentence."""
     rule: Literal["no-change", "worse-though-smoother", "restores-stability"]
+    """The rule that judges it."""
     metric: str | None = None
+    """The metric it speaks of. `restores-stability` takes none."""
 
     @model_validator(mode="after")
     def _metric_belongs_to_the_rule(self) -> Self:
@@ -926,16 +1058,22 @@ class Stability(Frozen):
     """
 
     spike_score: Positive = SPIKE_SCORE
+    """A run with a higher spike score has spiked."""
     worse_than_start: Annotated[float, Field(ge=1)] | Literal["off"] = WORSE_THAN_START
+    """A run whose final loss exceeds this many times its first loss has failed."""
     failures: Annotated[tuple[Literal["diverged", "failed", "unstable"], ...], Field(min_length=1)] = (
         "diverged",
         "unstable",
     )
+    """Kinds of failure on which a difference in stability may be claimed. The others are reported only."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Share of runs by which a variant may fail more often and still count as no less stable."""
     smoothness: tuple[SmoothnessMeasure, ...] = ("final_gradient_norm", "mean_gradient_norm")
+    """Measures of smooth training."""
     diverged: Literal["survivors", "refuse"] = "survivors"
-    # Training loss, in nats, of the metric steps_to_loss; without one the metric is not measured.
+    """For metrics that a diverged run lacks: compare the surviving pairs and say so, or compare nothing there."""
     loss_threshold: Positive | None = None
+    """Training loss, in nats, of the metric `steps_to_loss`. Without it, the metric is not measured."""
 
     @field_validator("failures", "smoothness")
     @classmethod
@@ -947,8 +1085,11 @@ class StudyText(Frozen):
     """What a study says in its paper in its own words. study/text.py describes the notation; references are BibTeX."""
 
     introduction: str = ""
+    """Introduction of the paper."""
     related_work: str = ""
+    """Related work."""
     references: str = ""
+    """References, in BibTeX."""
 
 
 #: What the registration consists of; anything else in a study file is how the runs are made.
@@ -976,16 +1117,19 @@ class Trainer(Frozen):
     """
 
     name: str | None = None
+    """The trainer that a file of `use` registers."""
     command: Annotated[tuple[str, ...], Field(min_length=1)] | None = None
-    # Where the command runs; a study file means it relative to itself, and without it its own folder.
+    """The program that trains one run. `{seed}`, `{folder}` and `{training.lr}`, for example, are filled in."""
     directory: str = "."
+    """Where the command runs, relative to the study file."""
     settings: dict[str, Any] = Field(default_factory=dict)
+    """The study's tables as the trainer gets them."""
     metrics: Annotated[dict[str, Literal["lower", "higher"]], Field(min_length=1)]
-    # For a program that only prints: name -> regular expression with the groups step and value, searched in every line of its
-    # output. The last value of a name that ``metrics`` has is the run's result; it needs no step.
+    """What a run reports at its end, and which way is better."""
     patterns: dict[str, str] = Field(default_factory=dict)
-    # Seconds that one run may take; a run that takes longer is ended and has failed.
+    """For a program that only prints: a regular expression per name, with the groups `step` and `value`."""
     timeout: Positive | None = None
+    """Most seconds per run. A run that takes longer has failed."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:
@@ -1018,36 +1162,57 @@ class Study(Frozen):
     """
 
     name: Annotated[str, Field(min_length=1, max_length=100)]
+    """Names the study and its results folder."""
     question: str = ""
-    # In a study file, paths of Python files and names of entry points; what they contain is sealed with the plan.
+    """The question, as page and paper print it."""
     use: tuple[UsedCode, ...] = ()
+    """Your own Python files, relative to the study file, or entry points. Their content is sealed with the plan."""
     baseline: str
+    """The variant that the others are compared with."""
     variants: Annotated[tuple[str, ...], Field(min_length=1)]
-    # The variants that the study file itself defines, under [variants.NAME]; the others are known by name.
+    """Names of built-in variants, or `[variants.NAME]` tables."""
     tables: dict[str, VariantTable] = Field(default_factory=dict)
+    """The variants that the study file defines."""
     factors: Factors | None = None
+    """Settings with their values, crossed. Replaces `variants`."""
     contrasts: tuple[tuple[str, str], ...] = ()
+    """More pairs of variants to compare."""
     seeds: Annotated[tuple[Natural, ...], Field(min_length=1)]
+    """Seeds, as a list or as `{ first = 1, count = 5 }`. Every variant is trained on each."""
     model: ModelConfig | None = None
+    """The model."""
     training: TrainingConfig | None = None
+    """Budget, optimizer, schedule and loss."""
     trainer: Trainer | None = None
+    """Your own training code, by the name that it is registered under."""
     data: DataConfig = DataConfig()
+    """The text and its tokens."""
     budget: BudgetConfig = BudgetConfig()
+    """What all arms share."""
     execution: ExecutionConfig = ExecutionConfig()
+    """How the bits are made."""
     regimes: dict[str, Regime] = Field(default_factory=dict)
+    """Named conditions that every variant is also trained in."""
     sweep: Sweep | None = None
+    """Learning rates that every variant is trained at."""
     design: Design | None = None
+    """Planned looks at the results while seeds come in."""
     noise: Noise | None = None
+    """Additional runs that tell sources of noise apart."""
     evaluation: EvaluationConfig = EvaluationConfig()
-    # Probe -> its interval in steps; "all" stands for every probe that the study's models have something to show to.
+    """What is scored."""
     probes: dict[str, Count] = Field(default_factory=dict)
+    """Steps between two readings, by probe. `all` switches on every probe that fits the models."""
     criteria: tuple[Criterion, ...] = ()
+    """What decides. Sealed before the first step."""
     stability: Stability = Stability()
-    # Metrics, or families of metrics, that break a tie on the primary metric, in this order.
+    """When a run counts as unstable."""
     tie_breakers: tuple[Annotated[str, Field(min_length=1)], ...] = ("calibration", "throughput")
+    """Metrics, or families of metrics, that break a tie, in this order."""
     hypotheses: tuple[Hypothesis, ...] = ()
-    # In a study file, the path of a Markdown file; its content is sealed with the plan.
+    """Hypotheses, fixed before any run, each with the rule that judges it."""
     text: StudyText | None = None
+    """Path of a Markdown file with the paper's own words."""
 
     @field_validator("name")
     @classmethod

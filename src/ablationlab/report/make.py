@@ -18,10 +18,17 @@ if TYPE_CHECKING:
 Part = Literal["page", "figures", "tables", "paper"]
 PARTS: tuple[Part, ...] = ("page", "figures", "tables", "paper")
 Say = Callable[[str], None]
+#: Hears what is being written: its name, its number, and of how many.
+Step = Callable[[str, int, int], None]
 
 
 def make_report(
-    folder: Path, out: Path | None = None, *, parts: Iterable[Part] = PARTS, say: Say = print
+    folder: Path,
+    out: Path | None = None,
+    *,
+    parts: Iterable[Part] = PARTS,
+    say: Say = print,
+    step: Step = lambda part, number, of: None,
 ) -> list[Path]:
     """Write the report of *folder* into *out* (the folder itself unless given) and give the paths that people open.
 
@@ -38,15 +45,19 @@ def make_report(
         say(f"{problem.file}: {problem.text}")
     if results.interim:
         say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
+    order = ["charts", *(part for part in PARTS if part in wanted and part != "figures")]
+    step(order[0], 1, len(order))
     figures = draw_figures(results)
     written: list[Path] = []
     with saving(figures, target / "figures", say) if "figures" in wanted else nullcontext():
         if "page" in wanted:
+            step("page", 2, len(order))
             written.append(write_page(results, target, figures=figures))
         if "figures" in wanted:
             written.append(target / "figures")
         for part, write in _rest(results, target, figures, say):
             if part in wanted:
+                step(part, order.index(part) + 1, len(order))
                 try:
                     written += write()
                 except StorageError:

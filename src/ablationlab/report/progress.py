@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -39,10 +40,14 @@ class Display(Protocol):
         """Show one event."""
 
 
+#: Width of what goes to a file or a pipe, where COLUMNS does not say.
+PIPED_WIDTH = 200
+
+
 def console() -> Console:
-    """A console that does not fold what goes to a file or a pipe at 80 columns."""
+    """A console as wide as the terminal; for a file or a pipe, as COLUMNS says."""
     made = Console()
-    return made if made.is_terminal else Console(width=max(made.width, 200))
+    return made if made.is_terminal or "COLUMNS" in os.environ else Console(width=PIPED_WIDTH)
 
 
 def display_for(console: Console, plan: Plan, done_steps: int) -> Display:
@@ -73,14 +78,20 @@ def _numbers(event: Event) -> str:
 
 
 class _Counter:
-    """Run-steps done, over all stacks. Steps that were on disk before count as done and not as speed."""
+    """Run-steps done, over all stacks. Steps that were on disk before count as done and not as speed.
+
+    Speed is measured from the first step that was seen: what came before it (imports, the first compilation) says nothing
+    about the steps to come.
+    """
 
     def __init__(self, plan: Plan, done_steps: int) -> None:
         self.plan, self.before = plan, done_steps
+        self.total = _total_steps(plan)
         self.first: dict[int, int] = {}
         self.at: dict[int, int] = {}
+        self._seen: tuple[float, int] | None = None
 
-    def hear(self, event: Event) -> None:
+    def hear(self, event: Event, now: float) -> None:
         if event.kind == "progress":
             if self.plan.run(self.plan.stacks[event.stack][0]).steps is None:
                 return  # how many there will be is not known: the run counts when it ends
@@ -90,6 +101,8 @@ class _Counter:
             steps = self.plan.run(self.plan.stacks[event.stack][0]).steps or 1
             self.first.setdefault(event.stack, steps if event.kind == "elsewhere" else 0)
             self.at[event.stack] = steps
+        if self._seen is None and self.fresh:
+            self._seen = (now, self.fresh)
 
     @property
     def fresh(self) -> int:
@@ -98,6 +111,13 @@ class _Counter:
     @property
     def done(self) -> int:
         return self.before + sum(step * len(self.plan.stacks[s]) for s, step in self.at.items())
+
+    def left(self, now: float) -> float | None:
+        """Seconds to go; None before two steps were seen at different times."""
+        if self._seen is None:
+            return None
+        began, steps = self._seen
+        return (now - began) * (self.total - self.done) / (self.fresh - steps) if self.fresh > steps else None
 
 
 class LiveDisplay:
@@ -132,7 +152,7 @@ class LiveDisplay:
 
     def hear(self, event: Event) -> None:
         """Move the bars."""
-        self.counter.hear(event)
+        self.counter.hear(event, time.monotonic())
         self.total.update(self.overall, completed=self.counter.done)
         if event.kind == "progress":
             if event.stack not in self.lines:
@@ -151,7 +171,6 @@ class PlainDisplay:
 
     def __init__(self, console: Console, plan: Plan, done_steps: int) -> None:
         self.console, self.plan, self.counter = console, plan, _Counter(plan, done_steps)
-        self.began = time.monotonic()
         self.spoken = -math.inf
 
     def __enter__(self) -> Self:
@@ -162,9 +181,9 @@ class PlainDisplay:
 
     def hear(self, event: Event) -> None:
         """Print a line where one is due."""
-        self.counter.hear(event)
-        note = _sentence(self.plan, event)
         now = time.monotonic()
+        self.counter.hear(event, now)
+        note = _sentence(self.plan, event)
         if note:
             self.console.print(note, markup=False, highlight=False, soft_wrap=True)
         if event.kind == "progress" and now - self.spoken >= PLAIN_SECONDS and not math.isnan(event.payload.loss):
@@ -175,9 +194,9 @@ class PlainDisplay:
             self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def _overall(self, now: float) -> str:
-        total, done, fresh = _total_steps(self.plan), self.counter.done, self.counter.fresh
-        left = f"{duration((now - self.began) * (total - done) / fresh)} left" if fresh else "time left unknown"
-        return plain(f"[{percent(done / total)}, {left}]")
+        left = self.counter.left(now)
+        text = "time left unknown" if left is None else f"{duration(left)} left"
+        return plain(f"[{percent(self.counter.done / self.counter.total)}, {text}]")
 
 
 def _warning(warning: EarlyWarning) -> str:

@@ -19,7 +19,8 @@ from ablationlab.core.format import DASH, MINUS, NARROW, plain
 
 if TYPE_CHECKING:
     import pandas as pd
-    import rich.table
+
+    from ablationlab.report.layout import TerminalTable
 
 Value = str | float | int | bool | None
 Align = Literal["left", "right", "center"]
@@ -66,6 +67,7 @@ class Cell:
 class Column:
     """A column: *key* heads it in CSV, *title* elsewhere. One that is not *printed* is in CSV alone.
 
+    A *spare* one is the first to go where a terminal has no room.
     In HTML, a column *below* another is the second line of the cell before it; there its *prefix* may stand for its title.
     The title of a column may be a *name*, which no form changes.
     """
@@ -77,6 +79,7 @@ class Column:
     below: bool = False
     prefix: str = ""
     name: bool = False
+    spare: bool = False
 
     @property
     def small_title(self) -> str:
@@ -144,27 +147,20 @@ class Table:
         """(column, its cells) of everything that is printed."""
         return [(c, [row[i] for row in self.rows]) for i, c in enumerate(self.columns) if c.printed]
 
-    def terminal(self) -> rich.table.Table:
-        """A table for rich; cells are text, never markup."""
-        from rich.table import Table as RichTable
+    def terminal(self) -> TerminalTable:
+        """A table for rich that fits the terminal it is printed on; cells are text, never markup."""
         from rich.text import Text
 
-        shown = self._printed()
-        made = RichTable(
-            title=Text(_terminal(self.title)),
-            title_justify="left",
-            title_style="bold",
-            caption=Text(_terminal(self.note)) if self.note else None,
-            caption_justify="left",
-            box=None,
-            pad_edge=False,
-            padding=(0, 2, 0, 0),
-        )
-        for column, _ in shown:
-            made.add_column(Text(_terminal(column.small_title)), justify=column.align, overflow="fold")
-        for cells in zip(*(cells for _, cells in shown), strict=True):
-            made.add_row(*(Text(_terminal(c.whole), style="bold" if c.strong else "") for c in cells))
-        return made
+        from ablationlab.report.layout import TerminalColumn, TerminalTable
+
+        def column(of: Column, cells: list[Cell]) -> TerminalColumn:
+            texts = tuple(Text(_terminal(cell.whole), style="bold" if cell.strong else "") for cell in cells)
+            sentences = of.align == "left" and not any(cell.code for cell in cells)
+            prose = sentences and any(" " in text.plain and len(text.plain) > _SENTENCE for text in texts)
+            return TerminalColumn(_terminal(of.small_title), of.align, texts, prose, of.spare)
+
+        columns = tuple(column(of, cells) for of, cells in self._printed())
+        return TerminalTable(_terminal(self.title), _terminal(self.note), columns)
 
     def csv(self) -> str:
         """RFC 4180 with full numbers; a formula-like text (=, +, -, @) is quoted with an apostrophe, as spreadsheets ask."""
@@ -302,6 +298,8 @@ class Table:
 
 #: Columns that the page's selection and filters go by.
 _SELECTED = ("variant", "reference", "regime", "seed", "metric", "task", "label")
+#: A text of more characters than this, with spaces, is a sentence to a terminal, and may wrap.
+_SENTENCE = 24
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
 
 

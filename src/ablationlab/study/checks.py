@@ -5,6 +5,7 @@ They read the plain tables, not the validated study, so that one mistake in one 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -13,11 +14,19 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from ablationlab.core.errors import AblationLabError, PlanError, Problem, UnknownNameError
+from ablationlab.core.format import counted
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import LOSS_TERMS, NORMS, OPTIONS, PARTS
-from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, combination_problems, has_second_moment, warmup_refusal
+from ablationlab.model.rules import (
+    OPTIMIZERS,
+    SCHEDULES,
+    WITH_WARMUP,
+    combination_problems,
+    has_second_moment,
+    warmup_refusal,
+)
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import (
     ALPHA,
@@ -494,7 +503,7 @@ def study_warnings(study: Study) -> tuple[str, ...]:
     """What a study may do and should think about: said when it is planned."""
     from ablationlab.stats import expected_false_positives, sign_flip_floor  # only when planning: it takes scipy
 
-    warnings = []
+    warnings = [*_short_of_seeds(study), *_warmups(study)]
     if len(study.variants) > 1 and not any(criterion.role == "primary" for criterion in study.criteria):
         warnings.append(
             "no criterion has role = 'primary', so nothing will be decided; add [[criteria]] with metric, role and "
@@ -527,6 +536,43 @@ def study_warnings(study: Study) -> tuple[str, ...]:
             "in settings.json alone"
         )
     return tuple(dict.fromkeys(warnings))
+
+
+def assumptions(study: Study) -> str:
+    """What the study file leaves to defaults of the training, as settings; nothing where it says all of it."""
+    training = study.training
+    if training is None:
+        return ""
+    left = [name for name in _ASSUMED if name not in training.model_fields_set]
+    return ", ".join(f"{name} = {_written(getattr(training, name))}" for name in left)
+
+
+#: Settings that a reader of the results asks about first.
+_ASSUMED = ("optimizer", "schedule", "warmup", "weight_decay", "betas", "clip", "batch", "lr")
+
+
+def _written(value: Any) -> str:
+    return f"[{', '.join(map(_written, value))}]" if isinstance(value, tuple) else json.dumps(value)
+
+
+def _short_of_seeds(study: Study) -> list[str]:
+    if len(study.seeds) >= 3 or len(study.variants) < 2:
+        return []
+    return [f"{counted(len(study.seeds), 'seed')}: no interval and no test; give three or more, better five"]
+
+
+def _warmups(study: Study) -> list[str]:
+    """Regimes whose rate rises for more than half of the run; one that rises to its end is refused elsewhere."""
+    if study.training is None:
+        return []
+    found = []
+    for regime in study.regime_names():
+        model, training = study.in_regime(regime)
+        steps = steps_of(model, training)
+        if training.schedule in WITH_WARMUP and 2 * training.warmup > steps:
+            where = "" if regime == DEFAULT_REGIME else f" in the regime {regime}"
+            found.append(f"training.warmup = {training.warmup} is more than half of the {steps} steps{where}")
+    return found
 
 
 def _pair_count(data: Mapping[str, Any], criterion: Mapping[str, Any]) -> int:

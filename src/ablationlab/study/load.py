@@ -176,7 +176,9 @@ def load_study(path: Path, overrides: Iterable[str] = ()) -> Study:
         text = path.read_bytes().decode()
         data = tomllib.loads(text)
     except FileNotFoundError:
-        raise StudyError(str(path), [Problem("", "no such study file")]) from None
+        siblings = [str(file) for file in sorted(path.parent.glob("*.toml"))]
+        problem = Problem("", "no such study file", nearest=nearest(str(path), siblings))
+        raise StudyError(str(path), [problem]) from None
     except IsADirectoryError:
         raise StudyError(str(path), [Problem("", "is a folder, not a study file")]) from None
     except OSError as error:

@@ -80,7 +80,7 @@ def _bare(given: Path) -> bool:
 
 
 def _files() -> Iterable[Path]:
-    return sorted([*STUDIES.glob("*.toml"), *Path().glob("*.toml")])
+    return sorted(file for file in (*STUDIES.glob("*.toml"), *Path().glob("*.toml")) if file.name != "pyproject.toml")
 
 
 def _folders() -> Iterable[Path]:

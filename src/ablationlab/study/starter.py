@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ablationlab.core.errors import Problem, StudyError
+from ablationlab.core.meanings import meanings
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
 from ablationlab.model.parts import PARTS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
+from ablationlab.records import settings
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.settings import MIXTURE, PRESETS, Study, looks_like_path
 from ablationlab.records.storage import replace
@@ -204,6 +206,9 @@ def study_schema() -> dict[str, Any]:
     schema = Study.model_json_schema()
     schema |= {"$schema": "http://json-schema.org/draft-07/schema#", "title": "A study of ablationlab"}
     fields, definitions = schema["properties"], schema["$defs"]
+    _describe(fields, Study)
+    for name, definition in definitions.items():
+        _describe(definition.get("properties", {}), getattr(settings, name))
     _suggest_names(fields, definitions)
     for table, names in (
         (fields, ("seeds",)),
@@ -213,21 +218,20 @@ def study_schema() -> dict[str, Any]:
         (definitions["Noise"]["properties"], ("init", "data", "dropout")),
     ):
         for name in names:
-            table[name] = {"anyOf": [table[name], _SEED_ROW]}
-    fields["text"] = {"type": "string", "description": "Path of a Markdown file with the paper's own words."}
-    fields["use"] = {
-        "type": "array",
-        "items": {"type": "string"},
-        "description": "Python files of your own, relative to this one, or entry points.",
-    }
+            about = {key: table[name].pop(key) for key in ("description", "default") if key in table[name]}
+            table[name] = {"anyOf": [table[name], _SEED_ROW], **about}
+    written = {name: fields[name]["description"] for name in ("text", "use", "factors", "trainer", *_TABLES)}
+    fields["text"] = {"type": "string", "description": written["text"]}
+    fields["use"] = {"type": "array", "items": {"type": "string"}, "description": written["use"]}
     fields["factors"] = {
         "type": "object",
-        "description": 'Settings with their values, crossed, such as "training.weight_decay" = [0.1, 0.0].',
+        "description": written["factors"],
         "properties": {key: definitions["Factors"]["properties"][key] for key in ("design", "effects")},
         "additionalProperties": {"type": ["array", "object"]},
     }
     # Of variants that the file defines, the tables themselves are the list.
-    fields["variants"] = {"anyOf": [fields["variants"], fields.pop("tables")]}
+    about = fields["variants"].pop("description")
+    fields["variants"] = {"anyOf": [fields["variants"], fields.pop("tables")], "description": about}
     del definitions["Calibrate"]["properties"]["value"]  # what a calibration finds is no setting
     # A preset brings the shape, and steps may be given as tokens.
     definitions["ModelConfig"].pop("required", None)
@@ -236,12 +240,12 @@ def study_schema() -> dict[str, Any]:
     ]
     for name in TRAINER_KEYS:
         fields[name] = definitions["Trainer"]["properties"][name]
-    fields["trainer"] = {"type": "string", "description": "A trainer that a file of `use` registers."}
+    fields["trainer"] = {"type": "string", "description": written["trainer"]}
     schema["required"] = ["name", "seeds"]
     schema["anyOf"] = [{"required": ["factors"]}, {"required": ["baseline", "variants"]}]
     tables = {name: {"$ref": f"#/$defs/{kind}"} for name, kind in _TABLES.items()}
     for name in tables:
-        fields[name] = {"anyOf": [tables[name], {"type": "object"}]}
+        fields[name] = {"anyOf": [tables[name], {"type": "object"}], "description": written[name]}
     schema["if"] = {"anyOf": [{"required": ["trainer"]}, {"required": ["command"]}]}
     schema["else"] = {
         "required": ["model", "training"],
@@ -262,6 +266,14 @@ _SEED_ROW: Final = {
     "required": ["first", "count"],
     "additionalProperties": False,
 }
+
+
+def _describe(fields: dict[str, Any], kind: type) -> None:
+    """Give each field the meaning that stands below it in the class."""
+    aliases = {field.alias or name: name for name, field in getattr(kind, "model_fields", {}).items()}
+    for name, field in fields.items():
+        if text := meanings(kind).get(aliases.get(name, name)):
+            field["description"] = text
 
 
 def _suggest_names(fields: dict[str, Any], definitions: dict[str, Any]) -> None:

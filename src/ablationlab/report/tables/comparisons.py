@@ -25,7 +25,6 @@ PAPER = (
     "outcome",
     "equivalent",
 )
-NARROW_TERMINAL = ("metric", "regime", "variant", "n", "delta", "low", "p_adjusted", "outcome", "equivalent")
 TERMINAL = (*PAPER, "p", "caveats")
 PAGE = (*PAPER, "label", "family_size", "sensitive")
 
@@ -43,9 +42,9 @@ _COLUMNS = (
     Column("role", "Role"),
     Column("n", "n", "right"),
     Column("planned_pairs"),
-    Column("reference_mean", "Reference", "right"),
+    Column("reference_mean", "Reference", "right", spare=True),
     Column("reference_sd"),
-    Column("variant_mean", "Variant", "right", below=True),
+    Column("variant_mean", "Variant", "right", below=True, spare=True),
     Column("variant_sd"),
     Column("delta", "Difference", "right"),
     Column("delta_sd"),
@@ -54,7 +53,7 @@ _COLUMNS = (
     Column("low", "Interval", "right", below=True),
     Column("high"),
     Column("test"),
-    Column("p", "p", "right"),
+    Column("p", "p", "right", spare=True),
     Column("p_adjusted", "Adjusted p", "right"),
     Column("correction"),
     Column("family"),
@@ -67,7 +66,7 @@ _COLUMNS = (
     Column("equivalence_p"),
     Column("d_z"),
     Column("sensitive", below=True),
-    Column("caveats", "Caveats"),
+    Column("caveats", "Caveats", spare=True),
 )
 
 
@@ -237,7 +236,7 @@ def method_table(analysis: Analysis) -> Table:
         Column("method", "Method"),
         Column("low", "Low", "right"),
         Column("high", "High", "right"),
-        Column("p", "p", "right"),
+        Column("p", "p", "right", spare=True),
         Column("decides", "Decides"),
         Column("note", "Note"),
     )
@@ -313,7 +312,7 @@ def text_table(analysis: Analysis) -> Table | None:
         Column("documents", "Text", "right"),
         Column("difference", "Difference", "right"),
         Column("interval", "Interval", "right"),
-        Column("p", "p", "right"),
+        Column("p", "p", "right", spare=True),
         Column("from_seeds", "From seeds", "right"),
         Column("from_text", "From text", "right"),
         Column("from_both", "From both", "right"),

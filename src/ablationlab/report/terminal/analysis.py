@@ -21,9 +21,9 @@ from ablationlab.records.probes import ProbeLine, failures
 from ablationlab.records.results import Results
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.designs import look_line
+from ablationlab.report.layout import Paragraphs
 from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import (
-    NARROW_TERMINAL,
     TERMINAL,
     comparison_table,
     important,
@@ -46,22 +46,15 @@ from ablationlab.report.tables.tasks import arm_name, task_table
 from ablationlab.study.ledger import ledger_words
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
-#: Columns of a terminal from which on the comparisons are shown whole.
-_WIDE = 150
 #: Exploratory comparisons that are listed without --all.
 MOST_EXPLORATORY = 40
 
 
-def analysis_view(
-    analysis: Analysis, verdict: Verdict, *, everything: bool = False, width: int = 200
-) -> Iterator[RenderableType]:
-    """What was registered, then the rest, stability, deviations and the verdict.
-
-    A narrow terminal is spared columns that analysis.json has anyway.
-    """
+def analysis_view(analysis: Analysis, verdict: Verdict, *, everything: bool = False) -> Iterator[RenderableType]:
+    """What was registered, then the rest, stability, deviations and the verdict."""
     registered, others = split(analysis)
     if registered:
-        yield _comparisons(analysis, _title(analysis, registered), registered, everything, width)
+        yield _comparisons(analysis, _title(analysis, registered), registered, everything)
         yield ""
     shown = others
     if not everything and len(others) > MOST_EXPLORATORY:
@@ -69,7 +62,7 @@ def analysis_view(
             comparison for comparison in others if comparison.metric == analysis.primary and comparison.task is None
         ]
     if shown:
-        yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything, width)
+        yield _comparisons(analysis, "Exploratory comparisons (not registered)", shown, everything)
     if len(shown) < len(others):
         left = len(others) - len(shown)
         yield Text(f"{left} more exploratory comparisons: --all shows them; analysis.json and statistics.md have them.")
@@ -112,7 +105,8 @@ def verdict_view(analysis: Analysis, verdict: Verdict) -> Iterator[RenderableTyp
     ]
     primary = "nothing" if verdict.primary is None else metric_name(verdict.primary)
     heads = ["regime", "variant", "decision", "rule", "label", "why"]
-    yield Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"]).terminal()
+    table = Table.simple(f"Verdict on {primary} against {analysis.baseline}", heads, rows, ["rule"])
+    yield (table if len(analysis.regimes) > 1 else table.without("regime")).terminal()
     if analysis.look is not None:
         yield _lines("Look", [look_line(analysis.look)])
     if verdict.hypotheses:
@@ -135,11 +129,8 @@ def _title(analysis: Analysis, comparisons: Sequence[Comparison]) -> str:
     return "Registered comparisons"
 
 
-def _comparisons(
-    analysis: Analysis, title: str, comparisons: Sequence[Comparison], everything: bool, width: int
-) -> RenderableType:
-    columns = TERMINAL if width >= _WIDE else NARROW_TERMINAL
-    columns = (*columns, "role") if everything else columns
+def _comparisons(analysis: Analysis, title: str, comparisons: Sequence[Comparison], everything: bool) -> RenderableType:
+    columns = (*TERMINAL, "role") if everything else TERMINAL
     regimes = len(analysis.regimes)
     return comparison_table("", title, comparisons, regimes, columns=columns, all_caveats=everything).terminal()
 
@@ -209,10 +200,8 @@ def _noise(analysis: Analysis) -> Iterator[RenderableType]:
         yield table.terminal()
 
 
-def _lines(title: str, lines: Sequence[str]) -> Text:
-    text = Text(f"\n{title}\n", style="bold")
-    text.append("\n".join(f"  {plain(line)}" for line in lines), style="not bold")
-    return text
+def _lines(title: str, lines: Sequence[str]) -> Paragraphs:
+    return Paragraphs(title, [plain(line) for line in lines])
 
 
 def items_view(items: ItemComparison) -> Iterator[RenderableType]:

@@ -1,0 +1,181 @@
+"""How a table fits a terminal: names and numbers never break. Prose wraps, spare columns go, then rows are stacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from rich.cells import cell_len
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+
+_GAP = 2
+#: A column of sentences may be made as narrow as this.
+_PROSE = 30
+
+
+@dataclass(frozen=True)
+class TerminalColumn:
+    """A column as printed. *prose*: sentences, which may wrap; *spare*: goes first where there is no room."""
+
+    title: str
+    align: Literal["left", "right", "center"]
+    cells: tuple[Text, ...]
+    prose: bool = False
+    spare: bool = False
+
+    @property
+    def natural(self) -> int:
+        """Width at which nothing wraps."""
+        return max([cell_len(self.title), *(_width(cell) for cell in self.cells)])
+
+    @property
+    def least(self) -> int:
+        """Width below which a name or a number would break; a title wraps between words."""
+        if self.prose:
+            return min(self.natural, _PROSE)
+        words = [cell_len(word) for word in self.title.split()]
+        return max([0, *words, *(_width(cell) for cell in self.cells)])
+
+
+@dataclass(frozen=True)
+class TerminalTable:
+    """A table for rich that looks at the width it is given when it is printed."""
+
+    title: str
+    note: str
+    columns: tuple[TerminalColumn, ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        if self.title:
+            yield Text(self.title, style="bold")
+        columns, gone = _without_spare(self.columns, width)
+        below = [column for column in columns if column.prose]
+        flat = [column for column in columns if not column.prose]
+        if _least(columns) <= width:
+            yield from _grid(columns, width, ())
+        elif below and flat and _least(flat) <= width:
+            yield from _grid(flat, width, below)
+        else:
+            yield from _blocks(columns, width)
+        if gone:
+            yield Text(f"Not shown at this width: {', '.join(column.title for column in gone)}.", style="dim")
+        if self.note:
+            yield Text(self.note)
+
+
+def _width(text: Text) -> int:
+    return max((cell_len(line) for line in text.plain.split("\n")), default=0)
+
+
+def _least(columns: Sequence[TerminalColumn]) -> int:
+    return sum(column.least for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _without_spare(columns: Sequence[TerminalColumn], width: int) -> tuple[list[TerminalColumn], list[TerminalColumn]]:
+    """The columns less as many spare ones, from the right, as it takes to fit; and those."""
+    kept, gone = list(columns), list[TerminalColumn]()
+    while _least(kept) > width and (spare := [column for column in kept if column.spare]):
+        kept.remove(spare[-1])
+        gone.insert(0, spare[-1])
+    return kept, gone
+
+
+def _grid(columns: Sequence[TerminalColumn], width: int, below: Sequence[TerminalColumn]) -> Iterator[Text]:
+    """Rows of columns; the sentences of *below* stand under each row."""
+    widths = [column.least for column in columns]
+    room = width - _least(columns)
+    for prose in (False, True):  # titles first, so that they wrap only where they must
+        for place, column in enumerate(columns):
+            if column.prose is prose:
+                more = min(room, column.natural - widths[place])
+                widths[place] += more
+                room -= more
+    if any(column.title for column in columns):
+        yield from _row([Text(column.title, style="bold") for column in columns], columns, widths)
+    for number in range(len(columns[0].cells) if columns else 0):
+        yield from _row([column.cells[number] for column in columns], columns, widths)
+        for column in below:
+            yield from _indented(column.cells[number], width)
+
+
+def _row(cells: Sequence[Text], columns: Sequence[TerminalColumn], widths: Sequence[int]) -> Iterator[Text]:
+    """One row, as many lines as its tallest cell."""
+    wrapped = [_wrapped(cell, width) for cell, width in zip(cells, widths, strict=True)]
+    for number in range(max(map(len, wrapped))):
+        line = Text(no_wrap=True)
+        for place, (column, lines, width) in enumerate(zip(columns, wrapped, widths, strict=True)):
+            piece = lines[number] if number < len(lines) else Text()
+            space = width - cell_len(piece.plain)
+            left = {"left": 0, "right": space, "center": space // 2}[column.align]
+            line.append(" " * (left + (_GAP if place else 0)))
+            line.append_text(piece)
+            line.append(" " * (space - left))
+        line.rstrip()
+        yield line
+
+
+def _wrapped(cell: Text, width: int) -> list[Text]:
+    """A cell broken between words, and nowhere else."""
+    lines: list[Text] = []
+    for whole in cell.split("\n", allow_blank=True):
+        here = Text(style=cell.style)
+        for word in whole.plain.split(" "):
+            if here.plain and cell_len(here.plain) + 1 + cell_len(word) > width:
+                lines.append(here)
+                here = Text(style=cell.style)
+            here.append(f" {word}" if here.plain else word)
+        lines.append(here)
+    return lines
+
+
+def _indented(cell: Text, width: int) -> Iterator[Text]:
+    if cell.plain.strip():
+        for line in _wrapped(cell, max(10, width - 4)):
+            yield Text("    ").append_text(line)
+
+
+def _blocks(columns: Sequence[TerminalColumn], width: int) -> Iterator[Text]:
+    """A row as a block: its names, then title and value of the other columns, as many in a line as fit."""
+    names = 1
+    while names < len(columns) and columns[names].align == "left" and not columns[names].prose:
+        names += 1
+    while names > 1 and _least(columns[:names]) > width:
+        names -= 1
+    head, others = columns[:names], columns[names:]
+    for number in range(len(columns[0].cells)):
+        shown = [column.cells[number] for column in head if column.cells[number].plain.strip()]
+        yield from _wrapped(Text("  ").join(shown), width)
+        line = ""
+        for column in others:
+            text = column.cells[number].plain.strip()
+            if column.prose or not text:
+                continue
+            pair = f"{column.title} {text}".strip()
+            if line and cell_len(line) + 3 + cell_len(pair) > width:
+                yield Text(line)
+                line = ""
+            line += f"   {pair}" if line else f"    {pair}"
+        if line:
+            yield Text(line)
+        for column in others:
+            if column.prose:
+                yield from _indented(column.cells[number], width)
+
+
+@dataclass(frozen=True)
+class Paragraphs:
+    """A title and paragraphs below it, each indented, its further lines too."""
+
+    title: str
+    texts: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(f"\n{self.title}", style="bold")
+        for text in self.texts:
+            for line in _wrapped(Text(text), max(10, options.max_width - 2)):
+                yield Text("  ").append_text(line)

@@ -1,0 +1,80 @@
+"""Tables on terminals of several widths: names and numbers never break."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from ablationlab.report.layout import Paragraphs
+from ablationlab.report.table import Cell, Column, Table
+
+NAMES = ("layernorm-token − none", "rmsnorm-nogain − none")
+WHY = "Worse: validation loss +0.121 nats/token (95 % interval +0.117 to +0.125, 5 pairs), p < 0.0001 (Holm over 2)."
+TABLE = Table(
+    "t",
+    "Comparisons",
+    (
+        Column("contrast", "Contrast"),
+        Column("reference", "Reference", "right", spare=True),
+        Column("difference", "Mean difference", "right"),
+        Column("interval", "Interval", "right"),
+        Column("why", "Why"),
+    ),
+    tuple(
+        (
+            Cell(name, name, code=True),
+            Cell.of(1.25, "1.2500 ± 0.0110"),
+            Cell.of(0.121, "+0.1210"),
+            Cell.of(0.117, "[+0.117, +0.125]"),
+            Cell.of(WHY),
+        )
+        for name in NAMES
+    ),
+)
+
+
+def printed(table, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(table.terminal() if isinstance(table, Table) else table)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 100, 120, 200])
+def test_names_and_numbers_never_break(width):
+    lines = printed(TABLE, width)
+    for value in (*NAMES, "+0.1210", "[+0.117, +0.125]"):
+        assert any(value in line for line in lines)
+    assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_every_word_of_a_sentence_is_printed(width):
+    words = " ".join(" ".join(printed(TABLE, width)).split())
+    assert all(words.count(word) >= len(NAMES) for word in WHY.split())
+
+
+def test_spare_columns_go_before_anything_is_stacked_and_are_named():
+    lines = printed(TABLE, 100)
+    assert not any("1.2500" in line for line in lines)
+    assert lines[-1] == "Not shown at this width: reference."
+    assert any("1.2500 ± 0.0110" in line for line in printed(TABLE, 140))
+
+
+def test_lines_have_no_trailing_spaces():
+    assert all(line == line.rstrip() for line in printed(TABLE, 120))
+
+
+def test_a_title_wraps_between_words_where_there_is_no_room():
+    narrow = TABLE.only("contrast", "difference", "interval")
+    room = len(NAMES[0]) + 2 + len("difference") + 2 + len("[+0.117, +0.125]")
+    lines = printed(narrow, room)
+    assert [line.split() for line in lines[1:3]] == [["contrast", "mean", "interval"], ["difference"]]
+
+
+def test_paragraphs_keep_their_indent():
+    lines = printed(Paragraphs("Mind", [WHY]), 40)
+    assert lines[1] == "Mind"
+    assert all(line.startswith("  ") and len(line) <= 40 for line in lines[2:])

@@ -1,0 +1,124 @@
+"""The documentation: the generated reference is complete, and what the tutorial and the README show is true."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ablationlab.core.meanings import meanings
+from ablationlab.records.settings import TrainingConfig
+from ablationlab.study.load import load_study
+from ablationlab.study.starter import study_schema
+from conftest import run_cli
+
+REPOSITORY = Path(__file__).parents[1]
+DOCS = REPOSITORY / "docs"
+
+
+@pytest.fixture(scope="module")
+def reference():
+    name = "reference_of_the_documentation"
+    spec = importlib.util.spec_from_file_location(name, DOCS / "generate" / "reference.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code blocks of a page in one language."""
+    text = (REPOSITORY / page).read_text()
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def test_every_setting_has_a_meaning_a_type_and_an_example(reference):
+    incomplete = [
+        f"{setting.table}.{setting.key}"
+        for setting in reference.all_settings()
+        if not (setting.meaning and setting.type and setting.example)
+    ]
+    assert incomplete == []
+
+
+def test_every_key_of_a_study_file_is_in_the_reference(reference):
+    schema = study_schema()
+    keys = {("", key) for key in schema["properties"]}
+    keys |= {
+        (table, key)
+        for table, kind in reference.TABLES.items()
+        if kind in schema["$defs"]
+        for key in schema["$defs"][kind]["properties"]
+    }
+    assert keys <= {(setting.table, setting.key) for setting in reference.all_settings()}
+    assert set(schema["$defs"]) <= set(reference.TABLES.values())
+
+
+def test_a_meaning_is_the_string_below_a_field_or_its_comment():
+    assert meanings(TrainingConfig)["lr"] == "Peak learning rate."
+
+
+def test_editors_get_the_meaning_of_a_setting():
+    training = study_schema()["$defs"]["TrainingConfig"]["properties"]
+    assert training["lr"]["description"] == "Peak learning rate."
+
+
+def test_every_option_of_every_verb_is_explained(reference):
+    rows = re.findall(r"^\| `(\S+).*\| (.*) \|$", reference.commands_page(), flags=re.MULTILINE)
+    assert len(rows) > 100
+    assert [option for option, meaning in rows if not meaning.strip()] == []
+
+
+def test_the_reference_lists_names_and_fields(reference):
+    names, records = reference.names_page(), reference.records_page()
+    for name in ("validation_loss", "layernorm-token", "char-mini", "muon", "tiny-shakespeare", "last-word"):
+        assert f"| `{name}` |" in names
+    for kind in ("plan", "run", "result", "checkpoint", "evaluation", "analysis", "verdict"):
+        assert f"## `kind: {kind}`" in records
+    assert "| `matmul_flops` |" in records
+
+
+def test_the_readme_stays_short():
+    assert len((REPOSITORY / "README.md").read_text().splitlines()) <= 125
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial.md"])
+def test_the_first_study_of_a_page_loads(page, tmp_path):
+    (tmp_path / "my.txt").write_text("To be, or not to be, that is the question.\n" * 200)
+    (tmp_path / "mine.toml").write_text(blocks(page, "toml")[0])
+    study = load_study(tmp_path / "mine.toml")
+    assert (study.name, study.variants, study.seeds) == ("mine", ("none", "rotary"), (1, 2, 3, 4, 5))
+
+
+def test_the_tutorials_commands_run(tmp_path):
+    """Every command of the tutorial, in order, with few and short runs."""
+    for number, text in enumerate(blocks("docs/tutorial.md", "toml")):
+        tomllib.loads(text)
+        (tmp_path / ("mine.toml" if number == 0 else f"part-{number}.toml")).write_text(text)
+    shutil.copy(DOCS / "findings.md", tmp_path / "my.txt")
+    short = [
+        "--set",
+        "training.steps=12",
+        "--set",
+        "training.warmup=2",
+        "--set",
+        "model.layers=1",
+        "--set",
+        "model.width=8",
+    ]
+    ran = []
+    for line in "".join(blocks("docs/tutorial.md", "sh")).splitlines():
+        words = line.partition("#")[0].split()
+        if not words or words[0] != "ablationlab" or words[1] == "open":  # `open` would start a browser
+            continue
+        options = short if words[1] in ("plan", "run") else []
+        options += ["--no-report"] if words[1] in ("run", "extend") else []
+        ended = run_cli(*words[1:], *options, folder=tmp_path, fresh=False)
+        assert ended.returncode == 0, f"{line}\n{ended.stderr}"
+        ran.append(words[1])
+    assert {"plan", "run", "status"} <= set(ran)
