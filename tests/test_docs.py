@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import shutil
 import sys
 import tomllib
@@ -101,19 +102,11 @@ def test_the_tutorials_commands_run(tmp_path):
         tomllib.loads(text)
         (tmp_path / ("mine.toml" if number == 0 else f"part-{number}.toml")).write_text(text)
     shutil.copy(DOCS / "findings.md", tmp_path / "my.txt")
-    short = [
-        "--set",
-        "training.steps=12",
-        "--set",
-        "training.warmup=2",
-        "--set",
-        "model.layers=1",
-        "--set",
-        "model.width=8",
-    ]
+    settings = ("training.steps=12", "training.warmup=2", "model.layers=1", "model.width=8")
+    short = [word for setting in settings for word in ("--set", setting)]
     ran = []
     for line in "".join(blocks("docs/tutorial.md", "sh")).splitlines():
-        words = line.partition("#")[0].split()
+        words = shlex.split(line, comments=True)
         if not words or words[0] != "ablationlab" or words[1] == "open":  # `open` would start a browser
             continue
         options = short if words[1] in ("plan", "run") else []

@@ -16,7 +16,7 @@ import reference
 #: Pages that lie outside of docs/, which is the root of the site.
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md", "LOG.md", "benchmarks/README.md", "studies/embedding-norm.md")
 #: What stands for a folder that a page links to, the first that is there.
-FACES = ("README.md", "report.html", "study.toml", "plan.lock")
+FACES = ("README.md", "report.html", "study.toml", "verdict.json")
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)")
 
 

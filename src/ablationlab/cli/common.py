@@ -225,8 +225,10 @@ class RunView:
     def _concluded(self, event: Concluded) -> None:
         """The answer first: a sentence, the table of the arms, then the verdict with its reasons."""
         from ablationlab.analysis.answer import answer
+        from ablationlab.records.plan import Plan
+        from ablationlab.records.results import read_runs
         from ablationlab.report.tables import ablation_table
-        from ablationlab.report.terminal import verdict_view
+        from ablationlab.report.terminal import results_table, verdict_view
 
         out, (results, analysis, verdict) = self.printer, (event.results, event.analysis, event.verdict)
         out.line()
@@ -234,9 +236,12 @@ class RunView:
             out.text(analysis.question)
         out.text(plain(answer(analysis, verdict)))
         table = ablation_table(analysis, verdict)
+        out.line()
         if table is not None:
-            out.line()
             out.parts(table.terminal())
+        else:  # without a primary metric: every arm as it came out
+            plan = Plan.read(results.plan)
+            out.parts(results_table(plan, read_runs(plan, results)))
         out.line()
         out.parts(*verdict_view(analysis, verdict))
         out.text(f"\nEvery comparison: ablationlab analyze {results.path}. Every run:")

@@ -283,12 +283,13 @@ def extend(
     more likely.
     """
     from ablationlab import pipeline
+    from ablationlab.study.places import find_results
 
     printer = Printer()
     try:
         with RunView(printer) as view:
             pipeline.extend(
-                results,
+                find_results(results),
                 seeds=seed_numbers(seeds),
                 variants=[name.strip() for name in variants.split(",") if name.strip()],
                 reason=reason,

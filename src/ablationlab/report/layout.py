@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
 
 _GAP = 2
+_SPACE = re.compile(r" (?!%)")  # where a line may break: 5 % stays together
 #: A column of sentences may be made as narrow as this.
 _PROSE = 30
 
@@ -124,7 +126,7 @@ def _wrapped(cell: Text, width: int) -> list[Text]:
     lines: list[Text] = []
     for whole in cell.split("\n", allow_blank=True):
         here = Text(style=cell.style)
-        for word in whole.plain.split(" "):
+        for word in _SPACE.split(whole.plain):
             if here.plain and cell_len(here.plain) + 1 + cell_len(word) > width:
                 lines.append(here)
                 here = Text(style=cell.style)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Run
-
-__all__ = ["axis", "main_metrics", "metric_of", "printed_unit"]
 
 #: Metrics of a run that are shown at a glance.
 MOST_METRICS = 6

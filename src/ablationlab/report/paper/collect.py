@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
 from ablationlab.records.analysis import MACRO, Analysis, Comparison, StabilityAnalysis, StabilityGain
@@ -22,7 +23,6 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, StudyText, flattened, looks_like_path
 from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
 from ablationlab.report.designs import design_lines
-from ablationlab.report.naming import metric_of
 from ablationlab.report.paper.architecture import architecture
 from ablationlab.report.paper.facts import (
     Apart,

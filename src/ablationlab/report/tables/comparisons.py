@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.analysis.wording import no_number
 from ablationlab.core.format import DASH, Difference, count, difference, mean_sd, number, p_value, percent, setting
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
-from ablationlab.report.naming import metric_of, printed_unit
+from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 from ablationlab.stats.results import Caveat, Interval
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
     Difference,
@@ -36,7 +37,7 @@ from ablationlab.records.results import Results, Run
 from ablationlab.records.storage import content_hash
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.charts import colours
-from ablationlab.report.naming import metric_of, printed_unit
+from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 
 #: What a decision is called in a sentence and in a table.

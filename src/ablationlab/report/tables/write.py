@@ -7,13 +7,13 @@ from pathlib import Path
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
+from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
 from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.storage import replace
 from ablationlab.records.verdict import Verdict
-from ablationlab.report.naming import metric_of
 from ablationlab.report.table import Table, markdown
 from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import (
