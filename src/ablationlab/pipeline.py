@@ -431,7 +431,9 @@ def train(
         else:
             processes = ranks.world
             plan, drift = _sealed_by_the_leader(study, results, options, ranks, listen)
-    notices = (*study_warnings(study), *filter(None, [code_notice(study), _layout_notice(study, options.executor)]))
+    leads = ranks is None or ranks.leads
+    notices = study_warnings(study) if leads else ()  # one rank says it
+    notices = (*notices, *filter(None, [code_notice(study), _layout_notice(study, options.executor)]))
     if ranks is None and study.use and study.trainer is None:
         _measure_again(plan, study, results)
     event = Planned(plan, results, read_runs(plan, results), "\n".join(notices))
@@ -447,7 +449,7 @@ def train(
                 listen(TrainingEnded())
             if not finished:
                 raise Interrupted("stopped at a step boundary, with a checkpoint; the same call continues from there")
-        if ranks is None or ranks.leads:
+        if leads:
             listen(LedgerChecked(plan, results, check_ledger(plan, read_runs(plan, results))))
             for line in _failed_metrics(read_runs(plan, results)):
                 listen(Note("training", line))
@@ -468,11 +470,13 @@ def _measure_again(plan: Plan, study: Study, results: ResultsFolder) -> None:
 
 def _failed_metrics(runs: Sequence[Run]) -> Iterator[str]:
     """Which metrics of the study's own code have no value, on how many runs, and why the first has none."""
+    ended = [run.result for run in runs if run.result is not None and run.result.unmeasured]
+    if not ended:
+        return
     from ablationlab.analysis.stability import metric_failed
     from ablationlab.analysis.wording import absence
     from ablationlab.core.format import several
 
-    ended = [run.result for run in runs if run.result is not None]
     for name in dict.fromkeys(name for result in ended for name in result.unmeasured):
         failures = [result.unmeasured[name] for result in ended if name in result.unmeasured]
         yield (

@@ -3,6 +3,12 @@
 Heavy imports happen inside the verbs that need them, so `--help` is fast.
 """
 
-from ablationlab.cli.app import main
+from typing import TYPE_CHECKING
+
+from ablationlab.core.lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ablationlab.cli.app import main
 
 __all__ = ["main"]
+__getattr__ = lazy_exports(__name__, {"app": "main"})  # a rank of torchrun needs none of the verbs
