@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import math
 from array import array
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, islice
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,24 +178,63 @@ def read_curves(path: Path, *, ended: bool = True) -> dict[str, FloatArray]:
     columns: dict[str, array[float]] = {}
     rows = 0
     with open_regular(path) as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
+        header = file.readline()
+        if header.endswith(b"\n"):
+            _check_header(path, header)
+        while chunk := list(islice(file, _LINES)):
+            if not chunk[-1].endswith(b"\n"):
+                chunk.pop()
+            parsed, damage = _parsed(chunk)
+            if damage is not None and ended:
+                raise RecordError(f"{path}, line {rows + len(parsed) + 2}: {damage}") from damage
+            _append(columns, parsed, rows)
+            rows += len(parsed)
+            if damage is not None:
                 break
-            try:
-                row = _parsed(line, header=number == 1)
-            except (ValueError, RecursionError) as error:
-                if ended or number == 1:
-                    raise RecordError(f"{path}, line {number}: {error}") from error
-                break
-            for name, value in row.items():
-                if name not in columns:
-                    columns[name] = array("d", [math.nan]) * rows
-                columns[name].append(value if type(value) is float else as_number(value))
-            rows += number > 1
-            if len(row) != len(columns):
-                for column in columns.values():
-                    column.extend([math.nan] * (rows - len(column)))
     return {name: np.array(column, dtype=np.float64) for name, column in columns.items()}
+
+
+def _check_header(path: Path, line: bytes) -> None:
+    try:
+        header = json.loads(line)
+        if not isinstance(header, dict) or (header.get("kind"), header.get("schema_version")) != _FORMAT:
+            raise ValueError("no metrics header of a version this program reads")
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}, line 1: {error}") from error
+
+
+def _parsed(lines: list[bytes]) -> tuple[list[dict[str, object]], Exception | None]:
+    """The lines as objects, up to the first that is damaged, and what is wrong with it."""
+    rows: list[dict[str, object]]
+    if all(line.startswith(b"{") and line.endswith(b"}\n") for line in lines):
+        # All lines at once: objects that begin and end where the lines do, and as many of them.
+        with suppress(ValueError, RecursionError, AttributeError):
+            rows = json.loads(b"[" + b",".join(lines) + b"]")
+            if len(rows) == len(lines) and all(type(row.get("step")) is int for row in rows):
+                return rows, None
+    rows = []
+    for line in lines:
+        try:
+            row = json.loads(line)
+            if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                raise ValueError("no step in it")
+        except (ValueError, RecursionError) as error:
+            return rows, error
+        rows.append(row)
+    return rows, None
+
+
+def _append(columns: dict[str, array[float]], parsed: Sequence[Mapping[str, object]], rows: int) -> None:
+    """Add parsed lines to *columns*, which have *rows* values each so far; NaN where a line lacks one."""
+    for name in dict.fromkeys(chain(columns, *parsed)):
+        column = columns.setdefault(name, array("d", [math.nan]) * rows)
+        values: list[Any] = [row.get(name) for row in parsed]
+        plain = {int, float}.issuperset(map(type, values))
+        try:
+            column.extend(values if plain else map(as_number, values))
+        except OverflowError:  # an integer that no float holds
+            del column[rows:]
+            column.extend(map(as_number, values))
 
 
 def read_progress(path: Path) -> dict[str, FloatArray]:
@@ -200,25 +242,19 @@ def read_progress(path: Path) -> dict[str, FloatArray]:
     return read_curves(path, ended=False)
 
 
-def _parsed(line: bytes, *, header: bool) -> dict[str, object]:
-    """The numbers of a line; none of the first, which names the format."""
-    row = json.loads(line)
-    if header:
-        if not isinstance(row, dict) or (row.get("kind"), row.get("schema_version")) != ("metrics", SCHEMA_VERSION):
-            raise ValueError("no metrics header of a version this program reads")
-        return {}
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-        raise ValueError("no step in it")
-    return row
-
-
 def as_number(value: object) -> float:
     """A JSON number, or one of the words that stand for what JSON lacks; NaN for anything else."""
     if isinstance(value, bool) or value is None:
         return math.nan
     if isinstance(value, int | float):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return math.nan
     return {"Infinity": math.inf, "-Infinity": -math.inf}.get(value, math.nan) if isinstance(value, str) else math.nan
 
 
+_FORMAT = ("metrics", SCHEMA_VERSION)
+#: Lines of metrics.jsonl that are parsed at once.
+_LINES = 4096
 METRICS_HEADER = json.dumps({"schema_version": SCHEMA_VERSION, "kind": "metrics"}) + "\n"

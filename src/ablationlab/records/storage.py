@@ -229,13 +229,24 @@ class Lock:
 
 def read_json(path: Path) -> Any:
     """Parse a JSON file of ours; a damaged one is named."""
+    return _json(path, _content(path))
+
+
+def _content(path: Path) -> bytes:
     try:
-        return json.loads(read_regular(path))
+        return read_regular(path)
     except FileNotFoundError:
         raise RecordError(f"{path} does not exist") from None
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error}") from error
+
+
+def _json(path: Path, content: bytes) -> Any:
+    try:
+        return json.loads(content)
     except RecursionError:
         raise RecordError(f"{path} cannot be read as JSON: it is nested too deeply") from None
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise RecordError(f"{path} cannot be read as JSON: {error}") from error
 
 
@@ -290,7 +301,8 @@ class Record(StoredValue):
     @classmethod
     def read(cls, path: Path) -> Self:
         """Load and validate one file."""
-        data = read_json(path)
+        content = _content(path)
+        data = _json(path, content)
         kind = data.get("kind") if isinstance(data, dict) else None
         if kind != cls.KIND:
             raise RecordError(f"{path} is not a {cls.KIND} record (kind = {kind!r})")
@@ -301,7 +313,7 @@ class Record(StoredValue):
         cls.check(data, path)
         try:
             # By the rules of JSON, where a list is a tuple: settings are strict.
-            return cls.model_validate_json(json.dumps(data))
+            return cls.model_validate_json(content)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"]))

@@ -24,8 +24,8 @@ EXACT_UP_TO: Final = 8
 _TIE: Final = 1e-12
 
 
-#: Resamples are weighed in chunks of about this many counts (8 MB), so that memory stays flat.
-_CHUNK: Final = 1_000_000
+#: Resamples are weighed in chunks of about this many counts (64 MB), so that memory stays flat.
+_CHUNK: Final = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,17 +54,28 @@ class Resamples:
         """Sum over each resample, for each row of *x_Mn*; shape (M, K)."""
         if self.counts is not None:
             return np.asarray(x_Mn @ self.counts.T, dtype=np.float64)
-        rng, size = np.random.default_rng(self.seed), len(self.probability)
-        sums_MK = np.empty((len(x_Mn), size))
+        size = len(self.probability)
         rows = max(1, _CHUNK // self.n)
+        if size <= rows:
+            return np.asarray(x_Mn @ _drawn(self.n, size, self.seed).T, dtype=np.float64)
+        rng, sums_MK = np.random.default_rng(self.seed), np.empty((len(x_Mn), size))
         for start in range(0, size, rows):
             stop = min(start + rows, size)
-            # Row r counts its n draws in places r n ... r n + n - 1 of one long histogram.
-            drawn = rng.integers(0, self.n, size=(stop - start, self.n))
-            places = drawn + self.n * np.arange(stop - start)[:, None]
-            counts = np.bincount(places.ravel(), minlength=places.size).reshape(places.shape)
-            sums_MK[:, start:stop] = x_Mn @ counts.T.astype(np.float64)
+            sums_MK[:, start:stop] = x_Mn @ _counts(self.n, stop - start, rng).T
         return sums_MK
+
+
+@lru_cache(maxsize=1)
+def _drawn(n: int, size: int, seed: int) -> FloatArray:
+    """Random resamples of one seed; the intervals and tests of a comparison ask for the same ones one after the other."""
+    return _counts(n, size, np.random.default_rng(seed))
+
+
+def _counts(n: int, size: int, rng: np.random.Generator) -> FloatArray:
+    """How often each of n deltas occurs in each of *size* resamples."""
+    # Row r counts its n draws in places r n ... r n + n - 1 of one long histogram.
+    places = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
+    return np.bincount(places.ravel(), minlength=places.size).reshape(places.shape).astype(np.float64)
 
 
 def draw(n: int, resamples: int, rng: np.random.Generator) -> Resamples:

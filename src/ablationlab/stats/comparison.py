@@ -57,8 +57,9 @@ def compare(
         raise StatisticsError(f"transform must be 'identity' or 'log', got {transform!r}")
     sample = original if transform == "identity" else summarize(a, b)
     deltas = paired_deltas(a, b)
-    intervals = all_intervals(deltas, level=level, resamples=resamples, rng=rng)
-    tests = all_tests(deltas, resamples=resamples, rng=rng)
+    seed = int(rng.integers(2**63))  # one set of resamples for the intervals and the tests
+    intervals = all_intervals(deltas, level=level, resamples=resamples, rng=np.random.default_rng(seed))
+    tests = all_tests(deltas, resamples=resamples, rng=np.random.default_rng(seed))
     tost = None
     if smallest_effect is not None:
         tost = paired_tost(deltas, smallest_effect=smallest_effect, alpha=alpha)

@@ -95,10 +95,12 @@ def bootstrap_interval(
 def all_intervals(
     deltas: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, rng: np.random.Generator
 ) -> dict[str, Interval]:
-    """Every interval by its name: paired-t, percentile, bca, bootstrap-t."""
+    """Every interval by its name: paired-t, percentile, bca, bootstrap-t; the bootstraps share their resamples."""
+    seed = int(rng.integers(2**63))
     intervals = {"paired-t": paired_t_interval(deltas, level=level)}
     for method in BOOTSTRAPS:
-        intervals[method] = bootstrap_interval(method, deltas, level=level, resamples=resamples, rng=rng)
+        own = np.random.default_rng(seed)
+        intervals[method] = bootstrap_interval(method, deltas, level=level, resamples=resamples, rng=own)
     return intervals
 
 

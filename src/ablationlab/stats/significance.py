@@ -103,8 +103,9 @@ def one_test(test: str, deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: n
 
 
 def all_tests(deltas: ArrayLike, *, resamples: int = RESAMPLES, rng: np.random.Generator) -> dict[str, PValue]:
-    """Every test by its name: paired-t, sign-flip, bootstrap, wilcoxon."""
-    return {name: test(deltas, resamples, rng) for name, test in TESTS.items()}
+    """Every test by its name: paired-t, sign-flip, bootstrap, wilcoxon; their random draws start from one seed."""
+    seed = int(rng.integers(2**63))
+    return {name: test(deltas, resamples, np.random.default_rng(seed)) for name, test in TESTS.items()}
 
 
 Test = Callable[[ArrayLike, int, np.random.Generator], PValue]

@@ -24,7 +24,9 @@ _NEVER_COMPARED = frozenset({"preset"})
 
 
 def _differences(a: Frozen, b: Frozen, prefix: str) -> Iterable[tuple[str, str]]:
-    flat_a, flat_b = flattened(a.model_dump(mode="json")), flattened(b.model_dump(mode="json"))
+    # Only what differs is written out: most of thousands of pairs is equal.
+    names = {name for name in type(a).model_fields if getattr(a, name) != getattr(b, name, None)}
+    flat_a, flat_b = (flattened(settings.model_dump(mode="json", include=names)) for settings in (a, b))
     for key in sorted(flat_a.keys() | flat_b.keys()):
         if flat_a.get(key) != flat_b.get(key) and key not in _NEVER_COMPARED:
             yield f"{prefix}{key}", f"{prefix}{key}: {flat_a.get(key)!r} against {flat_b.get(key)!r}"
