@@ -131,15 +131,16 @@ def measured(name: str, call: Callable[[], object]) -> None:
 
 
 def polls(folder: Path) -> None:
-    """The first poll of `watch`, then two when nothing has changed; printed here, since one process does them."""
+    """The first poll of `watch`, one after a change, and one when nothing has changed; printed, since one process does them."""
     from ablationlab.report.live import Live
 
     study = Live(folder)
-    for number in range(3):
+    version = ""
+    for name, since in (("first", False), ("changed", False), ("unchanged", True)):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        study.state()
+        version = study.state(version if since else "").get("version", version)
         after = resource.getrusage(resource.RUSAGE_SELF).ru_utime
-        print(f"  poll {number + 1}: {after - before:.2f} s user", file=sys.stderr)
+        print(f"  {name} poll: {after - before:.2f} s user", file=sys.stderr)
 
 
 def timed(folder: Path, verbs: list[str]) -> None:

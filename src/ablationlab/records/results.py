@@ -9,6 +9,7 @@ metrics are as the plan, or the analysis of a user's table, defines them.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,12 +30,12 @@ from ablationlab.records.evaluation import (
     suite_path,
 )
 from ablationlab.records.metrics import Metric
-from ablationlab.records.plan import AMENDMENTS, Plan, PlannedRun
+from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.replication import Replication
 from ablationlab.records.run import Failure, FloatArray, Result, RunRecord, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder
+from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
 from ablationlab.records.verdict import Verdict
 
@@ -47,7 +48,8 @@ State = Literal["waiting", "started", "failed", "running", "finished", "diverged
 #: A published table compared with these results, written by `ablationlab replicate`.
 REPLICATION = "replication.json"
 #: What was read before, by file and reader, with the file's time, size and inode: what did not change is not read again.
-Cache = dict[tuple[Path, str], tuple[tuple[int, int, int], Any]]
+#: Runs that have ended are kept whole, by their folder.
+Cache = dict[tuple[Path, str], tuple[tuple[int, ...], Any]]
 
 
 @dataclass(frozen=True)
@@ -69,14 +71,20 @@ class Reader:
         #: Files that are not as they were sealed and are read on request, with the hash that they have.
         self.altered: dict[str, str] = {}
 
-    def read(self, path: Path, reader: Callable[[Path], T], sealed: Collection[str] | None = None) -> T | None:
-        """*sealed*: the hashes that the file may have."""
+    def read(
+        self,
+        path: Path,
+        reader: Callable[[Path], T],
+        sealed: Collection[str] | None = None,
+        beside: Collection[Path] = (),
+    ) -> T | None:
+        """*sealed*: the hashes that the file may have; *beside*: folders whose files *reader* reads, too."""
         try:
             if sealed is not None:
                 self.check(path, sealed)
             if not path.exists():
                 return None
-            return reader(path) if self.cache is None else self._cached(self.cache, path, reader)
+            return reader(path) if self.cache is None else self._cached(self.cache, path, reader, beside)
         except (RecordError, OSError, ValueError) as error:
             if self.strict:
                 raise
@@ -110,9 +118,10 @@ class Reader:
         self.damage.setdefault(file, Damage(file, text))
 
     @staticmethod
-    def _cached(cache: Cache, path: Path, reader: Callable[[Path], T]) -> T:
-        stat = path.stat()
-        stamp, key = (stat.st_mtime_ns, stat.st_size, stat.st_ino), (path, reader.__qualname__)
+    def _cached(cache: Cache, path: Path, reader: Callable[[Path], T], beside: Collection[Path]) -> T:
+        stats = [place.stat() for place in (path, *beside) if place.exists()]
+        stamp = tuple(value for stat in stats for value in (stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        key = (path, reader.__qualname__)
         if key not in cache or cache[key][0] != stamp:
             cache[key] = (stamp, reader(path))
         kept: T = cache[key][1]
@@ -237,6 +246,14 @@ class Run:
         return None if self.result is None else self.result.metrics.get(name)
 
     @cached_property
+    def checked(self) -> bool:
+        """Read every file that an analysis or a report may read, and check it against its seal: whether all are whole."""
+        _ = self.record, self.result, self.curves, self.evaluation
+        for path in (samples_path(self.folder), self.folder.probe_table):
+            self.reader.read(path, lambda _: None, self.sealed(path))
+        return not any(file.startswith(f"runs/{self.id}/") for file in self.reader.damage)
+
+    @cached_property
     def files(self) -> tuple[str, ...]:
         """The names of its files and folders."""
         return tuple(sorted(path.name for path in self.folder.path.iterdir())) if self.folder.path.is_dir() else ()
@@ -288,7 +305,8 @@ class Results:
             raise RecordError(f"{path} is not a results folder: there is no such folder")
         reader = Reader(path, cache, strict=strict, accept_altered=accept_altered)
         folder = ResultsFolder(path)
-        plan, sealed = reader.read(folder.plan, Plan.read_with_seal) or (None, False)
+        later = (path / LOOKS, path / AMENDMENTS)
+        plan, sealed = reader.read(folder.plan, Plan.read_with_seal, beside=later) or (None, False)
         if plan is not None and not sealed:
             text = (
                 "was changed after it was sealed: its content does not match plan_hash, so nothing counts as registered"
@@ -355,9 +373,7 @@ class Results:
     def check_runs(self) -> None:
         """Read every file of every run that an analysis or a report may read, and check it against its seal."""
         for run in self.runs:
-            _ = run.record, run.result, run.curves, run.evaluation
-            for path in (samples_path(run.folder), run.folder.probe_table):
-                self.reader.read(path, lambda _: None, run.sealed(path))
+            _ = run.checked
 
     @cached_property
     def problems(self) -> tuple[Damage, ...]:
@@ -509,7 +525,7 @@ class Results:
 
 
 #: What follows from the rest, and is computed again in a changed copy.
-_DERIVED = ("state", "metrics", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
+_DERIVED = ("state", "checked", "metrics", "regimes", "seeds", "_by_id", "_cells", "_comparisons")
 _Object = TypeVar("_Object", bound=Run | Results)
 
 
@@ -524,8 +540,47 @@ def _changed(given: _Object, values: Mapping[str, Any]) -> _Object:
 def read_runs(plan: Plan, folder: ResultsFolder, reader: Reader | None = None) -> tuple[Run, ...]:
     """The runs of a plan, in its order; strict unless a *reader* says otherwise."""
     reader = reader or Reader(folder.path, strict=True)
-    locked = {number for number in range(len(plan.stacks)) if Lock(folder.stack_lock(number)).held_elsewhere()}
-    return tuple(Run(planned, folder.run(planned.id), reader, planned.stack in locked) for planned in plan.runs)
+    kept = {} if reader.cache is None else _unchanged_runs(plan, folder, reader.cache)
+    stacks = {planned.stack for planned in plan.runs if planned.id not in kept}
+    locked = {number for number in stacks if Lock(folder.stack_lock(number)).held_elsewhere()}
+    runs = tuple(
+        kept.get(planned.id) or Run(planned, folder.run(planned.id), reader, planned.stack in locked)
+        for planned in plan.runs
+    )
+    for run in runs if reader.cache is not None else ():
+        if run.id not in kept:
+            reader.cache[run.folder.path, "run"] = (_stamp(str(run.folder.path)), run)
+    return runs
+
+
+def _unchanged_runs(plan: Plan, folder: ResultsFolder, cache: Cache) -> dict[str, Run]:
+    """Runs of an earlier opening that had ended, were whole, and whose files have not changed since."""
+    kept = {}
+    for planned in plan.runs:
+        stamp, run = cache.get((inside(folder.runs, planned.id), "run"), ((), None))
+        if run is None or run.planned is not planned or not (run.done and run.checked):
+            continue
+        if stamp == _stamp(str(run.folder.path)):
+            kept[planned.id] = run
+    return kept
+
+
+def _stamp(folder: str) -> tuple[int, ...]:
+    """Size, time and inode of every file of a run that `Run.checked` reads; empty while it has no result."""
+    found: list[int] = []
+    for name in _CHECKED:
+        try:
+            stat = os.stat(f"{folder}/{name}")  # noqa: PTH116 (ten thousand runs at every poll)
+        except OSError:
+            if name == _CHECKED[0]:
+                return ()
+            found.append(-1)
+        else:
+            found += (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+    return tuple(found)
+
+
+_CHECKED = ("result.json", "run.json", "seal.json", "metrics.jsonl", EVALUATION, SAMPLES, "probes.parquet")
 
 
 def _parquet(path: Path) -> pd.DataFrame | None:

@@ -30,18 +30,22 @@ class Live:
         self.folder = folder
         self.cache: Cache = {}
         self.seen: deque[tuple[float, float]] = deque()
-        self.spikes: dict[str, tuple[int, float | None, int | None]] = {}
+        self.told: dict[str, tuple[Run, list[dict[str, str]]]] = {}
 
-    def state(self) -> dict[str, Any]:
-        """What the page shows now."""
+    def state(self, since: str = "") -> dict[str, Any]:
+        """What the page shows now; little where it has shown the version *since*."""
         try:
             results = Results.open(self.folder, cache=self.cache)
         except AblationLabError as error:
             return {"waiting": str(error)}
+        version = _version(results)
+        if version == since:
+            return {"unchanged": True, "left": self._left(results)}
+        hues, listed = colours(results), _listed(results)
         return {
             "name": results.name,
             "question": results.question,
-            "version": _version(results),
+            "version": version,
             "ended": results.ended,
             "total": len(results.runs),
             "share": results.share_done,
@@ -50,9 +54,10 @@ class Live:
             "finished": bool(results.runs) and not results.interim,
             "report": (self.folder / "report.html").is_file(),
             "warnings": self._warnings(results),
-            "runs": [_row(run, colours(results)) for run in results.runs],
+            "runs": [_row(run, hues) for run in listed],
+            "listed": "" if len(listed) == len(results.runs) else _LISTED.format(len(listed), len(results.runs)),
             "variants": list(results.variants),
-            "colours": colours(results),
+            "colours": hues,
             "dark": dict(DARK_OF),
             "config": {"light": config(), "dark": config(dark=True)},
             "charts": [
@@ -83,30 +88,39 @@ class Live:
         warnings = [{"level": "bad", "text": f"{damage.file}: {damage.text}"} for damage in results.problems]
         threshold = SPIKE_SCORE if results.plan is None else results.plan.study.stability.spike_score
         for run in results.runs:
-            if run.result is not None and run.result.divergence is not None:
-                at = run.result.divergence
-                warnings.append({"level": "bad", "text": f"{run.id} diverged at step {count(at.step)}: {at.cause}"})
-            elif run.state == "started":
-                text = (
-                    f"{run.id} stopped at step {count(run.step)} of {count(run.steps)}; run the study again to continue"
-                )
-                warnings.append({"level": "warn", "text": text})
-            losses = run.curves.get("loss", np.empty(0))
-            if run.state != "diverged" and losses.size and not np.isfinite(losses).all():
-                warnings.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
-            score, step = self._spike(run, losses)
-            if score is not None and score > threshold:
-                score_text = f"score {number(score)}, above the registered {setting(threshold)}"
-                text = f"{run.id}: loss spike at step {step}, {score_text}"
-                warnings.append({"level": "warn", "text": text})
+            if run.id not in self.told or self.told[run.id][0] is not run:
+                self.told[run.id] = run, _warnings_of(run, threshold)
+            warnings += self.told[run.id][1]
         return warnings
 
-    def _spike(self, run: Run, losses: Any) -> tuple[float | None, int | None]:
-        kept = self.spikes.get(run.id)
-        if kept is None or kept[0] != losses.size:
-            found = spike_score(losses)
-            kept = self.spikes[run.id] = (int(losses.size), found.score, found.step)
-        return kept[1], kept[2]
+
+def _warnings_of(run: Run, threshold: float) -> list[dict[str, str]]:
+    warnings = []
+    if run.result is not None and run.result.divergence is not None:
+        at = run.result.divergence
+        warnings.append({"level": "bad", "text": f"{run.id} diverged at step {count(at.step)}: {at.cause}"})
+    elif run.state == "started":
+        text = f"{run.id} stopped at step {count(run.step)} of {count(run.steps)}; run the study again to continue"
+        warnings.append({"level": "warn", "text": text})
+    losses = run.curves.get("loss", np.empty(0))
+    if run.state != "diverged" and losses.size and not np.isfinite(losses).all():
+        warnings.append({"level": "bad", "text": f"{run.id}: the loss is not finite"})
+    spike = spike_score(losses)
+    if spike.score is not None and spike.score > threshold:
+        score = f"score {number(spike.score)}, above the registered {setting(threshold)}"
+        warnings.append({"level": "warn", "text": f"{run.id}: loss spike at step {spike.step}, {score}"})
+    return warnings
+
+
+#: Rows of the table of runs; those that have not ended well come first.
+MOST_ROWS = 500
+_LISTED = "{:,} of {:,} runs are listed: those that are trained, stopped, diverged or damaged, then others."
+
+
+def _listed(results: Results) -> list[Run]:
+    """The runs of the table, in the plan's order."""
+    order = sorted(range(len(results.runs)), key=lambda place: results.runs[place].state in ("finished", "waiting"))
+    return [results.runs[place] for place in sorted(order[:MOST_ROWS])]
 
 
 def _version(results: Results) -> str:

@@ -86,10 +86,10 @@ class Watcher(ThreadingHTTPServer):
             return False
         return name in self.names or (not is_loopback(self.host) and _is_address(name))
 
-    def state(self) -> dict[str, Any]:
+    def state(self, since: str = "") -> dict[str, Any]:
         """Where the study stands; one reading at a time."""
         with self.asking:
-            return self.live.state()
+            return self.live.state(since)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -179,9 +179,7 @@ def _page(server: Watcher, _: dict[str, list[str]]) -> Made:
 
 
 def _state(server: Watcher, query: dict[str, list[str]]) -> Made:
-    state = server.state()
-    if query.get("since") == [state.get("version")]:
-        state = {"unchanged": True, "left": state["left"]}
+    state = server.state(query.get("since", [""])[0])
     return JSON, json.dumps(state, allow_nan=False).encode(), POLICY
 
 

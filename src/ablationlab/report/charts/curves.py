@@ -16,6 +16,8 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
+    drawn_seeds,
+    drawn_words,
     figure,
     mean_and_range,
     thinned,
@@ -36,8 +38,9 @@ def curves(results: Results) -> tuple[Figure, ...]:
     made: list[Figure | None] = []
     if results.plan is None:
         return _table_curves(results)
+    seeds = drawn_seeds(results)
     for regime in results.regimes:
-        runs = [run for run in main_runs(results) if run.regime == regime and run.curves]
+        runs = [run for run in main_runs(results) if run.regime == regime and run.seed in seeds and run.curves]
         made += [
             _curve(results, runs, regime, "loss"),
             _gap(results, runs, regime),
@@ -117,7 +120,7 @@ def _curve(
         regime=regime,
         key=f"curve-{slug(column)}",
         title=metric_name(name).capitalize(),
-        caption=f"{_BAND}{_thinning(column, grid, steps)}",
+        caption=f"{_BAND}{_thinning(column, grid, steps)}{drawn_words(results)}",
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
     )
@@ -171,6 +174,7 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         caption=(
             "Both runs of a pair see the same batch at the same step, so the noise of the batches cancels and what is left "
             f"is the change itself; above zero the variant is behind. {_BAND}{_thinning('loss', grid, longest)}"
+            f"{drawn_words(results)}"
         ),
         alt="Difference of training losses against step.",
         height=280,

@@ -17,6 +17,8 @@ from ablationlab.report.charts.theme import (
     RULE,
     Figure,
     Tables,
+    drawn_seeds,
+    drawn_words,
     figure,
     variant_colour,
     variant_shape,
@@ -63,7 +65,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
         labelFontWeight=600, ticks=False, domain=False, labelPadding=10
     )
     colour = variant_colour(results, legend=False)
-    means, points = [], []
+    means, points, seeds = [], [], drawn_seeds(results)
     for comparison in group:
         where = {
             "contrast": f"{comparison.variant} − {comparison.reference}",
@@ -90,6 +92,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
                 "reference_value": pair.reference,
             }
             for pair in comparison.pairs
+            if pair.seed in seeds
         ]
     layers: list[Any] = []
     effect = first.smallest_effect
@@ -156,7 +159,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
         regime=first.regime,
         key="-".join(slug(part) for part in ("paired", first.metric, first.task or "") if part),
         title=title,
-        caption=f"{marks}; {better}.{effect_band}",
+        caption=f"{marks}; {better}.{effect_band}{drawn_words(results)}",
         alt=f"Differences in {name}. " + "; ".join(sentences) + ".",
         height=max(150, 66 * len(group) + 40),
     )
@@ -195,7 +198,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
                 regime=regime,
                 key="slopes",
                 title=f"{metric_name(metric).capitalize()} of every run",
-                caption="A line joins the runs of one seed.",
+                caption=f"A line joins the runs of one seed.{drawn_words(results)}",
                 alt=f"{metric_name(metric)} per variant and seed.",
                 height=300,
             )
@@ -207,11 +210,12 @@ def _values(results: Results, regime: str) -> list[dict[str, Any]]:
     if results.analysis is None or results.primary is None:
         return []
     rows: dict[tuple[str, str], dict[str, Any]] = {}
+    seeds = drawn_seeds(results)
     for comparison in results.analysis.comparisons:
         here = (comparison.metric, comparison.regime) == (results.primary, regime)
         if not here or comparison.task not in (None, MACRO):
             continue
-        for pair in comparison.pairs:
+        for pair in (pair for pair in comparison.pairs if pair.seed in seeds):
             where = {"seed": str(pair.seed), "unit": comparison.unit, "regime": regime}
             for arm, value in ((comparison.variant, pair.variant), (comparison.reference, pair.reference)):
                 rows[arm, str(pair.seed)] = {"variant": arm, "value": value, **where}

@@ -21,6 +21,8 @@ from ablationlab.report.charts.theme import (
     WARN,
     Figure,
     Tables,
+    drawn_seeds,
+    drawn_words,
     figure,
     variant_colour,
     variant_rows,
@@ -48,6 +50,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     kept = Tables()
     analysis = results.analysis
     stability = analysis.stability if analysis is not None else None
+    seeds = drawn_seeds(results)
     data = [
         {
             "run": seen.run,
@@ -59,7 +62,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             "why": instability(analysis, seen),
         }
         for seen in (stability.runs if stability is not None else ())
-        if analysis is not None and seen.spike_score is not None
+        if analysis is not None and seen.spike_score is not None and (seen.unstable or seen.seed in seeds)
     ]
     if stability is None or not data:
         return ()
@@ -99,6 +102,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             caption=(
                 "How far the training loss rose above its recent past for at least two steps. The descent itself gives "
                 "negative values. One mark is one run; a run beyond the registered threshold counts as unstable."
+                f"{drawn_words(results)}{' Unstable runs of the others are, too.' if drawn_words(results) else ''}"
             ),
             alt=f"Spike scores by variant, threshold {setting(stability.threshold)}.",
             height=max(150, 52 * len(results.variants) + 40),

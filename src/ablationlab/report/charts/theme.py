@@ -11,11 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.core.format import count
 from ablationlab.records.storage import slug
 
 if TYPE_CHECKING:
     import altair as alt
 
+    from ablationlab.records.analysis import Seed
     from ablationlab.records.results import Results
 
 #: (light, dark), the baseline's first: it is grey, the changes have colours.
@@ -87,6 +89,27 @@ def recoloured(spec: Any) -> Any:
     if isinstance(spec, list):
         return [recoloured(value) for value in spec]
     return DARK_OF.get(spec, spec) if isinstance(spec, str) else spec
+
+
+#: Runs that charts of single runs draw.
+MOST_DRAWN = 2_000
+
+
+def drawn_seeds(results: Results) -> frozenset[Seed]:
+    """The seeds whose runs are drawn one by one: all of them, or the study's first where there are very many runs.
+
+    The same for every arm, so that a mean of what is drawn favours none.
+    """
+    arms = max(1, len(results.variants) * len(results.regimes))
+    return frozenset(results.seeds[: max(10, MOST_DRAWN // arms)])
+
+
+def drawn_words(results: Results) -> str:
+    """What a caption says where not every seed is drawn."""
+    drawn = len(drawn_seeds(results))
+    if drawn == len(results.seeds):
+        return ""
+    return f" The first {count(drawn)} of {count(len(results.seeds))} seeds are drawn."
 
 
 def colours(results: Results) -> dict[str, str]:

@@ -19,7 +19,7 @@ from ablationlab.report.figures import Figures, draw_figures
 from ablationlab.report.naming import main_metrics
 from ablationlab.report.page import design, sentences
 from ablationlab.report.page.embed import asset, by_column, json_for_script, policy, render, vega_bundle
-from ablationlab.report.page.folds import comparison_folds, run_folds
+from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
 from ablationlab.report.tables.ablation import ablation_table
 from ablationlab.report.tables.comparisons import PAGE, comparison_table, text_table
@@ -102,7 +102,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     comparisons = () if analysis is None else analysis.comparisons
     # By number, since ids may hold any character.
     anchors = {comparison.id: f"c{number}" for number, comparison in enumerate(comparisons)}
-    runs = {run.id: f"r{number}" for number, run in enumerate(results.runs)}
+    listed = results.changed(runs=listed_runs(results))
+    runs = {run.id: f"r{number}" for number, run in enumerate(listed.runs)}
     stability = None if analysis is None else analysis.stability
     gains = () if stability is None else stability.gains
     verdicts = verdict_views(results, anchors)
@@ -113,6 +114,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "interim": results.interim,
         "ended": results.ended,
         "planned": len(results.runs),
+        "listed": len(listed.runs),
         "problems": results.problems,
         "stale": results.stale,
         "no_charts": note,
@@ -162,7 +164,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "policy": policy(vega, shared, script),
         "unpaired": sentences.unpaired(results),
     }
-    tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, anchors, runs, folder)
+    tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, listed, anchors, runs, folder)
     tables |= {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
     compact = None if analysis is None else ablation_table(analysis, results.verdict, colours(results))
     if compact is not None:
@@ -243,8 +245,10 @@ def _section_of(results: Results, comparison: Comparison) -> str:
     return section or ("evaluation" if comparison.task is not None else "")
 
 
-def _record_tables(results: Results, anchors: dict[str, str], runs: dict[str, str], folder: Path) -> dict[str, str]:
-    """Tables of the plan, the runs and a replication."""
+def _record_tables(
+    results: Results, listed: Results, anchors: dict[str, str], runs: dict[str, str], folder: Path
+) -> dict[str, str]:
+    """Tables of the plan, the runs (those of *listed*) and a replication."""
     plan = results.plan
     replication = ""
     if (found := results.replication) is not None:
@@ -258,8 +262,8 @@ def _record_tables(results: Results, anchors: dict[str, str], runs: dict[str, st
         budget = arms.html(caption=False)
         rate = () if results.own_trainer else ("lr",)
         shown = ("run", "seed", *rate, "state", "steps", *(("regime",) if len(results.regimes) > 1 else ()))
-        table = run_table(results).only(*shown, *main_metrics(results.runs, plan))
-        folds = run_folds(results, runs, folder)
+        table = run_table(listed).only(*shown, *main_metrics(results.runs, plan))
+        folds = run_folds(results, listed.runs, runs, folder)
         runs_table = table.html(id="runs-table", sortable=True, tall=True, caption=False, folds=folds)
     return {
         "replication_tables": replication,

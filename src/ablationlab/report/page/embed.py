@@ -70,8 +70,9 @@ def _column(values: list[Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
+    if isinstance(value, float):
+        # Seven digits: more than a screen shows.
+        return float(f"{value:.7g}") if math.isfinite(value) else None
     return value
 
 

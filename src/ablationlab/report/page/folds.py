@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
     from ablationlab.records.results import Results, Run
 
-#: Beyond so many, pairs of a comparison are in pairs.csv alone, and hashes of runs in their own files.
+#: Beyond so many, pairs of a comparison, and of all together, are in pairs.csv alone, and hashes of runs in their own files.
 MOST_PAIRS = MOST_RUNS = 200
+MOST_PAIRS_IN_ALL = 10_000
+#: Runs that the page lists; tables/runs.csv has all of them.
+MOST_LISTED = 1_000
 
 
 def comparison_folds(
@@ -28,6 +31,8 @@ def comparison_folds(
 ) -> list[Fold]:
     """One for each comparison; *anchors* and *runs* are where the page has comparisons and runs."""
     template = macros("folds.html.j2")
+    comparisons = list(comparisons)
+    most = min(MOST_PAIRS, max(10, MOST_PAIRS_IN_ALL // max(1, len(comparisons))))
     return [
         Fold(
             anchors[comparison.id],
@@ -35,7 +40,8 @@ def comparison_folds(
             template.comparison(
                 comparison,
                 runs=[(run.seed, run.arm, number(run.value, 5)) for run in comparison.runs],
-                pairs=_pairs(results, comparison, runs),
+                pairs=_pairs(results, comparison, runs, most),
+                left=max(0, len(comparison.pairs) - most),
                 missing=[(gone.seed, gone.arm, absence(gone)) for gone in comparison.missing],
                 intervals=_intervals(comparison),
                 tests=_tests(comparison),
@@ -47,10 +53,10 @@ def comparison_folds(
     ]
 
 
-def _pairs(results: Results, comparison: Comparison, runs: Mapping[str, str]) -> list[tuple[str, ...]]:
+def _pairs(results: Results, comparison: Comparison, runs: Mapping[str, str], most: int) -> list[tuple[str, ...]]:
     """(seed, reference, variant, difference, anchor of the reference's run, of the variant's)."""
     rows = []
-    for pair in comparison.pairs[:MOST_PAIRS]:
+    for pair in comparison.pairs[:most]:
         cells = (
             results.run_of(arm, comparison.regime, pair.seed) for arm in (comparison.reference, comparison.variant)
         )
@@ -102,8 +108,18 @@ def _effects(comparison: Comparison) -> list[tuple[str, str]]:
     return rows
 
 
-def run_folds(results: Results, anchors: Mapping[str, str], out: Path) -> list[Fold]:
-    """One for each run: settings unlike the baseline's, files, hashes. *out* is where the page will lie."""
+def listed_runs(results: Results) -> tuple[Run, ...]:
+    """The runs of the page's table: all, or those that did not finish or were unstable, then others, in the plan's order."""
+    if len(results.runs) <= MOST_LISTED:
+        return results.runs
+    stability = None if results.analysis is None else results.analysis.stability
+    calm = set() if stability is None else {seen.run for seen in stability.runs if seen.unstable is False}
+    order = sorted(range(len(results.runs)), key=lambda place: results.runs[place].id in calm)
+    return tuple(results.runs[place] for place in sorted(order[:MOST_LISTED]))
+
+
+def run_folds(results: Results, runs: Iterable[Run], anchors: Mapping[str, str], out: Path) -> list[Fold]:
+    """One for each of *runs*: settings unlike the baseline's, files, hashes. *out* is where the page will lie."""
     prefix = os.path.relpath(results.folder, out)
     prefix = "" if prefix == "." else f"{quote(Path(prefix).as_posix())}/"
     base = next((run for run in results.runs if run.variant == results.baseline), None)
@@ -121,7 +137,7 @@ def run_folds(results: Results, anchors: Mapping[str, str], out: Path) -> list[F
                 hashes=_hashes(run) if len(results.runs) <= MOST_RUNS else (),
             ),
         )
-        for run in results.runs
+        for run in runs
     ]
 
 

@@ -58,6 +58,7 @@
       return element("tr", {}, element("th", { scope: "row", class: "nowrap" }, mark, ` ${run.id}`), element("td", { class: tone }, run.state),
         element("td", { class: "n" }, run.step), element("td", { class: "n" }, run.loss), element("td", { class: "n" }, run.gradient));
     }));
+    at("listed").textContent = state.listed;
     for (const figure of state.charts) await chart(figure);
     document.body.dataset.ready = String(views.size);
     document.body.dataset.version = state.version;
