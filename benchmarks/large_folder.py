@@ -131,7 +131,7 @@ def measured(name: str, call: Callable[[], object]) -> None:
 
 
 def polls(folder: Path) -> None:
-    """The first poll of `watch`, one after a change, and one when nothing has changed; printed, since one process does them."""
+    """The first poll of `watch`, one after a change, and one when nothing has changed, all in one process."""
     from ablationlab.report.live import Live
 
     study = Live(folder)
