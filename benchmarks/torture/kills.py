@@ -91,4 +91,6 @@ def prepare(here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        path.name: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file() and path.name != ".lock"
+    }

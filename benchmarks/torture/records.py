@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.torture.study import Ended, command
 
 Counts = Counter[str]
-RUN, OTHER = "*-none-s1-*", "*-layernorm-s2-*"
+RUN, OTHER = "none-s1-*", "layernorm-s2-*"
 #: Kinds of files, by a pattern below the results folder, and the verbs that must not pass over a change in silence.
 KINDS: dict[str, tuple[str, ...]] = {
     "plan.lock": ("verify", "run"),

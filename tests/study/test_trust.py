@@ -12,7 +12,7 @@ from ablationlab.core.errors import CodeError, RecordError
 from ablationlab.pipeline import evaluate, extend, register, run, seal
 from ablationlab.records.plan import Plan, without_paths
 from ablationlab.records.results import Results
-from ablationlab.records.settings import UsedCode
+from ablationlab.records.settings import Study, UsedCode
 from ablationlab.records.storage import ResultsFolder, inside
 from ablationlab.report.page.design import configuration
 from ablationlab.study import trust
@@ -21,7 +21,7 @@ from ablationlab.study.trust import carried_code, remember, require_trust, task_
 from analysis.builder import build
 from analysis.builder import make_plan as made_plan
 from analysis.builder import study as made_study
-from conftest import write_study
+from conftest import corpus_text, write_study
 
 
 @pytest.fixture(autouse=True)
@@ -160,6 +160,47 @@ def test_no_record_says_where_a_corpus_or_code_lies_and_the_study_still_finds_th
     assert str(tmp_path) not in configuration(Results.open(results.path))
     register(study, ResultsFolder(tmp_path / "calibrated"))
     assert str(tmp_path) not in (tmp_path / "calibrated" / "study.lock").read_text()
+
+
+def test_neither_variants_with_texts_of_their_own_nor_their_hashes_say_where_these_lie(tmp_path):
+    def sealed(folder: Path) -> tuple[Study, Plan]:
+        (folder / "texts").mkdir(parents=True)
+        (folder / "texts" / "other.txt").write_text(corpus_text() + "\nmore\n")
+        path = write_study(folder, {"variants": ["none", "other"]})
+        text = path.read_text().replace('variants = ["none", "other"]\n', "")
+        path.write_text(text + "\n[variants.none]\n\n[variants.other.data]\ncorpus = './texts/other.txt'\n")
+        study = load_study(path)
+        return study, seal(study, ResultsFolder(folder / "results"), "cpu", 1)[0]
+
+    study, plan = sealed(tmp_path / "here")
+    elsewhere, _ = sealed(tmp_path / "elsewhere")
+    assert study.hash == elsewhere.hash
+    assert study.criteria_hash == elsewhere.criteria_hash
+    text = (tmp_path / "here" / "results" / "plan.lock").read_text()
+    assert str(tmp_path) not in text
+    assert "./other.txt" in text
+    assert plan.study == study
+    assert plan.variants["other"].data == {"corpus": str(tmp_path / "here" / "texts" / "other.txt")}
+    (tmp_path / "here" / "results" / "places.json").unlink()
+    assert Results.open(tmp_path / "here" / "results").sealed
+
+
+def test_the_program_of_an_own_trainer_is_named_without_its_folder(tmp_path):
+    (tmp_path / "train.py").write_text("print('loss 1')\n")
+    lines = ["name = 'own'", "baseline = 'none'", "seeds = [1, 2]", "metrics = {loss = 'lower'}"]
+    lines += ["command = ['python', 'train.py', '{seed}']"]
+    lines += [
+        "patterns = {loss = 'loss (?P<value>.+)'}",
+        "model = {x = 1}",
+        "variants = {none = {}, b = {model = {x = 2}}}",
+    ]
+    (tmp_path / "own.toml").write_text("\n".join(lines) + "\n")
+    study = load_study(tmp_path / "own.toml")
+    plan, _ = seal(study, ResultsFolder(tmp_path / "results"), "cpu", 1)
+    assert str(tmp_path) not in (tmp_path / "results" / "plan.lock").read_text()
+    assert plan.study == study
+    assert list(plan.files) == [str(tmp_path / "train.py")]
+    assert str(tmp_path) not in study.trainer.title
 
 
 def test_two_corpora_of_one_name_keep_their_places(study_table):

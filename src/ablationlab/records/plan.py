@@ -17,7 +17,7 @@ from ablationlab.records.evaluation import Source
 from ablationlab.records.metrics import Metric
 from ablationlab.records.probes import ProbeDefinition
 from ablationlab.records.seal import SealedRecord
-from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, looks_like_path
+from ablationlab.records.settings import ModelConfig, Study, TrainingConfig, with_paths
 from ablationlab.records.storage import Record, StoredValue, content_hash, read_json
 
 #: Folders of a results folder beside plan.lock.
@@ -151,6 +151,10 @@ class Declaration(StoredValue):
     parameters: tuple[str, ...] = ()
     flops: bool = False
     data: dict[str, Any] = Field(default_factory=dict)
+
+    def moved(self, place: Callable[[str], str]) -> Self:
+        """With other paths of corpora."""
+        return self.model_copy(update={"data": with_paths(self.data, place)}) if self.data else self
 
     def covers_setting(self, key: str) -> bool:
         """Whether a setting may differ: it is named, or the table it stands in is."""
@@ -390,14 +394,20 @@ class Deposit(SealedRecord):
 
 
 def relocated(study: Study, place: Callable[[str], str]) -> Study:
-    """A study with other paths of its corpora and of its own code; names of corpora stay."""
-    data, mixture = study.data, study.data.mixture
-    if mixture is not None:
-        mixture = {place(name) if looks_like_path(name) else name: weight for name, weight in mixture.items()}
-    corpus = place(data.corpus) if looks_like_path(data.corpus) else data.corpus
-    data = data.model_copy(update={"corpus": corpus, "mixture": mixture})
-    use = tuple(code.model_copy(update={"path": place(code.path)}) for code in study.use)
-    return study.model_copy(update={"data": data, "use": use})
+    """A study with other paths of its corpora, its own code and its own trainer; names of corpora stay."""
+    data = with_paths({"corpus": study.data.corpus, "mixture": study.data.mixture}, place)
+    tables = study.tables
+    if study.trainer is None:  # of a user's own trainer only that knows what its tables mean
+        tables = {
+            name: table.model_copy(update={"data": with_paths(table.data, place)}) for name, table in tables.items()
+        }
+    moved = {
+        "data": study.data.model_copy(update=data),
+        "use": tuple(code.model_copy(update={"path": place(code.path)}) for code in study.use),
+        "tables": tables,
+        "trainer": None if study.trainer is None else study.trainer.moved(place),
+    }
+    return study.model_copy(update=moved)
 
 
 def without_paths(study: Study) -> tuple[Study, dict[str, str]]:
@@ -490,12 +500,17 @@ class Plan(Record):
         places = read_json(file) if file.exists() else {}
         if not isinstance(places, dict) or not all(isinstance(place, str) for place in places.values()):
             raise RecordError(f"{file} is not a table of paths; without it, texts given by path are not found again")
-        study = relocated(plan.study, lambda name: places.get(name, name)) if places else plan.study
-        return plan.model_copy(update={"study": study})
+        return plan._moved(lambda name: places.get(name, name)) if places else plan
 
     def kept(self) -> Self:
         """The plan as it is written: paths are names alone."""
-        return self.model_copy(update={"study": without_paths(self.study)[0]}).sealed()
+        names = {path: name for name, path in without_paths(self.study)[1].items()}
+        return self._moved(lambda path: names.get(path, path)).sealed()
+
+    def _moved(self, place: Callable[[str], str]) -> Self:
+        variants = {name: declared.moved(place) for name, declared in self.variants.items()}
+        files = {place(name): sha256 for name, sha256 in self.files.items()}
+        return self.model_copy(update={"study": relocated(self.study, place), "variants": variants, "files": files})
 
     def in_force(self, looks: tuple[Look, ...], amendments: tuple[Amendment, ...]) -> Self:
         """A sealed plan without the runs of looks that are not asked for (yet), and with those of its amendments.

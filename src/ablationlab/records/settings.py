@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
@@ -787,7 +787,8 @@ class VariantTable(Frozen):
     @property
     def settings(self) -> dict[str, Any]:
         """Every setting that it writes, by its dotted key."""
-        return flattened({"model": self.model, "training": self.training, "data": self.data})
+        data = with_paths(self.data, file_name)
+        return flattened({"model": self.model, "training": self.training, "data": data})
 
 
 _SETTING: Final = re.compile(r"(model|training|data)(\.[\w-]+)+")
@@ -1152,7 +1153,13 @@ class Trainer(Frozen):
     @property
     def title(self) -> str:
         """The trainer in a few words."""
-        return self.name if self.name is not None else " ".join(self.command or ())
+        return self.name if self.name is not None else " ".join(self.moved(file_name).command or ())
+
+    def moved(self, place: Callable[[str], str]) -> Self:
+        """With other paths of its program and of the folder that this runs in."""
+        words = [place(word) if word.startswith(("/", "./")) else word for word in self.command or ()]
+        moved = {"directory": self.directory if self.directory == "." else place(self.directory)}
+        return self.model_copy(update={**moved, "command": None if self.command is None else tuple(words)})
 
 
 class Study(Frozen):
@@ -1253,28 +1260,36 @@ class Study(Frozen):
     def hash(self) -> str:
         """Hash of the whole resolved study.
 
-        Defaults are left out, so that a version with more settings still knows it; so is the folder of a corpus
-        given by path, which may move: the plan pins the text itself. The paper's text changes no run, so it is left out, and
-        so is what a calibration found, which the plan pins, too.
+        Defaults are left out, so that a version with more settings still knows it; so are the folders of corpora and
+        programs given by path, which may move: the plan pins what is in them. The paper's text changes no run, so it is
+        left out, and so is what a calibration found, which the plan pins, too.
         """
         body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text"})
         for regime in body.get("regimes", {}).values():
             (regime.get("calibrate") or {}).pop("value", None)
         if self.use:
             body["use"] = [[code.name, code.sha256] for code in self.use]
-        if looks_like_path(self.data.corpus):
-            body["data"]["corpus"] = f"path {Path(self.data.corpus).name}"
-        if self.data.mixture is not None:
-            body["data"]["mixture"] = [
-                [f"path {Path(name).name}" if looks_like_path(name) else name, weight]
-                for name, weight in self.data.mixture.items()
-            ]
+        if "data" in body:
+            body["data"] = _hashed_data(body["data"])
+        if "tables" in body:
+            body["tables"] = self._hashed_tables()
+        if self.trainer is not None:
+            moved = self.trainer.moved(lambda path: f"path {Path(path).name}")
+            body["trainer"] = moved.model_dump(mode="json", exclude_defaults=True)
         return content_hash(body)
+
+    def _hashed_tables(self) -> dict[str, Any]:
+        tables = {name: table.model_dump(mode="json", exclude_defaults=True) for name, table in self.tables.items()}
+        return {
+            name: {**table, "data": _hashed_data(table["data"])} if "data" in table and self.trainer is None else table
+            for name, table in tables.items()
+        }
 
     @property
     def criteria_hash(self) -> str:
         """Hash of what was registered: criteria, contrasts, sweep selection and the arms they speak of."""
-        return content_hash(self.model_dump(mode="json", include=set(REGISTERED), exclude_defaults=True))
+        body = self.model_dump(mode="json", include=set(REGISTERED), exclude_defaults=True)
+        return content_hash(body | ({"tables": self._hashed_tables()} if "tables" in body else {}))
 
     def regime_names(self) -> tuple[str, ...]:
         """The default regime, then the named ones."""
@@ -1346,3 +1361,33 @@ def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def looks_like_path(corpus: str) -> bool:
     """Whether a corpus is meant as a file or folder rather than a named source."""
     return "/" in corpus or corpus.startswith(("~", ".")) or corpus.endswith(".txt")
+
+
+def file_name(path: str) -> str:
+    """A path without its folder, as records have it."""
+    return f"./{Path(path).name}"
+
+
+def with_paths(data: Mapping[str, Any], place: Callable[[str], str]) -> dict[str, Any]:
+    """A [data] table with other paths of its corpora; names of corpora stay."""
+
+    def moved(corpus: Any) -> Any:
+        return place(corpus) if isinstance(corpus, str) and looks_like_path(corpus) else corpus
+
+    changed = dict(data)
+    if "corpus" in data:
+        changed["corpus"] = moved(data["corpus"])
+    if isinstance(data.get("mixture"), Mapping):
+        changed["mixture"] = {moved(corpus): weight for corpus, weight in data["mixture"].items()}
+    return changed
+
+
+def _hashed_data(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A [data] table without the folders of its corpora, of which two may have one name."""
+    hashed = with_paths({**data, "mixture": None}, lambda path: f"path {Path(path).name}")
+    mixture = data.get("mixture")
+    del hashed["mixture"]
+    if isinstance(mixture, Mapping):
+        named = [with_paths({"corpus": corpus}, lambda path: f"path {Path(path).name}") for corpus in mixture]
+        hashed["mixture"] = [[name["corpus"], weight] for name, weight in zip(named, mixture.values(), strict=True)]
+    return hashed

@@ -8,12 +8,14 @@ has no Monte-Carlo error and needs no seed. Shapes: S samples, n deltas, K resam
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import special
 
 from ablationlab.stats._common import FloatArray
@@ -24,8 +26,9 @@ EXACT_UP_TO: Final = 8
 _TIE: Final = 1e-12
 
 
-#: Resamples are weighed in chunks of about this many counts (64 MB), so that memory stays flat.
-_CHUNK: Final = 8_000_000
+#: Resamples are drawn in chunks of about this many counts, so that memory stays flat, and kept up to so many (64 MB).
+_CHUNK: Final = 500_000
+_KEPT: Final = 8_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,27 +58,32 @@ class Resamples:
         if self.counts is not None:
             return np.asarray(x_Mn @ self.counts.T, dtype=np.float64)
         size = len(self.probability)
-        rows = max(1, _CHUNK // self.n)
-        if size <= rows:
+        if size * self.n <= _KEPT:
             return np.asarray(x_Mn @ _drawn(self.n, size, self.seed).T, dtype=np.float64)
-        rng, sums_MK = np.random.default_rng(self.seed), np.empty((len(x_Mn), size))
-        for start in range(0, size, rows):
-            stop = min(start + rows, size)
-            sums_MK[:, start:stop] = x_Mn @ _counts(self.n, stop - start, rng).T
+        sums_MK = np.empty((len(x_Mn), size))
+        for rows, counts in _chunks(self.n, size, self.seed):
+            sums_MK[:, rows] = x_Mn @ counts.T.astype(np.float64)
         return sums_MK
 
 
 @lru_cache(maxsize=1)
 def _drawn(n: int, size: int, seed: int) -> FloatArray:
     """Random resamples of one seed; the intervals and tests of a comparison ask for the same ones one after the other."""
-    return _counts(n, size, np.random.default_rng(seed))
+    counts_Kn = np.empty((size, n))
+    for rows, counts in _chunks(n, size, seed):
+        counts_Kn[rows] = counts
+    return counts_Kn
 
 
-def _counts(n: int, size: int, rng: np.random.Generator) -> FloatArray:
-    """How often each of n deltas occurs in each of *size* resamples."""
-    # Row r counts its n draws in places r n ... r n + n - 1 of one long histogram.
-    places = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
-    return np.bincount(places.ravel(), minlength=places.size).reshape(places.shape).astype(np.float64)
+def _chunks(n: int, size: int, seed: int) -> Iterator[tuple[slice, NDArray[np.intp]]]:
+    """How often each of n deltas occurs in each of *size* resamples, some rows at a time."""
+    rng, rows = np.random.default_rng(seed), max(1, _CHUNK // n)
+    for start in range(0, size, rows):
+        drawn = rng.integers(0, n, size=(min(rows, size - start), n))
+        # Row r counts its n draws in places r n ... r n + n - 1 of one long histogram.
+        places = drawn + n * np.arange(len(drawn))[:, None]
+        counts = np.bincount(places.ravel(), minlength=places.size).reshape(places.shape)
+        yield slice(start, start + len(drawn)), counts
 
 
 def draw(n: int, resamples: int, rng: np.random.Generator) -> Resamples:

@@ -29,7 +29,7 @@ from ablationlab.records.environment import Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Failure, Result, RunRecord, Start, Timing
 from ablationlab.records.seal import seal_run
-from ablationlab.records.settings import Trainer
+from ablationlab.records.settings import Trainer, file_name
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace, sha256_file
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key
 from ablationlab.training.own_run import (
@@ -120,7 +120,7 @@ def _ensure_record(
         plan_hash=plan.plan_hash,
         variant=run.variant,
         baseline=plan.study.baseline,
-        declares=plan.variants[run.variant],
+        declares=plan.variants[run.variant].moved(file_name),
         regime=run.regime,
         seed=run.seed,
         corpus=None,

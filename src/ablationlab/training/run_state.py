@@ -36,7 +36,7 @@ from ablationlab.records.run import (
     read_curves,
 )
 from ablationlab.records.seal import close_evaluation, seal_evaluation, seal_run
-from ablationlab.records.settings import Study
+from ablationlab.records.settings import Study, file_name
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, replace, sweep
 from ablationlab.stats.stability import EarlyWarning, StackWatch
 from ablationlab.training import checkpoints
@@ -79,7 +79,7 @@ def ensure_run_record(
         plan_hash=plan.plan_hash,
         variant=run.variant,
         baseline=study.baseline,
-        declares=plan.variants[run.variant],
+        declares=plan.variants[run.variant].moved(file_name),
         regime=run.regime,
         seed=run.seed,
         streams=run.streams,
