@@ -16,8 +16,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.torture import clusters, kills, limits, records, studies
-from benchmarks.torture.study import command, fingerprint, run_words, warm, write_study
+from . import clusters, kills, limits, records, studies
+from .study import command, fingerprint, run_words, warm, write_study
 
 Found = tuple[Counter[str], list[str]]
 

@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.torture.study import BUGS, differing, fingerprint
+from .study import BUGS, differing, fingerprint
 
 Counts = Counter[str]
 

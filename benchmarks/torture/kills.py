@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.torture.study import Command, command, differing, fingerprint, run_words, write_study
+from .study import Command, command, differing, fingerprint, run_words, write_study
 
 Counts = Counter[str]
 

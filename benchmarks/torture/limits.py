@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.torture.study import Command, command, differing, fingerprint, run_words
+from .study import Command, command, differing, fingerprint, run_words
 
 Counts = Counter[str]
 

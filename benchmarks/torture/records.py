@@ -15,7 +15,7 @@ from collections.abc import Callable
 from itertools import product
 from pathlib import Path
 
-from benchmarks.torture.study import Ended, command
+from .study import Ended, command
 
 Counts = Counter[str]
 RUN, OTHER = "none-s1-*", "layernorm-s2-*"

@@ -130,7 +130,8 @@ def test_the_command_of_a_foreign_trainer_needs_consent(study_table):
     table |= {
         "command": ["sh", "-c", "true"],
         "metrics": {"loss": "lower"},
-        "variants": {"none": {}, "b": {"model": {"y": 1}}},
+        "model": {"x": 0},
+        "variants": {"none": {}, "b": {"model": {"x": 1}}},
     }
     study = parse_study(table)
     code = carried_code(study)
