@@ -56,13 +56,13 @@ def make(folder: Path, variants: int, seeds: int, steps: int) -> None:
 
 def write_run(results: ResultsFolder, plan: Plan, run: PlannedRun, number: int) -> None:
     """run.json, metrics.jsonl, result.json and the seal of a run that has ended."""
-    where = results.run(run.id)
+    where, steps = results.run(run.id), run.budget.steps
     where.path.mkdir(parents=True)
     # Runs of one seed share most of their luck, as paired runs do.
     shared, own = np.random.default_rng(run.seed), np.random.default_rng([run.seed, number])
     final = 2.0 + 0.05 * shared.standard_normal() + 0.01 * own.standard_normal()
-    losses = final + 2.2 * np.exp(-np.arange(run.steps) / 11) + 0.04 * own.standard_normal(run.steps)
-    norms = np.abs(1 + 0.1 * own.standard_normal(run.steps))
+    losses = final + 2.2 * np.exp(-np.arange(steps) / 11) + 0.04 * own.standard_normal(steps)
+    norms = np.abs(1 + 0.1 * own.standard_normal(steps))
     lines = [
         f'{{"step":{step},"loss":{loss!r},"lr":0.001,"gradient_norm":{norm!r},"tokens":{64 * step}}}\n'
         for step, (loss, norm) in enumerate(zip(losses.tolist(), norms.tolist(), strict=True), start=1)
@@ -89,7 +89,7 @@ def write_run(results: ResultsFolder, plan: Plan, run: PlannedRun, number: int) 
     result = Result(
         id=run.id,
         status="finished",
-        steps=run.steps,
+        steps=steps,
         tokens=run.budget.tokens,
         matmul_flops=run.budget.matmul_flops,
         data_order_hash=f"order-{run.seed}",
@@ -99,7 +99,7 @@ def write_run(results: ResultsFolder, plan: Plan, run: PlannedRun, number: int) 
             "perplexity": float(np.exp(final)),
             "final_gradient_norm": float(norms[-1]),
         },
-        checkpoint=f"step-{run.steps:08d}",
+        checkpoint=f"step-{steps:08d}",
         weights_sha256="3" * 64,
         timing=Timing(train_seconds=1.0, tokens_per_second=1.0, starts=1),
         finished=plan.created,

@@ -34,7 +34,7 @@ def campaign(here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
     for number in range(count):
         folder = here / f"killed-{number}"
         shutil.copytree(planned, folder)
-        told = []
+        told = list[str]()
         while len(told) < 1 + (number % 3 == 0):
             whom, moment = draw.choice(("main", "group", "worker")), draw.uniform(0, length)
             running = Command(run_words(study, folder))

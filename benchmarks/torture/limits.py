@@ -85,6 +85,7 @@ def together(planned: Path, study: Path, expected: dict[str, str], rounds: int) 
     for number in range(rounds):
         folder = planned.parent / f"together-{number}"
         shutil.copytree(planned, folder)
+        reading: list[list[str | Path]]
         reading = [["analyze", folder], ["verify", folder], ["status", study, "--out", folder], ["report", folder]]
         commands = [Command(run_words(study, folder)) for _ in range(3)]
         for words in reading * 2:

@@ -115,7 +115,14 @@ DAMAGES: tuple[Damage, ...] = (
 
 def words(verb: str, folder: Path, study: Path, out: Path) -> list[str | Path]:
     """The verb on this folder."""
-    export = ["export", next((folder / "runs").glob(RUN)), "--to", "safetensors", "--out", out / "exported"]
+    export: list[str | Path] = [
+        "export",
+        next((folder / "runs").glob(RUN)),
+        "--to",
+        "safetensors",
+        "--out",
+        out / "exported",
+    ]
     given: dict[str, list[str | Path]] = {
         "verify": ["verify", folder],
         "analyze": ["analyze", folder],

@@ -547,9 +547,9 @@ def read_runs(plan: Plan, folder: ResultsFolder, reader: Reader | None = None) -
         kept.get(planned.id) or Run(planned, folder.run(planned.id), reader, planned.stack in locked)
         for planned in plan.runs
     )
-    for run in runs if reader.cache is not None else ():
-        if run.id not in kept:
-            reader.cache[run.folder.path, "run"] = (_stamp(str(run.folder.path)), run)
+    if reader.cache is not None:
+        stamped = {run.folder.path: (_stamp(str(run.folder.path)), run) for run in runs if run.id not in kept}
+        reader.cache.update({(path, "run"): entry for path, entry in stamped.items()})
     return runs
 
 
