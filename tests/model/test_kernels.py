@@ -11,16 +11,19 @@ import torch.nn.functional as F
 pytest.importorskip("triton", reason="the kernels need Triton, which this platform lacks")
 
 from ablationlab.model import ops
-from ablationlab.model.attention import PackedAttention, plain_attention
+from ablationlab.model.attention import PackedAttention, plain_attention, prepared, rotation, turns_alone
 from ablationlab.model.dropout import Dropout, dropout_keys
+from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.kernels.activation import Activate
 from ablationlab.model.kernels.adamw import update_
 from ablationlab.model.kernels.attention import ShortAttention, fits, packed_attention
 from ablationlab.model.kernels.cross_entropy import nll_and_gradient_
 from ablationlab.model.kernels.dropout import Drop
 from ablationlab.model.kernels.gelu import BiasGelu
 from ablationlab.model.kernels.norm import AddNorm, Norm
+from ablationlab.model.kernels.rotation import Turn
 from ablationlab.model.optimizers import AdamW, Columns, clock, gradient_norm_R
-from ablationlab.records.settings import TrainingConfig
+from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 HALF = torch.bfloat16
 
@@ -90,6 +93,40 @@ def test_bias_gelu(dtype, biased):
     agree(mine[:1], plain[:1], half=dtype == HALF)
     if biased:  # a sum of 70 rounded terms
         torch.testing.assert_close(mine[1], plain[1], rtol=1e-4, atol=0.2 if dtype == HALF else 1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp")
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize("gated", [True, False])
+@pytest.mark.parametrize("name", sorted(ops.ACTIVATIONS))
+def test_activations(name, gated, dtype):
+    torch.manual_seed(8)
+    h = drawn(2, 1, 30, 100, dtype=dtype, scale=3.0)
+    up = drawn(2, 1, 30, 100, dtype=dtype) if gated else None
+    ours, theirs = Activate.apply(h, up, name), ops.activated(h, name, up)
+    agree([ours], [theirs], half=dtype == HALF)
+    inputs, seeds = [h, *([up] if gated else [])], [torch.randn(2, 1, 30, 100)]
+    agree(gradients([ours], seeds, inputs), gradients([theirs], seeds, inputs), half=dtype == HALF)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, HALF])
+@pytest.mark.parametrize("qk_norm", ["none", "rmsnorm"])
+@pytest.mark.parametrize(("time", "heads", "size"), [(16, 2, 16), (11, 3, 24)])
+def test_turned_queries_and_keys(qk_norm, time, heads, size, dtype):
+    torch.manual_seed(9)
+    model = ModelConfig(
+        layers=1, width=heads * size, heads=heads, context=16, vocabulary=11, position="rotary", qk_norm=qk_norm,
+        norm_gain=False,
+    )  # fmt: skip
+    forward = ForwardPass({}, model, ())
+    assert turns_alone(forward, "blocks.0.attn")
+    qkv = drawn(2, 3, time, 3 * heads * size, dtype=dtype)
+    cos, sin = rotation(16, size, model.rotary_base, qkv.device)
+    ours = Turn.apply(qkv, cos, sin, heads, None if qk_norm == "none" else model.norm_eps)
+    theirs = prepared(forward, qkv, "blocks.0.attn")
+    agree([ours], [theirs], half=dtype == HALF)
+    seeds = [torch.randn(qkv.shape)]
+    agree(gradients([ours], seeds, [qkv]), gradients([theirs], seeds, [qkv]), half=dtype == HALF)
 
 
 @pytest.mark.parametrize(("time", "heads", "size"), [(16, 2, 16), (37, 3, 16), (128, 1, 32), (5, 2, 64)])

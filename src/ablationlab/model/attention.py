@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablationlab.model.dropout import Dropout
-from ablationlab.model.ops import causal_attention, masked_attention, norm, packs, short_attention
+from ablationlab.model.ops import causal_attention, fused, masked_attention, norm, packs, short_attention
 from ablationlab.model.parts import POSITIONS
 from ablationlab.records.settings import ModelConfig
 
@@ -220,6 +220,13 @@ def prepared(forward: ForwardPass, qkv_RBTC: Tensor, prefix: str) -> Tensor:
     repeated for the queries that share them."""
     model, position = forward.model, POSITIONS[forward.model.position]
     kv, size = model.kv_heads or model.heads, model.head_width
+    if fused(qkv_RBTC) and turns_alone(forward, prefix):
+        from ablationlab.model.kernels.rotation import Turn
+
+        cos, sin = rotation(model.context, size, model.rotary_base, qkv_RBTC.device)
+        eps = None if model.qk_norm == "none" else model.norm_eps
+        turned: Tensor = Turn.apply(qkv_RBTC, cos, sin, model.heads, eps)  # type: ignore[no-untyped-call]
+        return turned
     columns = [model.heads * size, kv * size, kv * size]
     q, k, v = torch.split(qkv_RBTC, columns, dim=-1)
     q, k = (x.float() if model.qk_norm != "none" or position.rotates else x for x in (q, k))
@@ -234,6 +241,25 @@ def prepared(forward: ForwardPass, qkv_RBTC: Tensor, prefix: str) -> Tensor:
     if kv != model.heads:
         k, v = (x[..., None, :].expand(-1, -1, -1, -1, model.heads // kv, -1).flatten(3, 4) for x in (k, v))
     return torch.cat([x.flatten(3).to(qkv_RBTC.dtype) for x in (q, k, v)], dim=-1)
+
+
+def turns_alone(forward: ForwardPass, prefix: str) -> bool:
+    """Whether queries and keys are only turned, whole, at most after an RMSNorm without gain: what a kernel can."""
+    model = forward.model
+    return (
+        model.position == "rotary"
+        and model.rotated == model.head_width
+        and forward.positions_BT is None
+        and (model.kv_heads or model.heads) == model.heads
+        and model.attention_scale == 1.0
+        and (
+            model.qk_norm == "none"
+            or (
+                (model.qk_norm, model.qk_norm_over) == ("rmsnorm", "head")
+                and f"{prefix}.q_norm.gain" not in forward.params
+            )
+        )
+    )
 
 
 def _qk_norm(forward: ForwardPass, x: Tensor, name: str) -> Tensor:

@@ -121,6 +121,26 @@ def bias_gelu(h: Tensor, b_RD: Tensor | None) -> Tensor:
     return F.gelu(z, approximate="tanh")
 
 
+#: By name; GELU is GPT-2's tanh form.
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": lambda x: F.gelu(x, approximate="tanh"),
+    "relu": F.relu,
+    "relu2": lambda x: F.relu(x).square(),
+    "silu": F.silu,
+}
+
+
+def activated(h: Tensor, name: str, up: Tensor | None = None) -> Tensor:
+    """f(h), or f(h) · up where *h* is the gate of another layer."""
+    if fused(h):
+        from ablationlab.model.kernels.activation import Activate
+
+        activated: Tensor = Activate.apply(h, up, name)  # type: ignore[no-untyped-call]
+        return activated
+    value = ACTIVATIONS[name](h)
+    return value if up is None else value * up
+
+
 class _Gelu(torch.autograd.Function):
     """GELU that keeps its logistic factor s: GELU(z) = z · s, and the slope s (1 + z · 2u' (1 - s)) needs no exponential.
 

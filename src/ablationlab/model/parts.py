@@ -147,25 +147,6 @@ class SelfAttention(BlockPart):
         return qkv[..., 2 * (qkv.shape[-1] // 3) :], out
 
 
-def _relu2(x: Tensor) -> Tensor:
-    from torch.nn.functional import relu
-
-    return relu(x).square()
-
-
-def _activation(name: str) -> Callable[[Tensor], Tensor]:
-    """GELU is GPT-2's tanh form."""
-    import torch.nn.functional as F
-
-    functions: dict[str, Callable[[Tensor], Tensor]] = {
-        "gelu": lambda x: F.gelu(x, approximate="tanh"),
-        "relu": F.relu,
-        "relu2": _relu2,
-        "silu": F.silu,
-    }
-    return functions[name]
-
-
 class FeedForward(BlockPart):
     """Linear layers up to the hidden units, whose names are *inner*, and one down from them."""
 
@@ -201,6 +182,7 @@ class Mlp(FeedForward):
         return PartCost(4 * width * hidden, moved=2 * width + 4 * hidden, kept=2 * hidden)
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
+        from ablationlab.model.ops import activated as activate
         from ablationlab.model.ops import bias_gelu
 
         if self.activation == "gelu":
@@ -208,7 +190,7 @@ class Mlp(FeedForward):
             activated = bias_gelu(h, bias)
         else:
             h, _ = forward.layer(y, f"{prefix}.up", keep_bias=True)
-            activated = _activation(self.activation)(h)
+            activated = activate(h, self.activation)
         return self.down(forward, activated, prefix)
 
     def path(self, params: Parameters, prefix: str) -> tuple[Tensor, Tensor]:
@@ -217,13 +199,15 @@ class Mlp(FeedForward):
     def jacobian(self, params: Parameters, prefix: str, y_RKD: Tensor, before_RKDD: Tensor) -> Tensor:
         import torch
 
+        from ablationlab.model.ops import ACTIVATIONS
+
         up, down = self.path(params, prefix)
         hidden = y_RKD @ up
         if (bias := params.get(f"{prefix}.up.bias")) is not None:
             hidden = hidden + bias[:, None]
         with torch.enable_grad():
             at = hidden.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(_activation(self.activation)(at).sum(), at)
+            (slope,) = torch.autograd.grad(ACTIVATIONS[self.activation](at).sum(), at)
         return (before_RKDD @ up[:, None] * slope[:, :, None]) @ down[:, None]
 
 
@@ -238,9 +222,11 @@ class GatedMlp(FeedForward):
         return PartCost(6 * width * hidden, moved=2 * width + 7 * hidden, kept=4 * hidden)
 
     def __call__(self, forward: ForwardPass, y: Tensor, prefix: str) -> tuple[Tensor, Tensor | None]:
+        from ablationlab.model.ops import activated
+
         gate, _ = forward.layer(y, f"{prefix}.gate", keep_bias=True)
         up, _ = forward.layer(y, f"{prefix}.up", keep_bias=True)
-        return self.down(forward, _activation(self.activation)(gate) * up, prefix)
+        return self.down(forward, activated(gate, self.activation, up), prefix)
 
 
 class ResidualNorm(ABC):
