@@ -33,7 +33,7 @@ from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
 from ablationlab.records.replication import Replication
-from ablationlab.records.run import Failure, FloatArray, Result, RunRecord, read_curves, read_progress
+from ablationlab.records.run import FloatArray, Result, RunRecord, TrainerFailure, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
@@ -203,9 +203,9 @@ class Run:
         return self._read(self.folder.result, Result.read)
 
     @cached_property
-    def failure(self) -> Failure | None:
+    def failure(self) -> TrainerFailure | None:
         """Why it failed the last time, of a run without a result."""
-        return None if self.folder.result.exists() else self._read(self.folder.failure, Failure.read)
+        return None if self.folder.result.exists() else self._read(self.folder.failure, TrainerFailure.read)
 
     @cached_property
     def evaluation(self) -> Evaluation | None:

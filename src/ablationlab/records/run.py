@@ -120,7 +120,7 @@ class Result(Record):
     finished: str
 
 
-class Failure(Record):
+class TrainerFailure(Record):
     """failure.json: why the user's own trainer did not end a run well the last time; gone when it starts again."""
 
     KIND: ClassVar[str] = "failure"

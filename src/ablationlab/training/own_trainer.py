@@ -27,7 +27,7 @@ from typing import Any, Literal
 from ablationlab.core.errors import RecordError, RunFailure, nearest
 from ablationlab.records.environment import Environment, current
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.run import METRICS_HEADER, Divergence, Failure, Result, RunRecord, Start, Timing
+from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing, TrainerFailure
 from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Trainer, file_name
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace, sha256_file
@@ -96,7 +96,7 @@ def train_run(
             _conclude(own, run, plan.plan_hash, folder, starts, time.monotonic() - began)
         except RunFailure as error:
             created = datetime.now(UTC).isoformat(timespec="seconds")
-            Failure(id=run.id, error=str(error), created=created).replace(folder.failure)
+            TrainerFailure(id=run.id, error=str(error), created=created).replace(folder.failure)
             raise
         if run.stack == 0:  # once per study
             progress.unread()
