@@ -115,15 +115,15 @@ def test_analyze_answers_mistakes_without_writing(command, tmp_path, arguments, 
 
 
 def test_power_prints_a_table_and_a_curve(command, tmp_path):
-    code, printed, _ = command("power", STUDY, "--sd", "0.02", "--studies", "10")
+    code, printed, _ = command("power", STUDY, "--sd", "0.02", "--studies", "2")
     assert code == 0
     for words in ("Seeds needed (quick: 3 planned)", "assumed", "<- planned", "█"):
         assert words in printed
     build(tmp_path / "pilot", study(variants=["none", "layernorm", "rmsnorm"]))
-    code, printed, _ = command("power", STUDY, "--pilot", "pilot", "--studies", "10")
+    code, printed, _ = command("power", STUDY, "--pilot", "pilot", "--studies", "2")
     assert code == 0
     assert "pilot, 5 pairs" in printed
-    code, printed, _ = command("power", STUDY, "--from", "pilot", "--from", "pilot", "--studies", "10")
+    code, printed, _ = command("power", STUDY, "--from", "pilot", "--from", "pilot", "--studies", "2")
     assert code == 0
     assert [line.split()[:2] for line in printed.splitlines() if "1.00 x" in line] == [["3", "as"], ["3", "60"]]
     code, printed, _ = command("power", STUDY)

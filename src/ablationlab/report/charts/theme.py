@@ -117,13 +117,13 @@ def colours(results: Results) -> dict[str, str]:
     return {name: HUES[place % len(HUES)][0] for place, name in enumerate(results.variants)}
 
 
-def variant_colour(results: Results, *, field: str = "variant", legend: bool = True) -> alt.Color:
+def variant_colour(results: Results, *, legend: bool = True) -> alt.Color:
     """The colour channel that every chart uses for variants."""
     import altair as alt
 
     given = colours(results)
     return alt.Color(
-        f"{field}:N",
+        "variant:N",
         scale=alt.Scale(domain=list(given), range=list(given.values())),
         legend=_legend() if legend else None,
     )

@@ -288,7 +288,7 @@ def _chosen(
 
 
 @contextmanager
-def exit_on_failure(send: Listener, stack: int = -1) -> Iterator[None]:
+def exit_on_failure(send: Listener) -> Iterator[None]:
     """Send what ends a rank, then end the process at once, without waiting for ranks that wait for it."""
     try:
         yield
@@ -301,7 +301,7 @@ def exit_on_failure(send: Listener, stack: int = -1) -> Iterator[None]:
             text = traceback.format_exc()
         refused = isinstance(error, PlanError)
         fatal = refused or isinstance(error, StorageError | OutOfMemory)
-        send(Event("failed", stack, {"text": text, "ours": ours, "refused": refused}, fatal=fatal))
+        send(Event("failed", -1, {"text": text, "ours": ours, "refused": refused}, fatal=fatal))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
