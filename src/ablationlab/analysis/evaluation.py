@@ -108,7 +108,7 @@ class Evaluated:
         if evaluation is None:
             return absent(Absence.NOT_EVALUATED)
         if evaluation.status == "not-evaluable":
-            return absent(Absence.NOT_EVALUABLE, why=evaluation.why or "not known")
+            return absent(Absence.NOT_EVALUABLE, why=evaluation.why)
         return None if evaluation.how == self.how else absent(Absence.EVALUATED_OTHERWISE)
 
     def score(

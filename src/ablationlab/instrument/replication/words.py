@@ -162,10 +162,9 @@ def _flips(directions: Sequence[ReplicatedDirection]) -> Iterator[str]:
             if not other.beside or (other.metric, other.variant, other.reference) != same or other.delta is None:
                 continue
             if other.outcome in ("transfers", "reversed") and other.outcome != direction.outcome:
-                yield (
-                    f"The sign flips: {direction.variant} − {direction.reference} in {direction.metric} is "
-                    f"{direction.delta:+.3g} in regime {direction.regime} and {other.delta:+.3g} in regime {other.regime}."
-                )
+                contrast = f"{direction.variant} − {direction.reference} in {direction.metric}"
+                here, there = (f"{number(d.delta, sign=True)} in regime {d.regime}" for d in (direction, other))
+                yield f"The sign flips: {contrast} is {here} and {there}."
 
 
 def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
