@@ -302,7 +302,11 @@ def commands_page() -> str:
 def _verb(name: str, command: Any) -> Iterator[str]:
     arguments = list(command.assemble_argument_collection(parse_docstring=True))
     yield f"## {name}"
-    shown = [_placeholder(argument) for argument in arguments if _positional(argument)]
+    shown = [
+        _placeholder(argument) if argument.required else f"[{_placeholder(argument)}]"
+        for argument in arguments
+        if _positional(argument)
+    ]
     yield f"```sh\nablationlab {' '.join([name, *shown])}{' [OPTIONS]' if len(shown) < len(arguments) else ''}\n```"
     yield _prose(command.help)
     rows = []
@@ -326,7 +330,7 @@ def _placeholder(argument: Any) -> str:
 
 
 def _hint(hint: Any) -> str:
-    text = str(getattr(hint, "__name__", hint))
+    text = str(hint) if getattr(hint, "__args__", ()) else str(getattr(hint, "__name__", hint))
     words = {"bool": "flag", "int": "integer", "float": "number", "str": "text", "Path": "path"}
     return ", ".join(dict.fromkeys(words[word] for word in re.findall(r"\w+", text) if word in words))
 

@@ -95,7 +95,7 @@ def test_assumptions_that_make_no_sense_are_refused(given, says):
 
 
 def test_what_cannot_be_planned_is_said():
-    assert "--pilot" in power_plans(study()).notes[0]
+    assert "--from" in power_plans(study()).notes[0]
     assert "registers no criteria" in power_plans(study(criteria=[])).notes[0]
     assert "no smallest_effect" in power_plans(study(criteria=[{"metric": "perplexity"}]), sd=0.1).notes[0]
 

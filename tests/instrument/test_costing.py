@@ -254,11 +254,23 @@ def test_what_seeds_see_is_said_for_the_studys_number_of_tests_and_for_one(cli):
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "name"), [("64xh100", 64, "h100"), ("h200", 1, "h200"), (" 8 x A100-80 ", 8, "a100-80")]
+    ("text", "count", "name"),
+    [
+        ("64xh100", 64, "h100"),
+        ("h200", 1, "h200"),
+        (" 8 x A100-80 ", 8, "a100-80"),
+        ("a100", 1, "a100-40"),
+        ("t4", 1, "t4"),
+    ],
 )
 def test_hardware_is_a_number_and_a_name(text, count, name):
     found = parse_hardware(text)
     assert (found.count, found.kind.name) == (count, name)
+
+
+def test_a_gpu_without_bf16_units_is_planned_at_its_fp32_rate():
+    t4 = ACCELERATORS["t4"]
+    assert t4.peak("bf16") == t4.peak("tf32") == t4.peak("fp32") == 8.1e12
 
 
 def test_hardware_that_is_none_is_named_with_what_there_is():

@@ -133,7 +133,7 @@ def power_plans(
 ) -> StudyPower:
     """One row per registered comparison; the SD of the deltas is the pilot's, or the one assumed."""
     if pilot is not None and sd is not None:
-        raise StatisticsError("give --pilot or --sd, not both: the SD comes from one of them")
+        raise StatisticsError("give --from or --sd, not both: the SD comes from one of them")
     if sd is not None and not 0 < sd < float("inf"):
         raise StatisticsError(f"--sd {sd}: must be above 0")
     if discordance is not None and not 0 < discordance <= 1:
@@ -307,7 +307,7 @@ def _about_rows(rows: Iterable[PlannedPower]) -> list[str]:
         if row.effect is None:
             notes.append(f"{row.comparison.metric.name}: no smallest_effect is registered, so no number can be given.")
         elif row.sd is None:
-            unknown = "The SD of the deltas is unknown: give a pilot's results with --pilot, or assume one with --sd."
+            unknown = "The SD of the deltas is unknown: give a pilot's results with --from, or assume one with --sd."
             notes.append(unknown if row.sd_from == "unknown" else f"{row.comparison.id}: its SD is not in the pilot.")
         elif (test := row.comparison.criterion.test) in SIGN_TESTS:
             notes.append(

@@ -340,7 +340,7 @@ def power(
     ] = 400,
     set_: Set = None,
 ) -> int:
-    """Say how many seeds the registered effects need, and what the study will decide: its own rules, on simulated studies.
+    """Show how many seeds the registered effects need, and what the study will decide: its own rules, on simulated studies.
 
     The spread comes from a pilot's results, or from your assumption --sd. At five seeds a pilot's SD is a rough guess
     itself: the table shows the number at its 80 % upper bound too. Decisions are simulated with the rules, tests,
@@ -473,9 +473,9 @@ def trend(
     at: Annotated[float | None, Parameter(help="Predict the effect at this size, such as 1.3e9.")] = None,
     level: Annotated[float, Share, Parameter(help="Level of the intervals.")] = 0.95,
 ) -> int:
-    """Say how a variant's effect changes with scale, from studies of three or more sizes; with --at, predict it.
+    """Show how a variant's effect changes with scale, from studies of three or more sizes; with --at, predict it.
 
-    The effects are regressed on log size, each weighted by its error and by what the studies differ in beyond the trend. The
+    The effects are regressed on log size, each weighted by its error and by how much the studies vary beyond the trend. The
     prediction assumes that the trend continues as a straight line.
     """
     from ablationlab.analysis.trends import study_trend

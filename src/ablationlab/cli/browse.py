@@ -140,7 +140,7 @@ def show(
 
 
 def diff(a: Place, b: Place) -> int:
-    """Say what two studies, plans or results differ in: settings, versions, results and verdicts."""
+    """Show how two studies, plans or results differ: settings, versions, results and verdicts."""
     from ablationlab.report.terminal import diff_view, open_place
 
     Printer().parts(*diff_view(open_place(a), open_place(b)))

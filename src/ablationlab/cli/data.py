@@ -59,7 +59,7 @@ def prepare(
     ] = None,
     workers: Annotated[int | None, Processes, Parameter(help="Processes that encode. Default: one per core.")] = None,
     text_key: Annotated[str, Parameter(help="Key (.jsonl) or column (.parquet) that holds the text.")] = "text",
-    shard_tokens: Annotated[int | None, Parameter(help="Tokens per shard, about.")] = None,
+    shard_tokens: Annotated[int | None, Parameter(help="Approximate tokens per shard.")] = None,
     exact_duplicates: Annotated[
         bool, Parameter(negative="", help="Leave out documents that were seen before, character by character.")
     ] = False,

@@ -116,7 +116,7 @@ def validate(
     """Measure the error rates of the shipped analysis: how often it finds what is not there, and misses what is.
 
     The arms of RESULTS are redraws of the baseline, so every null is true by construction. Their seeds are cut into studies
-    of a few pairs, each of which goes through the ordinary analysis and rules; counted are significant differences,
+    of a few pairs, each of which goes through the ordinary analysis and rules; it counts significant differences,
     decisions, and the answers of every test and interval, with exact binomial intervals. Where the study has a sweep, a
     smaller learning rate is an effect whose size the selection seeds calibrate: its rate of detection is compared with
     the planned power. Needs no checkpoints. Writes validation.json, validation.md and, with a sweep, validation.svg.

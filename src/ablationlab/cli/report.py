@@ -65,7 +65,7 @@ def verify(
 ) -> int:
     """Check the chain of hashes from the plan to the paper, every file of every run included, and print it.
 
-    Shows accidents and careless edits. Against someone who writes every hash anew, only --deposited helps: a copy that
+    Shows accidents and careless edits. Against someone who recomputes every hash, only --deposited helps: a copy that
     others have dated. Exit code 1 if a link does not hold.
     """
     from ablationlab.report.chain import chain

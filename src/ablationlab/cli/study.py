@@ -79,7 +79,7 @@ def plan(
     Prints every arm and run with parameters, tokens and matrix-product FLOPs, the estimated time (from a matrix product
     timed here) and the disk it will take. A sealed plan is never changed: `run` trains exactly what is in it.
     With --hardware nothing is sealed, fetched or timed: FLOPs, GPU-hours, memory per GPU by parallel layout, disk, cost, and
-    what seeds cost and detect, for h100, h200, a100-80, a100-40, l4 and 4090.
+    what seeds cost and detect, for h100, h200, a100-80, a100-40 (or a100), l4, 4090 and t4.
     """
     from ablationlab.pipeline import open_study
     from ablationlab.study.code import study_code

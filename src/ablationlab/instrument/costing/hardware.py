@@ -45,8 +45,8 @@ class Accelerator:
     price: float
 
     def peak(self, precision: Precision) -> float:
-        """Dense FLOP/s of matrix products; TF32 runs at half the rate of bf16 on all of these."""
-        return {"bf16": self.bf16, "tf32": self.bf16 / 2, "fp32": self.fp32}[precision]
+        """Dense FLOP/s of matrix products; TF32 runs at half the rate of bf16 where there are units for either."""
+        return {"bf16": self.bf16, "tf32": max(self.bf16 / 2, self.fp32), "fp32": self.fp32}[precision]
 
 
 ACCELERATORS: Registry[Accelerator] = Registry("hardware")
@@ -66,6 +66,10 @@ _add("a100-80", "NVIDIA A100 SXM 80 GB", 312, 19.5, 80, 2.039, 300, 25, node=8, 
 _add("a100-40", "NVIDIA A100 SXM 40 GB", 312, 19.5, 40, 1.555, 300, 25, node=8, link=AMPERE, price=1.4)
 _add("l4", "NVIDIA L4", 121, 30.3, 24, 0.3, 25, 3, node=8, link=CARDS, price=0.7)
 _add("4090", "NVIDIA GeForce RTX 4090", 165, 82.6, 24, 1.008, 20, 3, node=8, link=CARDS, price=0.45)
+# Its tensor cores know fp16 alone, in which nothing is trained here: bf16 and TF32 run as fp32.
+_add("t4", "NVIDIA T4", 8.1, 8.1, 16, 0.32, 12, 3, node=8, link="PCIe 3, 200 Gb/s per node", price=0.35)
+#: Names that leave the memory open mean the smaller one: what fits there fits on both.
+SHORT_NAMES = {"a100": "a100-40"}
 
 
 @dataclass(frozen=True)
@@ -84,7 +88,7 @@ def parse_hardware(text: str) -> Hardware:
         raise AblationLabError(
             f"--hardware {text!r}: expected a number and a name such as 64xh100, or a name; names: {', '.join(ACCELERATORS)}"
         )
-    return Hardware(int(match[1] or 1), ACCELERATORS[match[2]])
+    return Hardware(int(match[1] or 1), ACCELERATORS[SHORT_NAMES.get(match[2], match[2])])
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,10 @@ def _hours(value: float) -> str:
     return fixed(value, 0) if value >= 10 else number(value, 2)
 
 
+def _dollars(value: float) -> str:
+    return f"${fixed(value, 0 if value >= 10 else 2)}"
+
+
 def _wall(hours: float) -> str:
     return duration(3600 * hours)
 
@@ -123,7 +127,7 @@ def _cost(outlook: Outlook, told: LayoutCost, money: Money) -> str:
     )
     text = (
         f"\n{first}: {told.placed.layout}: {_hours(told.gpu_hours)} GPU-hours, {_wall(told.wall_hours)} on "
-        f"{outlook.hardware}, about ${fixed(told.gpu_hours * money.price, 0)} at ${setting(money.price)} per GPU-hour "
+        f"{outlook.hardware}, about {_dollars(told.gpu_hours * money.price)} at ${setting(money.price)} per GPU-hour "
         f"({whose}).\n"
     )
     other = outlook.sooner
@@ -170,7 +174,7 @@ def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -
             continue
         cost = shared + best.seed_hours * seeds
         marks = (" planned" if seeds == len(outlook.study.seeds) else "") + (" budget" if seeds == bought else "")
-        cells = [f"{seeds}{marks}", _hours(cost), f"${fixed(cost * money.price, 0)}"]
+        cells = [f"{seeds}{marks}", _hours(cost), _dollars(cost * money.price)]
         cells += [f"{fixed(detectable_effect(seeds, power=power, alpha=at), 2)} SD" for power, at in seen.values()]
         rows.append([*cells, *(percent(values[seeds]) for values in powers.values())])
     yield Table.simple("Cost and power by number of seeds", heads, rows, heads).terminal()
@@ -188,7 +192,7 @@ def _seeds(outlook: Outlook, best: LayoutCost, money: Money, sd: float | None) -
         )
     if sd is None:
         told += (
-            "\nFor the power at the registered smallest effect, give the SD: --sd here, or ablationlab power --pilot."
+            "\nFor the power at the registered smallest effect, give the SD: --sd here, or ablationlab power --from."
         )
     yield Text(plain(told))
 
