@@ -79,6 +79,9 @@ BAD = [
     ),
     ({"training.warmup": 12}, "training.warmup", ["must be shorter than the run (got 12)", "below 12"]),
     ({"training.batch": -4}, "training.batch", ["got -4", "at least 1"]),
+    ({"name": "a\x1b[31mred"}, "name", ["has a character that cannot be printed"]),
+    ({"regimes": {"": {"training": {"lr": 0.1}}}}, "regimes", ["use lower-case letters, digits and dashes"]),
+    ({"evaluation.tasks": ["suite"], "evaluation.fewshot": []}, "evaluation.fewshot", ["must not be empty"]),
     ({"training.lr": 0}, "training.lr", ["got 0", "above 0"]),
     ({"training.lr": "fast"}, "training.lr", ['got "fast"', "a number"]),
     (

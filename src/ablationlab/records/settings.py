@@ -472,7 +472,7 @@ class EvaluationConfig(Frozen):
     """Windows of the held-out text per point of the curve."""
     tasks: tuple[str, ...] = ()
     """Tasks, groups (`suite`, `benchmarks`) or YAML files to score."""
-    fewshot: tuple[Natural, ...] = (0,)
+    fewshot: Annotated[tuple[Natural, ...], Field(min_length=1)] = (0,)
     """Numbers of examples in the prompt."""
     templates: Literal["one", "all"] = "one"
     """One prompt template per task, or all of them."""
@@ -1226,6 +1226,8 @@ class Study(Frozen):
     def _names_a_folder(cls, name: str) -> str:
         if not slug(name):
             raise ValueError("the name needs at least one letter or digit, since it names the results folder")
+        if not name.isprintable():
+            raise ValueError(f"the name {name!r} has a character that cannot be printed")
         return name
 
     @field_validator("seeds", mode="before")
@@ -1248,7 +1250,7 @@ class Study(Frozen):
     @classmethod
     def _regime_names(cls, regimes: dict[str, Regime]) -> dict[str, Regime]:
         for name, regime in regimes.items():
-            if slug(name) != name:
+            if not name or slug(name) != name:
                 raise ValueError(f"regime name {name!r}: use lower-case letters, digits and dashes")
             if name == DEFAULT_REGIME and (regime.model or regime.training or regime.calibrate):
                 raise ValueError("the regime 'default' is the study without overrides; give this one another name")
