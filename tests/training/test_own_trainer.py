@@ -648,6 +648,18 @@ def test_a_setting_that_the_trainer_never_reads_is_told_with_what_it_asked_for_i
     assert "its trainer never read training.momentun (did you mean training.momentum?)" in notes
 
 
+def test_settings_that_placeholders_pass_count_as_read(tmp_path):
+    program = "import ablationlab as lab\nlab.current_run().finish(val_loss=1.0)\n"
+    for number, command in enumerate((["{arguments}"], ["{training.lr}"])):
+        folder = tmp_path / str(number)
+        path = write(folder, program, command=["{python}", "train.py", *command], **ONE_ARM)
+        events = []
+        pipeline.run(path, folder / "results", workers=1, listen=events.append)
+        assert not any(
+            "never read" in event.payload.note for event in events if getattr(event, "kind", "") == "progress"
+        )
+
+
 def test_settings_that_are_taken_as_a_whole_count_as_read():
     settings = _Read({"training": {"lr": 0.1, "steps": 3}, "model": {"width": 8}})
     assert settings.unread() == (["training.lr", "training.steps", "model.width"], [])

@@ -157,13 +157,17 @@ def _absent_keys(written: Mapping[str, Sequence[str]], known: Sequence[str], whe
     ]
 
 
+def passed_settings(own: Trainer) -> set[str]:
+    """The settings that the placeholders of a command hand to the program."""
+    named = {name for word in own.command or () for name in _PLACEHOLDER.findall(word)}
+    keys = set(flattened(own.settings))
+    return keys if named & {"arguments", "settings"} else named & keys
+
+
 def unused_settings(own: Trainer) -> list[str]:
     """Settings that a command, which names others in placeholders, passes nowhere."""
-    words = own.command or ()
-    named = {name for word in words for name in _PLACEHOLDER.findall(word)}
-    keys = list(flattened(own.settings))
-    takes_all = named & {"arguments", "settings"} or not named & set(keys)
-    return [] if takes_all else [key for key in keys if key not in named]
+    passed = passed_settings(own)
+    return [key for key in flattened(own.settings) if key not in passed] if passed else []
 
 
 def _program_problems(command: Sequence[str], directory: str) -> list[Problem]:

@@ -31,7 +31,7 @@ from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecor
 from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Trainer, file_name
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace, sha256_file
-from ablationlab.study.trainers import TRAINERS, command_line, nearest_key
+from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
     REPORTED,
@@ -347,7 +347,9 @@ class _Watcher:
     def unread(self) -> None:
         """Tell of settings that the trainer never asked for, if it read them one by one: they may be misspelt."""
         reported = _last(reported_lines(self.folder.path), "unread")
-        guessed = "" if reported is None else _guessed(reported["settings"], reported["asked"])
+        passed = passed_settings(self.own)
+        unread = [] if reported is None else [key for key in reported["settings"] if key not in passed]
+        guessed = _guessed(unread, reported["asked"]) if reported is not None else ""
         if guessed:
             self._report(self._latest(), f"its trainer never read {guessed}")
 
