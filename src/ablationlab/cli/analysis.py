@@ -480,7 +480,16 @@ def trend(
     """
     from ablationlab.analysis.trends import study_trend
     from ablationlab.report.terminal.analysis import trend_view
+    from ablationlab.study.places import find_results
 
-    found = study_trend(results, variant=variant, metric=metric, regime=regime, scale=by, at=at, level=level)
+    found = study_trend(
+        [find_results(path) for path in results],
+        variant=variant,
+        metric=metric,
+        regime=regime,
+        scale=by,
+        at=at,
+        level=level,
+    )
     Printer().parts(*trend_view(found))
     return 0

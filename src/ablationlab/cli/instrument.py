@@ -126,7 +126,9 @@ def validate(
     from ablationlab.report.charts import power_figure
     from ablationlab.report.convert import converting
     from ablationlab.report.tables.validation import validation_markdown, validation_summary, validation_tables
+    from ablationlab.study.places import find_results
 
+    results = find_results(results)
     printer = Printer()
     found = measure(results, pairs)
     target = out or results
