@@ -15,7 +15,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import Study
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.report.page.build import page_html
-from ablationlab.report.paper.collect import facts_of
+from ablationlab.report.paper.study import StudyView
 from ablationlab.study.calibration import next_value, settled
 from ablationlab.study.load import parse_study
 
@@ -344,9 +344,9 @@ def test_plan_status_and_extend_show_looks_and_amendments(study_file, cli, tmp_p
     page = page_html(results, out)
     assert "with seeds 5 (exploratory). Reason: curious." in page
     assert '<span class="tag">exploratory</span>' in page
-    facts = facts_of(results)
-    assert any("exploratory" in line for line in facts.stages)
-    assert {verdict.label for verdict in facts.verdicts} == {"exploratory"}
+    study_of_paper = StudyView(results)
+    assert any("exploratory" in line for line in study_of_paper.stages)
+    assert all(decided.exploratory for decided in study_of_paper.decided)
 
 
 def test_a_calibration_is_shown_before_there_is_a_plan(study_file, cli, tmp_path):

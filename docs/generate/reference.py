@@ -39,9 +39,10 @@ TABLES = {
     "design": "Design",
     "noise": "Noise",
     "execution": "ExecutionConfig",
+    "authors": "Author",
 }
 #: Tables that a study file has several of.
-LISTS = ("criteria", "hypotheses")
+LISTS = ("criteria", "hypotheses", "authors")
 #: Examples of keys that no study of this repository uses.
 EXAMPLES = {
     "directory": 'directory = "../trainer"',
@@ -51,6 +52,8 @@ EXAMPLES = {
     "factors.effects": 'effects = ["weight_decay", "weight_decay:lr"]',
     "hypotheses.statement": 'statement = "The norm does not change the loss."',
     "design.looks": "looks = [5, 10, 15]",
+    "authors.name": 'name = "Ada Lovelace"',
+    "authors.affiliation": 'affiliation = "University of London"',
     "noise.init": "init = [1, 2, 3]",
     "noise.data": "data = [1, 2, 3]",
     "noise.dropout": "dropout = [1, 2]",

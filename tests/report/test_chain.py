@@ -47,7 +47,7 @@ def test_an_untouched_folder_holds_from_the_plan_to_the_page(whole):
         "verdict.json": "holds",
         "report.html": "holds",
         "statistics.md": "holds",
-        "paper/facts.json": "absent",
+        "paper/claims.json": "absent",
     }
 
 

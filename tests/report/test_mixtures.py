@@ -8,10 +8,10 @@ from ablationlab.pipeline import conclude
 from ablationlab.records.plan import Component, Shared
 from ablationlab.records.results import Results
 from ablationlab.report.page.design import strip
-from ablationlab.report.paper.write import compiled, write_facts, write_template
+from ablationlab.report.paper.build import document_of
 from analysis.builder import build
 
-from .test_paper import Words, text_of
+from .test_paper import Words, said
 
 NOTHING = Shared(
     leaked_exact=0,
@@ -35,10 +35,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Results:
 
 def paper_of(results: Results) -> Words:
     """The paper's text."""
-    folder = results.folder / "paper"
-    write_template(folder)
-    write_facts(results, folder)
-    return text_of(compiled(folder / "paper.typ"))
+    return said(document_of([results], {}))
 
 
 def mixed(results: Results, shared: Shared | None, overlap: str | None) -> Results:
@@ -67,7 +64,7 @@ def mixed(results: Results, shared: Shared | None, overlap: str | None) -> Resul
 
 def test_what_is_mixed_is_named(results):
     text = paper_of(mixed(results, NOTHING, "remove-from-training"))
-    assert "tokens of a mixture (70 % news, 30 % speeches_#1) per run" in text
+    assert "tokens of a mixture (70 % news and 30 % speeches_#1) per run" in text
     assert "The validation split is the last part of each corpus" in text
     assert "one text" not in text
     facts = strip(mixed(results, NOTHING, "remove-from-training"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import html
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,8 @@ from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
 from ablationlab.report.notebook import Frames
 from ablationlab.report.page import page_html
-from ablationlab.report.paper.collect import facts_of
+from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.typst import typst
 from ablationlab.report.table import latex
 from ablationlab.report.tables import difference_of, statistics_markdown, tables_of
 from ablationlab.report.terminal import analysis_view
@@ -49,7 +49,7 @@ def media(results: Results) -> dict[str, str]:
         "markdown": plain(statistics_markdown(results)),
         "latex": tables["registered"].latex(),
         "notebook": plain(html.unescape(Frames(results)._repr_html_())),
-        "paper": plain(facts_of(results).to_json()),
+        "paper": plain(typst(document_of([results], {}), read_template("layout.typ")).replace("\\", "")),
     }
 
 
@@ -66,7 +66,6 @@ def test_difference_interval_and_p_are_printed_alike_everywhere(results: Results
         for what, number in numbers.items():
             wanted = latex(number) if medium == "latex" else plain(number)
             wanted = wanted.replace("[", "\\[").replace("]", "\\]") if medium == "markdown" else wanted
-            wanted = json.dumps(wanted, ensure_ascii=False)[1:-1] if medium == "paper" else wanted
             assert wanted in text, f"{what} = {wanted} is not in {medium}"
 
 

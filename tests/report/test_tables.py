@@ -193,8 +193,7 @@ def test_six_forms_of_one_table():
         r"A \*note\*.",
     ]
     assert r"\texttt{b} & $-$0.50 & -- & \textbf{4} \\" in SAMPLE.latex()
-    assert [cell["text"] for cell in SAMPLE.typst()["rows"][1]] == ["b", "−0.50", "–", "4"]
-    assert [cell["strong"] for cell in SAMPLE.typst()["rows"][1]] == [False, False, False, True]
+    assert '[#raw("b")], [−0.50], [–], [#strong[4]],' in SAMPLE.typst()
     html = SAMPLE.html(sortable=True)
     assert "<button>mean, interval</button>" in html
     assert '<tr data-variant="&lt;a&gt;" data-reference="none">' in html

@@ -60,8 +60,8 @@ def test_results_of_an_unknown_variant_metric_and_probe_are_analyzed_reported_an
     assert 'data-metric="charm"' in page
     assert "Level of charm" in page
     assert write_paper(results, tmp_path).is_file()
-    facts = (tmp_path / "paper" / "facts.json").read_text()
-    assert "how charming it is" in facts
-    assert "Level of charm" in facts
+    source = (tmp_path / "paper" / "paper.typ").read_text()
+    assert "how charming it is" in source
+    assert "Level of charm" in source
     state = Live(tmp_path).state()
     assert {row["variant"] for row in state["runs"]} == {"none", "halved"}

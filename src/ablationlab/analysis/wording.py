@@ -1148,7 +1148,7 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
     if sweep.tuned_at == "fitted-minima":
         shown = ", ".join(f"{tuned.variant} {setting(tuned.minimum.lr)}" for tuned in sweep.minima if tuned.minimum)
         return [
-            f"Tuned arms: {sweep.metric} is that at each variant's fitted best rate ({shown}); "
+            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}); "
             "other metrics are at the chosen grid rates."
         ]
     reasons = {tuned.variant: _FITS[tuned.minimum.status if tuned.minimum else "missing"] for tuned in sweep.minima}

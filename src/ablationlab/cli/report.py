@@ -16,7 +16,7 @@ from ablationlab.core.format import count, counted
 
 def register(app: App) -> None:
     """Add these verbs to the command."""
-    for verb in (report, verify, watch, export):
+    for verb in (report, paper, verify, watch, export):
         add(app, verb)
 
 
@@ -53,6 +53,49 @@ def report(
         written = make_report(results, out, parts=only or PARTS, say=printer.text, step=view.writing)
     printer.text("Written:" if written else "Nothing was written.")
     printer.paths(*written)
+    return 0
+
+
+def paper(
+    results: Annotated[
+        tuple[Path, ...],
+        Parameter(help="Results folders of one study or of several that belong together, in this order."),
+    ],
+    *,
+    out: Annotated[Path, Parameter(help="The folder that gets paper.pdf, its sources and claims.json.")],
+    title: Annotated[str, Parameter(help="Title. Default: the question of one study, the changes of several.")] = "",
+    text: Annotated[
+        Path | None,
+        Parameter(
+            help="Introduction, related work and references as Markdown. Default: those of the first study that has some."
+        ),
+    ] = None,
+) -> int:
+    """Write one paper over several studies: PDF by Typst, LaTeX source for IEEEtran, and claims.json.
+
+    The methods say once what the studies share. Results have a section per question, and the decisions of all studies
+    stand in one table and one figure. claims.json names the record, the field and the command behind each number of the
+    text. With one study it is the paper of `ablationlab report`.
+    """
+    from ablationlab.core.errors import AblationLabError, StudyError
+    from ablationlab.records.results import Results
+    from ablationlab.records.settings import StudyText
+    from ablationlab.report.make import with_analysis
+    from ablationlab.report.paper import write_programme
+    from ablationlab.study.places import find_results
+    from ablationlab.study.text import read_text, text_problems
+
+    printer = Printer()
+    own = None
+    if text is not None:
+        own = StudyText(**read_text(text, str(text)))
+        if problems := list(text_problems(own)):
+            raise StudyError(str(text), problems)
+    if not results:
+        raise AblationLabError("name at least one results folder: ablationlab paper RESULTS... --out DIR")
+    studies = [with_analysis(Results.open(find_results(folder)), printer.text) for folder in results]
+    written = write_programme(studies, out, title=title, text=own, say=printer.text)
+    printer.text(f"Written: {written}")
     return 0
 
 

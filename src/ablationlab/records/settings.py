@@ -1093,6 +1093,15 @@ class StudyText(Frozen):
     """References, in BibTeX."""
 
 
+class Author(Frozen):
+    """Who signs the paper."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """Name as printed."""
+    affiliation: str = ""
+    """Where the author works."""
+
+
 #: What the registration consists of; anything else in a study file is how the runs are made.
 REGISTERED = (
     "baseline",
@@ -1220,6 +1229,8 @@ class Study(Frozen):
     """Hypotheses, fixed before any run, each with the rule that judges it."""
     text: StudyText | None = None
     """Path of a Markdown file with the paper's own words."""
+    authors: tuple[Author, ...] = ()
+    """Who signs the paper, in this order."""
 
     @field_validator("name")
     @classmethod
@@ -1263,10 +1274,10 @@ class Study(Frozen):
         """Hash of the whole resolved study.
 
         Defaults are left out, so that a version with more settings still knows it; so are the folders of corpora and
-        programs given by path, which may move: the plan pins what is in them. The paper's text changes no run, so it is
-        left out, and so is what a calibration found, which the plan pins, too.
+        programs given by path, which may move: the plan pins what is in them. The paper's text and authors change no
+        run: they are left out, and so is what a calibration found, which the plan pins, too.
         """
-        body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text"})
+        body = self.model_dump(mode="json", exclude_defaults=True, exclude={"text", "authors"})
         for regime in body.get("regimes", {}).values():
             (regime.get("calibrate") or {}).pop("value", None)
         if self.use:

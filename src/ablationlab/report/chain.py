@@ -19,7 +19,7 @@ from ablationlab.records.storage import ResultsFolder, inside
 from ablationlab.records.verdict import Verdict
 
 #: Of the files that name what they were made from.
-_NAMING = ("report.html", "statistics.md", "paper/facts.json")
+_NAMING = ("report.html", "statistics.md", "paper/claims.json")
 
 
 @dataclass(frozen=True)

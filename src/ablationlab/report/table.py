@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ablationlab.core.format import DASH, MINUS, NARROW, plain
 
@@ -143,7 +143,7 @@ class Table:
         rows = [[cell.value for cell in row] for row in self.rows]
         return pd.DataFrame(rows, columns=[column.key for column in self.columns])
 
-    def _printed(self) -> list[tuple[Column, list[Cell]]]:
+    def printed(self) -> list[tuple[Column, list[Cell]]]:
         """(column, its cells) of everything that is printed."""
         return [(c, [row[i] for row in self.rows]) for i, c in enumerate(self.columns) if c.printed]
 
@@ -159,7 +159,7 @@ class Table:
             prose = sentences and any(" " in text.plain and len(text.plain) > _SENTENCE for text in texts)
             return TerminalColumn(_terminal(of.small_title), of.align, texts, prose, of.spare)
 
-        columns = tuple(column(of, cells) for of, cells in self._printed())
+        columns = tuple(column(of, cells) for of, cells in self.printed())
         return TerminalTable(_terminal(self.title), _terminal(self.note), columns)
 
     def csv(self) -> str:
@@ -172,7 +172,7 @@ class Table:
 
     def latex(self) -> str:
         """A table environment for booktabs; needs nothing else but textcomp's signs (any LaTeX since 2020)."""
-        shown = self._printed()
+        shown = self.printed()
         align = "".join(column.align[0] for column, _ in shown)
         head = " & ".join(latex(column.title) for column, _ in shown)
         body = "\n".join("    " + " & ".join(map(_latex_cell, cells)) + r" \\" for cells in _rows(shown))
@@ -188,7 +188,7 @@ class Table:
     def markdown(self) -> str:
         """A pipe table, and the note below it."""
         marks = {"left": ":--", "right": "--:", "center": ":-:"}
-        shown = self._printed()
+        shown = self.printed()
         lines = [
             "| " + " | ".join(markdown(column.title) for column, _ in shown) + " |",
             "|" + "|".join(marks[column.align] for column, _ in shown) + "|",
@@ -196,16 +196,13 @@ class Table:
         ]
         return "\n".join(lines) + "\n" + (f"\n{markdown(self.note)}\n" if self.note else "")
 
-    def typst(self) -> dict[str, Any]:
-        """What the paper's template draws: columns with title and align, rows of cells. Data, so nothing is escaped."""
-        shown = self._printed()
-        return {
-            "columns": [{"title": column.title, "align": column.align} for column, _ in shown],
-            "rows": [
-                [{"text": cell.whole, "code": cell.code, "strong": cell.strong} for cell in cells]
-                for cells in _rows(shown)
-            ],
-        }
+    def typst(self) -> str:
+        """Alignments, titles and cells as the arguments of a call in the paper's source."""
+        shown = self.printed()
+        aligns = ", ".join(column.align for column, _ in shown)
+        heads = ", ".join(f"[{typst(column.title)}]" for column, _ in shown)
+        cells = "".join(f"  {', '.join(map(_typst_cell, cells))},\n" for cells in _rows(shown))
+        return f"({aligns},), ({heads},),\n{cells}"
 
     def html(
         self,
@@ -253,7 +250,7 @@ class Table:
 
     def html_standalone(self) -> str:
         """A table with its own style, for a notebook."""
-        shown = self._printed()
+        shown = self.printed()
         base = "padding:2px 10px"
         heads = "".join(
             f'<th style="{base};border-bottom:1px solid #999;text-align:{c.align}">{escape(c.title)}</th>'
@@ -359,6 +356,10 @@ _LATEX = {
     "±": r"$\pm$",
     "×": r"$\times$",
     "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "→": r"$\rightarrow$",
+    "ε": r"$\epsilon$",
+    "√": r"$\surd$",
     "∞": r"$\infty$",
     "Δ": r"$\Delta$",
     "·": r"$\cdot$",
@@ -377,6 +378,27 @@ def _latex_cell(cell: Cell) -> str:
     text = rf"\texttt{{{latex(cell.text)}}}" if cell.code else latex(cell.text)
     text = rf"\textbf{{{text}}}" if cell.strong else text
     return text + (f" ({latex(cell.note)})" if cell.note else "")
+
+
+#: Signs that mean something to Typst in text; a backslash makes them plain.
+_TYPST = re.compile(r"([\\*_#$@<>`\[\]~/\"'=+\-{}|])")
+
+
+def typst(text: str) -> str:
+    """Text escaped for Typst."""
+    escaped = _TYPST.sub(r"\\\1", _CONTROL.sub(" ", text))
+    escaped = re.sub(r"(?<=\.)(?=\.)", r"\\", escaped)  # three dots would become one sign
+    return re.sub(r"^(\s*\d+)\.", r"\1\\.", escaped)
+
+
+def typst_string(text: str) -> str:
+    """Text as a string of Typst's code."""
+    return '"' + _CONTROL.sub(" ", text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _typst_cell(cell: Cell) -> str:
+    text = f"#raw({typst_string(cell.whole)})" if cell.code else typst(cell.whole)
+    return f"[#strong[{text}]]" if cell.strong else f"[{text}]"
 
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>#|~$&!])")

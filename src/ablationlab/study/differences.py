@@ -39,7 +39,7 @@ def study_differences(first: Study, second: Study) -> list[SettingDifference]:
 
 def _table(study: Study) -> dict[str, Any]:
     """Its settings; of its own code, what each file contains."""
-    return study.model_dump(mode="json", exclude={"text", "use"}) | {
+    return study.model_dump(mode="json", exclude={"text", "authors", "use"}) | {
         "use": {code.name: code.sha256[:12] for code in study.use}
     }
 

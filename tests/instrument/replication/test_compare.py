@@ -17,7 +17,8 @@ from ablationlab.records.settings import validated
 from ablationlab.report.make import make_report
 from ablationlab.report.page import write_page
 from ablationlab.report.paper import write_paper
-from ablationlab.report.paper.collect import facts_of
+from ablationlab.report.paper.build import document_of
+from ablationlab.report.paper.document import Float
 from ablationlab.report.tables import write_tables
 from ablationlab.stats.intervals import difference_of_means
 from analysis.builder import STEPS, build, calm, study
@@ -217,16 +218,16 @@ def test_page_tables_and_paper_show_it_escaped(recorded):
     written = {path.name for path in write_tables(material, recorded)}
     assert {"replication_figures.csv", "replication_directions.tex"} <= written
     assert write_paper(material, recorded).read_bytes().startswith(b"%PDF")
-    facts = facts_of(material).replication
-    assert facts is not None
-    assert facts.title == material.replication.title
+    keys = [block.key for block in document_of([material], {}).body if isinstance(block, Float)]
+    assert "replication" in keys
 
 
 def test_without_a_replication_nothing_of_it_is_shown(flipped):
     conclude(flipped)
     material = Results.open(flipped)
     assert 'id="replication"' not in write_page(material, flipped).read_text()
-    assert facts_of(material).replication is None
+    keys = [block.key for block in document_of([material], {}).body if isinstance(block, Float)]
+    assert "replication" not in keys
 
 
 def test_a_replication_of_another_plan_is_left_out_and_named(recorded):

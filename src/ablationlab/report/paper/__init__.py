@@ -1,7 +1,7 @@
-"""The paper of a study: Typst source that anyone can edit, and the PDF it gives. Offline, without torch."""
+"""The paper of a study or of several: Typst and LaTeX source that anyone can edit, and the PDF. Offline, without torch."""
 
 from __future__ import annotations
 
-from ablationlab.report.paper.write import write_paper
+from ablationlab.report.paper.write import write_paper, write_programme
 
-__all__ = ["write_paper"]
+__all__ = ["write_paper", "write_programme"]

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ablationlab.records.metrics import metric_name
 from ablationlab.records.results import Results
+from ablationlab.records.storage import slug
+from ablationlab.report.charts.theme import HUES, RULE, Figure, Tables
 from ablationlab.report.convert import NOT_DRAWN, PROCESSES, not_drawn, svg_of
+from ablationlab.report.naming import axis
+from ablationlab.report.paper.document import Picture
+from ablationlab.report.paper.study import StudyView, short_names
+from ablationlab.report.tables.study import DECISIONS
 
 if TYPE_CHECKING:
-    from ablationlab.report.charts import Figure
     from ablationlab.report.figures import Figures
 
 #: Width of a column in CSS pixels: (210 mm − 2 · 17.5 mm − 6.5 mm) / 2 at 96 dots per inch.
 COLUMN = 318
+#: Both columns and the space between them.
+FULL = 661
 FACE = "Libertinus Serif, Liberation Serif, Times New Roman, serif"
 #: Names of arms side by side above a chart.
 LEGEND_COLUMNS = 3
@@ -24,45 +34,45 @@ LEGEND_COLUMNS = 3
 
 @dataclass(frozen=True)
 class Kind:
-    """Charts of the page whose key begins with *start*: at most *most* of them, in this section of the paper."""
+    """Charts of the page whose key begins with *start*: at most *most* of them, in this section of the paper.
 
-    key: str
+    *caption* takes the place of the page's.
+    """
+
     start: str
     section: str
+    shows: str
     most: int = 1
     height: int = 200
+    caption: str = ""
     only_unstable: bool = False  # where no run was unstable, the chart shows nothing but dots at rest
+    one_regime: bool = False  # with several, the chart shows one of them and another chart shows all
 
 
+_BAND = "Line: mean over seeds. Band: lowest to highest seed; it is not an interval."
 KINDS = (
-    Kind("paired", "paired-", "results", height=150),
-    Kind("curve-loss", "curve-loss", "results", most=2, height=145),
-    Kind("curve-gap", "curve-gap", "results", most=2, height=145),
-    Kind("tradeoff", "tradeoff", "stability", height=180),
-    Kind("sweep-curves", "sweep-curves", "stability"),
-    Kind("sweep-sensitivity", "sweep-sensitivity", "stability"),
-    Kind("residual-depth", "probe-residual-depth", "diagnostics", height=150),
-    Kind("tasks", "tasks", "evaluation", height=225),
-    Kind("reliability", "reliability", "evaluation", height=225),
-    Kind("spikes", "spikes", "stability", only_unstable=True),
+    Kind("paired-", "results", "the difference of every pair", height=150, one_regime=True),
+    Kind("curve-loss", "results", "the training loss", height=145, caption=_BAND),
+    Kind(
+        "curve-gap",
+        "results",
+        "the training loss minus that of the baseline",
+        height=145,
+        caption=f"Both runs of a pair see the same batch at the same step, so the noise of the batches cancels. {_BAND}",
+    ),
+    Kind("tradeoff", "stability", "stability gained against loss paid", height=230, only_unstable=True),
+    Kind("survival-", "stability", "when runs diverged", most=2, height=130, only_unstable=True),
+    Kind("sweep-curves", "sweep", "the final loss at each learning rate"),
+    Kind("tasks", "evaluation", "the accuracy on each task", height=225),
+    Kind("reliability", "evaluation", "how predicted probabilities compare with observed frequencies", height=225),
+    Kind("curve-gradient-norm", "diagnostics", "the gradient norm", height=145, caption=_BAND),
+    Kind("probe-embedding-norm", "diagnostics", "the norm of the embeddings", height=145),
+    Kind("probe-residual-depth", "diagnostics", "the norm of the residual stream through the depth", height=150),
 )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """One figure; *kind* is what the template's words go by, *caption* the page's."""
-
-    key: str
-    kind: str
-    section: str
-    title: str
-    caption: str
-    alt: str
-    svg: str
-
-
 def pictures(results: Results, figures: Figures | None = None, say: Callable[[str], None] = print) -> list[Picture]:
-    """Those that there are data for and that can be drawn, in the order of the paper; *figures* spares making them again."""
+    """The figures of a paper on one study that there are data for; *figures* spares making them again."""
     from ablationlab.report.figures import draw_figures
 
     drawn = (figures or draw_figures(results)).every()
@@ -71,11 +81,71 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     chosen = [
         (kind, figure)
         for kind in KINDS
-        if unstable or not kind.only_unstable
-        for figure in [figure for figure in drawn if figure.key.startswith(kind.start)][: kind.most]
+        if (unstable or not kind.only_unstable) and not (kind.one_regime and len(results.regimes) > 1)
+        for figure in [figure for figure in drawn if figure.key.startswith(kind.start) and not _explodes(figure)][
+            : kind.most
+        ]
     ]
+    forest = forest_of([results]) if len(results.regimes) > 1 else None
+    if forest is not None:
+        chosen.insert(0, (FOREST, forest))
+    return _drawn(chosen, say)
+
+
+def _explodes(figure: Figure) -> bool:
+    """Whether one point of a trade-off lies so far away that the others cannot be told apart: tables have them all."""
+    costs = [abs(row["cost"]) for rows in figure.data.values() for row in rows if isinstance(row.get("cost"), float)]
+    costs = sorted(cost for cost in costs if cost)
+    return figure.key == "tradeoff" and len(costs) > 2 and costs[-1] > _FAR * costs[len(costs) // 2]
+
+
+#: Differences of all decisions; its height is that of its rows.
+FOREST = Kind("forest", "results", "the differences of all decisions with their deciding intervals", height=2000)
+
+
+def programme_pictures(studies: Sequence[Results], say: Callable[[str], None] = print) -> dict[str, list[Picture]]:
+    """The figures of a paper on several studies: all decisions, and the chart that says most of a question."""
+    from ablationlab.report.figures import draw_figures
+
+    made: dict[str, list[Picture]] = {}
+    forest = forest_of(studies)
+    if forest is not None:
+        made[""] = _drawn([(replace(FOREST, section="programme"), forest)], say)
+    asked = Counter(results.question for results in studies)
+    for results in studies:
+        if results.question and asked[results.question] > 1:
+            continue  # one of many alike
+        unstable = (
+            results.analysis is not None
+            and results.analysis.stability is not None
+            and any(arm.unstable for arm in results.analysis.stability.arms)
+        )
+        order = ("sweep-curves", "curve-loss") if not unstable else ("survival-", "sweep-curves")
+        if (
+            len(results.regimes) > 1
+            and not unstable
+            and results.analysis is not None
+            and results.analysis.sweep is None
+        ):
+            continue  # the forest has it
+        drawn = draw_figures(results).every()
+        found = next((figure for start in order for figure in drawn if figure.key.startswith(start)), None)
+        kind = next((kind for kind in KINDS if found is not None and found.key.startswith(kind.start)), None)
+        if found is not None and kind is not None:
+            study = slug(results.analysis.study) if results.analysis is not None else ""
+            pictures = _drawn([(replace(kind, section="study"), found)], say)
+            made[results.analysis.study if results.analysis is not None else ""] = [
+                replace(picture, key=f"{study}-{picture.key}") for picture in pictures
+            ]
+    return made
+
+
+def _drawn(chosen: Sequence[tuple[Kind, Figure]], say: Callable[[str], None]) -> list[Picture]:
     with ThreadPoolExecutor(PROCESSES) as drawing:  # each waits for a worker
-        svgs = [drawing.submit(column_svg, figure, kind.height) for kind, figure in chosen]
+        svgs = [
+            drawing.submit(column_svg, figure, kind.height, FULL if kind.start == "forest" else COLUMN)
+            for kind, figure in chosen
+        ]
     made, failed = [], {}
     for (kind, figure), svg in zip(chosen, svgs, strict=True):
         try:
@@ -86,12 +156,13 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
         made.append(
             Picture(
                 key=re.sub(r"[^a-z0-9-]", "-", figure.key.lower()),
-                kind=kind.key,
                 section=kind.section,
+                shows=kind.shows,
                 title=figure.title.rstrip("."),
-                caption=figure.caption,
+                caption=kind.caption or figure.caption,
                 alt=figure.alt,
                 svg=content,
+                wide=kind.start == "forest",
             )
         )
     for note in not_drawn(failed):
@@ -99,29 +170,131 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
     return made
 
 
+#: From this ratio of the farthest bound to a usual one, the axis is compressed away from zero.
+_FAR = 20
+
+
+def _signed_powers(low: float, high: float) -> list[float]:
+    """Zero and at most four powers of ten on either side, from about *low* to below *high*."""
+    first, last = math.ceil(math.log10(low)), math.floor(math.log10(high))
+    step = max(1, math.ceil((last - first) / 3))
+    powers = [10.0**exponent for exponent in range(first, last + 1, step)]
+    return [*(-power for power in reversed(powers)), 0.0, *powers]
+
+
+def forest_of(studies: Sequence[Results]) -> Figure | None:
+    """The difference of every decision on the metric that most of them are made on, with its deciding interval."""
+    import altair as alt
+
+    views = [StudyView(results) for results in studies]
+    every = [(view, decided) for view in views for decided in view.decided if decided.primary is not None]
+    metrics = Counter(decided.primary.metric for _, decided in every if decided.primary is not None)
+    if not metrics:
+        return None
+    metric = metrics.most_common(1)[0][0]
+    labels = short_names([view.name for view in views])
+    rows: list[dict[str, Any]] = []
+    for view, decided in every:
+        comparison = decided.primary
+        if comparison is None or comparison.metric != metric or comparison.delta is None:
+            continue
+        interval = comparison.main_interval
+        names = [comparison.variant, *([comparison.regime] if len(view.regimes) > 1 else [])]
+        label = ", ".join(names) if len(views) == 1 else f"{labels[view.name]}: {', '.join(names)}"
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        rows.append(
+            {
+                "row": label,
+                "delta": comparison.delta,
+                "low": comparison.delta if low is None else low,
+                "high": comparison.delta if high is None else high,
+                "decision": DECISIONS[decided.verdict.decision],
+            }
+        )
+    if len(rows) < 2:
+        return None
+    ends = sorted(max(abs(row["low"]), abs(row["high"])) for row in rows)
+    usual = ends[len(ends) // 4]
+    far = usual > 0 and ends[-1] > _FAR * usual
+    scale = alt.Scale(type="symlog", constant=usual) if far else alt.Scale(zero=True)
+    first = next(
+        decided.primary for _, decided in every if decided.primary is not None and decided.primary.metric == metric
+    )
+    unit = "log ratio" if first.transform == "log" else first.unit
+    kept = Tables()
+    base = alt.Chart(kept(rows))
+    y = alt.Y("row:N", title=None, sort=[row["row"] for row in rows]).axis(labelLimit=420, grid=True)
+    decisions = list(dict.fromkeys(row["decision"] for row in rows))
+    colour = alt.Color(
+        "decision:N",
+        scale=alt.Scale(domain=decisions, range=[HUES[place % len(HUES)][0] for place in range(len(decisions))]),
+        legend=alt.Legend(title=None, orient="top"),
+    )
+    x_axis = alt.Axis(values=_signed_powers(usual, ends[-1]), labelOverlap=False, format=",~g") if far else alt.Axis()
+    title = f"difference in {axis(metric, unit)}" + (", compressed away from zero" if far else "")
+    layers = [
+        base.mark_rule(color=RULE[0], strokeDash=[3, 3]).encode(x=alt.datum(0)),
+        base.mark_rule(strokeWidth=2).encode(
+            x=alt.X("low:Q", title=title, scale=scale, axis=x_axis), x2="high:Q", y=y, color=colour
+        ),
+        base.mark_point(filled=True, size=45, opacity=1).encode(
+            x=alt.X("delta:Q", scale=scale),
+            y=y,
+            color=colour,
+            shape=alt.Shape(
+                "decision:N", scale=alt.Scale(domain=decisions), legend=alt.Legend(title=None, orient="top")
+            ),
+        ),
+    ]
+    return Figure(
+        key="forest",
+        title=f"The difference in {metric_name(metric)} behind every decision",
+        caption="Variant minus baseline: estimate and deciding interval, at the level of the adjusted test. "
+        "Colour and shape: the verdict.",
+        chart=alt.layer(*layers),
+        data=kept.rows,
+        alt=f"Estimates and intervals of {len(rows)} differences in {metric_name(metric)}.",
+        height=16 * len(rows),
+    )
+
+
 def _plain(spec: dict[str, Any]) -> dict[str, Any]:
-    """Without the words in a chart's corners, for which a column is too narrow."""
+    """Without the words in a chart's corners, for which a column is too narrow; the legend names only what is drawn."""
     layers = [layer for layer in spec.get("layer", ()) if not _is_remark(layer.get("mark"))]
-    return {**spec, "layer": layers} if layers else spec
+    shown = {row["variant"] for rows in spec["datasets"].values() for row in rows if "variant" in row}
+    named: dict[str, Any] = _named({**spec, "layer": layers} if layers else spec, shown)
+    return named
+
+
+def _named(part: Any, shown: set[str]) -> Any:
+    """A specification whose legends of variants have these alone."""
+    if isinstance(part, list):
+        return [_named(item, shown) for item in part]
+    if not isinstance(part, dict):
+        return part
+    part = {key: value if key == "datasets" else _named(value, shown) for key, value in part.items()}
+    if part.get("field") == "variant" and isinstance(part.get("legend"), dict) and "domain" in part.get("scale", {}):
+        part["legend"] = {**part["legend"], "values": [name for name in part["scale"]["domain"] if name in shown]}
+    return part
 
 
 def _is_remark(mark: object) -> bool:
     return isinstance(mark, dict) and mark.get("type") == "text" and mark.get("fontStyle") == "italic"
 
 
-def column_svg(figure: Figure, height: int) -> str:
+def column_svg(figure: Figure, height: int, wanted: int = COLUMN) -> str:
     """The chart as wide as a column, axes and legend included; the second drawing knows how wide those are.
 
     SVG, since its bytes repeat where those of the converter's PDFs do not; its text is set in the paper's own face.
     """
-    svg, width = "", COLUMN - 60
+    svg, width = "", wanted - 60
     for _ in range(2):
         spec = {**_plain(figure.spec(width=max(190, width))), "height": min(height, figure.height)}
         config = spec.get("config", {})
         spec["config"] = {**config, "font": FACE, "legend": {**config.get("legend", {}), "columns": LEGEND_COLUMNS}}
         svg = svg_of(spec)
         found = re.search(r'<svg[^>]*\swidth="([\d.]+)"', svg)
-        if found is None or abs(float(found[1]) - COLUMN) < 2:
+        if found is None or abs(float(found[1]) - wanted) < 2:
             break
-        width -= round(float(found[1]) - COLUMN)
+        width -= round(float(found[1]) - wanted)
     return svg

@@ -1,22 +1,25 @@
-"""The folder paper/ (template, facts.json, references.bib, figures/) and paper.pdf, which is compiled from it.
+"""The folder of a paper (paper.typ, paper.tex, references.bib, figures/, claims.json) and the PDF that Typst makes of it.
 
-The folder is whole: it compiles as it stands with plain `typst compile paper.typ`, needs no package and only the
-compiler's own fonts. The same records give the same bytes.
+The folder is whole: it compiles as it stands with `typst compile paper.typ`, or with pdflatex and bibtex; it needs no
+package beyond TeX Live and only Typst's own fonts. The same records give the same bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablationlab.core.errors import AblationLabError
 from ablationlab.records.results import Results
+from ablationlab.records.settings import Author, StudyText
 from ablationlab.records.storage import replace
-from ablationlab.report.paper.collect import facts_of
-from ablationlab.report.paper.figures import Picture, pictures
+from ablationlab.report.paper.build import document_of, read_template
+from ablationlab.report.paper.claims import claims_json
+from ablationlab.report.paper.document import Document, Picture
+from ablationlab.report.paper.figures import pictures, programme_pictures
+from ablationlab.report.paper.latex import latex
+from ablationlab.report.paper.typst import typst
 from ablationlab.report.tables import check_conclusions
 from ablationlab.study.text import entries
 
@@ -25,6 +28,9 @@ if TYPE_CHECKING:
 
 FOLDER = "paper"
 REFERENCES = "references.bib"
+CLAIMS = "claims.json"
+#: Sizes of the text in points, of which the one with the fullest last page is taken.
+SIZES = (9.6, 9.5, 9.7, 9.4, 9.8, 9.3)
 
 
 def write_paper(
@@ -38,53 +44,99 @@ def write_paper(
     finished gives a paper that says so at the top and wherever it speaks of a decision.
     """
     check_conclusions(results)
-    write_template(folder / FOLDER)  # first: a folder that cannot be written is known before anything is drawn
-    drawn = pictures(results, figures, say)
-    for picture in drawn:
-        replace(folder / FOLDER / "figures" / f"{picture.key}.svg", picture.svg.encode())
-    write_facts(results, folder / FOLDER, drawn)
-    paper = folder / "paper.pdf"
-    replace(paper, compiled(folder / FOLDER / "paper.typ"))
-    return paper
+    replace(folder / FOLDER / REFERENCES, b"")  # a folder that cannot be written is known before anything is drawn
+    drawn = {"": pictures(results, figures, say)}
+    write_sources(document_of([results], drawn), drawn, folder / FOLDER)
+    return _compiled(folder / FOLDER, folder / "paper.pdf")
 
 
-def write_template(folder: Path) -> None:
-    """Write the Typst files and the references of every paper."""
-    for name, content in _template(files("ablationlab.report.paper") / "template"):
-        replace(folder / name, content)
+def write_programme(
+    studies: Sequence[Results],
+    folder: Path,
+    *,
+    title: str = "",
+    text: StudyText | None = None,
+    authors: Sequence[Author] = (),
+    say: Callable[[str], None] = print,
+) -> Path:
+    """Write one paper over several studies into *folder*; the path of the PDF."""
+    for results in studies:
+        check_conclusions(results)
+    names = [results.analysis.study for results in studies if results.analysis is not None]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise AblationLabError(f"two of the results are of the study {twice[0]!r}; give each study once")
+    replace(folder / REFERENCES, b"")
+    drawn = programme_pictures(studies, say) if len(studies) > 1 else {"": pictures(studies[0], say=say)}
+    document = document_of(studies, drawn, title=title, text=text, authors=authors)
+    write_sources(document, drawn, folder)
+    return _compiled(folder, folder / "paper.pdf")
 
 
-def write_facts(results: Results, folder: Path, drawn: Sequence[Picture] = ()) -> None:
-    """Write facts.json, and the study's own references among those of every paper."""
-    replace(folder / "facts.json", facts_of(results, drawn).to_json().encode())
-    text = results.plan.study.text if results.plan is not None else None
-    if text is not None and text.references:
-        every = (files("ablationlab.report.paper") / "template" / REFERENCES).read_text(encoding="utf-8")
+def write_sources(document: Document, drawn: Mapping[str, Sequence[Picture]], folder: Path) -> None:
+    """Everything but the PDF: both sources, references, figures and claims."""
+    for found in drawn.values():
+        for picture in found:
+            replace(folder / "figures" / f"{picture.key}.svg", picture.svg.encode())
+            replace(folder / "figures" / f"{picture.key}.pdf", _figure_pdf(folder / "figures" / f"{picture.key}.svg"))
+    replace(folder / "paper.typ", typst(document, read_template("layout.typ")).encode())
+    replace(folder / "paper.tex", latex(document, read_template("preamble.tex")).encode())
+    replace(folder / REFERENCES, references(document).encode())
+    replace(folder / CLAIMS, claims_json(document).encode())
+
+
+def references(document: Document) -> str:
+    """The entries that the paper cites; a study's own entry goes before that of every paper."""
+    try:
+        every = entries(read_template(REFERENCES)) | entries(document.references)
+    except ValueError as error:
+        raise AblationLabError(f"the references in plan.lock cannot be printed: {error}") from error
+    return "".join(f"{every[key]}\n\n" for key in document.cited() if key in every)
+
+
+def _figure_pdf(svg: Path) -> bytes:
+    """A drawing as PDF for LaTeX: its bytes repeat, where those of the chart converter do not."""
+    page = svg.with_suffix(".typ")
+    replace(page, f'#set page(width: auto, height: auto, margin: 0pt)\n#image("{svg.name}")\n'.encode())
+    made = compiled(page)
+    page.unlink()
+    return made
+
+
+def _compiled(folder: Path, pdf: Path) -> Path:
+    """The PDF at the size of text that leaves the least of the last page empty."""
+    import typst as compiler
+
+    source = folder / "paper.typ"
+    written = source.read_text(encoding="utf-8")
+    fullest, best = -1.0, written
+    for size in SIZES:
+        trial = written.replace("#let size = 9.6pt", f"#let size = {size}pt", 1)
+        replace(source, trial.encode())
         try:
-            merged = entries(every) | entries(text.references)  # a key's entry is the study's, where it has one
-        except ValueError as error:
-            raise AblationLabError(
-                f"{results.folder}: the references in plan.lock cannot be printed: {error}"
-            ) from error
-        replace(folder / REFERENCES, ("\n\n".join(merged.values()) + "\n").encode())
+            end = compiler.query(source, "<end>", field="value", one=True, ignore_system_fonts=True)
+        except RuntimeError as error:
+            raise AblationLabError(f"{source} does not compile: {error}") from error
+        full = _fullness(str(end))
+        if full > fullest:
+            fullest, best = full, trial
+        if full > 0.8:
+            break
+    replace(source, best.encode())
+    replace(pdf, compiled(source))
+    return pdf
 
 
-def _template(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-    for entry in folder.iterdir():
-        name = f"{prefix}{entry.name}"
-        if entry.is_dir():
-            yield from _template(entry, f"{name}/")
-        else:
-            yield name, entry.read_bytes()
+def _fullness(end: str) -> float:
+    return float(end.strip('"'))
 
 
 def compiled(source: Path) -> bytes:
     """The PDF of a Typst file; only the compiler's own fonts are used, so that it is the same everywhere."""
-    import typst
+    import typst as compiler
 
     try:
-        made = typst.compile(source, ignore_system_fonts=True)
-    except typst.TypstError as error:
+        made = compiler.compile(source, ignore_system_fonts=True)
+    except RuntimeError as error:
         raise AblationLabError(f"{source} does not compile: {error}") from error
     assert isinstance(made, bytes)
     return made

@@ -1,0 +1,66 @@
+"""Where numbers come from: every object of a study's records, with its JSON pointer."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from ablationlab.records.results import REPLICATION, Results
+from ablationlab.report.paper.document import Source
+
+
+class Sources:
+    """Finds objects again in the records that they were read from."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[str, str, str, str]] = {}
+        self._alive: list[object] = []  # an id is that of one object only while it lives
+
+    def add(self, study: str, results: Results) -> None:
+        records = (
+            ("plan.lock", results.plan, "ablationlab plan STUDY"),
+            ("analysis.json", results.analysis, "ablationlab analyze RESULTS"),
+            ("verdict.json", results.verdict, "ablationlab analyze RESULTS"),
+            (REPLICATION, results.replication, "ablationlab replicate TABLE"),
+        )
+        for file, record, command in records:
+            if record is not None:
+                self._alive.append(record)
+                for pointer, part in _parts(record):
+                    self._places.setdefault(id(part), (study, file, pointer, command))
+
+    def of(self, part: object, field: str = "", value: Any = None) -> Source:
+        """The source of a field of a record's part, or of the whole part; *value* where it is made of the field."""
+        study, file, pointer, command = self._places[id(part)]
+        found = part
+        for key in filter(None, field.split("/")):
+            found = found[key] if isinstance(found, Mapping) else getattr(found, key)
+            pointer += "/" + key.replace("~", "~0")
+        return Source(study, file, pointer, _plain(found) if value is None else value, command)
+
+
+def _parts(part: Any, pointer: str = "") -> Iterator[tuple[str, object]]:
+    """Every object below *part* that has fields, with its pointer."""
+    if isinstance(part, BaseModel):
+        yield pointer, part
+        items: Any = ((field.alias or name, getattr(part, name)) for name, field in type(part).model_fields.items())
+    elif dataclasses.is_dataclass(part):
+        yield pointer, part
+        items = ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part))
+    elif isinstance(part, Mapping):
+        items = part.items()
+    elif isinstance(part, tuple | list):
+        items = enumerate(part)
+    else:
+        return
+    for key, item in items:
+        if not isinstance(item, str | int | float | None):
+            yield from _parts(item, f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}")
+
+
+def _plain(value: Any) -> Any:
+    """A number or a text as it is; of anything larger nothing, for the pointer says where it is."""
+    return value if isinstance(value, str | int | float | bool) or value is None else None

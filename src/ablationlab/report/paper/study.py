@@ -1,0 +1,597 @@
+"""What a paper reads of one study: its records, and what is picked from them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import log
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from ablationlab.analysis import wording
+from ablationlab.analysis.wording import name_of as metric_of
+from ablationlab.core import format
+from ablationlab.instrument.replication import words as replication_words
+from ablationlab.records.analysis import MACRO, Analysis, ArmStability, Comparison, DeviationCode, Power, StabilityGain
+from ablationlab.records.metrics import metric_name
+from ablationlab.records.plan import Calibrated, Plan, PlannedRun
+from ablationlab.records.results import Results
+from ablationlab.records.settings import (
+    DEFAULT_REGIME,
+    TUNED,
+    Author,
+    ModelConfig,
+    StudyText,
+    TrainingConfig,
+    flattened,
+)
+from ablationlab.records.settings import looks_like_path as is_path
+from ablationlab.records.verdict import HypothesisVerdict, VariantVerdict, Verdict
+from ablationlab.report.designs import calibrated_line, design_lines
+from ablationlab.report.naming import printed_unit
+from ablationlab.report.paper.architecture import architecture
+from ablationlab.report.probes import ProbeValue, depth_of, read_probes
+from ablationlab.report.tables.comparisons import split
+from ablationlab.stats.results import CaveatCode
+from ablationlab.study.ledger import ledger_words
+
+#: An arm's probe reading is pointed out where its mean is beyond this factor of the baseline's.
+APART = 1.5
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A verdict, its sentences, and the comparison that decides."""
+
+    verdict: VariantVerdict
+    words: wording.VerdictWords
+    primary: Comparison | None
+
+    @property
+    def exploratory(self) -> bool:
+        return self.verdict.label == "exploratory"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a probe read last: mean and SD over seeds, per arm."""
+
+    label: str
+    arms: Mapping[str, tuple[float, float | None]]
+
+
+class StudyView:
+    """One study of a paper, with an analysis and a verdict."""
+
+    def __init__(self, results: Results) -> None:
+        assert results.analysis is not None
+        assert results.verdict is not None
+        self.results = results
+        self.analysis: Analysis = results.analysis
+        self.verdict: Verdict = results.verdict
+        self.plan: Plan | None = results.plan
+        self.name = self.label = self.analysis.study  # the label is shorter where several studies share a start
+        self.question = self.analysis.question.strip()
+        self.baseline = self.analysis.baseline
+        self.regimes = self.analysis.regimes
+        self.variants = self.analysis.variants
+        self.changed = tuple(name for name in self.variants if name != self.baseline)
+        self.asked, self.others = split(self.analysis)
+
+    # What it is
+
+    @property
+    def from_table(self) -> bool:
+        return self.plan is None
+
+    @property
+    def own_trainer(self) -> bool:
+        return self.plan is not None and self.plan.study.trainer is not None
+
+    @property
+    def trained(self) -> Plan | None:
+        """The plan of a study that this package trained."""
+        return None if self.plan is None or self.own_trainer else self.plan
+
+    @property
+    def text(self) -> StudyText | None:
+        return None if self.plan is None else self.plan.study.text
+
+    @property
+    def authors(self) -> tuple[Author, ...]:
+        return () if self.plan is None else self.plan.study.authors
+
+    @property
+    def day(self) -> tuple[int, int, int] | None:
+        """The day on which the plan was sealed: a date that the same records always have."""
+        match = re.match(r"(\d{4})-(\d\d)-(\d\d)", "" if self.plan is None else self.plan.created)
+        return None if match is None else (int(match[1]), int(match[2]), int(match[3]))
+
+    @property
+    def registered(self) -> bool:
+        return any(comparison.label == "registered" for comparison in self.analysis.comparisons)
+
+    @property
+    def unpaired(self) -> bool:
+        return any(comparison.design == "unpaired" for comparison in self.analysis.comparisons)
+
+    @property
+    def interim(self) -> bool:
+        return self.results.interim
+
+    # How it was trained
+
+    def first_run(self, variant: str) -> PlannedRun:
+        assert self.plan is not None
+        return next(run for run in self.plan.runs if run.variant == variant)
+
+    @property
+    def model(self) -> ModelConfig:
+        return self.first_run(self.baseline).model
+
+    @property
+    def architecture(self) -> dict[str, str]:
+        return architecture(self.model)
+
+    @property
+    def training(self) -> TrainingConfig:
+        assert self.plan is not None
+        return self.plan.study.in_regime(DEFAULT_REGIME)[1]
+
+    @property
+    def rate_is_shared(self) -> bool:
+        """Whether all arms were trained at one learning rate only."""
+        return self.trained is not None and self.trained.study.sweep is None
+
+    @property
+    def tuned(self) -> bool:
+        return self.plan is not None and TUNED in self.regimes and TUNED not in self.plan.study.regimes
+
+    @property
+    def corpus(self) -> str:
+        assert self.plan is not None
+        name = self.plan.corpus.name
+        return Path(name).name if is_path(name) else name
+
+    @property
+    def mixture(self) -> tuple[Any, ...]:
+        assert self.plan is not None
+        parts = self.plan.corpus.components
+        return parts if len(parts) > 1 else ()
+
+    @property
+    def overlap(self) -> tuple[int, int, list[tuple[str, float]]] | None:
+        """Training documents that occur twice in a mixture, those of them in a validation split, and the words seen."""
+        assert self.plan is not None
+        shared = [(part.name, part.shared) for part in self.mixture if part.shared is not None]
+        if not shared:
+            return None
+        removed = self.plan.corpus.overlap == "remove-from-training"
+        return (
+            sum(share.leaked + share.repeated for _, share in shared),
+            sum(share.leaked for _, share in shared),
+            [(name, share.seen_without if removed else share.seen) for name, share in shared],
+        )
+
+    @property
+    def regime_settings(self) -> list[tuple[str, str, list[str]]]:
+        """(name, meaning, what it sets) of the regimes."""
+        assert self.plan is not None
+        found = []
+        for name, regime in self.plan.study.regimes.items():
+            settings = [*_flat(regime.model), *_flat(regime.training)]
+            if settings:
+                found.append((name, regime.meaning, settings))
+        return found
+
+    def changes(self, variant: str) -> str:
+        """What an arm changes: the formula that it declares, or the settings in which it differs."""
+        assert self.plan is not None
+        declared = self.plan.variants[variant]
+        run = self.first_run(variant)
+        if self.own_trainer:
+            flat = flattened(run.settings)
+            return "; ".join(f"{key} = {_value(flat[key])}" for key in declared.settings if key in flat)
+        if declared.formula:
+            front = run.model.front
+            eps = f", ε = {format.setting(front.eps)}" if front.norm in ("layernorm", "rmsnorm") else ""
+            return declared.formula.split(" = ")[0] + eps
+        base = self.first_run(self.baseline).model
+        different = [
+            f"{key.replace('_', ' ')} = {_value(value)}"
+            for key, value in run.model
+            if key not in ("front", "preset") and value != getattr(base, key)
+        ]
+        return "; ".join(different) or declared.about
+
+    @property
+    def norms(self) -> set[str]:
+        """The norms at the embedding of any arm."""
+        return {self.first_run(name).model.front.norm for name in self.variants} if self.trained else set()
+
+    @property
+    def budget_shared(self) -> bool:
+        """Whether all arms of a regime have the same number of tokens."""
+        tokens: dict[str, set[int]] = {}
+        for run in () if self.trained is None else self.trained.runs:
+            tokens.setdefault(run.regime, set()).add(run.budget.tokens)
+        return bool(tokens) and all(len(found) == 1 for found in tokens.values())
+
+    @property
+    def cites_adamw(self) -> bool:
+        return self.training.optimizer == "adamw"
+
+    @property
+    def hypotheses(self) -> Mapping[str, HypothesisVerdict]:
+        return self.verdict.hypotheses
+
+    def judged_on(self, hypothesis: HypothesisVerdict) -> str:
+        """The metric of a hypothesis; a macro average names its tasks."""
+        found = next((c for c in self.analysis.comparisons if c.metric == hypothesis.metric and c.averaged), None)
+        return metric_name(hypothesis.metric or "") if found is None else metric_of(found)
+
+    @property
+    def registered_gains(self) -> list[StabilityGain]:
+        return [gain for gain in self.gains if gain.registered]
+
+    @property
+    def shown_gains(self) -> list[StabilityGain]:
+        """Registered differences in stability that are shown, either way."""
+        return [gain for gain in self.registered_gains if gain.outcome in ("more-stable", "less-stable")]
+
+    @property
+    def primary_unit(self) -> str:
+        units = {printed_unit(comparison.unit) for comparison in self.primaries}
+        return f" ({units.pop()})" if len(units) == 1 and units != {""} else ""
+
+    @property
+    def ledger(self) -> str:
+        return "" if self.analysis.ledger is None else ledger_words(self.analysis.ledger)
+
+    @property
+    def stages(self) -> list[str]:
+        """The design's looks, equal times and amendments; calibrations are told in a sentence of their own."""
+        told = [] if self.plan is None else design_lines(self.plan)
+        return (
+            [line for line in told if line not in map(calibrated_line, *zip(*self.calibrations, strict=True))]
+            if self.calibrations
+            else told
+        )
+
+    @property
+    def calibrations(self) -> list[tuple[str, Calibrated]]:
+        return [] if self.plan is None else list(self.plan.calibrations.items())
+
+    # What was compared
+
+    @property
+    def primary_name(self) -> str:
+        return "" if self.analysis.primary is None else metric_name(self.analysis.primary)
+
+    @cached_property
+    def decided(self) -> list[Decided]:
+        return [
+            Decided(verdict, wording.verdict_words(self.analysis, verdict), self._primary(verdict))
+            for verdict in self.verdict.verdicts
+        ]
+
+    def _primary(self, verdict: VariantVerdict) -> Comparison | None:
+        here = (verdict.regime, verdict.variant, self.baseline)
+        metrics = [
+            comparison.metric
+            for comparison in self.analysis.comparisons
+            if comparison.role == "primary" and (comparison.regime, comparison.variant, comparison.reference) == here
+        ]
+        metric = metrics[0] if metrics else self.analysis.primary
+        return self.analysis.comparison(metric, *here) if metric else None
+
+    @property
+    def primaries(self) -> list[Comparison]:
+        """The comparisons that decide, one for each verdict."""
+        return [decided.primary for decided in self.decided if decided.primary is not None]
+
+    @property
+    def registered_primaries(self) -> list[Comparison]:
+        """Those that were registered; all where none was."""
+        return [c for c in self.primaries if c.label == "registered"] or self.primaries
+
+    @property
+    def secondaries(self) -> list[Comparison]:
+        """What else the criteria ask of variants and the baseline; results first."""
+        rest = [c for c in self.asked if c not in self.primaries and c.reference == self.baseline]
+        return sorted(rest, key=lambda comparison: comparison.outcome in ("not-shown", "not-tested", "gated"))
+
+    @property
+    def between(self) -> list[Comparison]:
+        return [c for c in self.asked if c.reference != self.baseline]
+
+    @property
+    def further(self) -> list[Comparison]:
+        """What the criteria ask beside the comparisons that decide."""
+        return [*self.secondaries, *self.between]
+
+    @property
+    def missing(self) -> list[str]:
+        """Pairs that are missing from what the criteria ask, each once."""
+        found = {
+            f"seed {gone.seed} of {gone.arm}: {wording.absence(gone)}": None
+            for comparison in self.primaries
+            if comparison.n != comparison.planned_pairs
+            for gone in comparison.missing
+        }
+        return list(found)
+
+    @property
+    def paired_gain(self) -> list[Comparison]:
+        """Comparisons that decide, where it is known how much of the variance pairing removed."""
+        return [c for c in self.primaries if c.variance_reduction is not None and c.n > 2 and self.calm(c)]
+
+    @property
+    def different(self) -> list[Comparison]:
+        """Exploratory comparisons that show a difference; of a metric and those that follow from it, one."""
+        return [c for c in self.others if c.outcome in ("better", "worse", "different") and c.shares_test_of is None]
+
+    def calm(self, comparison: Comparison) -> bool:
+        """Whether no run of either arm was unstable, as far as that is known."""
+        stability = self.analysis.stability
+        arms = () if stability is None else (comparison.variant, comparison.reference)
+        found = [stability.arm(name, comparison.regime) for name in arms if stability is not None]
+        return not any(arm is not None and arm.unstable for arm in found)
+
+    @property
+    def criteria_alike(self) -> bool:
+        return len({(c.test, c.correction) for c in self.analysis.criteria}) == 1
+
+    # Stability
+
+    @property
+    def arms(self) -> list[ArmStability]:
+        stability = self.analysis.stability
+        return [] if stability is None else [arm for arm in stability.arms if arm.unstable is not None]
+
+    @property
+    def judged(self) -> list[Any]:
+        """The runs of which it is known whether they were unstable, each once: one may stand in two regimes."""
+        stability = self.analysis.stability
+        runs = () if stability is None else stability.runs
+        return list({run.run: run for run in runs if run.unstable is not None}.values())
+
+    @property
+    def unstable(self) -> int:
+        return sum(bool(run.unstable) for run in self.judged)
+
+    @property
+    def diverged(self) -> int:
+        return sum(run.state == "diverged" for run in self.judged)
+
+    @property
+    def spikes_known(self) -> bool:
+        return any(run.spike_score is not None for run in self.judged)
+
+    @property
+    def gains(self) -> list[StabilityGain]:
+        """Gains over the baseline where a run of either arm was unstable; those that are shown first."""
+        stability = self.analysis.stability
+        found = [] if stability is None else [g for g in stability.gains if g.reference == self.baseline]
+        telling = [gain for gain in found if gain.reference_unstable + gain.variant_unstable]
+        return sorted(telling, key=lambda gain: gain.outcome in ("not-shown", "not-tested"))
+
+    @property
+    def idle_gain(self) -> StabilityGain | None:
+        stability = self.analysis.stability
+        found = () if stability is None else stability.gains
+        return next((g for g in found if g.reference == self.baseline and g.low is not None), None)
+
+    @property
+    def worse_than_start(self) -> float | None:
+        """The third rule of instability: the factor of the first loss, where it was applied."""
+        known = any(run.loss is not None and run.initial_loss is not None for run in self.judged)
+        limit = "off" if self.plan is None or not known else self.plan.study.stability.worse_than_start
+        return None if limit == "off" else float(limit)
+
+    # Tasks, calibration, probes
+
+    def family(self, *names: str) -> list[Comparison]:
+        """Comparisons with the baseline in metrics of these families that the criteria do not ask; whole metrics first."""
+        found = [
+            comparison
+            for comparison in self.analysis.comparisons
+            if comparison.reference == self.baseline
+            and (metric := self.results.metric(comparison.metric)) is not None
+            and metric.family in names
+        ]
+        return sorted(found, key=lambda comparison: comparison.task not in (None, MACRO))
+
+    @property
+    def accuracies(self) -> list[Comparison]:
+        found = self.family("accuracy", "task-accuracy")
+        return [c for c in found if c.task in (None, MACRO) and c not in self.primaries]
+
+    @property
+    def calibration(self) -> list[Comparison]:
+        return [c for c in self.family("calibration") if c not in self.primaries]
+
+    @property
+    def tasks(self) -> list[str]:
+        names = (c.task for c in self.analysis.comparisons if c.task not in (None, MACRO))
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def insensitive(self) -> list[str]:
+        found = {
+            metric_name(c.metric, c.task)
+            for c in self.analysis.comparisons
+            if c.task not in (None, MACRO) and c.sensitivity is not None and not c.sensitivity.sensitive
+        }
+        return sorted(found)
+
+    @property
+    def not_measured(self) -> list[str]:
+        """What a reader may look for and the records do not have."""
+        known = {
+            "how runs were trained": not self.from_table,
+            "stability": bool(self.arms),
+            "zero- or few-shot accuracy": bool(self.tasks or self.accuracies),
+            "calibration": bool(self.family("calibration")),
+        }
+        return [name for name, there in known.items() if not there]
+
+    @cached_property
+    def probes(self) -> list[Reading]:
+        """The last readings of the first regime, per chart that the plan declares over steps or depth."""
+        if self.trained is None:
+            return []
+        charts = [(name, chart) for name, probe in self.trained.probes.items() for chart in probe.charts]
+        shown = [(name, chart) for name, chart in charts if chart.over in ("steps", "depth")]
+        readings, _ = read_probes(self.results, {(name, chart.measure) for name, chart in shown})
+        values: dict[str, dict[str, list[float]]] = {}
+        for name, chart in shown:
+            by_run: dict[str, list[ProbeValue]] = {}
+            for reading in readings.get((name, chart.measure), ()):
+                if reading.run.regime == self.regimes[0] and (chart.over == "depth" or reading.group == chart.group):
+                    by_run.setdefault(reading.run.id, []).append(reading)
+            label = chart.title if chart.over == "steps" else f"{chart.title.partition(',')[0]}: last block"
+            for of_run in by_run.values():
+                last = max(of_run, key=lambda reading: (reading.step, depth_of(reading.group) or 0))
+                values.setdefault(label, {}).setdefault(last.run.variant, []).append(last.value)
+        return [
+            Reading(
+                label, {arm: (fmean(found), stdev(found) if len(found) > 1 else None) for arm, found in arms.items()}
+            )
+            for label, arms in values.items()
+        ]
+
+    @property
+    def apart(self) -> list[tuple[str, list[tuple[str, float]]]]:
+        """Arms whose probe readings are beyond the factor of the baseline's, the farthest first."""
+        found = []
+        for arm in self.changed:
+            ratios = {}
+            for reading in self.probes:
+                if self.baseline in reading.arms and arm in reading.arms:
+                    ours, base = reading.arms[arm][0], reading.arms[self.baseline][0]
+                    if ours > 0 and base > 0 and not 1 / APART <= ours / base <= APART:
+                        ratios[reading.label] = ours / base
+            if ratios:
+                found.append((arm, sorted(ratios.items(), key=lambda item: -abs(log(item[1])))[:3]))
+        return found
+
+    @property
+    def replication_words(self) -> list[str]:
+        replication = self.results.replication
+        return (
+            []
+            if replication is None
+            else [*replication_words.warnings(replication), *replication_words.conclusions(replication)]
+        )
+
+    # What limits it
+
+    @property
+    def powers(self) -> list[tuple[Power, Comparison]]:
+        """Power of the comparisons that decide, of arms whose runs were all stable; the least powerful first."""
+        by_id = {c.id: c for c in self.primaries if self.calm(c)}
+        found = [(power, by_id[power.comparison]) for power in self.analysis.power if power.comparison in by_id]
+        return sorted(found, key=lambda item: -item[0].detectable_80)
+
+    @property
+    def deviations(self) -> list[str]:
+        damaged = [
+            f"The file {d.file} could not be used: {d.text.split('. ')[0].rstrip('.')}." for d in self.results.problems
+        ]
+        if len(damaged) > 3:
+            damaged = [*damaged[:1], f"{format.count(len(damaged) - 1)} more files could not be used."]
+        # Runs that diverged are results, which the section on stability counts.
+        known = [d for d in self.analysis.deviations if d.code != DeviationCode.DIVERGED_RUNS or not self.arms]
+        return [*map(wording.deviation, known), *damaged]
+
+    @property
+    def caveats(self) -> list[str]:
+        """Caveats about the pairs and about the interval and test that decide, each once."""
+        texts = {
+            wording.caveat(caveat): None
+            for comparison in self.primaries
+            for caveat in comparison.caveats
+            if self.calm(comparison)
+            and caveat.about in ("", comparison.test, comparison.interval)
+            and caveat.code != CaveatCode.PAIRING_DID_NOT_HELP  # told with its numbers
+        }
+        return list(texts)
+
+    @property
+    def fragile(self) -> list[Decided]:
+        return [d for d in self.decided if d.verdict.fragility is not None and d.verdict.fragility.changes]
+
+    @property
+    def asked_of_seeds(self) -> bool:
+        """Whether every decision was made again without each seed in turn."""
+        return bool(self.decided) and all(
+            d.verdict.fragility is not None and d.verdict.fragility.left_out for d in self.decided
+        )
+
+    @property
+    def hashes(self) -> list[tuple[str, str]]:
+        last = [("analysis", self.verdict.analysis_hash), ("verdict", self.verdict.sealed().seal)]
+        if self.plan is None:
+            return [("table", self.analysis.source_hash), *last]
+        plan = self.plan
+        text = [] if plan.lab_corpus is None else [("text", plan.corpus.sha256), ("tokens", plan.corpus.tokens_sha256)]
+        return [
+            ("plan", plan.plan_hash),
+            ("study", plan.study_hash),
+            ("criteria", plan.criteria_hash),
+            *((Path(name).name, digest) for name, digest in plan.files.items()),
+            *text,
+            ("code", plan.environment.code_hash),
+            *last,
+        ]
+
+
+def shared_start(names: Sequence[str], share: float) -> str:
+    """The longest start, up to a dash, of more than this share of the names."""
+    starts = Counter(
+        name[: end + 1] for name in names for end, sign in enumerate(name) if sign == "-" and name[end + 1 :]
+    )
+    return max((start for start, many in starts.items() if many > max(1, share * len(names))), key=len, default="")
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names without the start that most of them share."""
+    start = shared_start(names, 0.5)
+    short = {name: name.removeprefix(start) for name in names}
+    return short if len(set(short.values())) == len(set(names)) else {name: name for name in names}
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> list[str]:
+    settings: list[str] = []
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            settings += _flat(value, f"{prefix}{key} ")
+        else:
+            settings.append(f"{prefix}{key}".replace("_", " ") + f" = {_value(value)}")
+    return settings
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format.setting(float(value)) if isinstance(value, int | float) else str(value)
+
+
+def grouped(studies: Sequence[StudyView]) -> list[list[StudyView]]:
+    """Studies by the question that they ask, in the order in which the questions come up."""
+    groups: dict[str, list[StudyView]] = {}
+    for study in studies:
+        groups.setdefault(study.question or study.name, []).append(study)
+    return list(groups.values())
+
+
+def metric_meanings(study: StudyView, most: int) -> Iterable[tuple[str, str]]:
+    """The metrics of the criteria, or of all comparisons where there are none, and what they mean."""
+    names = list(dict.fromkeys(comparison.metric for comparison in study.asked or study.others))[:most]
+    metrics = {name: study.results.metric(name) for name in names}
+    return [(metric_name(name), metric.meaning) for name, metric in metrics.items() if metric and metric.meaning]

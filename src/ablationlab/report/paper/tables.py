@@ -1,0 +1,217 @@
+"""Tables that only a paper has: what each decision rests on, the headline metrics, the arms, the studies of a programme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ablationlab.core.format import DASH, amount, count, difference, mean_sd, number, p_value, setting, with_unit
+from ablationlab.records.analysis import Comparison
+from ablationlab.records.metrics import metric_name
+from ablationlab.report.naming import printed_unit
+from ablationlab.report.paper.study import Decided, Reading, StudyView
+from ablationlab.report.table import Cell, Column, Row, Table
+from ablationlab.report.tables.comparisons import difference_of
+from ablationlab.report.tables.study import arm_table
+
+#: Metrics that readers of a language model's ablation look for, in this order, where they were measured.
+_LOOKED_FOR = (
+    *("validation_loss", "perplexity", "bits_per_byte", "macro_accuracy", "mean_task_accuracy", "next_token_accuracy"),
+    *("token_ece", "final_gradient_norm", "mean_gradient_norm", "mean_embedding_norm", "inference_tokens_per_second"),
+)
+_MOST_METRICS = 8
+_MOST_ARMS = 5
+
+
+def headline_table(study: StudyView) -> Table:
+    """Mean and SD over seeds, a row per headline metric and a column per arm; in the first regime, the primary in all."""
+    table = arm_table(study.analysis)
+    asked = [criterion.metric for criterion in study.analysis.criteria]
+    measured = [str(row[0].value) for row in table.rows]
+    wanted = [
+        name for name in dict.fromkeys((study.analysis.primary, *_LOOKED_FOR, *asked, *measured)) if name in measured
+    ]
+    known = [name for name in wanted if name in asked or name in _LOOKED_FOR]
+    chosen = (known or wanted)[:_MOST_METRICS]
+    rows = [
+        row
+        for row in table.rows
+        if row[0].value in chosen and (row[1].value == study.regimes[0] or row[0].value == study.analysis.primary)
+    ]
+    rows.sort(key=lambda row: (chosen.index(str(row[0].value)), study.regimes.index(str(row[1].value))))
+    several = len({row[1].value for row in rows}) > 1
+    keys = ["metric", *(["regime"] if several else []), *(f"{name}_mean" for name in study.variants[:_MOST_ARMS])]
+    if study.baseline not in study.variants[:_MOST_ARMS]:
+        keys.append(f"{study.baseline}_mean")
+    return Table("headline", "", table.columns, tuple(rows)).only(*keys)
+
+
+def bootstrap_of(comparison: Comparison) -> str:
+    """The bias-corrected bootstrap interval over seeds, or the percentile one; as the difference is shown."""
+    for method in ("bca", "percentile"):
+        interval = comparison.intervals.get(method)
+        if interval is not None and interval.low is not None and interval.high is not None:
+            shown = difference(comparison.delta, interval.low, interval.high, log=comparison.transform == "log")
+            return shown.interval
+    return DASH
+
+
+def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list[Comparison], int]:
+    """(a row per decision with what it rests on, the comparisons behind the rows, how many rows were left out)."""
+    every = [(study, decided) for study in studies for decided in study.decided]
+    rows = [_decision(study, decided) for study, decided in every[:most]]
+    metrics = {decided.primary.metric for _, decided in every if decided.primary is not None}
+    columns = (
+        Column("study", "Study", printed=len(studies) > 1),
+        Column("regime", "Regime", printed=any(len(study.regimes) > 1 for study in studies)),
+        Column("variant", "Variant"),
+        Column("metric", "Metric", printed=len(metrics) > 1),
+        Column("n", "Pairs", "right"),
+        Column("delta", "Difference", "right"),
+        Column("interval", "Deciding interval", "right"),
+        Column("bootstrap", "95 % bootstrap", "right"),
+        Column("d_z", "Effect size", "right"),
+        Column("p", "Adjusted p", "right"),
+        Column("decision", "Verdict"),
+    )
+    comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
+    return Table("verdicts", "", columns, tuple(rows)), comparisons, max(0, len(every) - most)
+
+
+def _decision(study: StudyView, decided: Decided) -> Row:
+    comparison, verdict = decided.primary, decided.verdict
+    word = str(verdict.decision).replace("-", " ").replace("trade off", "trade-off") + (
+        "*" if decided.exploratory and study.registered else ""
+    )
+    start = (Cell.name(study.label), Cell.name(verdict.regime), Cell.name(verdict.variant))
+    if comparison is None:
+        return (*start, *(Cell.of(None) for _ in range(7)), Cell.of(verdict.decision, word))
+    shown, d_z = difference_of(comparison), comparison.effects.get("d_z") or comparison.effects.get("g")
+    return (
+        *start,
+        Cell.of(comparison.metric, metric_name(comparison.metric)),
+        Cell.of(comparison.n, count(comparison.n)),
+        Cell.of(comparison.delta, shown.text),
+        Cell.of(None, shown.interval),
+        Cell.of(None, bootstrap_of(comparison)),
+        Cell.of(None if d_z is None else d_z.estimate, number(None if d_z is None else d_z.estimate, 2, sign=True)),
+        Cell.of(comparison.p_adjusted, p_value(comparison.p_adjusted)),
+        Cell.of(verdict.decision, word),
+    )
+
+
+def arms_table(studies: Sequence[StudyView]) -> Table:
+    """The arms, each once: what it changes, and its parameters or the studies that have it."""
+    one = len(studies) == 1
+    found: dict[tuple[str, str], list[StudyView]] = {}
+    for study in studies:
+        for variant in study.results.variants:
+            found.setdefault((variant, study.changes(variant)), []).append(study)
+    rows = []
+    for (variant, changes), within in found.items():
+        first = within[0]
+        parameters = first.first_run(variant).budget.parameters if first.trained is not None else None
+        rows.append(
+            (
+                Cell.name(variant),
+                Cell.of(changes, changes or "none"),
+                Cell.of(parameters, DASH if parameters is None else count(parameters)),
+                Cell.of(len(within), "all" if len(within) == len(studies) else count(len(within))),
+            )
+        )
+    heads = ("Input to block 1", "What it changes")
+    trained = all(study.trained is not None for study in studies)
+    formulas = trained and all(study.trained.variants[study.baseline].formula for study in studies if study.trained)
+    columns = (
+        Column("arm", "Arm"),
+        Column("changes", heads[0] if formulas and all("E_tok" in str(row[1].value) for row in rows) else heads[1]),
+        Column("parameters", "Parameters", "right", printed=one and trained),
+        Column("studies", "Studies", "right", printed=not one),
+    )
+    return Table("arms", "", columns, tuple(rows))
+
+
+def study_table(studies: Sequence[StudyView]) -> Table:
+    """The studies of a programme: size, budget, text, seeds and runs."""
+    rows = []
+    for study in studies:
+        plan = study.trained
+        budget = None if plan is None else plan.runs[0].budget
+        tokens = [] if plan is None else sorted({run.budget.tokens for run in plan.runs})
+        runs = len(study.results.runs) or None
+        rows.append(
+            (
+                Cell.name(study.label),
+                Cell.of(
+                    None if budget is None else budget.parameters, DASH if budget is None else amount(budget.parameters)
+                ),
+                Cell.of(
+                    None,
+                    DASH
+                    if not tokens
+                    else " to ".join(amount(value) for value in dict.fromkeys((tokens[0], tokens[-1]))),
+                ),
+                Cell.of(None, DASH if plan is None else study.corpus if not study.mixture else "a mixture"),
+                *_shape(study),
+                Cell(len(study.changed), ", ".join(study.changed), code=True),
+                Cell.of(len(study.regimes), count(len(study.regimes))),
+                Cell.of(len(study.analysis.seeds), count(len(study.analysis.seeds))),
+                Cell.of(runs, DASH if runs is None else count(runs)),
+            )
+        )
+    columns = (
+        Column("study", "Study"),
+        Column("parameters", "Parameters", "right"),
+        Column("tokens", "Tokens per run", "right"),
+        Column("text", "Text"),
+        Column("layers", "Layers", "right"),
+        Column("width", "Width", "right"),
+        Column("context", "Context", "right"),
+        Column("lr", "Rate", "right"),
+        Column("warmup", "Warmup", "right"),
+        Column("variants", "Variants"),
+        Column("regimes", "Regimes", "right"),
+        Column("seeds", "Seeds", "right"),
+        Column("runs", "Runs", "right"),
+    )
+    return Table("studies", "", columns, tuple(rows))
+
+
+def _shape(study: StudyView) -> tuple[Cell, ...]:
+    """Layers, width and context of the baseline; learning rate and steps of warmup."""
+    if study.trained is None:
+        return tuple(Cell.of(None) for _ in range(5))
+    model, training = study.model, study.training
+    return (
+        Cell.of(model.layers, count(model.layers)),
+        Cell.of(model.width, count(model.width)),
+        Cell.of(model.context, count(model.context)),
+        Cell.of(training.lr, setting(training.lr)),
+        Cell.of(training.warmup, count(training.warmup) if training.schedule != "constant" else DASH),
+    )
+
+
+def probe_table(readings: Sequence[Reading], arms: Sequence[str]) -> Table:
+    """Mean and SD over seeds of what the probes read last."""
+    rows = tuple(
+        (Cell.of(reading.label), *(Cell.of(None, mean_sd(*reading.arms.get(arm, (None, None)))) for arm in arms))
+        for reading in readings
+    )
+    columns = (Column("measure", "Measure"), *(Column(arm, arm, "right", name=True) for arm in arms))
+    return Table("diagnostics", "", columns, rows)
+
+
+def hash_rows(hashes: Mapping[str, str] | Sequence[tuple[str, str]]) -> Table:
+    rows = tuple((Cell.of(name), Cell.name(digest)) for name, digest in dict(hashes).items())
+    return Table("hashes", "", (Column("file", "Hash of"), Column("sha256", "SHA-256")), rows)
+
+
+def detectable(comparison: Comparison, value: float) -> str:
+    """A difference that could be detected, on the scale that is tested."""
+    text = number(value, 2)
+    return (
+        f"{text} (of logarithms)" if comparison.transform == "log" else with_unit(text, printed_unit(comparison.unit))
+    )
+
+
+def margin(value: float | None) -> str:
+    return DASH if value is None else setting(value)

@@ -1,0 +1,257 @@
+"""What the templates may call: numbers with their sources, names, lists, tables, figures and references."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from ablationlab.analysis.wording import CORRECTIONS
+from ablationlab.analysis.wording import name_of as metric_of
+from ablationlab.core import format
+from ablationlab.records.analysis import Comparison, StabilityGain
+from ablationlab.records.metrics import metric_name
+from ablationlab.report.paper.document import Float, Inline, Marks, Picture, Source, printable
+from ablationlab.report.paper.sources import Sources
+from ablationlab.report.paper.study import StudyView
+from ablationlab.report.table import Table
+from ablationlab.report.tables.comparisons import difference_of
+from ablationlab.study.text import paragraphs
+
+_NUMBER = re.compile(r"[+−-]?\d(?:[\d,.]*\d)?(?:×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\u202f%)?")
+
+
+class Vocabulary:
+    """The functions of one paper's templates."""
+
+    def __init__(self, marks: Marks, sources: Sources) -> None:
+        self.marks, self.sources = marks, sources
+        self.floats: set[str] = set()
+
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        names = (
+            *("code", "names", "listed", "num", "counted", "part", "said", "own", "metric", "metric_word", "amount"),
+            *("change", "interval", "p", "sample", "gain", "gain_range", "table", "figure", "ref", "formula", "value"),
+            *("is_drawn", "alike", "adjustment", "text", "many"),
+        )
+        return {name: getattr(self, name) for name in names}
+
+    # Words
+
+    def code(self, text: str) -> Inline:
+        return Inline("code", printable(text))
+
+    def text(self, text: str) -> Inline:
+        return Inline("text", printable(text))
+
+    def listed(self, items: Iterable[Any]) -> Markup:
+        """``a, b and c``."""
+        made = [self.marks(item) for item in items]
+        if len(made) < 2:
+            return Markup("").join(made)
+        return Markup(", ").join(made[:-1]) + Markup(" and ") + made[-1]
+
+    def names(self, items: Iterable[str]) -> Markup:
+        return self.listed(map(self.code, items))
+
+    def formula(self, name: str) -> Inline:
+        return Inline("math", name)
+
+    def own(self, text: str) -> Markup:
+        """A section of the study's own text."""
+        made = []
+        for spans in paragraphs(text):
+            pieces: list[Inline] = []
+            for span in spans:
+                match span.kind:
+                    case "emphasis" | "strong":
+                        pieces.append(Inline("text", span.text, span.kind))
+                    case "text" | "code" | "cite":
+                        pieces.append(Inline(span.kind, span.text))
+            made.append(self.marks(pieces))
+        return Markup("\n\n").join(made)
+
+    def metric(self, comparison: Comparison) -> str:
+        return metric_of(comparison)
+
+    def metric_word(self, name: str) -> str:
+        return metric_name(name)
+
+    # Numbers
+
+    def value(self, text: str, part: object, field: str = "", value: Any = None) -> Inline:
+        """A number as text, with the field of a record that it comes from; *value* where it is computed of that field."""
+        return Inline("text", printable(text), source=self.sources.of(part, field, value))
+
+    def num(self, part: object, field: str, style: str = "number") -> Inline:
+        """A field of a record as a number in one of the styles of `core.format`."""
+        found = part
+        for key in field.split("/"):
+            found = found[key] if isinstance(found, Mapping) else getattr(found, key)
+        return self.value(getattr(format, style)(found), part, field)
+
+    def counted(self, items: Any, noun: str, part: object, field: str = "", capital: bool = False) -> Inline:
+        """``five seeds``: how many things there are, or a number of them, from a field of a record."""
+        many = items if isinstance(items, int) else len(items)
+        words = format.counted(many, noun)
+        return self.value(words[:1].upper() + words[1:] if capital else words, part, field, many)
+
+    def many(self, items: Sequence[Any], part: object, field: str = "", capital: bool = False) -> Inline:
+        """How many things there are, as a word."""
+        words = format.count_word(len(items))
+        return self.value(words.capitalize() if capital else words, part, field, len(items))
+
+    def part(self, some: int, whole: int, part: object, field: str = "", capital: bool = False) -> Inline:
+        words = format.part(some, whole)
+        return self.value(words[:1].upper() + words[1:] if capital else words, part, field, [some, whole])
+
+    def said(self, text: str, part: object) -> list[Inline]:
+        """A sentence of `analysis.wording`; every number in it comes from this part of a record."""
+        source = self.sources.of(part)
+        pieces: list[Inline] = []
+        end = 0
+        text = printable(text)
+        for found in _NUMBER.finditer(text):
+            pieces.append(Inline("text", text[end : found.start()]))
+            pieces.append(Inline("text", found[0], source=source))
+            end = found.end()
+        return [piece for piece in (*pieces, Inline("text", text[end:])) if piece.text]
+
+    def change(self, comparison: Comparison) -> str:
+        """How the variant's value relates to the reference's."""
+        shown = difference_of(comparison)
+        if comparison.delta is None:
+            return "unknown"
+        if shown.size.startswith("×"):
+            return "factor"
+        if not any(digit in "123456789∞" for digit in shown.size):
+            return "none"
+        return "higher" if comparison.delta > 0 else "lower"
+
+    def amount(self, comparison: Comparison) -> Inline:
+        shown = difference_of(comparison)
+        return self.value(format.with_unit(shown.size.lstrip("×"), shown.unit), comparison, "delta")
+
+    def interval(self, comparison: Comparison) -> Any:
+        interval = comparison.main_interval
+        if interval is None or interval.low is None:
+            return "no interval"
+        shown = difference_of(comparison)
+        bounds = format.with_unit(shown.range, "%") if shown.unit == "%" else shown.range
+        field = "deciding" if comparison.deciding is not None else f"intervals/{comparison.interval}"
+        return [
+            self.value(format.level(interval.level), comparison, f"{field}/level"),
+            Inline("text", " interval "),
+            self.value(bounds, comparison, field, [interval.low, interval.high]),
+        ]
+
+    def p(self, comparison: Comparison) -> Inline:
+        return self.value(
+            format.p_clause(comparison.p_adjusted).replace(" ", "\N{NO-BREAK SPACE}"), comparison, "p_adjusted"
+        )
+
+    def adjustment(self, comparison: Comparison) -> str:
+        return "" if comparison.correction == "none" else f"{CORRECTIONS[comparison.correction]}-adjusted "
+
+    def sample(self, comparison: Comparison) -> Inline:
+        return self.value(comparison.sample, comparison, "n")
+
+    def gain(self, gain: StabilityGain) -> Inline:
+        return self.value(format.percent(gain.estimate), gain, "estimate")
+
+    def gain_range(self, gain: StabilityGain) -> list[Inline]:
+        bounds = f"{format.percent(gain.low)} to {format.percent(gain.high)}"
+        return [
+            self.value(format.level(gain.level), gain, "level"),
+            Inline("text", " interval "),
+            self.value(bounds, gain, "low", [gain.low, gain.high]),
+        ]
+
+    # Tables and figures
+
+    def table(
+        self,
+        key: str,
+        table: Table,
+        wide: bool = False,
+        rows: Sequence[object] = (),
+        caller: Callable[[], str] | None = None,
+    ) -> Markup:
+        sources = tuple(self.sources.of(part) for part in rows)
+        return self._float(Float(key, table, wide=wide, rows=sources), caller)
+
+    def figure(self, picture: Picture, wide: bool = False, caller: Callable[[], str] | None = None) -> Markup:
+        return self._float(Float(picture.key, picture, wide=wide), caller)
+
+    def _float(self, given: Float, caller: Callable[[], str] | None) -> Markup:
+        caption = Markup("") if caller is None else Markup(" ".join(caller().split()))  # noqa: S704
+        self.floats.add(given.key)
+        return Markup("\n\n!") + self.marks(given) + " " + caption + Markup("\n\n")
+
+    def ref(self, key: str) -> Inline:
+        return Inline("ref", key)
+
+    def is_drawn(self, key: str) -> bool:
+        return key in self.floats
+
+    def alike(
+        self, studies: Sequence[StudyView], macro: Callable[[StudyView], str]
+    ) -> list[tuple[Markup, list[StudyView]]]:
+        """What a macro says of the studies, paragraph by paragraph: (text, the studies of which it is true).
+
+        What is true of the same studies is one text; what is true of all comes first.
+        """
+        said: dict[str, tuple[Markup, list[StudyView]]] = {}
+        for study in studies:
+            for paragraph in re.split(r"\n\s*\n", macro(study)):
+                text = "".join(piece.text for piece in self.marks.words(paragraph))
+                if text:
+                    said.setdefault(text, (Markup(paragraph), []))[1].append(study)  # noqa: S704
+        groups: dict[tuple[str, ...], tuple[list[Markup], list[StudyView]]] = {}
+        for made, within in said.values():
+            groups.setdefault(tuple(study.name for study in within), ([], within))[0].append(made)
+        joined = [(Markup(" ").join(made), within) for made, within in groups.values()]
+        return sorted(joined, key=lambda item: -len(item[1]) if len(item[1]) == len(studies) else 0)
+
+
+_TAG = re.compile(r"\{%(?:(?!%\}).)*%\}|\{#.*#\}")
+_STARTS = re.compile(r"#+!? |- |\d+\. |> ")
+
+
+def flowing(template: str) -> str:
+    """A template in which only blank lines end a paragraph: a line that prints nothing leaves no gap."""
+    made = []
+    for line in template.splitlines():
+        text = line.strip()
+        if not text:
+            made.append("\n\n")
+        elif _TAG.fullmatch(text):
+            made.append(text)
+        elif _STARTS.match(text):
+            made.append(f"\n{text}\n" if text.startswith("#") else f"\n{text} ")
+        else:
+            made.append(f"{text} ")
+    return "".join(made)
+
+
+def environment(marks: Marks, vocabulary: Vocabulary, read: Callable[[str], str]) -> jinja2.Environment:
+    """Templates in which everything that is put in goes through *marks*."""
+
+    @jinja2.pass_context
+    def finalize(_: jinja2.runtime.Context, value: Any) -> Markup:
+        return marks(value)
+
+    made = jinja2.Environment(
+        autoescape=True,
+        finalize=finalize,
+        loader=jinja2.FunctionLoader(lambda name: flowing(read(name))),
+        undefined=jinja2.StrictUndefined,
+    )
+    made.globals.update(vocabulary.functions())
+    return made
+
+
+__all__ = ["Source", "Vocabulary", "environment"]

@@ -1,0 +1,343 @@
+"""What a paper may say: every number from a record, every sentence only where it is true; one paper over several studies."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ablationlab.core.errors import AblationLabError
+from ablationlab.pipeline import conclude
+from ablationlab.records.results import Results
+from ablationlab.report.paper import write_programme
+from ablationlab.report.paper.build import read_template
+from ablationlab.report.paper.claims import claims_json
+from ablationlab.report.paper.document import Document, Float, Heading, words_of
+from ablationlab.report.paper.latex import latex
+from ablationlab.report.paper.study import short_names
+from analysis.builder import outcome, seal_again, study
+
+from .test_paper import document, made, prose, said, shifted
+
+
+def claims_of(*folders: Path) -> list[dict[str, Any]]:
+    return json.loads(claims_json(document(*folders)))["claims"]
+
+
+def at(record: Any, pointer: str) -> Any:
+    """What a JSON pointer points to."""
+    for key in pointer.split("/")[1:]:
+        name = key.replace("~1", "/").replace("~0", "~")
+        record = record[int(name)] if isinstance(record, list) else record[name]
+    return record
+
+
+def test_every_claim_points_to_a_field_that_holds_its_value(tmp_path):
+    folder = made(tmp_path)
+    claims = claims_of(folder)
+    assert len(claims) > 40
+    records = {name: json.loads((folder / name).read_text()) for name in ("plan.lock", "analysis.json", "verdict.json")}
+    for claim in claims:
+        there = at(records[claim["file"]], claim["field"])
+        if not isinstance(there, dict | list):
+            assert claim["value"] == there, claim
+        assert claim["text"] in claim["sentence"], claim
+        assert claim["command"].startswith("ablationlab ")
+
+
+def test_a_changed_record_changes_its_claim(tmp_path):
+    folder = made(tmp_path)
+    field = next(claim for claim in claims_of(folder) if claim["field"].endswith("/delta"))["field"]
+    before = {claim["text"] for claim in claims_of(folder) if claim["field"] == field}
+    for path in (folder / "runs").glob("*layernorm*/result.json"):
+        record = json.loads(path.read_text())
+        record["metrics"]["validation_loss"] += 0.0625
+        path.write_text(json.dumps(record))
+    seal_again(folder)
+    conclude(folder)
+    after = {claim["text"] for claim in claims_of(folder) if claim["field"] == field}
+    assert before
+    assert after
+    assert not before & after
+
+
+#: Digits of the templates' own words: definitions, levels and names, which no record changes.
+_OWN_DIGITS = re.compile(r"GPT-2|fp32|L2 norm|block 1|80 %|SHA-256|13 words")
+
+
+def test_no_digit_of_the_text_is_without_a_source(tmp_path):
+    loose = []
+    for block in document(made(tmp_path)).blocks():
+        if isinstance(block, Heading):
+            continue
+        text = "".join(p.text if p.source is None and p.kind == "text" else "\0" for p in words_of(block))
+        loose += re.findall(r"[^\0]{0,30}\d[^\0]{0,20}", _OWN_DIGITS.sub("", text))
+    dates = [place for place in loose if not re.search(r"2026-01-01", place)]
+    assert dates == []
+
+
+# --- only true sentences ----------------------------------------------------------------------------------------
+
+
+def table_of_values(folder: Path) -> Path:
+    from ablationlab.cli.app import main
+
+    folder.mkdir()
+    rows = ["variant,seed,metric,value"]
+    rows += [
+        f"{v},{s},val_loss,{2 + 0.01 * s + (0.1 + 0.003 * (s % 2)) * (v == 'b')}" for v in "ab" for s in range(1, 6)
+    ]
+    (folder / "runs.csv").write_text("\n".join(rows))
+    arguments = ["--baseline", "a", "--primary", "val_loss", "--lower", "val_loss", "--out", str(folder)]
+    with pytest.raises(SystemExit):
+        main(["analyze", str(folder / "runs.csv"), *arguments])
+    return folder
+
+
+def one_arm_broken(variant: str, regime: str, seed: int) -> dict[str, float] | None:
+    return None if variant == "layernorm" else outcome(variant, regime, seed)
+
+
+#: Of the papers below, the ones that may say a sentence.
+SENTENCES = {
+    "share every batch": {"stable", "untied", "broken"},
+    "sealed before the first training step": {"stable", "untied", "broken"},
+    "Nothing was registered beforehand": {"table"},
+    "Whether the arms match in data and budget is not known": {"table"},
+    "decoder-only Transformer": {"stable", "untied", "broken"},
+    "the output head tied to the token embedding": {"stable", "broken"},
+    "an untied output head": {"untied"},
+    "AdamW": {"stable", "untied", "broken"},
+    "E_tok + E_pos": {"stable", "untied", "broken"},
+    "a significant": {"stable", "untied"},
+    "an exploratory loss": {"table"},
+    "Models in use are larger by orders of magnitude": {"stable", "untied", "broken"},
+    "and for nothing that they do not sample": {"table"},
+    "five runs diverged": {"broken"},
+    "None of the ten runs diverged or spiked": {"stable", "untied"},
+    "is detected with 80 % probability": {"stable", "untied", "table"},
+    "Related work": set(),
+    "equal budget": set(),
+    "Pairing by seed did not help": set(),
+}
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    base = tmp_path_factory.mktemp("papers")
+    untied = study().model_dump(mode="json")["model"] | {"tied": False}
+    folders = {
+        "stable": made(base / "stable", outcomes=shifted(-0.2)),
+        "untied": made(base / "untied", made=study(model=untied), outcomes=shifted(-0.2)),
+        "broken": made(base / "broken", outcomes=one_arm_broken),
+        "table": table_of_values(base / "table"),
+    }
+    return {name: prose(folder) for name, folder in folders.items()}
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_sentence_stands_only_where_the_records_make_it_true(papers, sentence):
+    assert {name for name, text in papers.items() if sentence in text} == SENTENCES[sentence]
+
+
+PROGRAM = """
+import json, os, sys
+seed, rate = int(sys.argv[1]), float(sys.argv[2])
+with open(os.environ["ABLATIONLAB_RUN"] + "/reported.jsonl", "a") as file:
+    file.write(json.dumps({"result": {"val_loss": 2 + 0.1 * seed + 10 * rate + 0.01 * (seed % 2) * rate}}) + "\\n")
+"""
+FOREIGN = """
+name = "foreign"
+baseline = "base"
+seeds = [1, 2, 3]
+command = ["{python}", "train.py", "{seed}", "{training.lr}"]
+metrics = { val_loss = "lower" }
+training = { lr = 0.01 }
+[variants.base]
+[variants.fast]
+training.lr = 0.02
+[[criteria]]
+metric = "val_loss"
+role = "primary"
+"""
+
+
+def test_a_foreign_trainer_gives_a_paper_that_claims_nothing_of_its_inside(tmp_path, cli):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "study.toml").write_text(FOREIGN)
+    code, output, errors = cli(
+        "run", tmp_path / "study.toml", "--out", tmp_path / "out", "--workers", "1", "--no-report"
+    )
+    assert code == 0, output + errors
+    text = prose(tmp_path / "out")
+    assert "The study's own program trains every run" in text
+    assert "What it computes inside is not recorded here" in text
+    assert "this paper repeats what it reported" in text
+    for claim in ("share every batch", "decoder-only", "AdamW", "E_tok", "embedding", "token budget", "Related work"):
+        assert claim not in text, claim
+
+
+def test_exploratory_results_are_not_called_significant(tmp_path):
+    text = prose(made(tmp_path, made=study(criteria=[]), outcomes=shifted(-0.2)))
+    assert "significant gain" not in text
+    assert "significant loss" not in text
+
+
+def test_power_is_not_told_of_arms_that_blew_up(tmp_path):
+    def outcomes(variant: str, regime: str, seed: int) -> dict[str, float]:
+        return {"validation_loss": 3000.0 * seed if variant == "layernorm" else 2.0 + 0.1 * seed}
+
+    text = prose(made(tmp_path, outcomes=outcomes))
+    assert "is detected with 80 % probability" not in text
+
+
+def test_what_pairing_removed_is_told_of_the_primary_metric_with_its_numbers(tmp_path):
+    folder = made(tmp_path, outcomes=shifted(-0.2))
+    comparison = Results.open(folder).analysis.comparison("validation_loss", "default", "layernorm", "none")
+    removed = round(100 * comparison.variance_reduction)
+    assert (
+        f"Pairing by seed removed {removed} % (layernorm) of the variance of the difference in validation loss"
+        in prose(folder)
+    )
+
+
+def test_the_question_is_printed_once(tmp_path):
+    assert prose(made(tmp_path, made=study(question="Does one more norm help?"))).count("Does one more norm help?") == 1
+
+
+def test_authors_of_the_study_sign_its_paper(tmp_path):
+    authors = [{"name": "Ada Lovelace", "affiliation": "Analytical & Co."}, {"name": "Alan Turing"}]
+    folder = made(tmp_path, made=study(authors=authors))
+    assert study(authors=authors).hash == study().hash, "who signs changes no run"
+    source = latex(document(folder), read_template("preamble.tex"))
+    assert r"\IEEEauthorblockN{Ada Lovelace}\IEEEauthorblockA{Analytical \& Co.}" in source
+
+
+def test_effect_sizes_and_both_intervals_stand_beside_each_decision(tmp_path):
+    folder = made(tmp_path, outcomes=shifted(-0.2))
+    table = next(b.body for b in document(folder).body if isinstance(b, Float) and b.key == "decisions")
+    titles = [column.title for column, _ in table.printed()]
+    assert {"Deciding interval", "95 % bootstrap", "Effect size", "Verdict"} <= set(titles)
+    comparison = Results.open(folder).analysis.comparison("validation_loss", "default", "layernorm", "none")
+    row = dict(zip([column.key for column in table.columns], table.rows[0], strict=True))
+    assert row["d_z"].value == comparison.effects["d_z"].estimate
+
+
+# --- several studies --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def programme(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
+    base = tmp_path_factory.mktemp("programme")
+    asked = {"name": "norm-first", "question": "Does it help?"}
+    again = {"name": "norm-again", "question": "Does it help?", "seeds": [11, 12, 13, 14, 15, 16]}
+    other = {"name": "norm-other", "question": "And with a hot start?"}
+    return (
+        made(base / "first", made=study(**asked), outcomes=shifted(+0.2)),
+        made(base / "again", made=study(**again), outcomes=shifted(+0.3)),
+        made(base / "other", made=study(**other), outcomes=shifted(-0.2)),
+    )
+
+
+def headings(paper: Document, level: int) -> list[str]:
+    found = [block for block in paper.body if isinstance(block, Heading) and block.level == level]
+    return ["".join(piece.text for piece in block.words) for block in found]
+
+
+def test_a_programme_has_one_section_per_question_and_one_of_everything_else(programme):
+    paper = document(*programme)
+    titles = headings(paper, 1)
+    assert [titles.count(name) for name in ("Introduction", "Methods", "Results", "Discussion", "Conclusion")] == [
+        1
+    ] * 5
+    questions = headings(paper, 2)
+    assert questions[-2:] == ["Does it help?", "And with a hot start?"]
+    text = said(paper)
+    assert (
+        "Of three registered comparisons with the baseline on the primary metric, two are shown worse and one is shown better"
+        in text
+    )
+    assert text.count("Every random draw comes from a stream") == 1
+    assert text.count("The baseline is a decoder-only Transformer") == 1
+
+
+def test_what_differs_between_studies_is_told_of_those_it_is_true_of(programme, tmp_path):
+    dropped = study().model_dump(mode="json")["model"] | {"dropout": 0.1}
+    last = made(tmp_path / "last", made=study(name="norm-dropout", question="With dropout?", model=dropped))
+    text = said(document(*programme, last))
+    assert "first, again and other: There is no dropout." in text
+    assert "dropout: Dropout is 0.1." in text
+
+
+def test_numbers_of_a_programme_name_their_study(programme):
+    deltas = [claim for claim in claims_of(*programme) if claim["field"].endswith("/delta")]
+    assert {claim["study"] for claim in deltas} == {"norm-first", "norm-again", "norm-other"}
+    for claim in deltas:
+        folder = programme[["norm-first", "norm-again", "norm-other"].index(claim["study"])]
+        assert at(json.loads((folder / claim["file"]).read_text()), claim["field"]) == claim["value"]
+
+
+def test_one_study_given_twice_is_refused(programme, tmp_path):
+    twice = [Results.open(programme[0]), Results.open(programme[0])]
+    with pytest.raises(AblationLabError, match="norm-first"):
+        write_programme(twice, tmp_path)
+
+
+def test_the_verb_writes_pdf_sources_and_claims(programme, tmp_path, cli):
+    (tmp_path / "own.md").write_text("# Introduction\nOf *our* own.\n")
+    code, output, _ = cli(
+        "paper", *programme, "--out", tmp_path / "out", "--title", "One & all", "--text", tmp_path / "own.md"
+    )
+    assert code == 0, output
+    out = tmp_path / "out"
+    assert (out / "paper.pdf").read_bytes().startswith(b"%PDF")
+    assert {"paper.typ", "paper.tex", "references.bib", "claims.json"} <= {path.name for path in out.iterdir()}
+    assert "Of #emph[our] own." in (out / "paper.typ").read_text()
+    assert r"\title{One \& all}" in (out / "paper.tex").read_text()
+    assert (out / "figures" / "forest.pdf").exists()
+
+
+def test_names_lose_the_start_that_most_share_unless_two_would_be_alike():
+    assert short_names(["norm-a", "norm-b", "pilot"]) == {"norm-a": "a", "norm-b": "b", "pilot": "pilot"}
+    assert short_names(["norm-a", "norm-b", "a"]) == {"norm-a": "norm-a", "norm-b": "norm-b", "a": "a"}
+    assert short_names(["norm-a"]) == {"norm-a": "norm-a"}
+
+
+# --- LaTeX ------------------------------------------------------------------------------------------------------
+
+
+def test_the_latex_source_is_balanced_and_refers_to_what_is_there(programme, tmp_path):
+    source = latex(document(*programme), read_template("preamble.tex"))
+    begun, ended = re.findall(r"\\begin\{([\w*]+)\}", source), re.findall(r"\\end\{([\w*]+)\}", source)
+    assert sorted(begun) == sorted(ended)
+    plain = re.sub(r"\\[{}\\]", "", source)
+    assert plain.count("{") == plain.count("}")
+    labels = set(re.findall(r"\\label\{([^}]*)\}", source))
+    assert set(re.findall(r"\\autoref\{([^}]*)\}", source)) <= labels
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX engine with IEEEtran")
+def test_the_latex_source_compiles_with_ieeetran(programme, tmp_path):
+    write_programme([Results.open(folder) for folder in programme], tmp_path)
+    (tmp_path / "paper.pdf").unlink()
+    ended = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+    )
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_every_reference_to_a_table_or_figure_has_one(programme, tmp_path):
+    for folders in ((programme[0],), programme, (table_of_values(tmp_path / "table"),)):
+        paper = document(*folders)
+        floats = {block.key for block in paper.body if isinstance(block, Float)}
+        asked = {piece.text for block in paper.blocks() for piece in words_of(block) if piece.kind == "ref"}
+        assert asked <= floats
