@@ -15,9 +15,12 @@ import ablationlab
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.verdict import Verdict
+from ablationlab.study.load import load_study, parse_study
 from conftest import corpus_text, torch_as_it_was
 
-NOTEBOOK = Path(__file__).parents[2] / "examples" / "embedding_norm.ipynb"
+ROOT = Path(__file__).parents[2]
+NOTEBOOK = ROOT / "examples" / "embedding_norm.ipynb"
+FINAL = ROOT / "examples" / "final_study_t4.ipynb"
 
 
 def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch):
@@ -38,13 +41,46 @@ def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path, monkeypatch
     assert (tmp_path / "out" / "verdict.json").exists()
 
 
-def test_the_notebook_is_committed_without_outputs_and_knows_no_machine():
+def test_the_notebook_is_committed_as_it_was_executed_and_knows_no_machine():
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
-    assert code
-    assert all(not cell.outputs and cell.execution_count is None for cell in code)
+    assert [cell.execution_count for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell.outputs]
+    assert outputs
+    assert not [output for output in outputs if output.output_type == "error"]
     assert not [path for path in ("/home/", "/work", "/root", "/tmp") if path in NOTEBOOK.read_text()]
+
+
+def test_the_notebook_of_the_final_study_has_the_settings_of_the_study_file(monkeypatch):
+    monkeypatch.delenv("ABLATIONLAB_STEPS", raising=False)
+    monkeypatch.delenv("ABLATIONLAB_TEXT", raising=False)
+    notebook = nbformat.read(FINAL, as_version=4)
+    nbformat.validate(notebook)
+    cell = next(cell for cell in notebook.cells if cell.source.startswith("import torch\n"))
+    names: dict[str, object] = {}
+    exec("import os\n" + cell.source, names)
+    ours, theirs = parse_study(names["study"]), load_study(ROOT / "studies" / "replication-final.toml")
+    for part in ("baseline", "variants", "seeds", "model", "training", "data"):
+        assert getattr(ours, part) == getattr(theirs, part)
+
+
+def test_the_notebook_of_the_final_study_runs(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text(corpus_text())
+    for name, value in {
+        "STEPS": "6",
+        "TINY": "1",
+        "TEXT": str(tmp_path / "text.txt"),
+        "OUT": str(tmp_path / "out"),
+    }.items():
+        monkeypatch.setenv(f"ABLATIONLAB_{name}", value)
+    notebook = nbformat.read(FINAL, as_version=4)
+    NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
+    tables = [output.data["text/plain"] for cell in notebook.cells[8:] for output in cell.get("outputs", ())]
+    assert len(tables) == 4
+    assert "2.4108" in tables[0]  # seed 10 without a norm, as published
 
 
 def test_run_gives_the_very_results_of_the_command_line(trained, tmp_path):
