@@ -44,7 +44,7 @@ browser:
 test: setup-dev browser
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
-# Offline; the reference is generated from the code.
+# Offline; the reference is generated from the code. To search it: python3 -m http.server --directory site
 docs: setup-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
