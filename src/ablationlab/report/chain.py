@@ -76,6 +76,9 @@ def _runs(results: Results) -> Iterator[Link]:
             yield from links
             whole += not links
             files += 0 if run.seal is None else len(run.seal.files)
+        elif run.folder.seal.exists():
+            text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
+            yield Link(f"runs/{run.id}/result.json", "absent", text)
     ended = sum(run.folder.result.exists() for run in results.runs)
     text = f"{part(whole, ended)} that ended are as sealed, with {counted(files, 'file')}; planned: {len(results.runs)}"
     yield Link("runs", "holds" if whole == ended else "differs", text)
