@@ -21,9 +21,9 @@ from rich.progress import (
 
 from ablationlab.core.format import amount, count, duration, number, percent, plain
 from ablationlab.records.plan import Plan
-from ablationlab.stats.stability import EarlyWarning
 
 if TYPE_CHECKING:
+    from ablationlab.stats.stability import EarlyWarning
     from ablationlab.training.executors.job import Event
 
 PLAIN_SECONDS = 15.0

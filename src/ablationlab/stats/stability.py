@@ -55,7 +55,6 @@ from typing import Final, Literal
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import fraction
@@ -167,7 +166,7 @@ def independent_gain(variant: Sequence[bool], reference: Sequence[bool], *, leve
 
 def newcombe_interval(a: int, b: int, m: int, n: int, *, level: float = 0.95) -> tuple[float, float]:
     """Interval of p - q from a of m and b of n: Wilson's of both, combined as root mean squares."""
-    z = float(special.ndtri((1 + fraction("level", level)) / 2))
+    z = _normal_quantile((1 + fraction("level", level)) / 2)
     (p, p_low, p_high), (q, q_low, q_high) = _wilson(a, m, z), _wilson(b, n, z)
     return p - q - float(np.hypot(p - p_low, q_high - q)), p - q + float(np.hypot(p_high - p, q - q_low))
 
@@ -181,6 +180,8 @@ def _wilson(k: int, n: int, z: float) -> tuple[float, float, float]:
 def fisher_p(variant_failed: int, reference_failed: int, variant_runs: int, reference_runs: int) -> float:
     """Fisher's exact two-sided p that runs of independent arms fail alike."""
     table = [[variant_failed, variant_runs - variant_failed], [reference_failed, reference_runs - reference_failed]]
+    from scipy import stats  # only here: every process that trains imports this module, and scipy takes a second
+
     return float(stats.fisher_exact(table).pvalue)
 
 
