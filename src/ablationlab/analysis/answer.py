@@ -14,8 +14,8 @@ from ablationlab.records.analysis import Analysis, Comparison, Label
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED
 from ablationlab.records.verdict import Decision, Rule, VariantVerdict, Verdict
 
-#: More groups of verdicts than this are counted instead of told one by one.
-MOST_GROUPS = 4
+#: More groups of verdicts than this are counted instead of told one by one: in one regime, in several.
+MOST_GROUPS, MOST_IN_REGIMES = 4, 2
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,8 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     if not verdict.verdicts:
         return ""
     groups = _groups(verdict.verdicts)
-    if len(groups) > MOST_GROUPS:
+    many = len({decided.regime for decided in verdict.verdicts}) > 1
+    if len(groups) > (MOST_IN_REGIMES if many else MOST_GROUPS):
         text = _counted(verdict.verdicts)
     else:
         told = sorted(groups, key=lambda group: group.label == "exploratory")
@@ -85,7 +86,7 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
             return f"Use {names}{where}{rate}.", f"{it} is better than {base}{size}{_no_less_stable(analysis, first)}."
         case Decision.ADOPT_PROVISIONALLY:
             return (
-                f"Use {names}{where}{rate} for now.",
+                f"For now use {names}{where}{rate}.",
                 f"{it} is better than {base}{size}, but not everything that must hold is shown.",
             )
         case Decision.ADOPT_IN_REGIME:

@@ -37,14 +37,17 @@ class Measure:
 
 @dataclass(frozen=True)
 class ProbeChart:
-    """A chart of one measure: one ``group`` over the steps, or at the last step over blocks, groups or single values."""
+    """A chart of one measure: one ``group`` over the steps, or at the last step over blocks, groups or single values.
+
+    *spread*: the quantiles of a distribution at the last step, by group.
+    """
 
     key: str
     measure: str
     title: str
     axis: str
     caption: str
-    over: Literal["steps", "depth", "groups", "values"] = "steps"
+    over: Literal["steps", "depth", "groups", "values", "spread"] = "steps"
     group: str | None = None
     log: bool = False
 

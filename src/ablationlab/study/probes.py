@@ -155,6 +155,14 @@ _declare(
             group="all",
         ),
         ProbeChart(
+            "embedding-norm-spread",
+            "quantile",
+            "Distribution of the token embeddings' norms, at the last step",
+            "L2 norm of a row",
+            "Over the rows of the token embedding, by the class of their tokens.",
+            over="spread",
+        ),
+        ProbeChart(
             "embedding-norm-classes",
             "mean",
             "Norm of the token embeddings by token class, at the last step",
@@ -225,6 +233,15 @@ _declare(
             "mean L2 norm, log scale",
             "Mean L2 norm of the residual stream over tokens.",
             over="depth",
+            log=True,
+        ),
+        ProbeChart(
+            "residual-spread",
+            "quantile",
+            "Distribution of the residual norm by depth, at the last step",
+            "L2 norm of a token's vector, log scale",
+            "Over tokens.",
+            over="spread",
             log=True,
         ),
         ProbeChart(
@@ -300,6 +317,13 @@ _declare(
             "largest |logit|",
             "Largest absolute logit.",
         ),
+        ProbeChart(
+            "output-logit-std",
+            "logit_std",
+            "Spread of the output logits",
+            "SD over the vocabulary",
+            "Standard deviation of a token's logits over the vocabulary, mean over tokens.",
+        ),
     ),
 )
 _declare(
@@ -307,6 +331,16 @@ _declare(
     "how much LayerNorm's centering removes of a vector: d · mean(x)² / ‖x‖², which RMSNorm keeps; 1/d for white noise",
     Measure("share", "mean over vectors", "rows (token embedding), sum (E_tok + E_pos), input (entering block 1)"),
     forward=True,
+    charts=(
+        ProbeChart(
+            "centering",
+            "share",
+            "What centering would remove, at the last step",
+            "share of ‖x‖²",
+            "The share of a vector's squared norm that subtracting its mean removes: LayerNorm does so, RMSNorm does not.",
+            over="groups",
+        ),
+    ),
 )
 _declare(
     "gradient-bound",
@@ -324,12 +358,31 @@ _declare(
     "data-mixture",
     "what was really fed, from the first step on",
     Measure("share", "share of the tokens", "source:NAME (a file of the corpus), class:NAME (a token class)"),
+    charts=(
+        ProbeChart(
+            "data-mixture",
+            "share",
+            "What was fed, up to the last step",
+            "share of the tokens",
+            "By file of the corpus and by class of token, counted from the first step on.",
+            over="groups",
+        ),
+    ),
 )
 _declare(
     "duplicate-ngrams",
     f"repetition in what was really fed, from the first step on: n-grams of n = {NGRAM} tokens",
     Measure("rate", "share of the n-grams that had been fed before, in this step or an earlier one"),
     need=_ngram,
+    charts=(
+        ProbeChart(
+            "duplicate-ngrams",
+            "rate",
+            "Repetition in what was fed",
+            "share of n-grams fed before",
+            f"The share of all {NGRAM}-grams up to a step that had been fed before.",
+        ),
+    ),
 )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ablationlab.records.storage import slug
 from ablationlab.report.charts.theme import (
     BY_SEED,
     BY_VARIANT,
+    QUIET,
     RULE,
     Figure,
     Tables,
@@ -20,12 +22,16 @@ from ablationlab.report.charts.theme import (
     drawn_words,
     figure,
     mean_and_range,
+    readable_text,
+    robust_scale,
     thinned,
     variant_colour,
 )
 from ablationlab.report.naming import axis
 
 if TYPE_CHECKING:
+    import altair as alt
+
     from ablationlab.records.results import Results, Run
     from ablationlab.records.table_curves import TableRun
 
@@ -103,15 +109,19 @@ def round_to(value: float, significant: int = 5) -> float:
 def _curve(
     results: Results, runs: Sequence[Run | TableRun], regime: str, column: str, *, log: bool = False
 ) -> Figure | None:
+    import altair as alt
+
     grid = _grid(results, runs, column)
     data = _points(runs, column, grid, log)
     if not data:
         return None
-    scale = {"type": "log"} if log else {"zero": False}
     kept = Tables()
+    values = [row["y"] for row in data]
+    scale, words = (alt.Scale(type="log"), ", log scale") if log else robust_scale(values, zero=False)
     # A table's own `loss` may be any loss.
     name = "training_loss" if column == "loss" and results.plan is not None else column
-    chart = _lines(results, kept, data, axis(name, results.unit(column)) + (", log scale" if log else ""), scale)
+    levels = _reference_rows(results, column, min(values), max(values))
+    chart = _lines(results, kept, data, axis(name, results.unit(column)) + words, scale, levels=levels)
     steps = max((run.steps for run in runs), default=0)
     return figure(
         results,
@@ -120,15 +130,35 @@ def _curve(
         regime=regime,
         key=f"curve-{slug(column)}",
         title=metric_name(name).capitalize(),
-        caption=f"{_BAND}{_thinning(column, grid, steps)}{drawn_words(results)}",
+        caption=f"{_BAND}{_thinning(column, grid, steps)}{_levels(levels)}{drawn_words(results)}",
         alt=f"{metric_name(name)} against step for {', '.join(dict.fromkeys(run.variant for run in runs))}.",
         height=320,
+        tools=True,
     )
+
+
+def _reference_rows(results: Results, column: str, low: float, high: float) -> list[dict[str, Any]]:
+    """What chance and n-gram models reach on the validation text, within the range of the chart; where all arms read it."""
+    plan = results.plan
+    if plan is None or plan.lab_corpus is None or plan.corpora or column not in ("loss", "curve_loss"):
+        return []
+    losses = plan.reference_losses or {"uniform": math.log(plan.lab_corpus.vocabulary)}
+    room = 0.05 * (high - low)
+    return [
+        {"level": "chance" if name == "uniform" else name, "loss": round_to(loss)}
+        for name, loss in losses.items()
+        if low - room <= loss <= high + room
+    ]
+
+
+def _levels(levels: list[dict[str, Any]]) -> str:
+    names = ", ".join(row["level"] for row in levels)
+    return f" Dotted: {names}, on the validation text." if names else ""
 
 
 _BAND = (
     "Line: mean over the selected seeds. Band: their range, lowest to highest; it is not a confidence interval. "
-    "Point at a seed's line to follow it."
+    "Point at a seed's line to follow it. Drag to move, Shift and wheel to zoom, double click to reset."
 )
 
 
@@ -163,7 +193,9 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         return None
     longest = max(run.steps for run in runs)
     kept = Tables()
-    chart = _lines(results, kept, data, axis("loss − baseline's loss", results.unit("loss")), {"zero": True}, zero=True)
+    scale, words = robust_scale((row["y"] for row in data), zero=True)
+    title = axis("loss − baseline's loss", results.unit("loss")) + words
+    chart = _lines(results, kept, data, title, scale, zero=True)
     return figure(
         results,
         kept,
@@ -178,6 +210,7 @@ def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:
         ),
         alt="Difference of training losses against step.",
         height=280,
+        tools=True,
     )
 
 
@@ -186,14 +219,14 @@ def _lines(
     kept: Tables,
     data: list[dict[str, Any]],
     title: str,
-    scale: dict[str, Any],
+    y_scale: alt.Scale,
     *,
     zero: bool = False,
+    levels: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
     import altair as alt
 
     x = alt.X("step:Q", title="training step").scale(nice=False)
-    y_scale = alt.Scale(**scale)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
     band, mean = mean_and_range(results, base, x, title, y_scale)
@@ -201,7 +234,7 @@ def _lines(
     single = base.mark_line().encode(
         x=x,
         y=y,
-        color=variant_colour(results),
+        color=variant_colour(results, lines=True),
         detail=alt.Detail("run:N"),
         strokeOpacity=alt.condition(under, alt.value(1.0), alt.value(0.1)),
         strokeWidth=alt.condition(under, alt.value(2.4), alt.value(1.0)),
@@ -213,7 +246,21 @@ def _lines(
         detail=alt.Detail("run:N"),
         tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
     )
-    layers: list[Any] = [band, single, mean, meet.add_params(under)]
+    zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
+    layers: list[Any] = [band, single, mean, meet.add_params(under, zoom)]
     if zero:
         layers.insert(0, alt.Chart(kept([{"zero": 0}])).mark_rule(color=RULE[0]).encode(y=alt.Y("zero:Q")))
+    if levels:
+        other = alt.Chart(kept(levels))
+        layers = [
+            other.mark_rule(color=QUIET[0], strokeDash=[1, 3], strokeWidth=1.3).encode(y=alt.Y("loss:Q")),
+            *layers,
+            *readable_text(
+                other,
+                mark={"align": "right", "dx": -4, "dy": -7, "color": QUIET[0], "fontSize": 11},
+                x=alt.value(alt.ExprRef("width")),
+                y=alt.Y("loss:Q"),
+                text=alt.Text("level:N"),
+            ),
+        ]
     return alt.layer(*layers)

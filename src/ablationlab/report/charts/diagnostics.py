@@ -46,7 +46,7 @@ def _figures(results: Results, view: ProbeChart, readings: list[ProbeValue]) -> 
         if not data:
             continue
         kept = Tables()
-        draw = _steps if view.over == "steps" else _snapshot
+        draw = {"steps": _steps, "spread": _spread}.get(view.over, _snapshot)
         chart = draw(results, kept, view, data)
         found.append(
             figure(
@@ -69,6 +69,7 @@ _HOW = {
     "depth": "Line: mean over the selected seeds; marks: seeds.",
     "groups": "Marks: seeds.",
     "values": "Each column of marks: one seed.",
+    "spread": "Thin line: lowest to highest quantile on record; thick: the middle half; tick: the median. Means over seeds.",
 }
 
 
@@ -115,6 +116,41 @@ def _steps(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str
     return alt.layer(*mean_and_range(results, base, x, view.axis, scale))
 
 
+def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
+    """Per group and variant: the range of a distribution, its middle half and its median, each a mean over seeds."""
+    import altair as alt
+
+    levels = sorted({row["at"] for row in data if row["at"] is not None})
+    named = {"low": levels[0], "high": levels[-1]}
+    named |= {name: min(levels, key=lambda known: abs(known - at)) for name, at in _MIDDLE.items()}
+    scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
+    order = sorted({(depth_of(row["group"]) or 0, row["group"]) for row in data})
+    x = alt.X("group:N", title=None, sort=[group for _, group in order]).axis(labelAngle=0, labelOverlap=True)
+    base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
+    fields = {name: f"datum.at == {at} ? datum.y : null" for name, at in named.items()}
+    for name, formula in fields.items():
+        base = base.transform_calculate(**{f"at_{name}": formula})
+    base = base.transform_aggregate(groupby=["variant", "group"], **{name: f"mean(at_{name})" for name in named})
+    offset = alt.XOffset("variant:N", sort=list(results.variants))
+    colour = variant_colour(results)
+
+    def rule(low: str, high: str, width: float) -> Any:
+        y = alt.Y(f"{low}:Q", title=view.axis, scale=scale)
+        mark = base.mark_rule(strokeWidth=width)
+        return mark.encode(x=x, xOffset=offset, y=y, y2=alt.Y2(f"{high}:Q"), color=colour)
+
+    tips = [alt.Tooltip("variant:N"), alt.Tooltip("group:N")]
+    tips += [alt.Tooltip(f"{name}:Q", title=f"quantile {at:g}", format=".4g") for name, at in named.items()]
+    median = base.mark_tick(thickness=2.5, size=11, orient="horizontal").encode(
+        x=x, xOffset=offset, y=alt.Y("median:Q", title=view.axis, scale=scale), color=colour, tooltip=tips
+    )
+    return alt.layer(rule("low", "high", 1.4), rule("lower", "upper", 5), median)
+
+
+#: Quantiles that are drawn beside the lowest and the highest on record; the nearest level is taken.
+_MIDDLE = {"lower": 0.25, "median": 0.5, "upper": 0.75}
+
+
 def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
     import altair as alt
 
@@ -132,7 +168,10 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
         grouped = base.transform_aggregate(mean="mean(y)", groupby=["variant", "place"])
         return alt.layer(
             grouped.mark_line(strokeWidth=2).encode(
-                x=x, y=alt.Y("mean:Q", title=view.axis, scale=scale), color=colour, strokeDash=variant_dash(results)
+                x=x,
+                y=alt.Y("mean:Q", title=view.axis, scale=scale),
+                color=colour,
+                strokeDash=variant_dash(results, lines=False),
             ),
             base.mark_point(size=30, filled=False, opacity=0.8).encode(
                 x=x,

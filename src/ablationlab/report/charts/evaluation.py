@@ -135,14 +135,21 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 key="tasks",
                 title="Accuracy by task",
                 caption=(
-                    "One mark is one run, averaged over prompt templates. Dark tick: chance. Grey ticks: unigram, bigram and "
-                    "trigram models. A task that no arm lifts off its chance level says nothing about a variant."
+                    f"One mark is one run, averaged over prompt templates.{_ticks(levels)} A task that no arm lifts off its "
+                    "chance level says nothing about a variant."
                 ),
                 alt="Accuracy by task and variant.",
                 height=max(180, (14 * len(results.variants) + 16) * len(names) + 50),
             )
         )
     return tuple(made)
+
+
+def _ticks(levels: list[dict[str, Any]]) -> str:
+    names = dict.fromkeys(row["level"] for row in levels)
+    models = ", ".join(name for name in names if name != "chance")
+    text = " Dark tick: chance." if "chance" in names else ""
+    return text + (f" Grey ticks: models of n-grams ({models})." if models else "")
 
 
 def positions(results: Results) -> tuple[Figure, ...]:
@@ -266,7 +273,7 @@ def reliability(results: Results) -> tuple[Figure, ...]:
         chart = alt.layer(
             line.mark_line(color=RULE[0], strokeDash=[4, 4]).encode(x=alt.X("x:Q"), y=alt.Y("y:Q")),
             base.mark_line(strokeWidth=1.3, opacity=0.7).encode(
-                x=x, y=y, color=colour, detail=alt.Detail("run:N"), strokeDash=variant_dash(results)
+                x=x, y=y, color=colour, detail=alt.Detail("run:N"), strokeDash=variant_dash(results, lines=False)
             ),
             base.mark_point(size=34, filled=False, strokeWidth=1.4).encode(
                 x=x,
@@ -323,7 +330,7 @@ def temperature(results: Results) -> tuple[Figure, ...]:
             continue
         kept = Tables()
         base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
-        colour = variant_colour(results)
+        colour = variant_colour(results, lines=True)
         x = alt.X("t:Q", title="softmax temperature, log scale").scale(type="log", nice=False)
         y = alt.Y("y:Q", title="validation loss (nats/token)").scale(zero=False)
         layers: list[Any] = [

@@ -20,6 +20,7 @@ from ablationlab.report.charts.theme import (
     drawn_seeds,
     drawn_words,
     figure,
+    robust_scale,
     variant_colour,
     variant_shape,
 )
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from ablationlab.records.analysis import Comparison
     from ablationlab.records.results import Results
 
-MOST_FIGURES = 8
+#: Metrics that are drawn at most, each in every regime.
+MOST_METRICS = 4
 
 
 def decisive(results: Results) -> list[list[Comparison]]:
@@ -44,12 +46,19 @@ def decisive(results: Results) -> list[list[Comparison]]:
         key = (comparison.metric, comparison.task, comparison.regime)
         if key in shown and comparison.n:
             groups.setdefault(key, []).append(comparison)
-    return sorted(groups.values(), key=lambda group: group[0].metric != results.primary)[:MOST_FIGURES]
+    ordered = sorted(groups, key=lambda key: key[0] != results.primary)
+    drawn = list(dict.fromkeys(key[:2] for key in ordered))[: MOST_METRICS if len(results.regimes) > 1 else 8]
+    return [groups[key] for key in ordered if key[:2] in drawn]
 
 
 def differences(results: Results) -> tuple[Figure, ...]:
     """Per metric and regime: the deltas of every contrast, seed by seed, with interval and smallest effect."""
     return tuple(_difference(results, group) for group in decisive(results))
+
+
+def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
+    interval = comparison.main_interval
+    return (None, None) if interval is None else (interval.low, interval.high)
 
 
 def _difference(results: Results, group: list[Comparison]) -> Figure:
@@ -59,13 +68,16 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
     first = group[0]
     unit = "difference of logarithms" if first.transform == "log" else printed_unit(first.unit)
     name = metric_name(first.metric) + (f", {first.task}" if first.task else "")
-    x = alt.X("delta:Q", title=f"difference in {name}" + (f" ({unit})" if unit else "")).scale(nice=True, zero=True)
+    extent = [value for c in group for value in (*_bounds(c), *(pair.delta for pair in c.pairs))]
+    scale, words = robust_scale(extent, nice=True, zero=True)
+    x = alt.X("delta:Q", title=f"difference in {name}" + (f" ({unit})" if unit else "") + words, scale=scale)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(
         labelFontWeight=600, ticks=False, domain=False, labelPadding=10
     )
     colour = variant_colour(results, legend=False)
-    means, points, seeds = [], [], drawn_seeds(results)
+    means, points, shown_equal = [], [], []
+    seeds = drawn_seeds(results)
     for comparison in group:
         where = {
             "contrast": f"{comparison.variant} − {comparison.reference}",
@@ -83,6 +95,9 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
                 "n": comparison.sample,
             }
         )
+        tost = comparison.equivalence
+        if tost is not None and tost.equivalent and tost.low is not None:
+            shown_equal.append({**where, "low": tost.low, "high": tost.high, "level": level(1 - 2 * tost.alpha)})
         points += [
             {
                 **where,
@@ -104,10 +119,28 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
     single = alt.Chart(kept(points)).transform_filter(f"{BY_CONTRAST} && {BY_SEED}")
     if any(row["low"] is not None for row in means):
         layers += [
-            summary.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, color=colour),
+            summary.mark_rule(strokeWidth=2 if shown_equal else 3).encode(
+                x=alt.X("low:Q"), x2=alt.X2("high:Q"), y=y, color=colour
+            ),
             summary.mark_tick(thickness=1.5, size=16).encode(x=alt.X("low:Q"), y=y, color=colour),
             summary.mark_tick(thickness=1.5, size=16).encode(x=alt.X("high:Q"), y=y, color=colour),
         ]
+    if shown_equal:
+        equal = alt.Chart(kept(shown_equal)).transform_filter(BY_CONTRAST)
+        layers.append(
+            equal.mark_rule(strokeWidth=7, opacity=0.55).encode(
+                x=alt.X("low:Q"),
+                x2=alt.X2("high:Q"),
+                y=y,
+                color=colour,
+                tooltip=[
+                    alt.Tooltip("contrast:N"),
+                    alt.Tooltip("level:N", title="equivalence interval"),
+                    alt.Tooltip("low:Q", title="from", format="+.5g"),
+                    alt.Tooltip("high:Q", title="to", format="+.5g"),
+                ],
+            )
+        )
     layers += [
         single.mark_point(size=54, opacity=0.9, strokeWidth=1.6, filled=False, yOffset=-16).encode(
             x=alt.X("delta:Q"),
@@ -135,13 +168,18 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
             ],
         ),
     ]
-    at = next((level(c.main_interval.level) for c in group if c.main_interval is not None), "no")
+    at = " or ".join(dict.fromkeys(level(c.main_interval.level) for c in group if c.main_interval is not None)) or "no"
     better = {"lower": "left is better", "higher": "right is better", None: "neither way is better"}[first.direction]
     sentences = [
         f"{comparison.variant} against {comparison.reference}: {shown.text} ({shown.range})"
         for comparison, shown in zip(group, map(difference_of, group), strict=True)
     ]
     effect_band = f" Shaded: smaller than the smallest effect that matters, ±{setting(effect)}." if effect else ""
+    if shown_equal:
+        equal_at = " or ".join(dict.fromkeys(row["level"] for row in shown_equal))
+        effect_band += (
+            f" Thick bar: the {equal_at} interval of the equivalence test, which lies within the shaded band."
+        )
     if all(comparison.design == "unpaired" for comparison in group):
         title = f"Differences in {name}, unpaired"
         marks = f"Diamond and bar: difference of the two means and its {at} interval ({first.interval})"
@@ -179,7 +217,8 @@ def slopes(results: Results) -> tuple[Figure, ...]:
         base = alt.Chart(kept(values)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
         order = [name for name in results.variants if any(row["variant"] == name for row in values)]
         x = alt.X("variant:N", title=None, sort=order).axis(labelAngle=0, labelFontWeight=600, labelOverlap=True)
-        y = alt.Y("value:Q", title=axis(metric, values[0]["unit"])).scale(zero=False, nice=True)
+        scale, words = robust_scale((row["value"] for row in values), zero=False, nice=True)
+        y = alt.Y("value:Q", title=axis(metric, values[0]["unit"]) + words, scale=scale)
         lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(
             x=x, y=y, detail=alt.Detail("seed:N")
         )

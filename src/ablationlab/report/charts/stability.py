@@ -25,6 +25,7 @@ from ablationlab.report.charts.theme import (
     drawn_words,
     figure,
     variant_colour,
+    variant_dash,
     variant_rows,
     variant_shape,
 )
@@ -41,6 +42,9 @@ ENDS = {
     "not finished": GRID[0],
 }
 MARKS = {"diverged": "D", "spiked": "S", "ended worse": "W", "not finished": "·"}
+
+
+_SIGNS = {"steady": "blank", **{end: "a dot" if mark == "·" else mark for end, mark in MARKS.items()}}
 
 
 def spikes(results: Results) -> tuple[Figure, ...]:
@@ -66,7 +70,10 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     ]
     if stability is None or not data:
         return ()
-    x = alt.X("score:Q", title="spike score (robust standard deviations of the loss's own noise)").scale(zero=True)
+    far = max(row["score"] for row in data) > 50 * stability.threshold
+    scale = alt.Scale(type="symlog", constant=stability.threshold) if far else alt.Scale(zero=True)
+    words = ", symmetric log scale" if far else ""
+    x = alt.X("score:Q", title=f"spike score (robust standard deviations of the loss's own noise){words}", scale=scale)
     y = variant_rows(results)
     limit = alt.Chart(kept([{"limit": stability.threshold, "text": f"unstable above {setting(stability.threshold)}"}]))
     chart = alt.layer(
@@ -101,7 +108,7 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             title="Largest loss spike of every run",
             caption=(
                 "How far the training loss rose above its recent past for at least two steps. The descent itself gives "
-                "negative values. One mark is one run; a run beyond the registered threshold counts as unstable."
+                "negative values. One mark is one run; a run beyond the threshold counts as unstable."
                 f"{drawn_words(results)}{' Unstable runs of the others are, too.' if drawn_words(results) else ''}"
             ),
             alt=f"Spike scores by variant, threshold {setting(stability.threshold)}.",
@@ -118,6 +125,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
     data = _ended(results)
     if not data:
         return ()
+    seen = [end for end in ENDS if any(row["end"] == end for row in data)]
     several = len(results.regimes) > 1
     many = len(results.seeds) > 24
     for row in data:
@@ -126,14 +134,14 @@ def ends(results: Results) -> tuple[Figure, ...]:
     x = alt.X("seed:N", title="seed", sort=[str(seed) for seed in results.seeds]).axis(
         labelAngle=0, ticks=False, domain=False, labels=not many
     )
-    y = variant_rows(results, field="row", order=order)
+    y = variant_rows(results, field="row", order=order, room=300 if several else 150)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED} && {BY_REGIME}")
     cells = base.mark_rect(stroke=GROUND[0], strokeWidth=0 if many else 3, cornerRadius=0 if many else 4).encode(
         x=x,
         y=y,
         color=alt.Color(
             "end:N",
-            scale=alt.Scale(domain=list(ENDS), range=list(ENDS.values())),
+            scale=alt.Scale(domain=seen, range=[ENDS[end] for end in seen]),
             legend=alt.Legend(title=None, orient="top"),
         ),
         tooltip=[alt.Tooltip("run:N"), alt.Tooltip("end:N"), alt.Tooltip("why:N", title="reading")],
@@ -155,8 +163,8 @@ def ends(results: Results) -> tuple[Figure, ...]:
             alt.layer(*layers),
             key="divergence-map",
             title="How every run ended",
-            caption="One cell is one run. D: diverged; W: ended worse than it began; S: spiked beyond the threshold; "
-            "blank: steady; a dot: not finished.",
+            caption="One cell is one run."
+            + ("" if many else f" Signs: {', '.join(f'{_SIGNS[end]} {end}' for end in seen)}."),
             alt="Map of variants by seeds: "
             + ", ".join(f"{sum(row['end'] == end for row in data)} {end}" for end in ENDS)
             + ".",
@@ -197,7 +205,8 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
         .encode(
             x=alt.X("step:Q", title="step"),
             y=alt.Y("share:Q", title="runs that have not diverged").scale(domain=[0, 1]).axis(format="%"),
-            color=variant_colour(results),
+            color=variant_colour(results, lines=True),
+            strokeDash=variant_dash(results),
             tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("step:Q"), alt.Tooltip("runs:N", title="left")],
         )
     )

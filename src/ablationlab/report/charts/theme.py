@@ -7,6 +7,7 @@ chart tells variants apart by hue alone: each has a dash pattern and a shape too
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,8 @@ GROUND = ("#ffffff", "#14191e")
 
 DARK_OF: Mapping[str, str] = dict((*HUES, INK, QUIET, GRID, RULE, BAND, CALM, GOOD, BAD, WARN, GROUND))
 
-DASHES = ([1, 0], [1, 0], [5, 3], [2, 2], [8, 3, 2, 3], [10, 3], [3, 5], [6, 2, 2, 2])
+#: The baseline is a whole line, drawn first; in the gaps of the others it stays visible where curves coincide.
+DASHES = ([1, 0], [8, 4], [2, 3], [8, 3, 2, 3], [12, 4], [4, 4], [3, 5], [6, 2, 2, 2])
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "triangle-right", "triangle-left")
 
 
@@ -53,7 +55,8 @@ class Figure:
     """One chart with its words. ``key`` names its files; ``alt`` says in words what a reader would see.
 
     The chart names its tables, which are kept beside it; `spec` puts the two together. ``regime`` is set where a study has
-    several and the figure shows one of them.
+    several and the figure shows one of them; ``family`` is the title that its figures of all regimes share. ``tools``: the
+    page lets readers smooth it and switch its vertical axis to a logarithm.
     """
 
     key: str
@@ -64,14 +67,17 @@ class Figure:
     alt: str = ""
     height: int = 320
     regime: str = ""
+    family: str = ""
+    tools: bool = False
 
     def bare(self) -> dict[str, Any]:
         """The Vega-Lite specification without its rows."""
         return self.chart.to_dict(validate=False)
 
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
-        """The whole specification, for light ground unless *dark*."""
+        """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
         spec = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
+        spec["params"] = [param for param in spec.get("params", ()) if param.get("bind") != "scales"]
         spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}
         return recoloured(spec) if dark else spec
 
@@ -117,32 +123,34 @@ def colours(results: Results) -> dict[str, str]:
     return {name: HUES[place % len(HUES)][0] for place, name in enumerate(results.variants)}
 
 
-def variant_colour(results: Results, *, legend: bool = True) -> alt.Color:
-    """The colour channel that every chart uses for variants."""
+def variant_colour(results: Results, *, legend: bool = True, lines: bool = False) -> alt.Color:
+    """The colour channel that every chart uses for variants; the legend of *lines* shows lines."""
     import altair as alt
 
     given = colours(results)
     return alt.Color(
         "variant:N",
         scale=alt.Scale(domain=list(given), range=list(given.values())),
-        legend=_legend() if legend else None,
+        legend=_legend(lines) if legend else None,
     )
 
 
-def _legend() -> alt.Legend:
+def _legend(lines: bool) -> alt.Legend:
     """One legend for colour, dash and shape: Vega-Lite merges them where they are alike."""
     import altair as alt
 
-    return alt.Legend(title=None, orient="top", symbolOpacity=1)
+    if lines:
+        return alt.Legend(title=None, orient="top", symbolType="stroke", symbolSize=420, symbolStrokeWidth=2.6)
+    return alt.Legend(title=None, orient="top", symbolOpacity=1, symbolDash=[1, 0])
 
 
-def variant_dash(results: Results) -> alt.StrokeDash:
-    """The dash pattern that goes with the colour."""
+def variant_dash(results: Results, *, lines: bool = True) -> alt.StrokeDash:
+    """The dash pattern that goes with the colour; *lines*: no mark but lines."""
     import altair as alt
 
     names = list(results.variants)
     patterns = [DASHES[place % len(DASHES)] for place in range(len(names))]
-    return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend())
+    return alt.StrokeDash("variant:N", scale=alt.Scale(domain=names, range=patterns), legend=_legend(lines))
 
 
 def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
@@ -151,15 +159,19 @@ def variant_shape(results: Results, *, legend: bool = False) -> alt.Shape:
 
     names = list(results.variants)
     shapes = [SHAPES[place % len(SHAPES)] for place in range(len(names))]
-    return alt.Shape("variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend() if legend else None)
+    return alt.Shape(
+        "variant:N", scale=alt.Scale(domain=names, range=shapes), legend=_legend(lines=False) if legend else None
+    )
 
 
-def variant_rows(results: Results, *, field: str = "variant", order: Sequence[str] | None = None) -> alt.Y:
-    """The vertical axis of a chart with one row per variant."""
+def variant_rows(
+    results: Results, *, field: str = "variant", order: Sequence[str] | None = None, room: int = 150
+) -> alt.Y:
+    """The vertical axis of a chart with one row per variant; *room* for its labels, in pixels."""
     import altair as alt
 
     y = alt.Y(f"{field}:N", title=None, sort=list(results.variants if order is None else order))
-    return y.axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10)
+    return y.axis(ticks=False, domain=False, labelFontWeight=600, labelPadding=10, labelLimit=room)
 
 
 def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt.Scale) -> list[Any]:
@@ -168,13 +180,17 @@ def mean_and_range(results: Results, base: Any, x: alt.X, title: str, scale: alt
 
     field = x.shorthand.partition(":")[0]
     grouped = base.transform_aggregate(mean="mean(y)", low="min(y)", high="max(y)", groupby=["variant", field])
-    colour = variant_colour(results)
+    colour = variant_colour(results, lines=True)
     return [
         grouped.mark_area(fillOpacity=0.16, opacity=1).encode(
             x=x, y=alt.Y("low:Q", title=title, scale=scale), y2=alt.Y2("high:Q"), color=colour
         ),
-        grouped.mark_line(strokeWidth=2.2).encode(
-            x=x, y=alt.Y("mean:Q", title=title, scale=scale), color=colour, strokeDash=variant_dash(results)
+        grouped.mark_line().encode(
+            x=x,
+            y=alt.Y("mean:Q", title=title, scale=scale),
+            color=colour,
+            strokeDash=variant_dash(results),
+            strokeWidth=alt.condition("datum.variant == shown_baseline", alt.value(3.2), alt.value(2.2)),
         ),
     ]
 
@@ -203,6 +219,7 @@ def figure(results: Results, tables: Tables, chart: Any, *, regime: str = "", **
 
     if regime and len(results.regimes) > 1:
         words["key"] += f"-{slug(regime)}"
+        words["family"] = words["title"]
         words["title"] += f", regime {regime}"
         words["regime"] = regime
     selection = {
@@ -230,6 +247,25 @@ class Tables:
         name = f"table{len(self.rows)}"
         self.rows[name] = [dict(record) for record in records]
         return alt.NamedData(name=name)
+
+
+def explodes(values: Iterable[float | None]) -> bool:
+    """Whether a few values are so large that the others would be one line on a linear axis."""
+    sizes = sorted(abs(value) for value in values if value is not None and math.isfinite(value) and value)
+    return bool(sizes) and sizes[-1] > 50 * sizes[len(sizes) // 2]
+
+
+def robust_scale(values: Iterable[float | None], **scale: Any) -> tuple[alt.Scale, str]:
+    """(scale, words for the axis title): linear; where some values explode, logarithmic, with a sign if there are signs."""
+    import altair as alt
+
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    if not explodes(known):
+        return alt.Scale(**scale), ""
+    if min(known) > 0:
+        return alt.Scale(type="log"), ", log scale"
+    sizes = sorted(abs(value) for value in known if value)
+    return alt.Scale(type="symlog", constant=sizes[len(sizes) // 2]), ", symmetric log scale"
 
 
 def thinned(steps: Sequence[int], most: int, keep: Iterable[int] = ()) -> list[int]:

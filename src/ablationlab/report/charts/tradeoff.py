@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ablationlab.core.format import fixed, number, setting
+from ablationlab.core.format import fixed, level, number, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
     BAND,
@@ -16,6 +16,7 @@ from ablationlab.report.charts.theme import (
     Tables,
     figure,
     readable_text,
+    robust_scale,
     variant_colour,
 )
 from ablationlab.report.naming import printed_unit
@@ -51,6 +52,7 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
                 "cost": cost.estimate,
                 "cost_low": cost.low,
                 "cost_high": cost.high,
+                "level": cost.level,
                 "margin": cost.margin,
                 "metric": cost.metric,
                 "comparison": cost.comparison,
@@ -83,9 +85,10 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
         .scale(domain=[-100, 100])
         .axis(values=[-100, -50, 0, 50, 100])
     )
-    y = alt.Y(
-        "cost:Q", title=f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + ", up is worse"
-    ).scale(padding=34)
+    extent = [row[key] for row in data for key in ("cost", "cost_low", "cost_high")]
+    scale, words = robust_scale(extent, padding=34)
+    title = f"cost in {metric_name(metric)}" + (f" ({unit})" if unit else "") + f", up is worse{words}"
+    y = alt.Y("cost:Q", title=title, scale=scale)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_REGIME}")
     layers: list[Any] = []
     margins = sorted({row["margin"] for row in data if row["margin"] is not None})
@@ -149,14 +152,18 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             key="tradeoff",
             title="Stability gain against cost",
             caption=(
-                "Each ring is one variant in one regime; bars are 95 % intervals (Tango's for the paired shares of unstable "
-                f"runs, the registered one for {metric_name(metric)}).{margin_words} Rings that coincide are drawn inside "
-                "one another." + (" Point at a ring for its regime." if crowded else "")
+                f"Each ring is one variant in one regime; bars are intervals, of the share of unstable runs and of "
+                f"{metric_name(metric)} ({_cost_levels(data)}, one test each, as costs are judged).{margin_words} Rings that "
+                "coincide are drawn inside one another." + (" Point at a ring for its regime." if crowded else "")
             ),
             alt=f"Plane of stability gain against cost. {words}.",
             height=380,
         ),
     )
+
+
+def _cost_levels(rows: list[dict[str, Any]]) -> str:
+    return " or ".join(dict.fromkeys(level(row["level"]) for row in rows))
 
 
 def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,7 @@ from ablationlab.analysis.answer import answer
 from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
-from ablationlab.report.charts import DARK_OF, colours, config
+from ablationlab.report.charts import DARK_OF, Figure, colours, config
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
@@ -22,9 +24,10 @@ from ablationlab.report.page.embed import asset, by_column, json_for_script, pol
 from ablationlab.report.page.folds import comparison_folds, listed_runs, run_folds
 from ablationlab.report.page.verdicts import hypothesis_views, overview_of, verdict_views
 from ablationlab.report.tables.ablation import ablation_table
-from ablationlab.report.tables.comparisons import PAGE, comparison_table, text_table
+from ablationlab.report.tables.comparisons import PAGE, comparison_table, item_table, item_title, text_table
 from ablationlab.report.tables.readings import reading_table, reading_text
 from ablationlab.report.tables.study import (
+    data_table,
     direction_table,
     figure_table,
     gain_table,
@@ -69,6 +72,7 @@ LEDES = (
     "comparisons",
     "stability",
     "evaluation",
+    "efficiency",
     "budget",
     "sources",
 )
@@ -107,6 +111,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     stability = None if analysis is None else analysis.stability
     gains = () if stability is None else stability.gains
     verdicts = verdict_views(results, anchors)
+    groups = {name: _groups(figures) for name, figures in drawn.by_section.items()}
     context = {
         "version": __version__,
         "name": results.name,
@@ -137,7 +142,8 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         "hypotheses": hypothesis_views(results),
         "no_verdict": _no_verdict(results),
         "anchors": anchors,
-        "figures": {name: _placed(figures) for name, figures in drawn.by_section.items()},
+        "figures": groups,
+        "tools": any(figure.tools for figure in drawn.every()),
         "filters": _filters(comparisons),
         "interactions": analysis.interactions if analysis is not None else None,
         "interaction_text": ""
@@ -177,7 +183,7 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
         vega=vega,
         shared=shared,
         script=script,
-        data=_data(results, drawn, compact),
+        data=_data(results, drawn, groups, compact),
         **tables,
     )
 
@@ -195,6 +201,7 @@ ANALYSIS_TABLES = (
     "rate_table",
     "power_table",
     "text_table",
+    "item_tables",
 )
 
 
@@ -222,21 +229,31 @@ def _analysis_tables(
         words = f"Comparisons of {title}. Every row links to its comparison."
         table = comparison_table(section, words, chosen, regimes, columns=PAGE, links=anchors)
         tables[f"{section}_table"] = table.html(sortable=True, tall=True)
+    if analysis.evaluation is not None:
+        tables["item_tables"] = "".join(
+            item_table(items.comparison, title=item_title(items, regimes)).html(tall=True)
+            for items in analysis.evaluation.contrasts
+        )
     if (text := text_table(analysis)) is not None:
         tables["text_table"] = text.html()
     if analysis.interactions is not None:
         tables["interaction_table"] = interaction_table(analysis.interactions).html()
     if analysis.readings is not None:
-        tables["reading_table"] = reading_table(analysis.readings, regimes).html()
+        tables["reading_table"] = reading_table(analysis.readings, regimes).html(tall=True)
     if (noise := noise_table(analysis.noise)) is not None:
         tables["noise_table"] = noise.html()
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
         own = arms.without("unstable", "gain")
-        tables["stability_tables"] = own.html(caption=False) + gains.html(caption=False)
+        tables["stability_tables"] = _side_by_side(own.html(caption=False), gains.html(caption=False), two=regimes == 1)
     if analysis.sweep is not None and analysis.sweep.best:
         tables["rate_table"] = rate_table(analysis.sweep).html()
     return {**tables, "power_table": power_table(analysis, anchors).html()}
+
+
+def _side_by_side(*tables: str, two: bool) -> str:
+    """Tables beside each other where there is room, or one below the other."""
+    return f'<div class="{"two" if two else "stacked"}">{"".join(f"<div>{table}</div>" for table in tables if table)}</div>'
 
 
 def _section_of(results: Results, comparison: Comparison) -> str:
@@ -269,9 +286,9 @@ def _record_tables(
         "replication_tables": replication,
         "task_table": task_table(results).html(sortable=True, tall=True),
         "budget_table": budget,
+        "data_table": "" if (data := data_table(results)) is None else data.html(),
         "hash_table": hash_table(results).html(tall=True),
-        "version_table": design.version_table(results).html(),
-        "seal_table": design.seal_table(results).html(),
+        "seal_tables": _side_by_side(design.version_table(results).html(), design.seal_table(results).html(), two=True),
         "run_table": runs_table,
     }
 
@@ -283,10 +300,10 @@ CONTENT: Mapping[str, tuple[str, ...]] = {
     "comparisons": ("comparison_table",),
     "stability": ("stability_tables", "rate_table"),
     "diagnostics": ("probe_failures",),
-    "evaluation": ("task_table", "evaluation_table", "text_table"),
+    "evaluation": ("task_table", "evaluation_table", "text_table", "item_tables"),
     "calibration": ("calibration_table",),
     "power": ("power_table",),
-    "controls": ("ledger", "deviations", "budget_table", "hash_table", "version_table", "seal_table"),
+    "controls": ("ledger", "deviations", "budget_table", "data_table", "hash_table", "seal_tables"),
     "runs": ("run_table", "configuration"),
 }
 
@@ -302,24 +319,49 @@ def _sections(context: Mapping[str, Any], tables: Mapping[str, str]) -> dict[str
     }
 
 
-def _placed(figures: Sequence[Any]) -> list[dict[str, Any]]:
-    """Figures as the template sees them; the first of an odd number takes the whole width."""
-    odd = len(figures) % 2 == 1
-    return [
-        {
-            "key": figure.key,
-            "title": figure.title,
-            "caption": figure.caption,
-            "alt": figure.alt,
-            "height": figure.height,
-            "regime": figure.regime,
-            "wide": odd and number == 0,
-        }
-        for number, figure in enumerate(figures)
-    ]
+#: So many figures of one kind or more, one per regime, are drawn small, side by side, under one title.
+FEWEST_MULTIPLES = 3
+#: The height of a small one, at most.
+SMALL = 230
 
 
-def _data(results: Results, drawn: Figures, compact: Table | None) -> str:
+@dataclass(frozen=True)
+class FigureGroup:
+    """Figures as the template sees them: those of all regimes under the title they share, or figures of their own."""
+
+    figures: tuple[Figure, ...]
+    family: str = ""
+    small: int = SMALL
+
+    @property
+    def caption(self) -> str:
+        """What the captions of small figures say, each sentence once."""
+        sentences = (text for figure in self.figures for text in re.split(r"(?<=\.)\s+", figure.caption))
+        return " ".join(dict.fromkeys(sentences))
+
+    @property
+    def wide(self) -> bool:
+        """Whether the first figure takes the whole width, for their number is odd."""
+        return not self.family and len(self.figures) % 2 == 1
+
+
+def _groups(figures: Sequence[Figure]) -> list[FigureGroup]:
+    """Figures of a section, in their order: those of many regimes as small multiples."""
+    families: dict[str, list[Figure]] = {}
+    for figure in figures:
+        families.setdefault(figure.family, []).append(figure)
+    groups: list[FigureGroup] = []
+    for name, found in families.items():
+        small = bool(name) and len(found) >= FEWEST_MULTIPLES
+        if not small and groups and not groups[-1].family:
+            groups[-1] = FigureGroup((*groups[-1].figures, *found))
+        else:
+            groups.append(FigureGroup(tuple(found), name if small else ""))
+    return groups
+
+
+def _data(results: Results, drawn: Figures, groups: Mapping[str, Sequence[FigureGroup]], compact: Table | None) -> str:
+    small = {figure.key for found in groups.values() for group in found if group.family for figure in group.figures}
     return json_for_script(
         {
             "variants": list(results.variants),
@@ -332,8 +374,10 @@ def _data(results: Results, drawn: Figures, compact: Table | None) -> str:
             "charts": {
                 figure.key: {
                     "spec": figure.bare(),
-                    "height": figure.height,
+                    "height": min(figure.height, SMALL) if figure.key in small else figure.height,
                     "alt": figure.alt,
+                    "small": figure.key in small,
+                    "tools": figure.tools,
                     "data": {name: by_column(rows) for name, rows in figure.data.items()},
                 }
                 for figure in drawn.every()

@@ -54,11 +54,88 @@
   const shown = { variants: [...page.variants], seeds: [...page.seeds], regimes: [...page.regimes] };
   const signals = () => ({ shown_variants: shown.variants, shown_seeds: shown.seeds, shown_regimes: shown.regimes });
 
+  /* ---- the view in the address: #PLACE~key=value&key=value, only what is not as the page opens ---- */
+  const drawing = { smooth: "0", axis: "" };
+  const kinds = ["variants", "seeds", "regimes"];
+  function place() { return decodeURIComponent(location.hash.slice(1).split("~")[0]); }
+  function readView() {
+    const given = new URLSearchParams(location.hash.split("~")[1] || "");
+    for (const kind of kinds) {
+      const wanted = given.getAll(kind).filter((name) => page[kind].includes(name));
+      shown[kind] = wanted.length ? page[kind].filter((name) => wanted.includes(name)) : [...page[kind]];
+    }
+    for (const name of Object.keys(drawing)) drawing[name] = given.get(name) || (name === "smooth" ? "0" : "");
+    document.querySelectorAll("#curve-tools select").forEach((choice) => {
+      if ([...choice.options].some((option) => option.value === drawing[choice.name])) choice.value = drawing[choice.name];
+      else drawing[choice.name] = choice.value;
+    });
+    document.querySelectorAll("#comparison-filters select").forEach((choice) => {
+      const wanted = given.get(`only-${choice.name}`) || "";
+      if ([...choice.options].some((option) => option.value === wanted)) choice.value = wanted;
+    });
+  }
+  function writeView() {
+    const view = new URLSearchParams();
+    for (const kind of kinds) if (shown[kind].length < page[kind].length) shown[kind].forEach((name) => view.append(kind, name));
+    if (drawing.smooth !== "0") view.set("smooth", drawing.smooth);
+    if (drawing.axis) view.set("axis", drawing.axis);
+    document.querySelectorAll("#comparison-filters select").forEach((choice) => { if (choice.value) view.set(`only-${choice.name}`, choice.value); });
+    const text = String(view);
+    const address = `#${encodeURIComponent(place())}${text ? `~${text}` : ""}`;
+    if (address !== (location.hash || "#")) history.replaceState(null, "", address);
+  }
+  readView();
+  document.getElementById("share").addEventListener("click", async (event) => {
+    let done = true;
+    try { await navigator.clipboard.writeText(location.href); } catch (error) { done = copyByHand(location.href); }
+    event.target.textContent = done ? "Link copied" : "See the address bar";
+  });
+
   /* ---- charts ---- */
+  /* The mean over neighbours of the same run, as many as the share of the longest run says. */
+  function smoothed(rows) {
+    const share = Number(drawing.smooth) / 100;
+    if (!share || !rows.length || rows[0].run === undefined || rows[0].step === undefined) return rows;
+    const last = rows.reduce((most, row) => Math.max(most, row.step), 0);
+    const runs = new Map();
+    rows.forEach((row) => { if (!runs.has(row.run)) runs.set(row.run, []); runs.get(row.run).push(row); });
+    const out = [];
+    for (const run of runs.values()) {
+      run.sort((a, b) => a.step - b.step);
+      let from = 0, to = 0, sum = 0;
+      for (const row of run) {
+        while (to < run.length && run[to].step <= row.step + share * last / 2) { sum += run[to].y; to += 1; }
+        while (run[from].step < row.step - share * last / 2) { sum -= run[from].y; from += 1; }
+        out.push({ ...row, y: sum / (to - from) });
+      }
+    }
+    return out;
+  }
+  function withoutLegends(layer) {
+    const encoding = Object.fromEntries(Object.entries(layer.encoding || {}).map(([name, channel]) =>
+      [name, ["color", "strokeDash", "shape", "size"].includes(name) && channel.field ? { ...channel, legend: null } : channel]));
+    return { ...layer, ...(layer.encoding ? { encoding } : {}), ...(layer.layer ? { layer: layer.layer.map(withoutLegends) } : {}) };
+  }
+  /* The vertical scale of every layer; a logarithm with a sign where a value is not above 0. */
+  function withAxis(spec, rows) {
+    if (!drawing.axis) return spec;
+    const values = rows.map((row) => row.y).filter((number) => typeof number === "number" && number !== 0);
+    const sizes = values.map(Math.abs).sort((a, b) => a - b);
+    const log = values.every((number) => number > 0) ? { type: "log" } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
+    const scale = drawing.axis === "log" ? log : { type: "linear", zero: false };
+    const change = (layer) => {
+      const y = layer.encoding && layer.encoding.y;
+      const made = y && y.field ? { ...layer, encoding: { ...layer.encoding, y: { ...y, scale } } } : { ...layer };
+      if (made.layer) made.layer = made.layer.map(change);
+      return made;
+    };
+    return change(spec);
+  }
   const charts = page.charts;
   const views = new Map();
-  function settings() {
+  function settings(small) {
     const base = dark() ? page.config.dark : page.config.light;
+    if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 } };
     return narrow() ? { ...base, legend: { ...base.legend, columns: 3 } } : base;
   }
   async function draw(key) {
@@ -72,17 +149,23 @@
     if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
+    const data = Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)]));
+    if (made.small) spec = withoutLegends(spec); // the key above the figures names the colours
+    if (made.tools) {
+      for (const name of Object.keys(data)) data[name] = smoothed(data[name]);
+      spec = withAxis(spec, Object.values(data).flat());
+    }
     spec = {
       ...spec,
       width: "container",
       height,
       autosize: { type: "fit", contains: "padding", resize: true },
       params: (spec.params || []).map((param) => (param.name in now ? { ...param, value: now[param.name] } : param)),
-      datasets: Object.fromEntries(Object.entries(made.data).map(([name, table]) => [name, expand(table)])),
+      datasets: data,
     };
     const old = views.get(key);
     const result = await vegaEmbed(holder, spec, {
-      ast: true, renderer: "svg", mode: "vega-lite", config: settings(),
+      ast: true, renderer: "svg", mode: "vega-lite", config: settings(made.small),
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: key, tooltip: { theme: dark() ? "dark" : "custom", disableDefaultStyle: false },
     });
@@ -143,6 +226,7 @@
       }
       await result.view.runAsync();
     }
+    writeView();
     window.dispatchEvent(new Event("resize")); // a chart that was hidden has no width until it is shown
     document.body.dataset.selected = JSON.stringify(shown);
   }
@@ -210,11 +294,36 @@
     }
     document.getElementById("comparison-count").textContent = `${seen} of ${table.tBodies.length} comparisons`;
   }
-  filters.forEach((one) => one.addEventListener("change", filter));
+  filters.forEach((choice) => choice.addEventListener("change", () => { filter(); writeView(); }));
+  document.querySelectorAll("#curve-tools select").forEach((choice) => choice.addEventListener("change", () => {
+    drawing[choice.name] = choice.value;
+    writeView();
+    queue.push(...Object.keys(charts).filter((key) => charts[key].tools && !queue.includes(key)));
+    work();
+  }));
+  /* Tables that are wider than their place: a line at the edge and words below, until the last column is in view. */
+  const regions = [...document.querySelectorAll(".scroll")];
+  const cues = new Map();
+  function cue(region) {
+    const left = region.scrollWidth - region.clientWidth - region.scrollLeft > 2;
+    region.classList.toggle("cut", left);
+    region.classList.toggle("moved", region.scrollLeft > 2);
+    if (left && !cues.has(region)) {
+      const words = document.createElement("p");
+      words.className = "cue";
+      words.setAttribute("aria-hidden", "true");
+      words.textContent = "scroll for more columns →";
+      region.after(words);
+      cues.set(region, words);
+    }
+    if (cues.has(region)) cues.get(region).hidden = !left;
+  }
+  const sizes = new ResizeObserver((entries) => entries.forEach((entry) => cue(entry.target)));
+  regions.forEach((region) => { sizes.observe(region); region.addEventListener("scroll", () => cue(region), { passive: true }); });
 
   /* A link to a number leads to its row, even where a filter or a fold hides it. */
   function follow() {
-    const target = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
+    const target = place() ? document.getElementById(place()) : null;
     if (!target) return;
     if (target.tagName === "TBODY" && target.hidden) {
       filters.forEach((one) => { one.value = ""; });
@@ -226,7 +335,11 @@
     if (more && more.getAttribute("aria-expanded") === "false") more.click();
     target.scrollIntoView({ block: "center" });
   }
-  window.addEventListener("hashchange", follow);
+  window.addEventListener("hashchange", () => {
+    if (location.hash.includes("~")) { readView(); select(); redraw(); }
+    follow();
+    writeView();
+  });
 
   /* ---- contents ---- */
   const links = new Map([...document.querySelectorAll(".toc a")].map((link) => [link.hash.slice(1), link]));
@@ -245,7 +358,7 @@
   arrange();
   window.addEventListener("resize", arrange);
 
-  filter();
+  if (kinds.some((kind) => shown[kind].length < page[kind].length)) select(); else filter();
   redraw();
   follow();
 })();

@@ -163,6 +163,25 @@ def evaluation(results: Results) -> str:
     return text
 
 
+def efficiency(results: Results) -> str:
+    """How many tokens each variant needs for the baseline's loss, where the curves say so."""
+    readings = results.analysis.readings if results.analysis is not None else None
+    needs = [
+        reading
+        for reading in (readings.readings if readings is not None else ())
+        if reading.kind == "efficiency" and reading.estimate is not None
+    ]
+    if not needs or len(needs) > 6:
+        return ""
+    several = len({reading.regime for reading in needs}) > 1
+    parts = []
+    for reading in needs:
+        interval = "" if reading.low is None else f" ({number(reading.low)} to {number(reading.high)})"
+        where = f" in {reading.regime}" if several else ""
+        parts.append(f"{reading.variant}{where} {number(reading.estimate)}{interval}")
+    return f"Tokens to the same loss, in multiples of {results.baseline}'s: {'; '.join(parts)}."
+
+
 def budget(results: Results) -> str:
     """What the table of budgets shows: of the user's own trainer, only what it reported and the ledger compared."""
     if not results.own_trainer:

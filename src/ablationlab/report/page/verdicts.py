@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ablationlab.analysis.answer import main_comparison, verdict_sentence
 from ablationlab.analysis.wording import adjusted, hypothesis_why, verdict_words
 from ablationlab.analysis.wording import name_of as metric_of
-from ablationlab.core.format import counted, level, mean_sd, number, p_value, setting, with_unit
+from ablationlab.core.format import counted, difference, level, mean_sd, number, p_value, setting, with_unit
 from ablationlab.report.charts import colours
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.tables.ablation import DECISION_TONES
@@ -39,6 +39,7 @@ class Mini:
     """A small picture of an interval, in the units of a 0..1000 wide view."""
 
     bar: tuple[float, float] | None
+    equal: tuple[float, float] | None  # of the equivalence test, where it is what decides
     mean: float
     zero: float
     band: tuple[float, float] | None
@@ -151,6 +152,10 @@ def _facts(
         note = f"no interval from {comparison.sample if unpaired else counted(pairs, 'pair')}"
         if interval is not None and interval.low is not None:
             note = f"{level(interval.level)} interval {shown.range}" + (", unpaired (Welch)" if unpaired else "")
+        tost = comparison.equivalence
+        if tost is not None and tost.equivalent and tost.low is not None:
+            equal = difference(comparison.delta, tost.low, tost.high)
+            note += f"; equivalence test: {level(1 - 2 * tost.alpha)} interval {equal.range}"
         name = metric_of(comparison)
         facts.append(Fact(f"difference in {name}", with_unit(shown.delta, shown.unit), note, link))
         arm_values = (
@@ -184,10 +189,12 @@ def mini(comparison: Comparison) -> Mini | None:
     """The interval, the seeds and the band of the smallest effect on one line, zero in view."""
     if comparison.delta is None:
         return None
-    interval = comparison.main_interval
+    interval, tost = comparison.main_interval, comparison.equivalence
     bounds = [value for value in (interval.low, interval.high) if value is not None] if interval is not None else []
+    shown_equal = tost is not None and bool(tost.equivalent)
+    equal = [value for value in (tost.low, tost.high) if value is not None] if tost is not None and shown_equal else []
     effect = comparison.smallest_effect
-    points = [0.0, comparison.delta, *bounds, *(pair.delta for pair in comparison.pairs)]
+    points = [0.0, comparison.delta, *bounds, *equal, *(pair.delta for pair in comparison.pairs)]
     points += [effect, -effect] if effect else []
     low, high = min(points), max(points)
     pad = (high - low) * 0.06 or 1.0
@@ -200,6 +207,7 @@ def mini(comparison: Comparison) -> Mini | None:
     value = with_unit(shown.delta, shown.unit)
     return Mini(
         bar=(place(bounds[0]), place(bounds[1])) if len(bounds) == 2 else None,
+        equal=(place(equal[0]), place(equal[1])) if len(equal) == 2 else None,
         mean=place(comparison.delta),
         zero=place(0.0),
         band=(place(-effect), place(effect)) if effect else None,

@@ -53,7 +53,7 @@ def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[st
                 (
                     Cell.name(regime),
                     Cell.name(arm, colour=(colours or {}).get(arm, "")),
-                    *(_baseline_cells(widest) if comparison is None else _variant_cells(comparison)),
+                    *(_baseline_cells(widest) if comparison is None else _variant_cells(comparison, judged)),
                     _accuracy(analysis, accuracy, regime, arm),
                     _speed(analysis, speed, regime, arm),
                     _failures(analysis.stability, regime, arm),
@@ -104,14 +104,19 @@ def _primary(analysis: Analysis) -> list[Comparison]:
     return [comparison for comparison in found if comparison is not None]
 
 
-def _variant_cells(comparison: Comparison) -> Row:
-    """Mean, SD and n of the variant; the difference, and the interval that decides."""
+def _variant_cells(comparison: Comparison, judged: VariantVerdict | None) -> Row:
+    """Mean, SD and n of the variant; the difference, and the interval that decides: of a tie that of the equivalence test."""
     shown, interval = difference_of(comparison), comparison.main_interval
     low, high, at = (None,) * 3 if interval is None else (interval.low, interval.high, interval.level)
+    tost, note = comparison.equivalence, ""
+    if judged is not None and judged.decision == Decision.TIE and tost is not None and tost.low is not None:
+        low, high, at = tost.low, tost.high, 1 - 2 * tost.alpha
+        shown = difference(comparison.delta, low, high, log=comparison.transform == "log", unit=comparison.unit)
+        note = f"{level(at)}, equivalence"
     return (
         Cell.of(comparison.variant_mean, mean_sd(comparison.variant_mean, comparison.variant_sd)),
         *(Cell.of(comparison.variant_sd), Cell.of(comparison.n), Cell.of(comparison.delta, shown.text)),
-        *(Cell.of(low, shown.interval), Cell.of(high), Cell.of(at)),
+        *(Cell.of(low, shown.interval, note=note), Cell.of(high), Cell.of(at)),
     )
 
 

@@ -6,8 +6,19 @@ from collections.abc import Mapping, Sequence
 
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.analysis.wording import no_number
-from ablationlab.core.format import DASH, Difference, count, difference, mean_sd, number, p_value, percent, setting
-from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
+from ablationlab.core.format import (
+    DASH,
+    Difference,
+    count,
+    difference,
+    mean_sd,
+    number,
+    p_value,
+    percent,
+    setting,
+    several,
+)
+from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, ItemContrast
 from ablationlab.report.naming import printed_unit
 from ablationlab.report.table import Cell, Column, Row, Table, Tone
 from ablationlab.stats.results import Caveat, Interval
@@ -244,7 +255,18 @@ def method_table(analysis: Analysis) -> Table:
     return Table("methods", "Every interval and every test; those that decide are marked.", columns, tuple(rows))
 
 
-def item_table(items: ItemComparison) -> Table:
+def item_title(items: ItemContrast, regimes: int) -> str:
+    """What a table of items is about, and how its intervals were made."""
+    contrast = f"{items.comparison.variant} − {items.comparison.reference}"
+    shots = f", {items.fewshot}-shot" if items.fewshot else ""
+    where = f", regime {items.regime}" if regimes > 1 else ""
+    return (
+        f"Item by item: {contrast}{shots}{where}. Over items: paired bootstrap of each seed's model, lowest to highest "
+        "bound; crossed: random seeds and random items."
+    )
+
+
+def item_table(items: ItemComparison, title: str = "") -> Table:
     """Two arms on the same items, per task and on average: intervals over items, seeds and both."""
     rows: list[Row] = []
     for task in items.tasks:
@@ -278,8 +300,10 @@ def item_table(items: ItemComparison) -> Table:
     )
     heads = ["items", items.reference, items.variant, "delta", "over items", "over seeds (t)", "crossed"]
     heads += ["McNemar p", "p", "adjusted p"]
-    title = f"{items.variant} − {items.reference}, {count(len(items.seeds))} seed{'s' if len(items.seeds) != 1 else ''}"
-    return Table.simple(title, ["task", *heads, "caveats"], rows, heads)
+    seeds = several(len(items.seeds), "seed")
+    return Table.simple(
+        title or f"{items.variant} − {items.reference}, {seeds}", ["task", *heads, "caveats"], rows, heads
+    )
 
 
 def text_table(analysis: Analysis) -> Table | None:

@@ -192,6 +192,49 @@ _STATES: dict[str, Tone] = {
 }
 
 
+def data_table(results: Results) -> Table | None:
+    """The parts of a mixture: their weight, what the runs were really fed, and how much was found twice."""
+    corpus = results.plan.lab_corpus if results.plan is not None else None
+    if corpus is None or not corpus.components:
+        return None
+    fed: dict[str, list[float]] = {}
+    for run in results.runs:
+        for part in run.result.fed if run.result is not None else ():
+            fed.setdefault(part.name, []).append(part.share)
+    rows = []
+    for part in corpus.components:
+        shares = fed.get(part.name, [])
+        share = sum(shares) / len(shares) if shares else None
+        seen = None if part.shared is None else part.shared.seen
+        rows.append(
+            (
+                *(
+                    Cell.name(part.name),
+                    Cell.of(part.weight, percent(part.weight, 1)),
+                    Cell.of(share, percent(share, 1)),
+                ),
+                *(
+                    Cell.of(part.documents, count(part.documents)),
+                    Cell.of(part.train_tokens, amount(part.train_tokens)),
+                ),
+                Cell.of(part.validation_tokens, amount(part.validation_tokens)),
+                *(Cell.of(part.duplicates, percent(part.duplicates, 2)), Cell.of(seen, percent(seen, 2))),
+            )
+        )
+    columns = (
+        Column("part", "Part"),
+        Column("weight", "Weight", "right"),
+        Column("fed", "Fed", "right", printed=bool(fed)),
+        Column("documents", "Documents", "right"),
+        Column("train_tokens", "Training tokens", "right"),
+        Column("validation_tokens", "Held-out tokens", "right"),
+        Column("duplicates", "Duplicates removed", "right"),
+        Column("seen", "Held-out words in training text", "right"),
+    )
+    title = "The data: the share that each part should have and had, and what was found twice."
+    return Table("data", title, columns, tuple(rows), note="A dash: was not looked for.")
+
+
 def hash_table(results: Results) -> Table:
     """Per regime and seed: whether data order and shared initial weights are equal across all arms."""
     cells: dict[tuple[str, int], list[Run]] = {}

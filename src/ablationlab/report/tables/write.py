@@ -29,6 +29,7 @@ from ablationlab.report.tables.study import (
     DECISIONS,
     arm_table,
     criteria_table,
+    data_table,
     direction_table,
     figure_table,
     hash_table,
@@ -103,6 +104,7 @@ def tables_of(results: Results) -> list[Table]:
         rate_table(analysis.sweep) if analysis.sweep is not None else None,
         task_table(results),
         variant_table(results, plan) if plan is not None else None,
+        data_table(results),
         hash_table(results),
         run_table(results),
     ]
