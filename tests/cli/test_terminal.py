@@ -1,0 +1,87 @@
+"""What the command line says around a study: widths, help, mistakes, what was assumed, and how long it will take."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from ablationlab.cli import common
+from ablationlab.instrument.costing import estimate as costing
+from ablationlab.pipeline import Planned
+from ablationlab.records.plan import Plan
+from ablationlab.records.results import read_runs
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.checks import assumptions, study_warnings
+from ablationlab.study.load import parse_study
+
+STUDIES = Path(__file__).parents[2] / "studies"
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize("verb", ["metrics", "presets", "variants", "probes"])
+def test_output_through_a_pipe_honours_columns(cli, monkeypatch, verb, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, output, _ = cli(verb)
+    assert code == 0
+    assert max(map(cell_len, output.splitlines())) <= width
+
+
+def test_only_the_first_page_of_help_speaks_of_debug(cli):
+    assert "--debug" in cli("--help")[1]
+    assert "--debug" not in cli("run", "--help")[1]
+
+
+def test_a_wrong_option_names_the_help_of_its_verb(cli):
+    assert cli("run", "--foo")[2].endswith("See: ablationlab run --help\n")
+    assert cli("data", "fetch")[2].endswith("See: ablationlab data fetch --help\n")
+
+
+def test_a_misspelt_study_file_gets_the_nearest_one(cli, study_file):
+    study_file(name="embedding-norm.toml")
+    assert "did you mean 'embedding-norm.toml'?" in cli("status", "embeding-norm.toml")[2]
+    assert "did you mean 'embedding-norm'?" in cli("status", "embeding-norm")[2]
+
+
+def test_plan_says_what_the_study_file_leaves_open(study_table):
+    table = study_table()
+    table["training"] = {"steps": 40, "lr": 1e-3, "optimizer": "lion"}
+    text = assumptions(parse_study(table))
+    assert 'schedule = "warmup-cosine", warmup = 30' in text
+    assert "optimizer" not in text
+    assert "betas = [0.9, 0.95]" in text
+
+
+def test_plan_warns_of_few_seeds_and_of_a_warmup_that_takes_most_of_the_run(study_table):
+    few = parse_study(study_table({"seeds": [1], "training.warmup": 8}))
+    warnings = " ".join(study_warnings(few))
+    assert "one seed: no interval and no test" in warnings
+    assert "training.warmup = 8 is more than half of the 12 steps" in warnings
+    enough = parse_study(study_table({"seeds": [1, 2, 3], "training.warmup": 2}))
+    assert not [warning for warning in study_warnings(enough) if "seed" in warning or "warmup" in warning]
+
+
+def test_a_study_that_takes_long_says_so_and_names_a_shorter_one(trained, tmp_path, monkeypatch):
+    shutil.copy(ResultsFolder(trained.results).plan, tmp_path)  # planned, and nothing trained
+    results = ResultsFolder(tmp_path)
+    plan = Plan.read(results.plan)
+    event = Planned(plan, results, read_runs(plan, results), "")
+    assert common._long(event, None) == ""  # tiny: nothing is even timed
+    monkeypatch.setattr(common, "_SHORT_FLOPS", 0)
+    seconds = 3000.0
+    monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(seconds, "", 0, 0))
+    monkeypatch.chdir(STUDIES.parent)
+    assert common._long(event, Path("embedding-norm")) == (
+        "This study takes about 50 min of training on this machine. "
+        "Meanwhile, a shorter one: ablationlab run studies/quick.toml"
+    )
+    seconds = 300.0
+    assert common._long(event, None) == ""
+
+
+def test_the_quick_version_of_a_study_is_the_shorter_one(monkeypatch):
+    monkeypatch.chdir(STUDIES.parent)
+    assert common.shorter_study(Path("embedding-norm-stability")) == Path("studies/embedding-norm-stability-quick.toml")
+    assert common.shorter_study(Path("studies/quick.toml")) is None
