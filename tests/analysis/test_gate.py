@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.analysis.wording import sensitivity_reasons
 from ablationlab.core.errors import StudyError
 from ablationlab.records.plan import PlannedRun
-from ablationlab.report.naming import metric_of
 
 from .builder import build, study
 from .scores import Put, evaluate
