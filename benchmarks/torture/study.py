@@ -165,8 +165,10 @@ def run_words(study: Path, folder: Path, *more: str) -> list[str | Path]:
     return ["run", study, "--out", folder, "--workers", "2", "--device", "cpu", *more]
 
 
-#: What tells of the day and not of the study, by file.
+#: What tells of the day and not of the study: times, and hashes of files that hold times.
 _VOLATILE = {"timing", "finished", "history", "created", "environment", "seal", "inputs", "analysis_hash", "how"}
+_VOLATILE |= {"throughput", "families", "power"}
+_TIMED = {"inference_speed", "training_speed", "inference_memory", "training_memory"}
 
 
 def fingerprint(folder: Path) -> dict[str, str]:
@@ -190,7 +192,14 @@ _RECORDS = ("plan.lock", "run.json", "result.json", "evaluation.json", "suite.js
 def _lasting(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _lasting(inner) for key, inner in value.items() if key not in _VOLATILE}
-    return [_lasting(inner) for inner in value] if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    return [_lasting(inner) for inner in value if not (isinstance(inner, dict) and _timed(inner))]
+
+
+def _timed(part: dict[str, Any]) -> bool:
+    """Whether a part of a record is about a measured time."""
+    return part.get("metric") in _TIMED or part.get("kind") == "time"
 
 
 def differing(ours: dict[str, str], theirs: dict[str, str]) -> list[str]:

@@ -230,6 +230,20 @@ def test_damage_in_the_middle_is_named_with_its_line(tmp_path):
         metrics(tmp_path, (METRICS_HEADER + LINE + LINE[:20] + "\n" + LINE).encode())
 
 
+def test_lines_are_told_apart_although_many_are_parsed_at_once(tmp_path):
+    # Joined by commas these two would be two objects.
+    with pytest.raises(RecordError, match=r"line 2: "):
+        metrics(tmp_path, (METRICS_HEADER + '{"step": 1\n"loss": 2}, {"step": 2}\n').encode())
+    many = "".join(LINE.replace('"step":1', f'"step":{step}') for step in range(1, 10_001))
+    found = metrics(
+        tmp_path, (METRICS_HEADER + many + '{"step":10001,"loss":"NaN","new":1' + "0" * 400 + "}\n").encode()
+    )
+    assert found["step"].tolist() == list(range(1, 10_002))
+    assert np.isnan(found["loss"]).sum() == np.isnan(found["new"][:-1]).sum() - 9_999 == 1
+    with pytest.raises(RecordError, match=r"line 10002: "):
+        metrics(tmp_path, (METRICS_HEADER + many + "garbage\n").encode())
+
+
 @pytest.mark.parametrize("junk", ["garbage", "[" * 100_000, "[1]", '{"loss": 1}'])
 def test_of_a_run_that_has_not_ended_damage_at_the_end_is_left_out(tmp_path, junk):
     path = tmp_path / "metrics.jsonl"

@@ -17,8 +17,11 @@ from typing import Any
 import pytest
 
 from ablationlab.core.errors import AblationLabError
-from ablationlab.records.run import METRICS_HEADER, StepLine
+from ablationlab.records.results import Results
+from ablationlab.records.run import METRICS_HEADER, RunRecord, StepLine
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.charts.curves import curves
+from ablationlab.report.live import Live
 from ablationlab.report.watch import Watcher
 from analysis.builder import build, calm, make_plan, outcome, study, write_run
 
@@ -269,3 +272,35 @@ def test_event_files_hold_the_records(tmp_path: Path):
     assert read.Scalars("result/validation_loss")[0].step == 60
     with pytest.raises(AblationLabError, match="event files already"):
         Mirror(tmp_path / "results", tmp_path / "events")
+
+
+def test_what_has_not_changed_is_neither_read_nor_sent_again_and_what_has_is(tmp_path: Path, monkeypatch):
+    build(tmp_path, study(seeds=[1, 2, 3]))
+    live = Live(tmp_path)
+    version = live.state()["version"]
+    read = []
+    monkeypatch.setattr(RunRecord, "read", lambda path: read.append(path))
+    assert live.state(version).keys() == {"unchanged", "left"}
+    assert read == []
+    monkeypatch.undo()
+    (tmp_path / "runs" / "default-none-s1" / "metrics.jsonl").write_text("garbage")
+    state = live.state(version)
+    assert any("default-none-s1/metrics.jsonl" in warning["text"] for warning in state["warnings"])
+
+
+def test_of_very_many_runs_those_in_trouble_are_listed_first(tmp_path: Path, monkeypatch):
+    build(tmp_path, study(seeds=list(range(1, 7))), outcomes=lambda v, r, s: None if s == 6 else outcome(v, r, s))
+    monkeypatch.setattr("ablationlab.report.live.MOST_ROWS", 5)
+    state = Live(tmp_path).state()
+    assert len(state["runs"]) == 5
+    assert {"default-none-s6", "default-layernorm-s6"} <= {row["id"] for row in state["runs"]}
+    assert state["listed"].startswith("5 of 12 runs are listed")
+
+
+def test_charts_of_very_many_runs_draw_the_same_first_seeds_of_every_arm(tmp_path: Path, monkeypatch):
+    build(tmp_path, study(seeds=list(range(1, 31))))
+    monkeypatch.setattr("ablationlab.report.charts.theme.MOST_DRAWN", 24)
+    (loss, *_) = curves(Results.open(tmp_path))
+    drawn = {(row["variant"], row["seed"]) for row in next(iter(loss.data.values()))}
+    assert drawn == {(arm, str(seed)) for arm in ("none", "layernorm") for seed in range(1, 13)}
+    assert "The first 12 of 30 seeds are drawn." in loss.caption

@@ -17,7 +17,7 @@ from ablationlab.analysis.stability import EndedRun
 from ablationlab.records.analysis import CurveReading, ReadingGap, ReadingKind, Readings, SeedValue
 from ablationlab.records.plan import Plan
 from ablationlab.stats import paired_t_interval
-from ablationlab.stats.curves import LossCurve, at_equal_cost, at_equal_loss, smoothed
+from ablationlab.stats.curves import LossCurve, at_equal_cost, at_equal_loss
 
 LEVEL: Final = 0.95
 CurveName = Literal["curve_loss", "loss"]
@@ -166,5 +166,5 @@ def _curve(ended: EndedRun, name: CurveName, kind: ReadingKind, timed: bool) -> 
     steps = ended.run.curves["step"]
     losses = ended.run.curves[name]
     if name == "loss":
-        losses = smoothed(losses)
+        losses = ended.smoothed_losses
     return LossCurve.of(steps * (cost / result.steps), losses, cost)

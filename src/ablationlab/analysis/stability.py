@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Final, Literal
 
 import numpy as np
@@ -29,9 +29,10 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
-from ablationlab.records.run import MetricFailure, Result, RunRecord
+from ablationlab.records.run import FloatArray, MetricFailure, Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
+from ablationlab.stats.curves import smoothed
 from ablationlab.stats.failures import paired_survival, survival_curve
 from ablationlab.stats.results import Caveat, CaveatCode
 from ablationlab.stats.sequential import Looks
@@ -75,6 +76,11 @@ class EndedRun:
     spike: Spike
     course: Course
     initial_loss: float | None
+
+    @cached_property
+    def smoothed_losses(self) -> FloatArray:
+        """The training loss, smoothed to be read at single steps."""
+        return smoothed(self.run.curves["loss"])
 
     def derived(self) -> dict[str, float | None]:
         """The measures of its course, by name."""
