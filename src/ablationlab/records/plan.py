@@ -35,13 +35,21 @@ class Shared(StoredValue):
     """
 
     leaked_exact: int
+    """Training documents whose words are those of a held-out document."""
     leaked_near: int
+    """Training documents that nearly equal a held-out one."""
     leaked_contained: int
+    """Training documents that share half of the shorter one's runs of 13 words with a held-out one."""
     repeated_exact: int
+    """Training documents that a smaller component has too."""
     repeated_near: int
+    """Training documents that nearly equal one of a smaller component."""
     tokens: int
+    """Tokens of all these documents."""
     seen: float
+    """Share of held-out words that stand in a run of 13 words which training text has too."""
     seen_without: float
+    """The same without these documents."""
 
     @property
     def leaked(self) -> int:
@@ -58,35 +66,60 @@ class Component(StoredValue):
     """One prepared corpus of a mixture, or the only one. ``weight``: the probability that a sample comes from it."""
 
     name: str
+    """As the study names it."""
     source: str
+    """Where it came from."""
     weight: float
+    """Probability that a sample comes from it; weights add up to 1."""
     sha256: str
+    """Of its text."""
     tokens_sha256: str
+    """Of its tokens."""
     documents: int
+    """All its documents."""
     train_documents: int
+    """Documents of the training part, after overlaps are removed."""
     train_tokens: int
+    """Tokens of the training part, after overlaps are removed."""
     validation_tokens: int
+    """Tokens of the held-out part."""
     validation_bytes: int
-    held_out: Literal["documents", "tokens"]  # cut between two documents, or inside one
-    duplicates: float | None = None  # share of its documents removed as duplicates; None: none was looked for
-    shared: Shared | None = None  # None: not looked for
+    """Bytes of the held-out part."""
+    held_out: Literal["documents", "tokens"]
+    """Whether the parts were cut between two documents or inside one."""
+    duplicates: float | None = None
+    """Share of its documents that were left out as duplicates; null if none was looked for."""
+    shared: Shared | None = None
+    """What it has in common with its mixture; null if not looked for."""
 
 
 class Corpus(StoredValue):
     """The text that was used, and what it became."""
 
     name: str
+    """As the study names it."""
     source: str
+    """Where it came from."""
     sha256: str
+    """Of the text."""
     tokenizer: str
+    """Its tokenizer."""
     vocabulary: int
+    """Number of tokens of the vocabulary."""
     tokens_sha256: str
+    """Of the tokens."""
     train_tokens: int
+    """Tokens of the training part."""
     validation_tokens: int
+    """Tokens of the held-out part."""
     validation_bytes: int
-    characters: str | None = None  # a character tokenizer's vocabulary, in the order of its ids
-    components: tuple[Component, ...] = ()  # of prepared corpora, in the order in which their tokens stand
-    overlap: Literal["remove-from-training", "keep"] | None = None  # what became of text that components share
+    """Bytes that the predicted held-out tokens stand for."""
+    characters: str | None = None
+    """A character tokenizer's vocabulary, in the order of its ids."""
+    components: tuple[Component, ...] = ()
+    """Prepared corpora, in the order of their tokens."""
+    overlap: Literal["remove-from-training", "keep"] | None = None
+    """What became of text that components share; null without a mixture."""
 
 
 class Fed(StoredValue):
@@ -95,10 +128,15 @@ class Fed(StoredValue):
     """
 
     name: str
+    """The component."""
     samples: int
+    """Samples drawn from it."""
     tokens: int
+    """Tokens predicted; there is no padding, so all count."""
     ends_of_documents: int | None
+    """Ends of documents among them; null where the tokenizer has none."""
     share: float
+    """Its share of all samples."""
 
 
 class Budget(StoredValue):
@@ -108,11 +146,17 @@ class Budget(StoredValue):
     """
 
     steps: int
+    """Steps of the run."""
     tokens: int
+    """Tokens of the run."""
     matmul_flops: int
+    """FLOPs of matrix products, forward and backward (3 × forward); the causal half is not discounted."""
     parameters: int
+    """Parameters of the model."""
     match: Literal["tokens", "flops", "time"] = "tokens"
+    """What all arms share."""
     step_seconds: float | None = None
+    """Seconds of a step of its arm, measured before sealing; only where time is matched."""
 
 
 class Execution(StoredValue):

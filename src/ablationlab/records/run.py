@@ -36,47 +36,80 @@ class RunRecord(WithRecipe, Record):
 
     KIND: ClassVar[str] = "run"
     role: RunRole
+    """`compared`, `sweep`, `gate` or `noise`; only the first are compared as such."""
     study: str
+    """The study's name."""
     study_hash: str
+    """Hash of the resolved study, without its text."""
     plan_hash: str
+    """The plan that it belongs to."""
     variant: str
+    """Its variant."""
     baseline: str
+    """The variant that the study compares with."""
     declares: Declaration
+    """Settings and parameters that its variant may change."""
     regime: str
+    """Its regime."""
     corpus: Corpus | None
+    """The text it trains on."""
     data_order_hash: str | None
+    """The hash that the run must end with: h_k = SHA-256(h_{k-1} ‖ offsets of step k), from the tokens' hash and the
+    batch shape."""
     initial_weights: dict[str, str] | None
+    """SHA-256 per parameter, of the weights that stood in the stack before the first step."""
     shared_init_hash: str | None
+    """Over the parameters that no variant of the study declares."""
     executor: str
+    """`local`, `ray` or `torchrun`."""
     execution: Execution
+    """Device, threads, width and layout as they were when the run began; they must be the sealed ones."""
     stack: int
+    """The stack it trains in."""
     slot: int
+    """Its place in the stack."""
     stack_members: tuple[str, ...]
+    """Ids of the runs of that stack."""
     environment: Environment
+    """Versions and machine at its start."""
     drift: tuple[str, ...] = ()
+    """What had changed since the plan was sealed; empty unless it was accepted."""
     created: str
+    """When it was written."""
 
 
 class Divergence(StoredValue):
     """Where and how a run ended early."""
 
     step: int
+    """The step whose loss was not finite."""
     cause: str
+    """What was not finite."""
 
 
 class Start(StoredValue):
     """One start of training that a run's weights go back to: after which step, and in which environment."""
 
     step: int
+    """After which step training started."""
     versions: dict[str, str]
+    """Versions of the libraries."""
     code_hash: str
+    """Of the sources that make numbers."""
     processor: str
+    """The processor."""
     device_name: str
+    """The device."""
     threads: int
+    """Threads per process."""
     parallel: Literal["none", "ddp", "fsdp"] = "none"
+    """Layout over devices."""
     ranks: int = 1
+    """Processes of the run."""
     activation_checkpointing: bool = False
+    """Whether blocks were recomputed."""
     drift: tuple[str, ...]
+    """Drift that was accepted."""
 
 
 class MetricFailure(StoredValue):
@@ -90,8 +123,11 @@ class Timing(StoredValue):
     """Wall-clock figures; they describe the machine's day, not the run, and are no part of any hash."""
 
     train_seconds: float
+    """Seconds of training."""
     tokens_per_second: float | None
+    """Of the whole stack."""
     starts: int
+    """How often training was started."""
 
 
 class Result(Record):
@@ -103,21 +139,37 @@ class Result(Record):
 
     KIND: ClassVar[str] = "result"
     id: str
+    """The run."""
     status: Literal["finished", "diverged"]
+    """`diverged` if the loss was not finite, else `finished`."""
     steps: int
+    """Steps made."""
     tokens: int | None
+    """Tokens spent; a finished run has spent exactly its budget."""
     matmul_flops: int | None
+    """FLOPs of matrix products, forward and backward."""
     data_order_hash: str | None
+    """Of what was really fed; equals that of run.json for a finished run."""
     divergence: Divergence | None
+    """Where and why it diverged, if it did."""
     metrics: dict[str, float | None]
+    """Values by name of the metric; null for a diverged run."""
     unmeasured: dict[str, MetricFailure] = Field(default_factory=dict)
+    """Metrics of the study's own code that raised; `run` tries them again."""
     checkpoint: str | None
+    """Folder of the final weights."""
     weights_sha256: str | None
+    """Of the final weights."""
     initial_weights: dict[str, str] | None = None
+    """Hashes that the user's own trainer reported."""
     history: tuple[Start, ...] = ()
+    """Every start of training that the final weights go back to; one for a run that was never interrupted."""
     fed: tuple[Fed, ...] = ()
+    """What the run was fed, per component of a prepared corpus; empty for a text tokenized in memory."""
     timing: Timing
+    """Wall-clock figures; part of no hash."""
     finished: str
+    """When it ended."""
 
 
 class TrainerFailure(Record):
@@ -138,18 +190,31 @@ class Checkpoint(SealedRecord):
 
     KIND: ClassVar[str] = "checkpoint"
     id: str
+    """The run."""
     plan_hash: str
+    """The plan that it belongs to."""
     step: int
+    """Steps made so far."""
     files: dict[str, str]
+    """SHA-256 of each file beside it."""
     metrics_bytes: int
+    """Length of the part of metrics.jsonl that belongs to it."""
     metrics_sha256: str
-    probes_bytes: int | None = None  # None in a study without probes
+    """Hash of that part."""
+    probes_bytes: int | None = None
+    """The same for probes.jsonl; null in a study without probes."""
     probes_sha256: str | None = None
+    """Hash of that part."""
     data_order_hash: str
+    """Of what was fed so far."""
     divergence: Divergence | None
+    """Where the run diverged, if it did."""
     last_gradient_norm: float | None
+    """Gradient norm of the last step."""
     train_seconds: float
+    """Seconds of training so far."""
     history: tuple[Start, ...]
+    """Starts of training so far."""
 
 
 class StepLine(StoredValue):
