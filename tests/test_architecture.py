@@ -86,6 +86,12 @@ def test_folders_marked_no_torch_never_load_it():
     assert len(names) > 100
 
 
+def test_a_process_that_trains_loads_no_scipy():
+    """It takes a second, in every worker and every rank."""
+    script = "import sys, ablationlab.training.executors.local, ablationlab.training.loop\nsys.exit('scipy' in sys.modules)\n"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 def test_no_public_class_name_is_defined_twice():
     names = Counter(
         node.name
