@@ -28,7 +28,7 @@ from ablationlab.records.settings import StudyText
 from ablationlab.report.paper import build as build_module
 from ablationlab.report.paper import write_paper
 from ablationlab.report.paper.build import document_of
-from ablationlab.report.paper.document import Document, Float, Marks, Paragraph, words_of
+from ablationlab.report.paper.document import Float, Marks, PaperDocument, Paragraph, words_of
 from ablationlab.report.paper.write import compiled, references, write_sources
 from ablationlab.report.table import Table
 from ablationlab.study.load import load_study
@@ -71,12 +71,12 @@ def text_of(pdf: bytes | Path) -> Words:
     return Words(re.sub(r"\s+", " ", text))
 
 
-def document(*folders: Path, **options: Any) -> Document:
+def document(*folders: Path, **options: Any) -> PaperDocument:
     """The paper of these folders without its figures."""
     return document_of([Results.open(folder) for folder in folders], {}, **options)
 
 
-def said(made: Document) -> Words:
+def said(made: PaperDocument) -> Words:
     """Everything that a paper says, tables included."""
     parts = []
     for block in made.blocks():
@@ -92,7 +92,7 @@ def prose(folder: Path) -> Words:
     return said(document(folder))
 
 
-def printed(made: Document, folder: Path) -> Words:
+def printed(made: PaperDocument, folder: Path) -> Words:
     """The text of the PDF of a paper without its figures."""
     write_sources(made, {}, folder)
     return text_of(compiled(folder / "paper.typ"))
@@ -231,11 +231,11 @@ SIGNS = [
 ]
 
 
-def spoken(texts: list[str]) -> Document:
+def spoken(texts: list[str]) -> PaperDocument:
     """A paper that says these texts and nothing else."""
     marks = Marks()
     body = tuple(Paragraph(marks.words(marks(f"<<{text}>>"))) for text in texts)
-    return Document(body[0].words, (), body[0].words, (), body, "", None, "", ())
+    return PaperDocument(body[0].words, (), body[0].words, (), body, "", None, "", ())
 
 
 def test_every_sign_that_means_something_to_typst_is_shown(tmp_path):

@@ -17,7 +17,7 @@ from ablationlab.records.results import Results
 from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
 from ablationlab.report.paper.claims import claims_json
-from ablationlab.report.paper.document import Document, Float, Heading, words_of
+from ablationlab.report.paper.document import Float, Heading, PaperDocument, words_of
 from ablationlab.report.paper.latex import latex
 from ablationlab.report.paper.study import short_names
 from analysis.builder import outcome, seal_again, study
@@ -244,7 +244,7 @@ def programme(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Pat
     )
 
 
-def headings(paper: Document, level: int) -> list[str]:
+def headings(paper: PaperDocument, level: int) -> list[str]:
     found = [block for block in paper.body if isinstance(block, Heading) and block.level == level]
     return ["".join(piece.text for piece in block.words) for block in found]
 

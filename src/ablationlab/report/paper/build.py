@@ -17,10 +17,10 @@ from ablationlab.records.results import Results
 from ablationlab.records.settings import Author, StudyText
 from ablationlab.records.verdict import RANK, Decision, HypothesisVerdict, Need
 from ablationlab.report.paper import tables
-from ablationlab.report.paper.document import Document, Inline, Marks, Picture
+from ablationlab.report.paper.document import Inline, Marks, PaperDocument, Picture
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import Decided, StudyView, grouped, metric_meanings, shared_start, short_names
-from ablationlab.report.paper.words import Vocabulary, environment
+from ablationlab.report.paper.words import PaperWords, environment
 from ablationlab.report.tables.comparisons import comparison_table, difference_of
 from ablationlab.report.tables.study import (
     DECISIONS,
@@ -86,7 +86,7 @@ def document_of(
     title: str = "",
     text: StudyText | None = None,
     authors: Sequence[Author] = (),
-) -> Document:
+) -> PaperDocument:
     """The paper of one study, or of several; *pictures* are by the study that they show, or "" for those of all.
 
     *title*, *text* and *authors* take the place of those of the studies.
@@ -104,7 +104,7 @@ def document_of(
     header = (one.name if one is not None else "") + (
         " · Interim: not inference" if any(view.interim for view in views) else ""
     )
-    return Document(
+    return PaperDocument(
         title=marks.words(parts["title"]),
         authors=tuple(signed),
         byline=marks.words(parts["byline"]),
@@ -127,7 +127,7 @@ class Context:
         self.marks, self.sources = Marks(), Sources()
         for study in studies:
             self.sources.add(study.name, study.results)
-        self.words = Vocabulary(self.marks, self.sources)
+        self.words = PaperWords(self.marks, self.sources)
         self.environment = environment(self.marks, self.words, read_template)
         self.environment.globals.update(self.functions())
         self.environment.globals.update(self.values())

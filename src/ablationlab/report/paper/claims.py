@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ablationlab.report.paper.document import Document, Float, Heading, plain, words_of
+from ablationlab.report.paper.document import Float, Heading, PaperDocument, plain, words_of
 from ablationlab.report.table import Table
 
 
-def claims_json(document: Document) -> str:
+def claims_json(document: PaperDocument) -> str:
     """Every number of the text that comes from a record, in its order, and the records behind the rows of tables."""
     studies = dict(document.hashes)
     body = {"studies": studies, "claims": list(_claims(document)), "tables": list(_tables(document))}
     return json.dumps(body, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def _claims(document: Document) -> Iterator[dict[str, Any]]:
+def _claims(document: PaperDocument) -> Iterator[dict[str, Any]]:
     section = "Abstract"
     number = 0
     for block in document.blocks():
@@ -45,7 +45,7 @@ def _claims(document: Document) -> Iterator[dict[str, Any]]:
             place += len(piece.text) if piece.kind in ("text", "code") else 0
 
 
-def _tables(document: Document) -> Iterator[dict[str, Any]]:
+def _tables(document: PaperDocument) -> Iterator[dict[str, Any]]:
     for block in document.body:
         if isinstance(block, Float) and isinstance(block.body, Table):
             rows = [f"{row.study}/{row.file}#{row.field}" for row in block.rows]

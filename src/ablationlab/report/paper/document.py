@@ -28,7 +28,7 @@ _INVISIBLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ue000\ue001\ufef
 
 
 @dataclass(frozen=True)
-class Source:
+class NumberSource:
     """Where a number stands: a record of a study, a JSON pointer into it, and the value there."""
 
     study: str
@@ -45,7 +45,7 @@ class Inline:
     kind: Literal["text", "code", "cite", "ref", "math"]
     text: str
     style: Style = ""
-    source: Source | None = None
+    source: NumberSource | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Note:
+class Remark:
     """A box that nobody overlooks."""
 
     words: Words
@@ -100,14 +100,14 @@ class Float:
     body: Table | Picture
     caption: Words = ()
     wide: bool = False
-    rows: tuple[Source, ...] = ()
+    rows: tuple[NumberSource, ...] = ()
 
 
-Block = Heading | Paragraph | Items | Note | Float
+Block = Heading | Paragraph | Items | Remark | Float
 
 
 @dataclass(frozen=True)
-class Document:
+class PaperDocument:
     title: Words
     authors: tuple[Author, ...]
     byline: Words
@@ -203,7 +203,7 @@ class Marks:
             start = None if found[1] == "-" else int(found[1][:-1])
             yield Items(start, tuple(self.words(item) for item in items if item.strip()))
         elif chunk.startswith("> "):
-            yield Note(self.words(chunk[2:]))
+            yield Remark(self.words(chunk[2:]))
         elif words := self.words(chunk):
             yield Paragraph(words)
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ablationlab.report.paper.document import Block, Document, Float, Heading, Inline, Items, Note, Paragraph, Picture
+from ablationlab.report.paper.document import (
+    Block,
+    Float,
+    Heading,
+    Inline,
+    Items,
+    PaperDocument,
+    Paragraph,
+    Picture,
+    Remark,
+)
 from ablationlab.report.paper.formulas import FORMULAS
 from ablationlab.report.table import Cell, Table
 from ablationlab.report.table import latex as escaped
@@ -13,7 +23,7 @@ from ablationlab.report.table import latex as escaped
 _HEADINGS = ("section", "subsection", "subsubsection")
 
 
-def latex(document: Document, preamble: str) -> str:
+def latex(document: PaperDocument, preamble: str) -> str:
     """The whole source. Compile with: pdflatex paper, bibtex paper, pdflatex paper, pdflatex paper."""
     authors = r" \and ".join(
         rf"\IEEEauthorblockN{{{escaped(author.name)}}}"
@@ -78,7 +88,7 @@ def _block(block: Block) -> str:
             first = "" if block.start is None else f"\\setcounter{{enumi}}{{{block.start - 1}}}\n"
             items = "".join(f"\\item {_words(item)}\n" for item in block.items)
             return f"\\begin{{{kind}}}\n{first}{items}\\end{{{kind}}}\n"
-        case Note():
+        case Remark():
             return f"\\medskip\\noindent\\fbox{{\\parbox{{0.95\\linewidth}}{{{_words(block.words)}}}}}\\medskip\n"
         case Float(body=Picture() as picture):
             return _float(block, "figure", f"\\includegraphics[width=\\linewidth]{{figures/{picture.key}.pdf}}\n")

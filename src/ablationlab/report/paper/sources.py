@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from ablationlab.records.results import REPLICATION, Results
-from ablationlab.report.paper.document import Source
+from ablationlab.report.paper.document import NumberSource
 
 
 class Sources:
@@ -32,14 +32,14 @@ class Sources:
                 for pointer, part in _parts(record):
                     self._places.setdefault(id(part), (study, file, pointer, command))
 
-    def of(self, part: object, field: str = "", value: Any = None) -> Source:
+    def of(self, part: object, field: str = "", value: Any = None) -> NumberSource:
         """The source of a field of a record's part, or of the whole part; *value* where it is made of the field."""
         study, file, pointer, command = self._places[id(part)]
         found = part
         for key in filter(None, field.split("/")):
             found = found[key] if isinstance(found, Mapping) else getattr(found, key)
             pointer += "/" + key.replace("~", "~0")
-        return Source(study, file, pointer, _plain(found) if value is None else value, command)
+        return NumberSource(study, file, pointer, _plain(found) if value is None else value, command)
 
 
 def _parts(part: Any, pointer: str = "") -> Iterator[tuple[str, object]]:

@@ -57,7 +57,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Reading:
+class LastReading:
     """What a probe read last: mean and SD over seeds, per arm."""
 
     label: str
@@ -441,7 +441,7 @@ class StudyView:
         return [name for name, there in known.items() if not there]
 
     @cached_property
-    def probes(self) -> list[Reading]:
+    def probes(self) -> list[LastReading]:
         """The last readings of the first regime, per chart that the plan declares over steps or depth."""
         if self.trained is None:
             return []
@@ -459,7 +459,7 @@ class StudyView:
                 last = max(of_run, key=lambda reading: (reading.step, depth_of(reading.group) or 0))
                 values.setdefault(label, {}).setdefault(last.run.variant, []).append(last.value)
         return [
-            Reading(
+            LastReading(
                 label, {arm: (fmean(found), stdev(found) if len(found) > 1 else None) for arm, found in arms.items()}
             )
             for label, arms in values.items()

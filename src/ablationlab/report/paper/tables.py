@@ -8,7 +8,7 @@ from ablationlab.core.format import DASH, amount, count, difference, mean_sd, nu
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.paper.study import Decided, Reading, StudyView
+from ablationlab.report.paper.study import Decided, LastReading, StudyView
 from ablationlab.report.table import Cell, Column, Row, Table
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.report.tables.study import arm_table
@@ -190,7 +190,7 @@ def _shape(study: StudyView) -> tuple[Cell, ...]:
     )
 
 
-def probe_table(readings: Sequence[Reading], arms: Sequence[str]) -> Table:
+def probe_table(readings: Sequence[LastReading], arms: Sequence[str]) -> Table:
     """Mean and SD over seeds of what the probes read last."""
     rows = tuple(
         (Cell.of(reading.label), *(Cell.of(None, mean_sd(*reading.arms.get(arm, (None, None)))) for arm in arms))

@@ -5,13 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ablationlab.report.paper.document import Block, Document, Float, Heading, Inline, Items, Note, Paragraph, Picture
+from ablationlab.report.paper.document import (
+    Block,
+    Float,
+    Heading,
+    Inline,
+    Items,
+    PaperDocument,
+    Paragraph,
+    Picture,
+    Remark,
+)
 from ablationlab.report.paper.formulas import FORMULAS
 from ablationlab.report.table import Table, typst_string
 from ablationlab.report.table import typst as escaped
 
 
-def typst(document: Document, layout: str) -> str:
+def typst(document: PaperDocument, layout: str) -> str:
     """The whole source; *layout* is the file that defines how it looks."""
     day = "none" if document.day is None else "datetime(year: {}, month: {}, day: {})".format(*document.day)
     authors = "".join(
@@ -73,7 +83,7 @@ def _block(block: Block) -> str:
             start = "list" if block.start is None else f"enum(start: {block.start}, "
             opening = f"#{start}(" if block.start is None else f"#{start}"
             return opening + ", ".join(f"[{_words(item)}]" for item in block.items) + ")\n"
-        case Note():
+        case Remark():
             return f"#note[{_words(block.words)}]\n"
         case Float(body=Picture() as picture):
             return (

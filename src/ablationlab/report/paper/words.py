@@ -14,7 +14,7 @@ from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.records.analysis import Comparison, StabilityGain
 from ablationlab.records.metrics import metric_name
-from ablationlab.report.paper.document import Float, Inline, Marks, Picture, Source, printable
+from ablationlab.report.paper.document import Float, Inline, Marks, NumberSource, Picture, printable
 from ablationlab.report.paper.sources import Sources
 from ablationlab.report.paper.study import StudyView
 from ablationlab.report.table import Table
@@ -24,7 +24,7 @@ from ablationlab.study.text import paragraphs
 _NUMBER = re.compile(r"[+−-]?\d(?:[\d,.]*\d)?(?:×10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+)?(?:\u202f%)?")
 
 
-class Vocabulary:
+class PaperWords:
     """The functions of one paper's templates."""
 
     def __init__(self, marks: Marks, sources: Sources) -> None:
@@ -237,7 +237,7 @@ def flowing(template: str) -> str:
     return "".join(made)
 
 
-def environment(marks: Marks, vocabulary: Vocabulary, read: Callable[[str], str]) -> jinja2.Environment:
+def environment(marks: Marks, vocabulary: PaperWords, read: Callable[[str], str]) -> jinja2.Environment:
     """Templates in which everything that is put in goes through *marks*."""
 
     @jinja2.pass_context
@@ -254,4 +254,4 @@ def environment(marks: Marks, vocabulary: Vocabulary, read: Callable[[str], str]
     return made
 
 
-__all__ = ["Source", "Vocabulary", "environment"]
+__all__ = ["NumberSource", "PaperWords", "environment"]

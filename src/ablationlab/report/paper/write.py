@@ -16,7 +16,7 @@ from ablationlab.records.settings import Author, StudyText
 from ablationlab.records.storage import replace
 from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.claims import claims_json
-from ablationlab.report.paper.document import Document, Picture
+from ablationlab.report.paper.document import PaperDocument, Picture
 from ablationlab.report.paper.figures import pictures, programme_pictures
 from ablationlab.report.paper.latex import latex
 from ablationlab.report.paper.typst import typst
@@ -72,7 +72,7 @@ def write_programme(
     return _compiled(folder, folder / "paper.pdf")
 
 
-def write_sources(document: Document, drawn: Mapping[str, Sequence[Picture]], folder: Path) -> None:
+def write_sources(document: PaperDocument, drawn: Mapping[str, Sequence[Picture]], folder: Path) -> None:
     """Everything but the PDF: both sources, references, figures and claims."""
     for found in drawn.values():
         for picture in found:
@@ -84,7 +84,7 @@ def write_sources(document: Document, drawn: Mapping[str, Sequence[Picture]], fo
     replace(folder / CLAIMS, claims_json(document).encode())
 
 
-def references(document: Document) -> str:
+def references(document: PaperDocument) -> str:
     """The entries that the paper cites; a study's own entry goes before that of every paper."""
     try:
         every = entries(read_template(REFERENCES)) | entries(document.references)
