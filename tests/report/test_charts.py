@@ -15,17 +15,19 @@ import pytest
 import ablationlab
 from ablationlab.core.errors import WorkerDied
 from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
+from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
-from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, thinned
+from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, robust_scale, thinned
+from ablationlab.report.convert import svg_of
 from ablationlab.report.figures import Figures, draw_figures, saving
 from ablationlab.report.page import write_page
 from ablationlab.report.page.build import page_html
 from ablationlab.report.tables.tasks import task_table
 from ablationlab.stats import detectable_effect
 from ablationlab.stats.results import Sensitivity
-from analysis.builder import build, study
+from analysis.builder import build, seal_again, study
 from report.maker import full, made
 
 
@@ -302,3 +304,30 @@ def test_the_figure_of_unpaired_runs_speaks_of_means_and_of_no_pairs(tmp_path):
     html = page_html(results, tmp_path)
     assert "their means are compared, by Welch&#39;s test" in html
     assert "Both runs of a pair" not in html
+
+
+def test_quantiles_are_drawn_as_ranges_by_depth(tmp_path):
+    results = made(tmp_path)
+    for run in results.runs:
+        rows = [
+            ProbeReading("quantile", group, at, (1 + place) * (1 + at))
+            for place, group in enumerate(("input", "block-1"))
+            for at in (0.05, 0.25, 0.5, 0.75, 0.95)
+        ]
+        line = ProbeLine(step=60, probe="residual", rows=tuple(rows))
+        run.folder.probe_table.write_bytes(to_parquet(run.id, [line]))
+    seal_again(tmp_path)
+    figures, failures = diagnostics(Results.open(tmp_path))
+    assert failures == {}
+    (spread,) = [figure for figure in figures if figure.key == "probe-residual-spread"]
+    (rows,) = spread.data.values()
+    assert len(rows) == 2 * 5 * len(results.runs)
+    assert {row["y"] for row in rows if (row["group"], row["at"]) == ("block-1", 0.75)} == {3.5}
+    assert svg_of(spread.spec()).count('stroke-width="5"') == 2 * 3  # the middle half of every variant and depth
+
+
+def test_an_axis_turns_logarithmic_only_where_values_explode():
+    assert robust_scale([1.0, 2.0, 3.0], zero=False)[1] == ""
+    assert robust_scale([1.0, 2.0, 1e4])[1] == ", log scale"
+    assert robust_scale([-1.0, 2.0, 1e4])[1] == ", symmetric log scale"
+    assert robust_scale([0.0, 0.0])[1] == ""

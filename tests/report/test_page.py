@@ -163,6 +163,23 @@ def test_selecting_a_variant_and_a_seed_reaches_charts_and_tables(visit: Callabl
     assert page.locator("#reset").is_disabled()
 
 
+def test_the_address_holds_the_view(visit: Callable[..., Any], small: Path):
+    page = visit(small.as_uri()).page
+    page.locator("[data-pick=variants][value=rmsnorm]").click()
+    page.wait_for_selector("body[data-selected]", state="attached")
+    page.select_option("#curve-tools select[name=smooth]", "10")
+    page.select_option("#comparison-filters select[name=metric]", "validation_loss")
+    address = page.evaluate("location.hash")
+    assert address == "#~variants=none&variants=layernorm&smooth=10&only-metric=validation_loss"
+    again = visit(small.as_uri() + address).page
+    assert again.locator("[data-pick=variants][value=rmsnorm]").get_attribute("aria-pressed") == "false"
+    assert again.eval_on_selector("#curve-tools select[name=smooth]", "choice => choice.value") == "10"
+    shown = again.locator("#comparisons-table > tbody:not([hidden])")
+    assert shown.evaluate_all("all => all.map(body => [body.dataset.variant, body.dataset.metric])") == [
+        ["layernorm", "validation_loss"]
+    ]
+
+
 def test_a_single_seed_can_be_followed_under_the_pointer(visit: Callable[..., Any], small: Path):
     page = visit(small.as_uri()).page
     page.locator('[data-chart="curve-loss"]').scroll_into_view_if_needed()

@@ -130,7 +130,8 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
     fields = {name: f"datum.at == {at} ? datum.y : null" for name, at in named.items()}
     for name, formula in fields.items():
         base = base.transform_calculate(**{f"at_{name}": formula})
-    base = base.transform_aggregate(groupby=["variant", "group"], **{name: f"mean(at_{name})" for name in named})
+    means = [alt.AggregatedFieldDef(op="mean", field=f"at_{name}", **{"as": name}) for name in named]
+    base = base.transform_aggregate(means, groupby=["variant", "group"])
     offset = alt.XOffset("variant:N", sort=list(results.variants))
     colour = variant_colour(results)
 

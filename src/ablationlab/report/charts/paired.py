@@ -176,7 +176,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
     ]
     effect_band = f" Shaded: smaller than the smallest effect that matters, ±{setting(effect)}." if effect else ""
     if shown_equal:
-        equal_at = " or ".join(dict.fromkeys(row["level"] for row in shown_equal))
+        equal_at = " or ".join(dict.fromkeys(str(row["level"]) for row in shown_equal))
         effect_band += (
             f" Thick bar: the {equal_at} interval of the equivalence test, which lies within the shaded band."
         )

@@ -70,7 +70,8 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     ]
     if stability is None or not data:
         return ()
-    far = max(row["score"] for row in data) > 50 * stability.threshold
+    scores = [seen.spike_score for seen in stability.runs if seen.spike_score is not None]
+    far = max(scores) > 50 * stability.threshold
     scale = alt.Scale(type="symlog", constant=stability.threshold) if far else alt.Scale(zero=True)
     words = ", symmetric log scale" if far else ""
     x = alt.X("score:Q", title=f"spike score (robust standard deviations of the loss's own noise){words}", scale=scale)

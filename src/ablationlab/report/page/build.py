@@ -389,6 +389,9 @@ def _data(results: Results, drawn: Figures, groups: Mapping[str, Sequence[Figure
 def _no_verdict(results: Results) -> str:
     if results.analysis is None and not any(run.done for run in results.runs):
         return "No run has ended yet, so there is nothing to judge."
+    damaged = [name for name in ("analysis.json", "verdict.json") if name in results.reader.damage]
+    if damaged:
+        return f"{damaged[0]} cannot be read. To write it again: ablationlab analyze {results.folder}"
     if results.analysis is None:
         return f"There is no analysis.json yet. To create it: ablationlab analyze {results.folder}"
     if results.verdict is None:

@@ -88,7 +88,7 @@
   document.getElementById("share").addEventListener("click", async (event) => {
     let done = true;
     try { await navigator.clipboard.writeText(location.href); } catch (error) { done = copyByHand(location.href); }
-    event.target.textContent = done ? "Link copied" : "See the address bar";
+    event.target.textContent = done ? "Copied" : "See the address";
   });
 
   /* ---- charts ---- */
@@ -121,7 +121,7 @@
     if (!drawing.axis) return spec;
     const values = rows.map((row) => row.y).filter((number) => typeof number === "number" && number !== 0);
     const sizes = values.map(Math.abs).sort((a, b) => a - b);
-    const log = values.every((number) => number > 0) ? { type: "log" } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
+    const log = values.every((number) => number > 0) ? { type: "log", nice: false } : { type: "symlog", constant: sizes[Math.floor(sizes.length / 2)] || 1 };
     const scale = drawing.axis === "log" ? log : { type: "linear", zero: false };
     const change = (layer) => {
       const y = layer.encoding && layer.encoding.y;

@@ -199,8 +199,8 @@ def data_table(results: Results) -> Table | None:
         return None
     fed: dict[str, list[float]] = {}
     for run in results.runs:
-        for part in run.result.fed if run.result is not None else ():
-            fed.setdefault(part.name, []).append(part.share)
+        for given in run.result.fed if run.result is not None else ():
+            fed.setdefault(given.name, []).append(given.share)
     rows = []
     for part in corpus.components:
         shares = fed.get(part.name, [])
