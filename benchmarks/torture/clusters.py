@@ -53,13 +53,14 @@ class Fresh:
 #: What is killed, by a part of its command line; the driver is the command itself.
 VICTIMS = {
     "ray": {"worker": "ray::", "node": "raylet/raylet", "driver": ""},
-    "torchrun": {"rank": "--rank", "driver": ""},
+    "torchrun": {"rank": "ablationlab.training.executors.torchrun", "driver": ""},
 }
 
 
 def campaign(executor: str, planned: Path, study: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
     draw, counts, failures = random.Random(seed), Counts(), list[str]()
-    more = ["--nproc", "2"] if executor == "torchrun" else ["--workers", "2"]
+    ddp = ["--nproc", "2", "--set", "execution.parallel=ddp"]
+    more = ddp if executor == "torchrun" else ["--workers", "2"]
 
     def words(folder: Path) -> list[str | Path]:
         return ["run", study, "--out", folder, "--device", "cpu", "--executor", executor, "--no-report", *more]
@@ -77,7 +78,9 @@ def campaign(executor: str, planned: Path, study: Path, count: int, seed: int) -
         running = Fresh(*words(folder))
         moment = draw.uniform(0.3, 0.8) * length
         time.sleep(moment)
-        pids = [running.process.pid] if victim == "driver" else running.named(VICTIMS[executor][victim])
+        launchers = set(running.named("--nproc-per-node"))  # which name the ranks' module, too
+        pids = [pid for pid in running.named(VICTIMS[executor][victim]) if pid not in launchers]
+        pids = [running.process.pid] if victim == "driver" else pids
         with contextlib.suppress(ProcessLookupError):
             if pids:
                 os.kill(draw.choice(pids), signal.SIGKILL)
