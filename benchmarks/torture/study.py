@@ -167,7 +167,8 @@ def run_words(study: Path, folder: Path, *more: str) -> list[str | Path]:
 
 #: What tells of the day and not of the study: times, and hashes of files that hold times.
 _VOLATILE = {"timing", "finished", "history", "created", "environment", "seal", "inputs", "analysis_hash", "how"}
-_VOLATILE |= {"throughput", "families", "power"}
+# Speeds are measured, and the exploratory comparisons are corrected for each other, those of speeds included.
+_VOLATILE |= {"throughput", "training_speed", "inference_speed", "families", "power", "p_adjusted"}
 _TIMED = {"inference_speed", "training_speed", "inference_memory", "training_memory"}
 
 
