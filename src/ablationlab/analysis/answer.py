@@ -12,7 +12,7 @@ from ablationlab.analysis.wording import margin_of, name_of
 from ablationlab.core.format import count, difference, with_unit
 from ablationlab.records.analysis import Analysis, Comparison, Label
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED
-from ablationlab.records.verdict import Decision, Rule, VariantVerdict, Verdict
+from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, Verdict
 
 #: More groups of verdicts than this are counted instead of told one by one: in one regime, in several.
 MOST_GROUPS, MOST_IN_REGIMES = 4, 2
@@ -104,6 +104,11 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
                 f"{names} {'have' if several else 'has'} a price{where}.",
                 f"{it} is better than {base}{size}, but worse in something else that was {registered}.",
             )
+        case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
+            return (
+                f"Keep {base}{where} for now.",
+                f"{names} {'are' if several else 'is'} not shown worse only because single runs are so bad: look at them.",
+            )
         case Decision.KEEP_PROVISIONALLY:
             return (
                 f"Keep {base}{where} for now.",
@@ -133,13 +138,14 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
     """Variants that share decision and reason in a regime, then regimes that share such variants."""
-    by_regime: dict[tuple[str, Decision, Rule, Label], list[VariantVerdict]] = {}
+    by_regime: dict[tuple[str, Decision, Rule, Label, Reason | None], list[VariantVerdict]] = {}
     for decided in verdicts:
-        place = (decided.regime, decided.decision, decided.rule, decided.label)
+        told = decided.reason if decided.decision == Decision.KEEP_PROVISIONALLY else None
+        place = (decided.regime, decided.decision, decided.rule, decided.label, told)
         by_regime.setdefault(place, []).append(decided)
     merged: dict[tuple[object, ...], AlikeVerdicts] = {}
-    for (regime, decision, rule, label), members in by_regime.items():
-        key = (decision, rule, label, tuple(decided.variant for decided in members))
+    for (regime, decision, rule, label, told), members in by_regime.items():
+        key = (decision, rule, label, told, tuple(decided.variant for decided in members))
         before = merged.get(key)
         regimes = (regime,) if before is None else (*before.regimes, regime)
         merged[key] = AlikeVerdicts(
