@@ -27,11 +27,13 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, uri, content=text))
     for uri in PAGES:
         files.append(File.generated(config, uri, abs_src_path=str(reference.REPOSITORY / uri)))
-    for page in (*written, *PAGES):
+    pages = [*written, *PAGES]
+    for page in pages:
         for link in _LINK.findall(_source(page).read_text()):
             target = _target(link, page)
             if target is not None and files.get_file_from_path(_uri(target)) is None:
                 files.append(File.generated(config, _uri(target), abs_src_path=str(target)))
+                pages += [_uri(target)] if target.suffix == ".md" else []
     return files
 
 
@@ -42,7 +44,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _source(uri: str) -> Path:
-    return reference.REPOSITORY / uri if uri in PAGES else reference.REPOSITORY / "docs" / uri
+    inside = reference.REPOSITORY / "docs" / uri
+    return inside if inside.is_file() else reference.REPOSITORY / uri
 
 
 def _target(link: str, uri: str) -> Path | None:
