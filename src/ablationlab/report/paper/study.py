@@ -552,11 +552,12 @@ class StudyView:
 
 
 def shared_start(names: Sequence[str], share: float) -> str:
-    """The longest start, up to a dash, of more than this share of the names."""
+    """The start, up to a dash, of the most names, if they are more than this share; of several, the longest."""
     starts = Counter(
         name[: end + 1] for name in names for end, sign in enumerate(name) if sign == "-" and name[end + 1 :]
     )
-    return max((start for start, many in starts.items() if many > max(1, share * len(names))), key=len, default="")
+    shared = [start for start, many in starts.items() if many > max(1, share * len(names))]
+    return max(shared, key=lambda start: (starts[start], len(start)), default="")
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
