@@ -91,7 +91,7 @@ def test_a_contrast_on_the_primary_metric_may_be_primary_too():
             "p of sign-flip is never below 0.03125, and 2 tests corrected by holm need 0.025: nothing can be shown",
         ),
         (
-            {"criteria": [{"metric": "macro_accuracy", "role": "primary"}]},
+            {"criteria": [{"metric": "macro_accuracy", "role": "primary"}], "evaluation": {"tasks": ["suite"]}},
             "without evaluation.gate_seeds no task counts",
         ),
     ],

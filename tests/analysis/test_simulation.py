@@ -86,7 +86,7 @@ def test_under_the_null_neither_adoption_nor_rejection_is_frequent():
 def test_a_gate_that_never_opens_leaves_no_verdict():
     made = study(
         criteria=[{"metric": "macro_accuracy", "role": "primary", "smallest_effect": 0.01}],
-        evaluation={"gate_seeds": [11, 12, 13]},
+        evaluation={"gate_seeds": [11, 12, 13], "tasks": ["suite"]},
     )
     found = simulate(
         made, World({"macro_accuracy": 0.01}, tasks=SimulatedTasks(3, -5.0, 1.0)), 20, np.random.default_rng(1)

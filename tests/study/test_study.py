@@ -226,6 +226,11 @@ BAD = [
         "criteria[0].metric",
         ["stability.loss_threshold"],
     ),
+    (
+        {"criteria": [{"metric": "macro_accuracy", "role": "guard", "margin": 0.01}]},
+        "criteria[0].metric",
+        ["set evaluation.tasks", "macro_accuracy"],
+    ),
     ({"stability": {"loss_threshold": 0}}, "stability.loss_threshold", ["got 0", "above 0"]),
     ({"regimes": {"Hot!": {}}}, "regimes", ["'Hot!'", "lower-case letters, digits and dashes"]),
     ({"regimes": {"default": {"training": {"lr": 1.0}}}}, "regimes", ["'default'", "another name"]),

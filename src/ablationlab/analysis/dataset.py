@@ -27,7 +27,7 @@ from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, Criterion, Desig
 from ablationlab.records.table_curves import TableRun
 from ablationlab.stats import Sensitivity
 
-#: Beyond this no sum of squares is safe; the statistics refuse it, so it counts as no number.
+#: Beyond this no sum of squares is safe, and the statistics refuse it: the run diverged, as one at infinity did.
 _LARGEST: Final = 1e100
 
 
@@ -62,7 +62,7 @@ def value_or_absent(value: float | None) -> Value:
         return absent(Absence.NOT_RECORDED)
     if not math.isfinite(value):
         return absent(Absence.NOT_FINITE, value=str(value))
-    return float(value) if abs(value) <= _LARGEST else absent(Absence.TOO_LARGE, value=value)
+    return float(value) if abs(value) <= _LARGEST else absent(Absence.DIVERGED, value=value)
 
 
 def mean_or_absent(values: Sequence[Value]) -> Value:

@@ -273,7 +273,8 @@ def _dataset(
         regimes=tuple(dict.fromkeys(regime for regime, _ in fails)),
         seeds=study.seeds,
         contrasts=study.contrasts,
-        criteria=study.criteria,
+        # A guard without an SD is left out of the power; in a study it would block adopt.
+        criteria=tuple(c for c in study.criteria if c.role != "guard" or c.metric in world.sds),
         registered=True,
         metrics=dict(METRICS.items()),
         values=values,

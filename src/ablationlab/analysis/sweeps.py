@@ -139,8 +139,8 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
     # The loss before the first update is the same at every rate: any of them can tell it.
     starts = [other.initial_loss for rate in grid.rates if (other := grid.run(variant, rate, seed)) is not None]
     initial = next((loss for loss in starts if loss is not None), None)
-    diverged = run is not None and run.result.status == "diverged"
     loss = value_of(run, METRIC)
+    diverged = isinstance(loss, Absent) and loss.reason == Absence.DIVERGED
     final = None if isinstance(loss, Absent) else loss
     known = run is not None and initial is not None and (diverged or final is not None)
     counted = counted_loss(final, initial) if known and initial is not None else None

@@ -99,7 +99,6 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.NOT_IN_CURVE: "has no {metric}{at_step}",
     Absence.NOT_FINITE: "the value is {value}",
     Absence.METRIC_FAILED: "its code failed: {error}",
-    Absence.TOO_LARGE: "the value {value:number} is beyond 10¹⁰⁰",
     Absence.NOT_FINISHED: "not finished",
     Absence.NOT_IN_TABLE: "no value in the table",
     Absence.NOT_EVALUATED: "not evaluated",
@@ -119,6 +118,8 @@ def absence(value: Absent | Missing) -> str:
     if value.reason == Absence.DIVERGED:
         if "text" in details:
             return f"diverged (the table says {details['text']})"
+        if "value" in details:
+            return _filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details)
         return _filled("diverged at step {step:count} ({cause})", details) if "step" in details else "diverged"
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
@@ -729,7 +730,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.NOT_BETTER:
             return f"not shown better: {numbers}"
         case Reason.BETTER_AND_SAFE:
-            return f"better: {numbers}. Every guard keeps its margin, and the variant is no less stable: {_worst(evidence)}"
+            guarded = "Every guard keeps its margin, and the variant" if evidence.guards else "The variant"
+            return f"better: {numbers}. {guarded} is no less stable: {_worst(evidence)}"
         case Reason.BETTER_AT_A_COST:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
         case Reason.BETTER_NOT_ALL_SHOWN:
@@ -789,7 +791,9 @@ _NO_BOUND: Final[Mapping[CostBound, str]] = {
 
 
 def _cost(evidence: Evidence, cost: Cost) -> str:
-    comparison = next(c for c in evidence.analysis.comparisons if c.id == cost.comparison)
+    comparison = next((c for c in evidence.analysis.comparisons if c.id == cost.comparison), None)
+    if comparison is None:
+        return f"{metric_name(cost.metric)}: the cost is unknown (no run has a value)"
     metric = name_of(comparison)
     if cost.high is None:
         return f"{metric}: the cost has no upper bound ({_NO_BOUND[cost.bound].format(diverged=cost.diverged)})"

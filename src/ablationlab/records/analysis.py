@@ -56,7 +56,6 @@ class Absence(StrEnum):
     NOT_IN_CURVE = "not-in-curve"
     NOT_FINITE = "not-finite"
     METRIC_FAILED = "metric-failed"
-    TOO_LARGE = "too-large"
     NOT_FINISHED = "not-finished"
     DIVERGED = "diverged"
     NOT_IN_TABLE = "not-in-table"

@@ -112,17 +112,18 @@ class CostBound(StrEnum):
     TOO_FEW_PAIRS = "too-few-pairs"
     NO_DIRECTION = "no-direction"
     NOT_SENSITIVE = "not-sensitive"
+    NOT_MEASURED = "not-measured"
 
 
 class Cost(StoredValue):
     """What a variant may cost on one metric (positive is worse), and what is shown of it.
 
     kept: the upper bound is within the margin, or at most 0. broken: not kept, and the lower bound is above 0. unknown:
-    neither. *diverged*: how many pairs of diverged runs *bound* speaks of.
+    neither. *diverged*: how many pairs of diverged runs *bound* speaks of. *comparison*: null where no run has a value.
     """
 
     metric: str
-    comparison: str
+    comparison: str | None
     role: Literal["primary", "guard"]
     estimate: float | None
     low: float | None

@@ -26,7 +26,7 @@ from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats._common import FloatArray, count, fraction
@@ -175,6 +175,16 @@ def with_diverged(costs: Sequence[float], diverged: int) -> list[float]:
     turned = [sign * cost for cost in costs]
     gap = (max(turned) - min(turned)) / max(len(turned) - 1, 1)
     return [*costs, *[sign * max(0.0, max(turned) + gap)] * abs(diverged)]
+
+
+def worse_by_rank(variant: Sequence[float], reference: Sequence[float], diverged: int, *, alpha: float) -> bool:
+    """Whether the rank-sum test shows independent costs of the variant above the reference's, of which *diverged* rank last.
+
+    The worst-rank score again; by ranks, so that one cost far beyond the others cannot hide them.
+    """
+    counted = [*reference, *[math.inf] * diverged]
+    test = stats.mannwhitneyu(variant, counted)
+    return bool(test.pvalue <= alpha and test.statistic > len(variant) * len(counted) / 2)
 
 
 # --- when runs fail -------------------------------------------------------------------------------------------

@@ -70,6 +70,8 @@ FROM_CURVES = (
 )
 #: Metrics that are means over the tasks that count.
 GATED = ("macro_accuracy", "macro_accuracy_fewshot")
+#: Metrics that have a value only where tasks are asked.
+OVER_TASKS = (*GATED, "mean_task_accuracy", "mean_task_accuracy_fewshot", "task_accuracy", "task_ece", "task_brier")
 
 
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
@@ -395,6 +397,9 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
         metric = criterion.get("metric")
         if metric == "steps_to_loss" and "loss_threshold" not in _table(data, "stability"):
             yield Problem(f"criteria[{i}].metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
+        if metric in OVER_TASKS and not _list(_table(data, "evaluation"), "tasks"):
+            text = "is a mean over tasks, and no run would have one: set evaluation.tasks"
+            yield Problem(f"criteria[{i}].metric", text, repr(metric))
         known = _metrics(data)
         if isinstance(metric, str) and metric not in known:
             yield Problem.unknown(f"criteria[{i}].metric", "metric", metric, known)

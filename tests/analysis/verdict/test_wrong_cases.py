@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from ablationlab.analysis import analyze
+from ablationlab.analysis.dataset import Arm, absent
+from ablationlab.analysis.from_table import TableOptions, read_table
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.format import plain
+from ablationlab.records.analysis import Absence
 from ablationlab.records.settings import Criterion, Hypothesis, Stability
 
 from .studies import LOSS, RESTORES, arms, dataset, study, verdict_of, words_of
@@ -299,3 +304,66 @@ def test_dunnett_that_cannot_pool_is_called_holm():
     endings = {"none": "." * 10, "layernorm": "." * 10, "rmsnorm": "m" + "." * 9}
     lacking = study(three, (criterion,), endings=endings)
     assert {c.correction for c in lacking.comparisons if c.role == "primary"} == {"holm"}
+
+
+def test_a_registered_guard_that_no_run_has_a_value_of_is_not_kept():
+    made = {"validation_loss": arms(-0.05, n=20)}
+    found = verdict_of(made, (LOSS, ECE))
+    assert (found.decision, found.reason) == ("adopt-provisionally", "better-not-all-shown")
+    assert [(cost.metric, cost.shown, cost.bound) for cost in found.costs][1:] == [
+        ("token_ece", "unknown", "not-measured")
+    ]
+    assert "token ECE: the cost is unknown (no run has a value)" in words_of(made, (LOSS, ECE)).why
+
+
+def test_a_registered_primary_that_no_run_has_a_value_of_costs_something_unknown():
+    found = verdict_of({"token_ece": arms(0.0, start=0.02)}, (LOSS, ECE))
+    assert found.decision == "no-verdict"
+    assert [(cost.metric, cost.shown) for cost in found.costs] == [
+        ("validation_loss", "unknown"),
+        ("token_ece", "kept"),
+    ]
+
+
+def test_guards_are_not_spoken_of_where_none_is_registered():
+    made = {"validation_loss": arms(-0.05, n=20)}
+    assert verdict_of(made).decision == "adopt"
+    assert "guard" not in words_of(made).why
+    assert "Every guard keeps" in words_of(made | {"token_ece": arms(0.0, n=20, start=0.02)}, (LOSS, ECE)).why
+
+
+@pytest.mark.parametrize(("lost", "decision"), [(0, "keep-baseline"), (1, "keep-baseline"), (4, "inconclusive")])
+def test_worse_counts_the_diverged_baselines_of_unpaired_arms(lost, decision):
+    rng = np.random.default_rng(1)
+    rows = {"new": 2.1 + rng.normal(0, 0.03, 10), "none": 2.0 + rng.normal(0, 0.03, 10)}
+    values = {
+        Arm("validation_loss", None, "default", arm): {
+            seed: absent(Absence.DIVERGED) if arm == "none" and place < lost else float(value)
+            for place, (seed, value) in enumerate(zip(range(first, first + 10), values, strict=True))
+        }
+        for first, (arm, values) in zip((1, 101), rows.items(), strict=True)
+    }
+    made = replace(
+        dataset({"validation_loss": arms(0.0)}),
+        source="table",
+        values=values,
+        variants=("none", "new"),
+        runs=(),
+        seeds=tuple(seed for by_seed in values.values() for seed in by_seed),
+    )
+    found = decide(analyze(made)).verdicts[0]
+    assert found.decision == decision
+
+
+@pytest.mark.parametrize("value", [1e300, float("inf"), float("nan")])
+def test_a_loss_too_large_to_compare_diverged(value, tmp_path):
+    rows = [
+        f"{arm},{seed},{2.0 + seed / 100 - (0.03 + seed / 1000) * (arm == 'new')}"
+        for seed in range(1, 11)
+        for arm in ("none", "new")
+    ]
+    rows[5] = f"new,3,{value}"
+    table = tmp_path / "runs.csv"
+    table.write_text("\n".join(["variant,seed,val_loss", *rows]))
+    (compared,) = analyze(read_table(table, TableOptions(baseline="none"))).comparisons
+    assert [(lost.seed, lost.arm, lost.reason) for lost in compared.missing] == [(3, "new", "diverged")]

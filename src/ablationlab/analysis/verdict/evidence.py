@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ablationlab.analysis.comparisons import T_TESTS
 from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed, StabilityGain
+from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Cost, CostBound, StabilityStanding
 from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_test, paired_tost
 from ablationlab.stats._common import MINIMUM_PAIRS
-from ablationlab.stats.failures import pairs_without_failure, with_diverged
+from ablationlab.stats.failures import pairs_without_failure, with_diverged, worse_by_rank
 from ablationlab.stats.robustness import largest_cap
 
 
@@ -108,15 +110,16 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
     ]
     metric = next((comparison.metric for comparison in here if comparison.role == "primary"), analysis.primary)
     primary = analysis.comparison(metric, regime, variant, analysis.baseline) if metric else None
-    asked: list[tuple[Comparison, Literal["primary", "guard"]]] = [(primary, "primary")] if primary is not None else []
-    asked += [(comparison, "guard") for comparison in here if comparison.role == "guard"]
+    costs = [_cost(primary, "primary")] if primary is not None else []
+    costs += [_cost(comparison, "guard") for comparison in here if comparison.role == "guard"]
+    costs += _unanswered(analysis, variant, regime, here)
     stability = analysis.stability
     return Evidence(
         analysis=analysis,
         variant=variant,
         regime=regime,
         primary=primary,
-        costs=tuple(_cost(comparison, role) for comparison, role in asked),
+        costs=tuple(sorted(costs, key=lambda cost: cost.role == "guard")),
         secondaries=tuple(comparison for comparison in here if comparison.role == "secondary"),
         gain=stability.gain(variant, analysis.baseline, regime) if stability else None,
         standing=standing_of(analysis, variant, regime),
@@ -155,13 +158,22 @@ def holds_with_diverged(analysis: Analysis, comparison: Comparison, standing: St
     if not lost:
         return True
     if comparison.design == "unpaired":
-        return not better
+        return not better and _worse_by_rank(analysis, comparison, lost)
     costs = _costs(comparison)
     if not costs or (better and not standing.non_inferior):
         return False
     counted = with_diverged(costs, lost if better else -lost)
     p = paired_t_test(counted).p
     return p is not None and p <= _level(analysis, comparison) and (sum(counted) < 0) == better
+
+
+def _worse_by_rank(analysis: Analysis, comparison: Comparison, diverged: int) -> bool:
+    sign = -1.0 if comparison.direction == "higher" else 1.0
+    variant, reference = (
+        [sign * run.value for run in comparison.runs if run.arm == arm]
+        for arm in (comparison.variant, comparison.reference)
+    )
+    return worse_by_rank(variant, reference, diverged, alpha=_level(analysis, comparison))
 
 
 def _level(analysis: Analysis, comparison: Comparison) -> float:
@@ -269,6 +281,38 @@ def _cost(comparison: Comparison, role: Literal["primary", "guard"]) -> Cost:
         shown=shown,
         bound=bound,
         diverged=diverged,
+    )
+
+
+def _unanswered(analysis: Analysis, variant: str, regime: str, here: Sequence[Comparison]) -> Iterator[Cost]:
+    """Criteria of these arms without a comparison of their own: what nobody measured keeps no margin.
+
+    The comparisons of a variant that joined the study later are exploratory, and its guards count all the same.
+    """
+    answered = {comparison.metric for comparison in here if comparison.role is not None}
+    for criterion in analysis.criteria:
+        asked = criterion.contrast is None or set(criterion.contrast) == {variant, analysis.baseline}
+        if criterion.role == "secondary" or criterion.regime != regime or not asked or criterion.metric in answered:
+            continue
+        comparison = analysis.comparison(criterion.metric, regime, variant, analysis.baseline)
+        if comparison is None:
+            yield _unmeasured(criterion, criterion.role)
+        elif criterion.role == "guard":
+            yield _cost(comparison, "guard")
+
+
+def _unmeasured(criterion: Criterion, role: Literal["primary", "guard"]) -> Cost:
+    return Cost(
+        metric=criterion.metric,
+        comparison=None,
+        role=role,
+        estimate=None,
+        low=None,
+        high=None,
+        level=round(1 - criterion.alpha, 12),
+        margin=criterion.margin if criterion.margin is not None else criterion.smallest_effect,
+        shown="unknown",
+        bound=CostBound.NOT_MEASURED,
     )
 
 

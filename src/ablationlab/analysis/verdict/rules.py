@@ -222,7 +222,7 @@ def _cited(evidence: Evidence, rule: Rule, broken: TieBreak | None) -> tuple[str
         ids += evidence.standing.gained + evidence.standing.lost
         ids += [evidence.gain.id] if evidence.gain is not None else []
     if rule in (Rule.RESTORES_STABILITY, Rule.BETTER):
-        ids += [guard.comparison for guard in evidence.guards]
+        ids += [guard.comparison for guard in evidence.guards if guard.comparison is not None]
         ids += [comparison.id for comparison in evidence.shown_worse]
     return tuple(dict.fromkeys([*ids, *(broken.asked if broken is not None else ())]))
 
