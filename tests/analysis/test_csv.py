@@ -168,7 +168,7 @@ def test_a_missing_column_is_named_with_the_nearest(tmp_path):
 def test_every_bad_row_is_reported_at_once(tmp_path):
     said = problems(table(tmp_path, HEAD + "none,1,loss,3\nnone,1,loss,4\nln,1,loss,abc\nln,,loss,1\nln,2\n"))
     assert said.splitlines() == [
-        "line 3: none, 1, loss, default is given already in line 2",
+        "line 3: none, 1, loss, default is given already in line 2; choose runs with --where",
         "line 4: value 'abc' is not a number",
         "line 5: seed must not be empty",
         "line 6: 2 cells under 4 columns",

@@ -377,6 +377,57 @@ def test_where_chooses_runs_and_double_runs_are_named():
     assert comparison.n == 4
 
 
+def melted(frame, *more):
+    ids = ["arch", "seed", "step", *more]
+    return frame.melt(id_vars=ids, value_vars=["val_loss"], var_name="metric", value_name="value")
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_two_values_at_one_step_are_two_runs_and_refused(long):
+    frame = pd.concat([history().assign(lr=0.1), history().assign(lr=0.2, val_loss=9.0)])
+    frame = melted(frame, "lr") if long else frame
+    said = problems(frame, variant="arch", metrics=("val_loss",))
+    assert "9 at step 0 in row 25, and 3.01 in row 1: are these two runs? Choose one with --where" in said
+    comparison, _ = primary(frame, variant="arch", metrics=("val_loss",), where=("lr=0.1",))
+    assert comparison.p == pytest.approx(EXPECTED, rel=1e-9)
+
+
+def test_two_values_at_one_step_of_a_history_file_are_refused(tmp_path):
+    for (arch, seed), rows in history().groupby(["arch", "seed"]):
+        again = rows.assign(val_loss=9.0) if (arch, seed) == ("norm", 1) else rows
+        pd.concat([rows, again]).to_csv(tmp_path / f"{arch}-s{seed}.csv", columns=["step", "val_loss"], index=False)
+    said = problems(tmp_path, metrics=("val_loss",))
+    assert said.startswith("norm-s1.csv: val_loss: 9 at step 0 in line 5, and 2.96 in line 2")
+    assert "s2" not in said
+
+
+def test_rows_of_one_step_that_fill_each_others_columns_are_one_curve():
+    train, validation = history().assign(val_loss=None, time=1.0), history().assign(acc=None, time=2.0)
+    comparison, _ = primary(pd.concat([train, validation]), variant="arch", metrics=("val_loss",))
+    assert comparison.p == pytest.approx(EXPECTED, rel=1e-9)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_crashed_run_beside_a_finished_one_of_its_seed_is_refused(long):
+    frame = history().assign(state="finished")
+    crashed = frame[(frame.arch == "norm") & (frame.seed == 1)].assign(state="crashed", val_loss=9.0)
+    frame = pd.concat([frame, crashed.assign(step=crashed.step + 100)])
+    frame = melted(frame, "state") if long else frame
+    assert "choose runs with --where" in problems(frame, variant="arch", metrics=("val_loss",))
+    comparison, _ = primary(frame, variant="arch", metrics=("val_loss",), where=("state=finished",))
+    assert comparison.p == pytest.approx(EXPECTED, rel=1e-9)
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_a_run_with_steps_that_crashed_has_no_value(long):
+    frame = history().assign(state="finished")
+    frame.loc[(frame.arch == "norm") & (frame.seed == 1), "state"] = "crashed"
+    frame = melted(frame, "state") if long else frame
+    comparison, _ = primary(frame, variant="arch", metrics=("val_loss",))
+    assert comparison.n == 3
+    assert comparison.missing[0].reason == "not-finished"
+
+
 def test_every_problem_of_the_options_is_said_at_once():
     said = problems(wide(), variant="config.arhc", metrics=("val/los",), where=("optimzer=adam",))
     assert "--variant 'config.arhc' is no column; it holds: config.arch" in said

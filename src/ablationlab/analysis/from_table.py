@@ -195,7 +195,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
         )
     else:
         rows = _run_rows(runs, options, problems)
-    _check_unique(rows, problems, tracked=runs is not None)
+    _check_unique(rows, problems)
     if not rows and not problems:
         problems.append("holds no rows below its header" if runs is None else "holds no runs")
     variants = tuple(dict.fromkeys(row.variant for row in rows))
@@ -413,7 +413,8 @@ def _history_files(folder: Path) -> list[TrackedRun] | None:
         step = _step_column(grid.heads)
         if step is None or grid.long:
             return None
-        runs.append(TrackedRun(file.name, file.stem, {}, _grid_curves(grid, step, range(len(grid.heads)), grid.rows)))
+        curves, repeated = _grid_curves(grid, step, range(len(grid.heads)), grid.rows)
+        runs.append(TrackedRun(file.name, file.stem, {}, curves, repeated=repeated))
     return runs or None
 
 
@@ -424,10 +425,10 @@ def _step_column(heads: Sequence[str]) -> int | None:
 
 def _grid_curves(
     grid: Grid, step: int, columns: Iterable[int], rows: Iterable[tuple[str, tuple[Cell, ...]]]
-) -> dict[str, Curve]:
-    """The numeric columns by step; a cell that is empty was not taken at that step."""
+) -> tuple[dict[str, Curve], dict[str, str]]:
+    """The numeric columns by step, and those with two values at one; a cell that is empty was not taken at that step."""
     rows = list(rows)
-    curves = {}
+    curves, repeated = {}, {}
     for column in columns:
         head = grid.heads[column].strip()
         if column == step or head.startswith("_"):
@@ -438,10 +439,35 @@ def _grid_curves(
                 raise TableError(grid.source, [f"{place}: {len(cells)} cells under {len(grid.heads)} columns"])
             at, value = _number(cells[step]), _number(cells[column])
             if at is not None and value is not None:
-                points.append((int(at), value))
+                points.append(Point(place, at, value))
         if points:
-            curves[head] = Curve.of(points)
-    return curves
+            curves[head] = Curve.of((int(point.step), point.value) for point in points)
+            problem = _repeated_step(points)
+            if problem is not None:
+                repeated[head] = problem
+    return curves, repeated
+
+
+@dataclass(frozen=True)
+class Point:
+    """A value of a curve, and where it was read."""
+
+    place: str
+    step: float
+    value: float
+
+
+def _repeated_step(points: Iterable[Point]) -> str | None:
+    """What is wrong with a curve that has two values at one step."""
+    first: dict[float, Point] = {}
+    for point in points:
+        other = first.setdefault(point.step, point)
+        if other.value != point.value and not (math.isnan(other.value) and math.isnan(point.value)):
+            return (
+                f"{point.value:g} at step {point.step:g} in {point.place}, and {other.value:g} in {other.place}: "
+                "are these two runs? Choose one with --where COLUMN=VALUE"
+            )
+    return None
 
 
 def _number(cell: Cell) -> float | None:
@@ -511,7 +537,9 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
     step = _step_column(grid.heads)
     wanted = _conditions(options, grid.heads, problems)
     rows: list[TableRow] = []
-    points: dict[tuple[Any, ...], list[tuple[int, float]]] = {}
+    points: dict[tuple[Any, ...], list[Point]] = {}
+    state = _state_column(grid)
+    states: dict[tuple[Any, ...], dict[str, str]] = {}
     for number, (place, cells) in enumerate(grid.rows):
         if len(cells) != len(grid.heads):
             problems.at(place, f"{len(cells)} cells under {len(grid.heads)} columns")
@@ -523,14 +551,36 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
             continue
         at = None if step is None else _number(cells[step])
         if at is not None:
-            points.setdefault(row.key, []).append((int(at), row.value if isinstance(row.value, float) else math.nan))
+            point = Point(place, at, row.value if isinstance(row.value, float) else math.nan)
+            points.setdefault(row.key, []).append(point)
+        if state is not None:
+            states.setdefault(row.key, {}).setdefault(_text(cells[state]).lower(), place)
         rows.append(row)
     measured = list(dict.fromkeys(row.metric for row in rows))
     problems += [_unknown("--metric", name, measured) for name in options.metrics if rows and name not in measured]
     rows = [row for row in rows if not options.metrics or row.metric in options.metrics]
-    if any(len(found) > 1 for found in points.values()):
-        return [_at(row, Curve.of(points[row.key]), options) for row in {row.key: row for row in rows}.values()]
-    return rows
+    if any(len(curve) > 1 for curve in points.values()):
+        curves = {row.key: row for row in rows if row.key in points}
+        for key, row in curves.items():
+            problem = _repeated_step(points[key])
+            if problem is not None:
+                problems.at(row.place, f"{row.variant}, {row.seed}, {row.metric}: {problem}")
+        rows = [
+            *(_at(row, Curve.of((int(p.step), p.value) for p in points[key]), options) for key, row in curves.items()),
+            *(row for row in rows if row.key not in points),
+        ]
+    for row in {row.key: row for row in rows}.values():
+        if len(states.get(row.key, {})) > 1:
+            places = " and ".join(f"{word} in {place}" for word, place in states[row.key].items())
+            text = f"{row.variant}, {row.seed}, {row.metric} is {places}; choose runs with --where"
+            problems.at(row.place, text)
+    return [replace(row, value=_if_finished(row.value, *states.get(row.key, [""]))) for row in rows]
+
+
+def _if_finished(value: Value, *states: str) -> Value:
+    """The value of a run in these states; none of one that has not ended, unless it diverged."""
+    diverged = isinstance(value, Absent) and value.reason == Absence.DIVERGED
+    return absent(Absence.NOT_FINISHED) if not diverged and _UNFINISHED.intersection(states) else value
 
 
 def _long_columns(options: TableOptions) -> list[tuple[str, str, str | None]]:
@@ -580,11 +630,11 @@ def _wide_runs(grid: Grid, options: TableOptions) -> list[TrackedRun]:
     ragged += [f"column {name!r} appears twice" for name in {*names} if name and names.count(name) > 1]
     if ragged:
         raise TableError(grid.source, ragged)
-    state = next((n for n, name in enumerate(names) if name.lower() in _STATES and _says_state(grid, n)), None)
+    state = _state_column(grid)
     titles = next((n for n, name in enumerate(names) if name.lower() in ("run", "run_name", "name", "run name")), None)
     step = _step_column(names)
     if step is not None:
-        history = _histories(grid, names, step, titles, options)
+        history = _histories(grid, names, step, titles, state, options)
         if history is not None:
             return history
     return [
@@ -598,19 +648,24 @@ def _wide_runs(grid: Grid, options: TableOptions) -> list[TrackedRun]:
     ]
 
 
-def _says_state(grid: Grid, column: int) -> bool:
-    words = {_text(cells[column]).lower() for _, cells in grid.rows}
-    return bool(words) and words <= _FINISHED | _UNFINISHED
+def _state_column(grid: Grid) -> int | None:
+    """The column that says how runs ended."""
+    for column, head in enumerate(grid.heads):
+        if head.strip().lower() in _STATES:
+            words = {_text(cells[column]).lower() for _, cells in grid.rows if len(cells) == len(grid.heads)}
+            if words and words <= _FINISHED | _UNFINISHED:
+                return column
+    return None
 
 
 def _histories(
-    grid: Grid, names: Sequence[str], step: int, titles: int | None, options: TableOptions
+    grid: Grid, names: Sequence[str], step: int, titles: int | None, state: int | None, options: TableOptions
 ) -> list[TrackedRun] | None:
-    """Rows grouped by run; None where no run has two rows."""
+    """Rows grouped by run, which has one state; None where no run has two rows."""
     asked = [options.variant or "variant", options.seed or "seed", options.regime or "regime"]
     asked += [condition.partition("=")[0] for condition in options.where]
     keys = [names.index(head) for name in asked for head in _find(name, names)[:1]]
-    keys += [titles] if titles is not None else []
+    keys += [column for column in (titles, state) if column is not None]
     groups: dict[tuple[str, ...], list[tuple[str, tuple[Cell, ...]]]] = {}
     for place, cells in grid.rows:
         groups.setdefault(tuple(_text(cells[key]) for key in keys), []).append((place, cells))
@@ -621,8 +676,10 @@ def _histories(
     for rows in groups.values():
         place, cells = rows[0]
         settings = {name: cell for name, cell in zip(names, cells, strict=True) if names.index(name) not in measured}
-        curves = _grid_curves(grid, step, measured, rows)
-        runs.append(TrackedRun(place, place if titles is None else _text(cells[titles]), settings, curves))
+        curves, repeated = _grid_curves(grid, step, measured, rows)
+        name = place if titles is None else _text(cells[titles])
+        ended = "" if state is None else _text(cells[state]).lower()
+        runs.append(TrackedRun(place, name, settings, curves, ended, repeated))
     return runs
 
 
@@ -771,7 +828,10 @@ def bare_metric(name: str) -> str:
 def _run_value(
     run: TrackedRun, metric: str, heads: Sequence[str], options: TableOptions, problems: TableProblems
 ) -> tuple[Value, Curve | None]:
-    curve = next((run.curves[head] for head in heads if head in run.curves), None)
+    head = next((head for head in heads if head in run.curves), None)
+    curve = None if head is None else run.curves[head]
+    if head is not None and head in run.repeated:
+        problems.at(run.place, f"{metric}: {run.repeated[head]}")
     if curve is not None:
         row = _at(TableRow(run.place, "", "", metric, "", None, absent(Absence.NOT_IN_TABLE)), curve, options)
         value: Value = row.value
@@ -783,10 +843,7 @@ def _run_value(
         if given is None:
             problems.at(run.place, f"{metric} {cell!r} is not a number")
         value = given if given is not None else absent(Absence.NOT_IN_TABLE)
-    diverged = isinstance(value, Absent) and value.reason == Absence.DIVERGED
-    if run.state in _UNFINISHED and not diverged:
-        value = absent(Absence.NOT_FINISHED)
-    return value, curve
+    return _if_finished(value, run.state), curve
 
 
 def _at(row: TableRow, curve: Curve, options: TableOptions) -> TableRow:
@@ -821,7 +878,7 @@ def _value(cell: Cell) -> Value | None:
 # --- checks ---------------------------------------------------------------------------------------------------
 
 
-def _check_unique(rows: Sequence[TableRow], problems: TableProblems, *, tracked: bool) -> None:
+def _check_unique(rows: Sequence[TableRow], problems: TableProblems) -> None:
     seen: dict[tuple[str, str, str, str, str | None], str] = {}
     named = set()
     for row in rows:
@@ -829,8 +886,7 @@ def _check_unique(rows: Sequence[TableRow], problems: TableProblems, *, tracked:
         if first != row.place and (row.place, first) not in named:
             named.add((row.place, first))
             what = ", ".join(part for part in row.key if part is not None)
-            more = "; choose runs with --where" if tracked else ""
-            problems.at(row.place, f"{what} is given already in {first}{more}")
+            problems.at(row.place, f"{what} is given already in {first}; choose runs with --where")
 
 
 def _seeds(texts: Iterable[str]) -> dict[str, Seed]:

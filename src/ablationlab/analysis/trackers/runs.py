@@ -38,7 +38,8 @@ class Curve:
 class TrackedRun:
     """A run as its tracker has it. *place* is where it was found: a line of a table, a folder.
 
-    *state* is "" where the tracker says nothing of it, else "finished" or its own word ("crashed", "running").
+    *state* is "" where the tracker says nothing of it, else "finished" or its own word ("crashed", "running"). *repeated*
+    says which curves have two values at one step, and where, as one that mixes two runs has.
     """
 
     place: str
@@ -46,6 +47,7 @@ class TrackedRun:
     cells: Mapping[str, Cell]
     curves: Mapping[str, Curve] = field(default_factory=dict)
     state: str = ""
+    repeated: Mapping[str, str] = field(default_factory=dict)
 
 
 def cells_of(table: Mapping[str, Any], prefix: str = "") -> dict[str, Cell]:
