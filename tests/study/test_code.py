@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ablationlab.core.code import CodeFile, active, find, place_of, using
-from ablationlab.core.errors import CodeError, PlanError, RunFailure, StudyError, UnknownNameError
+from ablationlab.core.errors import CodeError, DataError, PlanError, RunFailure, StudyError, UnknownNameError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parts import MLPS
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
@@ -103,6 +103,7 @@ def test_everything_of_the_example_is_registered():
         ("import nowhere_to_be_found\n", ["mine.py, line 1", "ModuleNotFoundError"]),
         ("\ndef f(:\n", ["mine.py, line 2", "SyntaxError"]),
         ("\n\n1 / 0\n", ["mine.py, line 3", "ZeroDivisionError"]),
+        ("import sys\nsys.exit(0)\n", ["mine.py, line 2", "SystemExit: 0"]),
         (HEAD + "@lab.variant('none')\ndef f(model): ...\n", ["mine.py, line 2", "variant 'none' is taken"]),
         (HEAD + "@lab.schedule('s')\ndef f(step): ...\n", ["mine.py, line 2", "must take three arguments", "f(step)"]),
         (HEAD + "@lab.variant('v')\ndef f(): ...\n", ["mine.py, line 2", "must take one argument"]),
@@ -130,6 +131,32 @@ def test_everything_of_the_example_is_registered():
 def test_a_mistake_in_the_code_is_named_with_its_file_and_line_when_the_study_is_loaded(tmp_path, code, texts):
     found = problem(tmp_path, code)
     assert all(text in found for text in texts), found
+
+
+@pytest.mark.parametrize("value", ["None", "3", "[('model', {})]"])
+def test_a_variant_that_returns_no_table_is_named_with_its_file_and_line(tmp_path, value):
+    code = HEAD + f"@lab.variant('v')\ndef f(model):\n    return {value}\n"
+    with pytest.raises(StudyError) as caught:
+        load_study(study_with(tmp_path, code, variants=["none", "v"]))
+    (only,) = caught.value.problems
+    assert only.key == "variants.v"
+    assert "mine.py, line 2: variant 'v' must return a table of overrides" in str(only)
+
+
+@pytest.mark.parametrize("value", ["{'model': 3}", "{'model': {'widht': 3}}"])
+def test_what_a_variant_returns_wrongly_is_placed_when_the_study_is_planned(tmp_path, value):
+    code = HEAD + f"@lab.variant('v')\ndef f(model):\n    return {value}\n"
+    study = load_study(study_with(tmp_path, code, variants=["none", "v"]))
+    with study_code(study), pytest.raises(PlanError, match=r"mine\.py, line 2: variant 'v' makes an impossible model"):
+        make_plan(study, load_corpus(study.data), "cpu")
+
+
+@pytest.mark.parametrize(("value", "named"), [("b'abc' * 1000", "not bytes"), ("''", "not an empty one")])
+def test_a_corpus_that_is_no_text_is_named_by_its_type(tmp_path, value, named):
+    code = HEAD + f"@lab.corpus('mine', meaning='m')\ndef f():\n    return {value}\n"
+    study = load_study(study_with(tmp_path, code, data={"corpus": "mine"}))
+    with study_code(study), pytest.raises(DataError, match=f"must return a text, {named}$"):
+        load_corpus(study.data)
 
 
 def test_a_missing_file_and_an_unknown_entry_point_are_named(tmp_path):

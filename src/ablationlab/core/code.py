@@ -189,7 +189,7 @@ def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
         raise
     except SyntaxError as error:
         raise CodeError(f"{error.filename}, line {error.lineno}: {type(error).__name__}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a file that ends the process would end the command, as if it had worked
         raise CodeError(f"{place_of(error) or file.path}: {type(error).__name__}: {error}") from error
     finally:
         ran = _loading.pop()
@@ -279,12 +279,12 @@ def check_signature(function: Any, arguments: int, what: str) -> None:
     except TypeError as error:
         shown = f"{getattr(function, '__name__', function)}{signature}"
         raise CodeError(
-            f"{_written(function) or _caller()}: {what} must take {counted(arguments, 'argument')}, but is {shown}: {error}"
+            f"{written(function) or _caller()}: {what} must take {counted(arguments, 'argument')}, but is {shown}: {error}"
         ) from error
 
 
-def _written(function: Any) -> str | None:
-    """Where a function of the study's own code begins."""
+def written(function: Any) -> str | None:
+    """File and line where a function of the study's own code begins; None of one from elsewhere."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return (
         f"{code.co_filename}, line {code.co_firstlineno}" if code is not None and code.co_filename in _paths else None

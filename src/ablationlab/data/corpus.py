@@ -306,7 +306,8 @@ def _read(corpus: str) -> tuple[str, str, str, list[tuple[str, int]]]:
     if source.make is not None:
         text = source.make()
         if not isinstance(text, str) or not text:
-            raise DataError(f"corpus {corpus!r} of the study's own code must return a text, not {text!r}")
+            wrong = "an empty one" if text == "" else type(text).__name__
+            raise DataError(f"corpus {corpus!r} of the study's own code must return a text, not {wrong}")
         return text, "the study's own code", hashlib.sha256(text.encode()).hexdigest(), [(corpus, 0)]
     origin = f"named source, canonical address {source.url}"
     return _utf8(fetch(source)), origin, source.sha256, [(corpus, 0)]

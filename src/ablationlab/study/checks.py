@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from ablationlab.core.errors import AblationLabError, PlanError, Problem, UnknownNameError
+from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError
 from ablationlab.core.format import counted
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
@@ -373,6 +373,9 @@ def _combination_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                 problems = list(combination_problems(model, training))
             except (UnknownNameError, ValidationError):
                 continue  # reported where it stands
+            except CodeError as error:
+                problems = [Problem(arm_key.removesuffix("."), str(error))]
+                arm_key = ""
             for problem in problems:
                 if str(problem) not in seen:  # of the study itself, before that of every arm
                     yield replace(problem, key=f"{arm_key or regime_key}{problem.key}")

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
 
-from ablationlab.core.code import place_of
+from ablationlab.core.code import place_of, written
 from ablationlab.core.errors import PlanError
 from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
@@ -401,8 +401,10 @@ class _CellMaker:
             ours, trained = self.variants[name].arm(_with_vocabulary(model, self.corpora[name]), training)
         except ValidationError as error:
             why = "; ".join(str(problem) for problem in problems_of(error, ModelConfig, {}))
-            raise PlanError(f"variant {name!r} makes an impossible model in regime {regime!r}: {why}") from error
-        written = self.variants[name].on(model).training.keys()
+            place = written(self.variants[name].compute)
+            text = f"variant {name!r} makes an impossible model in regime {regime!r}: {why}"
+            raise PlanError(f"{place}: {text}" if place else text) from error
+        named = self.variants[name].on(model).training.keys()
         match = self.study.budget.match
         if name != self.study.baseline and (match == "flops" or (match == "time" and self.step_seconds)):
             theirs, planned = self._arm(regime, self.study.baseline)
@@ -412,7 +414,7 @@ class _CellMaker:
                 cost = "costs more FLOPs" if match == "flops" else "takes longer"
                 raise PlanError(f"variant {name!r}: one of its steps {cost} than the whole run of the baseline")
             trained = trained.changed(steps=steps, tokens=None)
-        elif not {"steps", "tokens"} & written:
+        elif not {"steps", "tokens"} & named:
             tokens, step = steps_of(model, training) * training.batch * model.context, trained.batch * ours.context
             if tokens % step:
                 raise PlanError(

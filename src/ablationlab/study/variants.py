@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from ablationlab.core.errors import PlanError
+from ablationlab.core.code import written
+from ablationlab.core.errors import CodeError, PlanError
 from ablationlab.core.registry import Registry
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameters
 from ablationlab.records.plan import Declaration
@@ -48,7 +49,13 @@ class Variant:
         """The overrides for one model."""
         if self.compute is None:
             return self.table
-        return over(validated(VariantTable, dict(self.compute(model))), self.table)
+        changes = self.compute(model)
+        if not isinstance(changes, Mapping):
+            raise CodeError(
+                f"{written(self.compute)}: variant {self.name!r} must return a table of overrides, as "
+                f'{{"model": {{"layers": 2}}}}, not {type(changes).__name__}'
+            )
+        return over(validated(VariantTable, dict(changes)), self.table)
 
     def apply(self, model: ModelConfig) -> ModelConfig:
         """The changed model."""
@@ -133,8 +140,8 @@ def resolved(name: str, tables: Mapping[str, VariantTable], seen: tuple[str, ...
         raise PlanError(f"starts from itself: {' -> '.join([*seen, name])}")
     table = tables[name]
     if not table.about:
-        written = ", ".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.settings.items())
-        about = f"{table.base} with {written}" if table.base is not None else written
+        words = ", ".join(f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.settings.items())
+        about = f"{table.base} with {words}" if table.base is not None else words
         table = table.model_copy(update={"about": about})
     if table.base is None:
         return Variant(name, table)
