@@ -159,6 +159,23 @@ def test_a_corpus_that_is_no_text_is_named_by_its_type(tmp_path, value, named):
         load_corpus(study.data)
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("float('nan') if step > 3 else 1", r"line 2: schedule 's' gives nan \(float\) at step 4 of"),
+        ("-0.5", r"line 2: schedule 's' gives -0.5 \(float\) at step 1 of"),
+        ("[1]", r"line 2: schedule 's' gives \[1\] \(list\) at step 1 of"),
+        ("1 / (steps - step)", r"line 4, in s: schedule 's' raises at step (\d+) of \1: ZeroDivisionError"),
+    ],
+)
+def test_every_factor_of_a_schedule_is_checked_when_the_study_is_planned(tmp_path, value, text):
+    code = HEAD + f"@lab.schedule('s')\ndef s(training, step, steps):\n    return {value}\n"
+    variants = {"none": {}, "v": {"training": {"schedule": "s"}}}
+    study = load_study(study_with(tmp_path, code, variants=variants))
+    with study_code(study), pytest.raises(PlanError, match=text):
+        make_plan(study, load_corpus(study.data), "cpu")
+
+
 def test_a_missing_file_and_an_unknown_entry_point_are_named(tmp_path):
     path = write_study(tmp_path, {"use": ["./gone.py", "not-installed"]})
     with pytest.raises(StudyError) as caught:

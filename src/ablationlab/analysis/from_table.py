@@ -561,12 +561,12 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
     rows = [row for row in rows if not options.metrics or row.metric in options.metrics]
     if any(len(curve) > 1 for curve in points.values()):
         curves = {row.key: row for row in rows if row.key in points}
-        for key, row in curves.items():
-            problem = _repeated_step(points[key])
+        for row in curves.values():
+            problem = _repeated_step(points[row.key])
             if problem is not None:
                 problems.at(row.place, f"{row.variant}, {row.seed}, {row.metric}: {problem}")
         rows = [
-            *(_at(row, Curve.of((int(p.step), p.value) for p in points[key]), options) for key, row in curves.items()),
+            *(_at(row, Curve.of((int(p.step), p.value) for p in points[row.key]), options) for row in curves.values()),
             *(row for row in rows if row.key not in points),
         ]
     for row in {row.key: row for row in rows}.values():

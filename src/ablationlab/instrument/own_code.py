@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +11,13 @@ import numpy as np
 import torch
 
 from ablationlab.core.code import find, load, place_of, using
+from ablationlab.core.errors import CodeError
 from ablationlab.model.flop_count import counted_flops_per_token
 from ablationlab.model.gpt import ForwardPass
+from ablationlab.model.optimizers import lr_factor
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
 from ablationlab.model.parts import PARTS
-from ablationlab.model.rules import OPTIMIZERS, SCHEDULES
+from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, schedule_refusal
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 from ablationlab.study.plan import FLOPS_TOLERANCE
 from ablationlab.training.stack import Member, Stack
@@ -68,16 +69,21 @@ def _tried(thing: str, tests: Callable[[str], Iterator[CodeCheck]]) -> Iterator[
     """These tests, up to the first that cannot be made."""
     try:
         yield from tests(thing)
+    except CodeError as error:
+        yield CodeCheck(thing, "can be computed", False, str(error))
     except Exception as error:
         place = place_of(error) or "what it returns cannot be used"
         yield CodeCheck(thing, "can be computed", False, f"{place}: {type(error).__name__}: {error}")
 
 
 def _schedule_checks(thing: str) -> Iterator[CodeCheck]:
-    schedule = SCHEDULES[thing.removeprefix("schedule ")]
-    factors = [float(schedule(TRAINING, step, 100)) for step in range(1, 101)]
-    finite = all(math.isfinite(factor) and factor >= 0 for factor in factors)
-    yield CodeCheck(thing, "factors", finite, f"{min(factors):.3g} to {max(factors):.3g}")
+    training = TRAINING.changed(schedule=thing.removeprefix("schedule "))
+    refusal = schedule_refusal(training, 100)
+    if refusal is not None:
+        yield CodeCheck(thing, "factors", False, refusal)
+        return
+    factors = [lr_factor(training, step, 100) for step in range(1, 101)]
+    yield CodeCheck(thing, "factors", True, f"{min(factors):.3g} to {max(factors):.3g}")
 
 
 def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:

@@ -193,7 +193,7 @@ class RuleOptimizer:
             self.row.matrices,
             self.row.rest,
         )
-        moved = self.rule.update(step)
+        moved = self.rule.moved(step)
         alive = alive_R[:, None]
         ours = weights_RP.detach()
         torch.where(alive, moved, ours, out=ours)

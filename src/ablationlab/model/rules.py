@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ablationlab.core.errors import Problem
+from ablationlab.core.code import place_of, written
+from ablationlab.core.errors import CodeError, Problem
 from ablationlab.core.registry import Registry
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameters
 from ablationlab.records.settings import ModelConfig, RateScale, TrainingConfig
@@ -86,6 +87,8 @@ SCHEDULES.add("linear", linear)
 SCHEDULES.add("warmup-stable-decay", warmup_stable_decay)
 SCHEDULES.add("inverse-sqrt", inverse_sqrt)
 SCHEDULES.add("constant", constant)
+#: The names of these, as against those that a study's own code registers.
+SHIPPED_SCHEDULES = frozenset(SCHEDULES)
 WITH_WARMUP = ("warmup-cosine", "linear", "warmup-stable-decay", "inverse-sqrt")
 
 
@@ -101,6 +104,33 @@ def warmup_refusal(training: TrainingConfig, steps: int) -> Problem | None:
         allowed = f"up to {(steps - training.warmup) / steps:.3g}"
         return Problem("decay_share", text, f"{training.decay_share:g}", allowed)
     return None
+
+
+def schedule_refusal(training: TrainingConfig, steps: int) -> str | None:
+    """What is wrong with the factors of a study's own schedule in a run of so many steps."""
+    name = training.schedule
+    if name in SHIPPED_SCHEDULES:
+        return None
+    schedule = SCHEDULES[name]
+    for step in range(1, steps + 1):
+        try:
+            factor = schedule(training, step, steps)
+        except Exception as error:
+            text = f"schedule {name!r} raises at step {step} of {steps}: {type(error).__name__}: {error}"
+            return f"{place_of(error) or written(schedule) or 'your code'}: {text}"
+        if not _is_factor(factor):
+            text = f"schedule {name!r} gives {str(factor)[:40]} ({type(factor).__name__}) at step {step} of {steps}"
+            return f"{written(schedule) or 'your code'}: {text}; it must be a finite number of at least 0"
+    return None
+
+
+def _is_factor(value: object) -> bool:
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return False
+    try:
+        return 0 <= float(value) < math.inf
+    except (TypeError, ValueError, RuntimeError):  # an array or a tensor of several numbers
+        return False
 
 
 @dataclass(frozen=True)
@@ -167,6 +197,18 @@ class UpdateRule:
     update: Callable[[OptimizerStep], Tensor]
     second_moment: bool = True
     matrix_flops: Callable[[int, int], int] | None = None
+
+    def moved(self, step: OptimizerStep) -> Tensor:
+        """The new weights, or `CodeError` for what cannot be: another shape would be spread over all of them."""
+        weights = self.update(step)
+        want, got = ((tuple(x.shape), x.dtype) if hasattr(x, "dtype") else None for x in (step.weights, weights))
+        if got != want:
+            returned = type(weights).__name__ if got is None else f"{got[1]} of shape {got[0]}"
+            raise CodeError(
+                f"{written(self.update) or 'your code'}: optimizer {step.training.optimizer!r} must return the new weights, "
+                f"{step.weights.dtype} of shape {tuple(step.weights.shape)}, not {returned}"
+            )
+        return weights
 
 
 def _moved(step: OptimizerStep, lr: Tensor, direction: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
 from ablationlab.data.ngrams import reference_losses
 from ablationlab.model.parameters import matmul_flops_per_token, parameter_count
-from ablationlab.model.rules import OPTIMIZERS, combination_problems, step_flops, warmup_refusal
+from ablationlab.model.rules import OPTIMIZERS, combination_problems, schedule_refusal, step_flops, warmup_refusal
 from ablationlab.records.environment import current, drift
 from ablationlab.records.metrics import METRICS, across_tokenizers
 from ablationlab.records.plan import (
@@ -199,6 +199,7 @@ def _plan(
     _check_texts_compare(study, corpus.record, {name: other.record for name, other in corpora.items()})
     cells = study_cells(study, corpus, precision, corpora, step_times)
     if study.use and not step_times:  # the second pass of a plan at equal time has the same models
+        _check_schedules(cells)
         _check_flops(study, cells)
     tasks: tuple[PlannedTask, ...] = ()
     if study.evaluation.tasks:
@@ -622,6 +623,15 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str,
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
         both = [declared[run.variant], declared[study.baseline]]
         refuse(run.id, base.id, setting_mismatches(run, base, both))
+
+
+def _check_schedules(cells: Cells) -> None:
+    """Refuse a schedule of the study's own code that has no factor for some step of a run."""
+    arms = {cell.training.model_dump_json(): cell for cell in (*cells.own, *cells.swept)}
+    for cell in arms.values():
+        refusal = schedule_refusal(cell.training, steps_of(cell.model, cell.training))
+        if refusal is not None:
+            raise PlanError(f"{refusal} (variant {cell.variant!r}, regime {cell.regime!r})")
 
 
 #: Largest difference between declared and counted FLOPs of a study's own code, as a share of the model's.

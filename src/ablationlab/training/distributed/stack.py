@@ -273,7 +273,7 @@ class DistributedStack:
         rate, decay = self._rates[name]
         weights = local(self._parameters[name]).detach()
         row = weights.view(1, -1)
-        moved = rule.update(
+        moved = rule.moved(
             OptimizerStep(
                 row,
                 gradient.view(1, -1),
