@@ -188,7 +188,7 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     if pairs:
         if dataset.brief:
             looked_at = dataset.look is not None
-            with_pairs = looked_at or bool(diverged) or planned.role == "primary"
+            with_pairs = looked_at or bool(diverged) or planned.role in ("primary", "guard", "secondary")
             numbers = _brief_numbers(planned.criterion, pairs, transform, looked_at=looked_at, with_pairs=with_pairs)
         else:
             result = _computed(planned, pairs, transform, promised)

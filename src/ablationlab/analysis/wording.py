@@ -703,9 +703,11 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.GAIN_WITHIN_MARGINS | Reason.GAIN_AT_A_COST:
             return f"more stable: {_places(evidence, standing.gained)}. {costs(evidence)}".removesuffix(".")
         case Reason.EQUIVALENT:
-            return f"equivalent within {within}: {numbers}"
+            return f"equivalent within {within}: {numbers}{_but_worse(evidence)}"
         case Reason.REAL_BUT_SMALL:
-            return f"real but small: {numbers}, equivalent within {within}"
+            return f"real but small: {numbers}, equivalent within {within}{_but_worse(evidence)}"
+        case Reason.EQUIVALENT_BUT_MISSING:
+            return f"equivalent within {within} on the runs that are there ({numbers}), but {_only_its_runs(evidence)}"
         case Reason.NO_SMALLEST_EFFECT:
             return "no smallest effect is registered for what was tested, so equivalence cannot be shown"
         case Reason.NOT_EQUIVALENT:
@@ -778,7 +780,8 @@ def costs(evidence: Evidence) -> str:
     """What the variant may cost on the primary metric and on every guard, a sentence for each."""
     text = " ".join(f"{_cost(evidence, cost)}." for cost in evidence.costs)
     alone = "" if evidence.guards else " No guard is registered, so the cost is judged on the primary metric alone."
-    return f"{text}{alone}".strip()
+    missing = f" {_only_its_runs(evidence).capitalize()}." if evidence.variant_missing else ""
+    return f"{text}{alone}{missing}".strip()
 
 
 _NO_BOUND: Final[Mapping[CostBound, str]] = {
@@ -810,7 +813,15 @@ def _cost(evidence: Evidence, cost: Cost) -> str:
 def _shown_costs(evidence: Evidence) -> str:
     parts = [_cost(evidence, guard) for guard in evidence.broken_guards]
     parts += [f"{measured(comparison)}" for comparison in evidence.shown_worse]
-    return f"worse on {'; '.join(parts)}"
+    shown = f"worse on {'; '.join(parts)}" if parts else ""
+    hidden = "; ".join(measured(comparison) for comparison in evidence.hidden_costs)
+    hidden = f"not shown worse only because single runs are so bad or an earlier test was not shown: {hidden}"
+    return ", and ".join(filter(None, [shown, hidden if evidence.hidden_costs else ""]))
+
+
+def _but_worse(evidence: Evidence) -> str:
+    """What a tie on the primary metric must not hide."""
+    return f". But {_shown_costs(evidence)}" if evidence.broken_guards or evidence.shown_worse else ""
 
 
 def _not_shown(evidence: Evidence) -> str:
@@ -819,8 +830,13 @@ def _not_shown(evidence: Evidence) -> str:
     if evidence.variant_diverged:
         parts.append(f"what it costs on the {counted(evidence.variant_diverged, 'seed')} where it alone diverged")
     if evidence.variant_missing:
-        parts.append(f"what it does on the {counted(evidence.variant_missing, 'seed')} where only its run is missing")
+        seeds = counted(len(evidence.variant_missing), "seed")
+        parts.append(f"what it does on the {seeds} where only its run is missing")
     return "; ".join(parts)
+
+
+def _only_its_runs(evidence: Evidence) -> str:
+    return f"only its run is missing on {_seeds(evidence.variant_missing)}"
 
 
 def _both_sides(evidence: Evidence) -> str:
@@ -913,6 +929,8 @@ def _tie(evidence: Evidence, verdict: VariantVerdict) -> str:
     if tie is not None and tie.metric is not None and tie.favours is None:
         favoured = f"{metric_name(tie.metric)} favours {evidence.variant}"
         return f"{none}; {favoured}, but {_against(evidence)}: keep {baseline}.{small}"
+    if (evidence.broken_guards or evidence.shown_worse) and (tie is None or tie.favours is None):
+        return f"{none}: keep {baseline}; {evidence.variant} is {_shown_costs(evidence)}.{small}"
     if tie is None or tie.favours is None:
         return f"{none}: keep {baseline}, which is the simpler one.{small}"
     use = "use" if tie.favours == evidence.variant else "keep"
@@ -927,7 +945,7 @@ def _against(evidence: Evidence) -> str:
     if evidence.variant_diverged:
         parts.append(f"it alone diverged on {counted(evidence.variant_diverged, 'seed')}")
     if evidence.variant_missing:
-        parts.append(f"only its run is missing on {counted(evidence.variant_missing, 'seed')}")
+        parts.append(_only_its_runs(evidence))
     return "; ".join(parts)
 
 
@@ -998,6 +1016,8 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
         case Need.THREE_PAIRS:
             what = "runs in each arm" if evidence.unpaired else "pairs"
             return f"At least 3 {what} are needed for any inference; there are {primary.n if primary else 0}."
+        case Need.MISSING_RUNS:
+            return f"Finish the runs of {evidence.variant} on {_seeds(evidence.variant_missing)}, and analyze again."
         case Need.VARIATION:
             what = "Neither arm varies, so the" if evidence.unpaired else "All deltas are equal, so their"
             return f"{what} spread is unknown: check that the runs really differ."

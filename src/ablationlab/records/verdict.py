@@ -75,6 +75,7 @@ class Reason(StrEnum):
     # 3
     EQUIVALENT = "equivalent"
     REAL_BUT_SMALL = "real-but-small"
+    EQUIVALENT_BUT_MISSING = "equivalent-but-missing"
     NO_SMALLEST_EFFECT = "no-smallest-effect"
     NOT_EQUIVALENT = "not-equivalent"
     EQUIVALENCE_NOT_TESTED = "equivalence-not-tested"
@@ -184,6 +185,7 @@ class Need(StrEnum):
     VARIATION = "variation"
     SMALLEST_EFFECT = "smallest-effect"
     FRESH_SEEDS = "fresh-seeds"
+    MISSING_RUNS = "missing-runs"
 
 
 class Needs(StoredValue):

@@ -36,19 +36,26 @@ class Input:
     margin: float | None
     smallest_effect: float | None
     bad: tuple[float, ...] = ()  # what single runs of the variant lose beyond that, from the first seed on
+    bad_guard: tuple[float, ...] = ()
+    bad_secondary: tuple[float, ...] = ()
+    measured: frozenset[str] = frozenset(("token_ece", "next_token_accuracy"))
 
     def shape(self) -> np.ndarray:
         return np.random.default_rng(self.n).permutation(deltas(0.0, self.spread, self.n))
 
     def decision(self) -> Decision:
         base, shape = 2.0 + 0.05 * np.sin(np.arange(self.n)), self.shape()
-        bad = np.pad(np.array(self.bad), (0, self.n - len(self.bad)))
+        bad, bad_guard, bad_secondary = (
+            np.pad(np.array(single), (0, self.n - len(single)))
+            for single in (self.bad, self.bad_guard, self.bad_secondary)
+        )
         losses = {"none": base, "layernorm": base + shape + self.effect + bad}
-        eces = {"none": base / 50, "layernorm": base / 50 + shape[::-1] + self.guard}
-        accuracies = {"none": base / 5, "layernorm": base / 5 - (np.roll(shape, 2) + self.secondary)}
+        eces = {"none": base / 50, "layernorm": base / 50 + shape[::-1] + self.guard + bad_guard}
+        accuracies = {"none": base / 5, "layernorm": base / 5 - (np.roll(shape, 2) + self.secondary + bad_secondary)}
+        others = {"token_ece": eces, "next_token_accuracy": accuracies}
         made = analyze(
             dataset(
-                {"validation_loss": losses, "token_ece": eces, "next_token_accuracy": accuracies},
+                {"validation_loss": losses} | {name: others[name] for name in sorted(self.measured)},
                 (
                     Criterion(metric="validation_loss", role="primary", smallest_effect=self.smallest_effect),
                     Criterion(metric="token_ece", role="guard", margin=self.margin),
@@ -175,3 +182,36 @@ def test_a_baseline_that_finishes_instead_of_diverging_never_takes_keep_baseline
     baseline = "".join("." if how == "d" and data.draw(finishes) else how for how in better.baseline)
     if better.decision() == Decision.KEEP_BASELINE:
         assert RANK[replace(better, baseline=baseline).decision()] == 0
+
+
+BAD = st.lists(st.sampled_from([0.0, 0.0, 0.01, 0.1, 1e6]), min_size=5, max_size=5)
+
+
+@given(inputs(sizes=(8, 20), endings=".....s"), BAD, BAD, BAD, BAD)
+@settings(max_examples=80, deadline=None)
+def test_single_runs_that_get_worse_on_a_guard_or_a_secondary_never_turn_a_trade_off_into_adoption(
+    better, guard, secondary, more_guard, more_secondary
+):
+    """A collapse of one run inflates the SD, and the loss that was shown no longer is."""
+    better = replace(better, effect=-abs(better.effect), bad_guard=tuple(guard), bad_secondary=tuple(secondary))
+    worse = replace(
+        better,
+        bad_guard=tuple(map(sum, zip(guard, more_guard, strict=True))),
+        bad_secondary=tuple(map(sum, zip(secondary, more_secondary, strict=True))),
+    )
+    assert RANK[worse.decision()] <= RANK[better.decision()]
+    if better.decision() == Decision.TRADE_OFF:
+        assert worse.decision() == Decision.TRADE_OFF
+
+
+@given(inputs(sizes=(8, 20), endings="........sd"), st.integers(0, 7))
+@settings(max_examples=60, deadline=None)
+def test_a_missing_run_of_the_variant_or_a_guard_without_values_leaves_no_final_verdict_for_it(made, place):
+    final = (Decision.ADOPT, Decision.ADOPT_IN_REGIME, Decision.TIE)
+    missing = replace(
+        made,
+        variant=made.variant[:place] + "m" + made.variant[place + 1 :],
+        baseline=made.baseline[:place] + "." + made.baseline[place + 1 :],
+    )
+    assert missing.decision() not in final
+    assert replace(made, measured=frozenset(("next_token_accuracy",))).decision() not in final[:2]

@@ -367,3 +367,75 @@ def test_a_loss_too_large_to_compare_diverged(value, tmp_path):
     table.write_text("\n".join(["variant,seed,val_loss", *rows]))
     (compared,) = analyze(read_table(table, TableOptions(baseline="none"))).comparisons
     assert [(lost.seed, lost.arm, lost.reason) for lost in compared.missing] == [(3, "new", "diverged")]
+
+
+@pytest.mark.parametrize("bad", [0.0, 0.3, 2.0, 1e6])
+@pytest.mark.parametrize("role", ["guard", "secondary"])
+def test_a_collapse_of_one_run_does_not_hide_what_a_guard_or_a_secondary_shows(role, bad):
+    made = {"validation_loss": arms(-0.1, n=20), "token_ece": arms(0.03, n=20, start=0.04)}
+    made["token_ece"]["layernorm"][3] += bad
+    criteria = (LOSS, Criterion(metric="token_ece", role=role))
+    found = verdict_of(made, criteria)
+    assert (found.decision, found.reason) == ("trade-off", "better-at-a-cost")
+    assert ("not shown worse only because single runs are so bad" in words_of(made, criteria).why) == (bad > 1)
+
+
+def test_a_secondary_that_is_worse_counts_though_the_one_before_it_is_not_shown():
+    made = {
+        "validation_loss": arms(-0.1, n=20),
+        "token_ece": arms(0.0, n=20, start=0.04),
+        "next_token_accuracy": arms(-0.1, n=20, start=0.4),
+    }
+    criteria = (LOSS, Criterion(metric="token_ece", role="secondary"), ACCURACY)
+    assert verdict_of(made, criteria).decision == "trade-off"
+
+
+def test_only_diverged_baselines_make_a_cost_nothing():
+    made, lost = {"validation_loss": arms(0.5, n=12)}, "d" * 9 + "..."
+    found = verdict_of(made, endings={"none": lost, "layernorm": "." * 9 + "mmm"})
+    assert (found.decision, found.costs[0].bound) == ("trade-off", "too-few-pairs")
+    whole = {"none": "d" * 12, "layernorm": "." * 12}
+    assert verdict_of(made, endings=whole).decision == "adopt-in-regime"
+    some = {"none": "d" * 12, "layernorm": "." * 11 + "m"}
+    assert verdict_of(made, endings=some).decision == "trade-off"
+    assert "only its run is missing on seed 12" in words_of(made, endings=some).recommendation.lower()
+
+
+def test_runs_that_are_missing_make_no_tie():
+    made, endings = {"validation_loss": arms(0.0, n=20)}, {"none": "." * 20, "layernorm": "mm" + "." * 18}
+    found = verdict_of(made, endings=endings)
+    assert (found.decision, found.rule, found.reason) == ("inconclusive", 3, "equivalent-but-missing")
+    assert found.needs.need == "missing-runs"
+    words = words_of(made, endings=endings)
+    assert "only its run is missing on seeds 1, 2" in words.why
+    assert "Finish the runs of layernorm on seeds 1, 2" in words.recommendation
+
+
+def test_a_tie_says_that_a_guard_is_broken():
+    made = {"validation_loss": arms(0.0, n=20), "token_ece": arms(0.2, n=20, start=0.02)}
+    words = words_of(made, (LOSS, ECE))
+    assert verdict_of(made, (LOSS, ECE)).decision == "tie"
+    assert "But worse on token ECE" in words.why
+    assert "keep the baseline (none); layernorm is worse on token ECE" in words.recommendation
+
+
+NO_CHANGE = Hypothesis(name="H0", statement="Nothing changes.", rule="no-change", metric="validation_loss")
+SMOOTHER = Hypothesis(
+    name="H1a", statement="Worse, though smoother.", rule="worse-though-smoother", metric="validation_loss"
+)
+
+
+@pytest.mark.parametrize(("lost", "status"), [("." * 8, "rejected"), ("d" * 8, "undecided")])
+def test_no_change_is_not_rejected_by_the_runs_that_survived(lost, status):
+    made, endings = {"validation_loss": arms(-0.1, n=20)}, {"none": "." * 20, "layernorm": lost + "." * 12}
+    judged = decide(study(made, endings=endings, hypotheses=(NO_CHANGE,))).hypotheses["H0"]
+    assert judged.status == status
+
+
+@pytest.mark.parametrize(("lost", "status"), [("." * 5, "supported"), ("d" * 5, "undecided")])
+def test_training_that_is_smoother_on_the_survivors_alone_is_not_smoother(lost, status):
+    norms = {arm: list(np.exp(values)) for arm, values in arms(-0.7, 0.1, n=20, start=0.0).items()}
+    made = {"validation_loss": arms(0.1, n=20), "final_gradient_norm": norms}
+    endings = {"none": "." * 20, "layernorm": lost + "." * 15}
+    judged = decide(study(made, endings=endings, hypotheses=(SMOOTHER,))).hypotheses["H1a"]
+    assert judged.status == status

@@ -25,6 +25,7 @@ class Evidence:
     regime: str
     primary: Comparison | None
     costs: tuple[Cost, ...]
+    guarded: tuple[Comparison, ...]
     secondaries: tuple[Comparison, ...]
     gain: StabilityGain | None
     standing: StabilityStanding
@@ -60,20 +61,34 @@ class Evidence:
         return 0 if self.primary is None else len(_diverged(self.primary, alone=self.variant))
 
     @property
-    def variant_missing(self) -> int:
-        """Seeds on which the baseline's run is there and the variant's is not, for whatever reason but divergence."""
+    def variant_missing(self) -> tuple[Seed, ...]:
+        """Seeds on which the baseline's run is there and the variant's is not, for whatever reason but divergence.
+
+        Of independent arms, all of the variant's.
+        """
         if self.primary is None:
-            return 0
+            return ()
         lacking: dict[Seed, set[str]] = {}
         for lost in self.primary.missing:
             if lost.reason != Absence.DIVERGED:
                 lacking.setdefault(lost.seed, set()).add(lost.arm)
-        return 0 if self.unpaired else sum(arms == {self.variant} for arms in lacking.values())
+        alone = {self.variant}
+        return tuple(seed for seed, arms in lacking.items() if arms == alone or (self.unpaired and arms >= alone))
 
     @property
     def broken_guards(self) -> tuple[Cost, ...]:
         """Guards that are shown to be broken."""
         return tuple(guard for guard in self.guards if guard.shown == "broken")
+
+    @property
+    def hidden_costs(self) -> tuple[Comparison, ...]:
+        """Guards that are not kept and secondaries that would be shown worse if their worst runs were less bad."""
+        known = {guard.comparison for guard in self.guards if guard.shown != "unknown"}
+        return tuple(
+            comparison
+            for comparison in (*self.guarded, *self.secondaries)
+            if comparison.id not in known and worse_if_less_bad(comparison)
+        )
 
     @property
     def fails_more(self) -> bool:
@@ -120,6 +135,7 @@ def gather(analysis: Analysis, variant: str, regime: str) -> Evidence:
         regime=regime,
         primary=primary,
         costs=tuple(sorted(costs, key=lambda cost: cost.role == "guard")),
+        guarded=tuple(comparison for comparison in here if comparison.role == "guard"),
         secondaries=tuple(comparison for comparison in here if comparison.role == "secondary"),
         gain=stability.gain(variant, analysis.baseline, regime) if stability else None,
         standing=standing_of(analysis, variant, regime),
@@ -204,6 +220,18 @@ def hidden_by_bad_runs(analysis: Analysis, comparison: Comparison) -> tuple[Seed
     if tost is not None and paired_tost(capped, smallest_effect=_bounds(comparison, tost), alpha=tost.alpha).equivalent:
         return ()
     return tuple(pair.seed for pair, cost in zip(comparison.pairs, costs, strict=True) if cost > cap)
+
+
+def worse_if_less_bad(comparison: Comparison) -> bool:
+    """Whether a comparison that is not shown worse would be, were its worst and its diverged runs less bad, or not gated.
+
+    The largest t of all samples that are nowhere worse can only rise where a run gets worse, so a bad run never helps.
+    """
+    if comparison.test not in T_TESTS or comparison.outcome == "worse" or comparison.direction is None:
+        return False
+    costs, lost = _costs(comparison), len(_diverged(comparison, alone=comparison.variant))
+    costs = with_diverged(costs, lost) if costs and lost else costs
+    return bool(costs) and largest_cap(costs, alpha=comparison.alpha) is not None
 
 
 def equivalent_with_diverged(comparison: Comparison, standing: StabilityStanding) -> bool:
@@ -317,9 +345,11 @@ def _unmeasured(criterion: Criterion, role: Literal["primary", "guard"]) -> Cost
 
 
 def _no_baseline_left(comparison: Comparison) -> bool:
+    """Whether every run of the baseline diverged, wherever the variant's are."""
+    diverged = [lost.reason == Absence.DIVERGED for lost in comparison.missing if lost.arm == comparison.reference]
     if comparison.design == "unpaired":
-        return all(run.arm != comparison.reference for run in comparison.runs)
-    return len({lost.seed for lost in comparison.missing}) >= comparison.planned_pairs
+        return all(diverged) and all(run.arm != comparison.reference for run in comparison.runs)
+    return sum(diverged) >= comparison.planned_pairs
 
 
 def _diverged(comparison: Comparison, alone: str | None = None) -> list[Seed]:

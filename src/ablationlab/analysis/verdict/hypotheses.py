@@ -98,7 +98,7 @@ def _no_change(analysis: Analysis, hypothesis: Hypothesis) -> Judgement:
     stable = [comparison for comparison in usable if _unstable(analysis, comparison.regime) is False]
     if not stable:
         return _judged("undecided", HypothesisReason.NO_STABLE_BASELINE)
-    changed = [comparison for comparison in stable if comparison.outcome in ("better", "worse")]
+    changed = [c for c in stable if _is_shown(analysis, c, "better") or _is_shown(analysis, c, "worse")]
     if changed:
         return _judged("rejected", HypothesisReason.CHANGED, *changed)
     if all(_equivalent(analysis, comparison) for comparison in stable):
@@ -135,7 +135,7 @@ def smoother_training(analysis: Analysis, comparison: Comparison) -> tuple[list[
     measures = [analysis.comparison(name, *place) for name in stability.smoothness]
     gains = stability.vector(comparison.variant, comparison.reference, comparison.regime)
     return (
-        [c for c in measures if c is not None and c.outcome == "better" and c.label == "registered"],
+        [c for c in measures if c is not None and c.label == "registered" and _is_shown(analysis, c, "better")],
         [gain for gain in gains if gain.outcome == "more-stable"],
     )
 

@@ -3,13 +3,12 @@
 0. nothing sensitive was measured, neither the primary metric nor a difference in stability: no-verdict;
 1. the variant is shown less stable: keep-baseline;
 2. the baseline is unstable and a gain is shown: adopt-in-regime if the primary metric and every guard keep their
-   margins, else
-   trade-off;
-3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order;
+   margins and no run of the variant alone is missing, else trade-off;
+3. equivalent within the smallest effect that matters: tie, broken by the tie-breakers in their order; inconclusive
+   while runs of the variant alone are missing;
 4. shown worse on the primary metric: keep-baseline;
-5. shown better: trade-off if a guard or a registered secondary is shown worse, adopt if every guard and the stability
-   are shown
-   non-inferior, else adopt-provisionally;
+5. shown better: trade-off if a guard or a registered secondary is shown worse, or would be if its worst runs were less
+   bad; adopt if every guard and the stability are shown non-inferior, else adopt-provisionally;
 6. otherwise inconclusive, with what it would take; keep-provisionally where the variant diverged on a seed on which the
    baseline did not, or where it would be shown worse if its worst runs were less bad.
 
@@ -120,7 +119,8 @@ def _restores(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.STABILITY_UNKNOWN)
     if not evidence.standing.gained:
         return RuleAnswer(Reason.GAIN_NOT_SHOWN if evidence.baseline_unstable else Reason.BASELINE_STABLE)
-    if evidence.primary is not None and all(cost.shown == "kept" for cost in evidence.costs):
+    kept = evidence.primary is not None and all(cost.shown == "kept" for cost in evidence.costs)
+    if kept and not evidence.variant_missing:
         return RuleAnswer(Reason.GAIN_WITHIN_MARGINS, Decision.ADOPT_IN_REGIME)
     return RuleAnswer(Reason.GAIN_AT_A_COST, Decision.TRADE_OFF)
 
@@ -138,6 +138,8 @@ def _equivalent(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.EQUIVALENCE_NOT_TESTED if tost.equivalent is None else Reason.NOT_EQUIVALENT)
     if not evidence.equivalence_holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
+    if evidence.variant_missing:  # not left to the rules below: a run that is missing must not turn a tie into adoption
+        return RuleAnswer(Reason.EQUIVALENT_BUT_MISSING, Decision.INCONCLUSIVE)
     real = evidence.primary.outcome in ("better", "worse")
     return RuleAnswer(Reason.REAL_BUT_SMALL if real else Reason.EQUIVALENT, Decision.TIE)
 
@@ -161,7 +163,7 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NOT_BETTER)
     if not evidence.holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
-    if evidence.shown_worse or evidence.broken_guards:
+    if evidence.shown_worse or evidence.broken_guards or evidence.hidden_costs:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
     safe = evidence.standing.non_inferior and not evidence.variant_diverged and not evidence.variant_missing
     if safe and all(guard.shown == "kept" for guard in evidence.guards):
@@ -223,7 +225,7 @@ def _cited(evidence: Evidence, rule: Rule, broken: TieBreak | None) -> tuple[str
         ids += [evidence.gain.id] if evidence.gain is not None else []
     if rule in (Rule.RESTORES_STABILITY, Rule.BETTER):
         ids += [guard.comparison for guard in evidence.guards if guard.comparison is not None]
-        ids += [comparison.id for comparison in evidence.shown_worse]
+        ids += [comparison.id for comparison in (*evidence.shown_worse, *evidence.hidden_costs)]
     return tuple(dict.fromkeys([*ids, *(broken.asked if broken is not None else ())]))
 
 
@@ -299,6 +301,8 @@ def _need(evidence: Evidence) -> Need:
         return Need.STABLE_TRAINING
     if primary.n < 3:
         return Need.THREE_PAIRS
+    if evidence.variant_missing and evidence.equivalence_holds:
+        return Need.MISSING_RUNS
     if not primary.delta_sd:
         return Need.VARIATION
     return Need.SMALLEST_EFFECT if primary.smallest_effect is None else Need.FRESH_SEEDS
