@@ -128,6 +128,6 @@ def test_the_seeds_on_average_are_printed_for_studies_with_looks():
     made = sequential()
     found = decision_power(made, power_plans(made, sd=0.03).rows, studies=5)
     headers = [
-        column.header for view in decision_view(made, found) if hasattr(view, "columns") for column in view.columns
+        column.title for view in decision_view(made, found) if hasattr(view, "columns") for column in view.columns
     ]
     assert any("seeds on average" in str(header) for header in headers)
