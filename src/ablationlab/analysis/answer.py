@@ -107,7 +107,7 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
             return (
                 f"Keep {base}{where} for now.",
-                f"{names} {'are' if several else 'is'} not shown worse only because single runs are so bad: look at them.",
+                f"{names} would be shown worse if single runs, which widen the interval, were less bad: look at them.",
             )
         case Decision.KEEP_PROVISIONALLY:
             return (
