@@ -746,8 +746,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.BAD_RUNS:
             seeds = _seeds(evidence.bad_runs)
             return (
-                f"no rule above applies, but were {evidence.variant} less bad on {seeds}, it would be shown worse, and a bad run "
-                "must not help its arm"
+                f"no rule above applies, but were {evidence.variant} less bad on {seeds}, it would be shown worse, and a bad "
+                "run must not help its arm"
             )
         case Reason.NO_RULE_APPLIES:
             return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
@@ -910,8 +910,8 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
             return (
-                f"Keep {baseline} for now: {variant} would be shown worse if {_seeds(evidence.bad_runs)} were less bad: it widens "
-                "the interval. Look at "
+                f"Keep {baseline} for now: {variant} would be shown worse if {_seeds(evidence.bad_runs)} were less bad: it "
+                "widens the interval. Look at "
                 f"{'that run' if len(evidence.bad_runs) == 1 else 'those runs'}."
             )
         case Decision.KEEP_PROVISIONALLY:
