@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -223,8 +224,8 @@ def test_code_that_cannot_be_run_is_the_only_problem_beside_those_that_it_does_n
 
 
 def test_mended_code_is_named_as_another_study(tmp_path):
-    code = HEAD + "@lab.schedule('mine')\ndef mine(training, step, steps):\n    return 1 / 0\n"
-    path = study_with(tmp_path, code, **{"training.schedule": "mine", "variants": ["none", "rmsnorm"], "seeds": [1]})
+    code = HEAD + "@lab.optimizer('mine')\ndef mine(step):\n    return step.weights * (1 / 0)\n"
+    path = study_with(tmp_path, code, **{"training.optimizer": "mine", "variants": ["none", "rmsnorm"], "seeds": [1]})
     with pytest.raises(RunFailure, match=r"a mended file is another study: give it another folder with --out"):
         run(path, tmp_path / "out", workers=1)
     (tmp_path / "mine.py").write_text(code.replace("1 / 0", "1.0"))
@@ -292,6 +293,69 @@ def test_a_package_gives_code_by_its_entry_point(tmp_path, monkeypatch):
     with study_code(study):
         assert variants_of(study)["narrow"].apply(study.model).mlp_ratio == 2
     assert "narrow" not in VARIANTS
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package whose entry points name it and its module `wide`; each registers what `parts` and it hold."""
+    site = tmp_path / "site"
+    (site / "labpack-1.0.dist-info").mkdir(parents=True)
+    (site / "labpack-1.0.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: labpack\nVersion: 1.0\n")
+    points = "[ablationlab]\npack = labpack\npack-wide = labpack.more.wide\n"
+    (site / "labpack-1.0.dist-info/entry_points.txt").write_text(points)
+    (site / "labpack/more").mkdir(parents=True)
+    unique = f"# {tmp_path}\n"  # else the process has run it for another test
+    (site / "labpack/__init__.py").write_text(f"{unique}from labpack import parts\n")
+    (site / "labpack/parts.py").write_text(NARROW)
+    (site / "labpack/more/__init__.py").write_text("")
+    (site / "labpack/more/wide.py").write_text(NARROW.replace("narrow", "wide").replace("2", "8"))
+    monkeypatch.syspath_prepend(site)
+    yield site / "labpack"
+    for name in [name for name in sys.modules if name.partition(".")[0] == "labpack"]:
+        del sys.modules[name]
+
+
+def ratio(folder: Path, entry: str = "pack", variant: str = "narrow") -> tuple[float, str]:
+    study = load_study(write_study(folder, {"use": [entry], "variants": ["none", variant]}))
+    with study_code(study):
+        return variants_of(study)[variant].apply(study.model).mlp_ratio, study.hash
+
+
+def test_every_file_of_a_package_is_hashed_and_the_hashed_one_is_run(tmp_path, package):
+    first, before = ratio(tmp_path)
+    (package / "parts.py").write_text(NARROW.replace("2", "3.25"))
+    second, after = ratio(tmp_path)
+    assert (first, second) == (2, 3.25)
+    assert before != after
+
+
+def test_a_package_that_changes_after_it_was_found_is_refused(tmp_path, package):
+    code = find("pack", tmp_path)
+    (package / "parts.py").write_text(NARROW.replace("2", "3.25"))
+    with (
+        pytest.raises(CodeError, match=r"the package labpack .* has changed since the study was planned"),
+        using([code]),
+    ):
+        pass
+
+
+def test_a_package_that_was_imported_before_gives_its_code_by_its_entry_point(tmp_path, package):
+    import_module("labpack.parts")
+    assert ratio(tmp_path)[0] == 2
+
+
+def test_the_entry_points_of_one_package_each_give_what_they_import(tmp_path, package):
+    assert ratio(tmp_path)[0] == 2
+    assert ratio(tmp_path, "pack-wide", "wide")[0] == 8
+    assert ratio(tmp_path, "pack-wide", "narrow")[0] == 2
+
+
+def test_a_package_that_fails_leaves_the_modules_that_were_imported(tmp_path, package):
+    before = import_module("labpack.parts")
+    (package / "parts.py").write_text("1 / 0\n")
+    with pytest.raises(StudyError, match=r"parts\.py, line 1, in <module>: ZeroDivisionError"):
+        ratio(tmp_path)
+    assert sys.modules["labpack.parts"] is before
 
 
 ATTENTION_AND_HEAD = (

@@ -16,10 +16,11 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import invalidate_caches
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
-from importlib.util import module_from_spec, spec_from_loader
+from importlib.util import find_spec, module_from_spec, spec_from_loader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
@@ -71,21 +72,71 @@ def find(entry: str, folder: Path) -> CodeFile:
             f"{entry!r} is neither a file that ends with .py nor an entry point of the group {GROUP!r}; "
             f"installed: {', '.join(offered) or 'none'}" + (f"; did you mean {guess!r}?" if guess else "")
         )
-    path = _module_path(offered[entry])
-    return CodeFile(entry, path, hashlib.sha256(path.read_bytes()).hexdigest(), entry_point=True)
+    package = _package(offered[entry])
+    return CodeFile(entry, package.path, package.sha256, entry_point=True)
 
 
 def _offered() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _module_path(point: EntryPoint) -> Path:
-    from importlib.util import find_spec
+@dataclass(frozen=True)
+class _Package:
+    """The module or package of an entry point: its name, its Python files, and the one that the entry point names."""
 
-    spec = find_spec(point.module)
-    if spec is None or spec.origin is None:
-        raise CodeError(f"the module {point.module!r} of the entry point {point.name!r} has no file")
-    return Path(spec.origin)
+    name: str
+    path: Path
+    files: tuple[Path, ...]
+
+    @property
+    def sha256(self) -> str:
+        """Of the file of a single module; of a package, of the paths and hashes of all its files."""
+        hashes = {file: hashlib.sha256(file.read_bytes()).hexdigest() for file in self.files}
+        if len(self.files) == 1:
+            return hashes[self.path]
+        root = min(self.files, key=lambda file: len(file.parts)).parent
+        listed = sorted(f"{file.relative_to(root).as_posix()} {sha256}" for file, sha256 in hashes.items())
+        return hashlib.sha256("\n".join(listed).encode()).hexdigest()
+
+    def modules(self) -> dict[str, ModuleType]:
+        """Those of its modules that are imported."""
+        return {
+            name: module for name, module in sys.modules.items() if f"{name}.".startswith(f"{self.name}.") and module
+        }
+
+
+def _package(point: EntryPoint) -> _Package:
+    """The outermost package of an entry point that is no namespace. None of its code is run."""
+    parts = point.module.split(".")
+    for depth in range(1, len(parts) + 1):
+        name = ".".join(parts[:depth])
+        spec = find_spec(name)
+        if spec is None or spec.origin is None:  # nothing, or a namespace
+            continue
+        origin = Path(spec.origin)
+        if origin.name != "__init__.py":
+            return _Package(name, origin, (origin,))
+        module = origin.parent.joinpath(*parts[depth:])
+        path = next((file for file in (module / "__init__.py", module.with_suffix(".py")) if file.exists()), None)
+        if path is not None:
+            return _Package(name, path, tuple(sorted(origin.parent.rglob("*.py"))))
+    raise CodeError(f"the module {point.module!r} of the entry point {point.name!r} has no file")
+
+
+@contextmanager
+def _anew(package: _Package) -> Iterator[None]:
+    """Let a package be imported again: what was imported before, by a notebook, say, registered nothing and may be old."""
+    before = package.modules()
+    for name in before:
+        del sys.modules[name]
+    invalidate_caches()
+    try:
+        yield
+    except BaseException:
+        for name in package.modules():
+            del sys.modules[name]
+        sys.modules.update(before)
+        raise
 
 
 def load(files: Sequence[CodeFile]) -> dict[str, dict[str, Any]]:
@@ -94,7 +145,9 @@ def load(files: Sequence[CodeFile]) -> dict[str, dict[str, Any]]:
     _active.append(tuple(files))
     try:
         with _importable(files):
-            for file in files:
+            for file in sorted(
+                files, key=lambda file: not file.entry_point
+            ):  # else a file that imports a package has its things
                 things = _things(file, files)
                 for kind, named in things.items():
                     taken = together.setdefault(kind, {})
@@ -117,7 +170,7 @@ def _things(file: CodeFile, files: Sequence[CodeFile]) -> dict[str, dict[str, An
 def _key(file: CodeFile, files: Sequence[CodeFile]) -> str:
     """Of what a file does: of its content and of the files that it may import. A package has its own imports."""
     if file.entry_point:
-        return file.sha256
+        return f"{file.name} {file.sha256}"
     others = sorted(f"{other.name} {other.sha256}" for other in files if not other.entry_point)
     return hashlib.sha256("\n".join([file.sha256, *others]).encode()).hexdigest()
 
@@ -170,18 +223,23 @@ def _importable(files: Sequence[CodeFile]) -> Iterator[None]:
 
 
 def _run(file: CodeFile, key: str) -> dict[str, dict[str, Any]]:
+    point = _offered().get(file.name) if file.entry_point else None
+    package = None if point is None else _package(point)
     try:
         data = file.path.read_bytes()
+        sha256 = hashlib.sha256(data).hexdigest() if package is None else package.sha256
     except (OSError, ValueError) as error:
         raise CodeError(f"{file.path} cannot be read: {error}") from error
-    if hashlib.sha256(data).hexdigest() != file.sha256:
-        raise CodeError(f"{file.path} has changed since the study was planned: its checksum does not match")
-    _paths.add(str(file.path))
+    if sha256 != file.sha256:
+        what = file.path if package is None else f"the package {package.name} ({file.path})"
+        raise CodeError(f"{what} has changed since the study was planned: its checksum does not match")
+    _paths.update(str(path) for path in ((file.path,) if package is None else package.files))
     linecache.checkcache(str(file.path))
     _loading.append(_Loading(file.path))
     try:
-        if file.entry_point:
-            _offered()[file.name].load()
+        if point is not None and package is not None:
+            with _anew(package):
+                point.load()
         else:
             _check_imports(file, data)
             _import(file, data, _module_name(key))
