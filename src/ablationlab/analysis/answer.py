@@ -99,6 +99,12 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
                 f"{names} {'have' if several else 'has'} a price{where}.",
                 f"{it} trains stably where {base} does not, but may cost more than the margins that were {registered}.",
             )
+        case Decision.TRADE_OFF if first.reason == Reason.BETTER_WITH_BAD_RUNS:
+            return (
+                f"{names} may have a price{where}.",
+                f"{it} is better than {base}{size}, but single runs are bad in something else that was {registered}: "
+                "look at them.",
+            )
         case Decision.TRADE_OFF:
             return (
                 f"{names} {'have' if several else 'has'} a price{where}.",

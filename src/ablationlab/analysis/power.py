@@ -32,6 +32,10 @@ from ablationlab.stats import (
 from ablationlab.stats.families import planned_levels
 from ablationlab.study.checks import SIGN_TESTS
 
+#: What --sd may be: beyond these the noncentral t overflows, and no metric has such a spread.
+SMALLEST_SD: Final = 1e-9
+LARGEST_SD: Final = 1e9
+
 
 def power_of(comparisons: Iterable[Comparison], primary: str | None) -> tuple[Power, ...]:
     """What the primary comparisons could see; none without pairs, where deltas do not vary, or p cannot reach alpha."""
@@ -134,8 +138,8 @@ def power_plans(
     """One row per registered comparison; the SD of the deltas is the pilot's, or the one assumed."""
     if pilot is not None and sd is not None:
         raise StatisticsError("give --from or --sd, not both: the SD comes from one of them")
-    if sd is not None and not 0 < sd < float("inf"):
-        raise StatisticsError(f"--sd {sd}: must be above 0")
+    if sd is not None and not SMALLEST_SD <= sd <= LARGEST_SD:
+        raise StatisticsError(f"--sd {sd}: must be between {SMALLEST_SD:g} and {LARGEST_SD:g}")
     if discordance is not None and not 0 < discordance <= 1:
         raise StatisticsError(f"--discordance {discordance}: must lie above 0 and not above 1")
     asked = _registered(study)

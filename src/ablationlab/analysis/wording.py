@@ -734,7 +734,7 @@ def _because(evidence: Evidence, reason: Reason) -> str:
         case Reason.BETTER_AND_SAFE:
             guarded = "Every guard keeps its margin, and the variant" if evidence.guards else "The variant"
             return f"better: {numbers}. {guarded} is no less stable: {_worst(evidence)}"
-        case Reason.BETTER_AT_A_COST:
+        case Reason.BETTER_AT_A_COST | Reason.BETTER_WITH_BAD_RUNS:
             return f"better: {numbers}. But {_shown_costs(evidence)}"
         case Reason.BETTER_NOT_ALL_SHOWN:
             return f"better: {numbers}. Not shown: {_not_shown(evidence)}"
@@ -815,7 +815,7 @@ def _shown_costs(evidence: Evidence) -> str:
     parts += [f"{measured(comparison)}" for comparison in evidence.shown_worse]
     shown = f"worse on {'; '.join(parts)}" if parts else ""
     hidden = "; ".join(measured(comparison) for comparison in evidence.hidden_costs)
-    hidden = f"not shown worse only because single runs are so bad or an earlier test was not shown: {hidden}"
+    hidden = f"perhaps worse, hidden by single bad runs or by an earlier secondary that is not shown: {hidden}"
     return ", and ".join(filter(None, [shown, hidden if evidence.hidden_costs else ""]))
 
 

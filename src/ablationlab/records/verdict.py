@@ -85,6 +85,7 @@ class Reason(StrEnum):
     NOT_BETTER = "not-better"
     BETTER_AND_SAFE = "better-and-safe"
     BETTER_AT_A_COST = "better-at-a-cost"
+    BETTER_WITH_BAD_RUNS = "better-with-bad-runs"
     BETTER_NOT_ALL_SHOWN = "better-not-all-shown"
     # 3 and 5: the variant diverged on seeds where the baseline did not, and with these counted the claim is not shown
     SURVIVORS_ONLY = "survivors-only"

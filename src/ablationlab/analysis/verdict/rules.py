@@ -163,8 +163,10 @@ def _better(evidence: Evidence) -> RuleAnswer:
         return RuleAnswer(Reason.NOT_BETTER)
     if not evidence.holds:
         return RuleAnswer(Reason.SURVIVORS_ONLY)
-    if evidence.shown_worse or evidence.broken_guards or evidence.hidden_costs:
+    if evidence.shown_worse or evidence.broken_guards:
         return RuleAnswer(Reason.BETTER_AT_A_COST, Decision.TRADE_OFF)
+    if evidence.hidden_costs:
+        return RuleAnswer(Reason.BETTER_WITH_BAD_RUNS, Decision.TRADE_OFF)
     safe = evidence.standing.non_inferior and not evidence.variant_diverged and not evidence.variant_missing
     if safe and all(guard.shown == "kept" for guard in evidence.guards):
         return RuleAnswer(Reason.BETTER_AND_SAFE, Decision.ADOPT)
