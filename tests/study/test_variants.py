@@ -9,6 +9,7 @@ from ablationlab.records.analysis import LedgerCheck
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.study.differences import study_differences
 from ablationlab.study.ledger import KERNELS, ledger_words, matched_inputs, unmatched
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
@@ -332,3 +333,42 @@ def test_the_held_out_text_does_not_depend_on_the_tokenizer(study_table):
     data = parse_study(study_table()).data
     records = [load_corpus(data.changed(tokenizer=name)).record for name in ("char", "byte")]
     assert len({record.validation_bytes for record in records}) == 1
+
+
+@pytest.mark.parametrize("key", ["model.activation", "variants.a.model.activation"])
+def test_an_activation_is_answered_with_the_mlp_that_has_it(study_table, key):
+    changes = {"variants": {"none": {}, "a": {"model": {"mlp": "relu"}}}}
+    with pytest.raises(StudyError) as caught:
+        parse_study(study_table({**changes, key: "relu"}))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.nearest) == (key, "mlp")
+    assert "gelu, relu, relu2, silu, swiglu, geglu" in str(problem.allowed)
+
+
+def test_a_misspelt_table_of_a_known_variant_is_named_where_it_is_written(study_table):
+    with pytest.raises(StudyError) as caught:
+        parse_study(study_table({"variants": {"none": {}, "rmsnrom": {}}}))
+    (problem,) = caught.value.problems
+    assert (problem.key, problem.nearest) == ("variants.rmsnrom", "rmsnorm")
+
+
+def test_the_words_of_a_variant_are_a_difference_only_where_nothing_else_differs(study_table):
+    def study(**table):
+        return parse_study(study_table({"variants": {"none": {}, "a": table}}))
+
+    plain, worded = study(model={"dropout": 0.1}), study(model={"dropout": 0.1}, about="new", formula="f")
+    other = study(model={"dropout": 0.2}, about="new", formula="f")
+    assert [difference.key for difference in study_differences(plain, other)] == ["variants.a.model.dropout"]
+    assert [difference.key for difference in study_differences(plain, worded)] == [
+        "variants.a.about",
+        "variants.a.formula",
+    ]
+
+
+def test_arms_of_another_precision_are_declared_and_share_no_stack(study_table):
+    tables = {"none": {}, "low": {"training": {"precision": "bf16"}}}
+    study = parse_study(study_table({"variants": tables, "training.precision": "fp32", "execution.stack_width": 4}))
+    plan = make_plan(study, load_corpus(study.data), "cpu")
+    assert plan.variants["low"].settings == ("training.precision",)
+    assert {run.variant: run.training.precision for run in plan.runs} == {"none": "fp32", "low": "bf16"}
+    assert all(len({plan.run(run).training.precision for run in stack}) == 1 for stack in plan.stacks)

@@ -114,7 +114,7 @@ def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     names = {"baseline": data.get("baseline")}
     listed = _list(data, "variants")
     names |= {
-        f"variants[{position}]": name
+        f"variants.{name}" if "tables" in data else f"variants[{position}]": name
         for position, name in enumerate(listed)
         if isinstance(name, str) and name not in tables
     }

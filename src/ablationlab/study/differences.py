@@ -32,9 +32,13 @@ def differences(first: dict[str, Any], second: dict[str, Any]) -> list[SettingDi
 
 
 def study_differences(first: Study, second: Study) -> list[SettingDifference]:
-    """Settings that differ; the words of the paper are none."""
-    a, b = (_table(study) for study in (first, second))
-    return differences(a, b)
+    """Settings that differ; the words of the paper are none, and those of a variant count where nothing else differs."""
+    found = differences(*(_table(study) for study in (first, second)))
+    settings = [difference for difference in found if not _WORDS.fullmatch(difference.key)]
+    return settings or found
+
+
+_WORDS = re.compile(r"variants\..*\.(about|formula)")
 
 
 def _table(study: Study) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ablationlab.core.code import CodeFile, using
 from ablationlab.core.code import load as load_code
 from ablationlab.core.errors import CodeError, Problem, StudyError, nearest
 from ablationlab.core.problems import problems_of
-from ablationlab.model.parts import PARTS
+from ablationlab.model.parts import MLPS, PARTS
 from ablationlab.records.settings import Factors, ModelConfig, Study, flattened, looks_like_path, merged, validated
 from ablationlab.study.checks import cross_checks
 from ablationlab.study.code import found_code
@@ -80,9 +80,15 @@ def parse_study(data: Mapping[str, Any], source: str = "study", folder: Path | N
     return study
 
 
+#: What other programs call the setting that `model.mlp` is.
+_ACTIVATIONS = ("activation", "activation_function", "hidden_act", "nonlinearity")
+
+
 def _part_by_name(problem: Problem) -> Problem:
-    """A part that is given as a table, as other programs have it, answered with how it is written here."""
+    """A part that is given as other programs have it, answered with how it is written here."""
     setting = problem.key.rpartition(".")[2]
+    if setting in _ACTIVATIONS and problem.message == "unknown key":
+        return replace(problem, allowed=f"mlp, which names the activation: {', '.join(MLPS)}", nearest="mlp")
     if setting not in PARTS or problem.message != "has the wrong type" or not str(problem.value).startswith("{"):
         return problem
     beside = [name for name in ModelConfig.model_fields if name.startswith(f"{setting}_")]
