@@ -542,3 +542,29 @@ def test_sigterm_outside_training_says_so_and_exits_with_143():
         assert process.stdout.readline() == "ready\n"
         process.terminate()
         assert (process.wait(timeout=60), process.stderr.read()) == (143, "Terminated.\n")
+
+
+CLOSING = """
+import sys, time
+import ablationlab.cli.app as cli
+def wait():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        print("closing", flush=True)
+        sys.stdin.readline()
+        print("closed", flush=True)
+cli.app.command(wait)
+cli.main(["wait"])
+"""
+
+
+def test_a_second_sigterm_does_not_interrupt_the_first():
+    with subprocess.Popen([sys.executable, "-c", CLOSING], stdin=-1, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.readline() == "closing\n"
+        process.terminate()
+        assert process.communicate("\n", timeout=60) == ("closed\n", "Terminated.\n")
+    assert process.returncode == 143

@@ -94,6 +94,9 @@ class _Terminated(KeyboardInterrupt):
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # `timeout` and schedulers send it twice; what is open is still closed
     raise _Terminated
 
 
