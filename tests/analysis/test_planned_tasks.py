@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from statistics import fmean
 
 import pytest
+from rich.console import Console
 
 from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
@@ -115,9 +117,14 @@ def test_what_is_scored_besides_is_exploratory_and_changes_no_planned_number(tmp
     assert one(found, FEW) is None
     assert one(found, "macro_accuracy_fewshot") is None
     assert evaluation_note(found.evaluation.notes[0]).endswith("; ".join(names))
-    shown = [str(part) for part in analysis_view(found, decide(found))]
-    assert f"\nScores of tasks\n  {evaluation_note(found.evaluation.notes[0])}" in shown
-    assert not any("Scores of tasks" in str(part) for part in analysis_view(planned, decide(planned)))
+    assert f"\nScores of tasks\n  {evaluation_note(found.evaluation.notes[0])}" in printed(found)
+    assert "Scores of tasks" not in printed(planned)
+
+
+def printed(analysis) -> str:
+    console = Console(file=StringIO(), width=1000)
+    console.print(*analysis_view(analysis, decide(analysis)), sep="\n")
+    return console.file.getvalue()
 
 
 def test_tasks_of_a_study_that_names_none_are_exploratory(tmp_path):
