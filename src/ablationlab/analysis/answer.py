@@ -30,13 +30,15 @@ class AlikeVerdicts:
 
 
 def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> str:
-    """What the study says, in one to four sentences; with more to say, how often each decision was made."""
+    """What the study says, in one to four sentences; with more to say, what is registered, or which decisions were made."""
     if not verdict.verdicts:
         return ""
-    groups = _groups(verdict.verdicts)
-    many = len({decided.regime for decided in verdict.verdicts}) > 1
-    if len(groups) > (MOST_IN_REGIMES if many else MOST_GROUPS):
-        text = _counted(verdict.verdicts)
+    verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
+    registered = tuple(decided for decided in verdicts if decided.label == "registered")
+    if registered and _too_many(groups, verdicts):
+        verdicts, groups = registered, _groups(registered)
+    if _too_many(groups, verdicts):
+        text = _counted(verdicts)
     else:
         told = sorted(groups, key=lambda group: group.label == "exploratory")
         mixed = len({group.label for group in groups}) > 1
@@ -46,6 +48,11 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     if all(decided.label == "exploratory" for decided in verdict.verdicts):
         return f"{text} This is exploratory: a lead to test again, not a finding."
     return text
+
+
+def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict]) -> bool:
+    several = len({decided.regime for decided in verdicts}) > 1
+    return len(groups) > (MOST_IN_REGIMES if several else MOST_GROUPS)
 
 
 def _told(analysis: Analysis, group: AlikeVerdicts, *, mixed: bool) -> str:
@@ -175,8 +182,15 @@ _DECIDED = {
 
 
 def _counted(verdicts: Sequence[VariantVerdict]) -> str:
-    """``layernorm: use it in deep and no-warmup, keep the baseline in 4 of 6 regimes.`` for every variant."""
+    """``layernorm: use it in deep and no-warmup, keep the baseline in 4 of 6 regimes.`` for every variant; in one regime
+    ``Use it: rotary and muon. Undecided: swiglu.``"""
     sentences = []
+    if len(places := {decided.regime for decided in verdicts}) == 1:
+        variants: dict[str, list[str]] = {}
+        for decided in verdicts:
+            variants.setdefault(_DECIDED[decided.decision], []).append(decided.variant)
+        text = ". ".join(f"{words[:1].upper()}{words[1:]}: {_listed(named)}" for words, named in variants.items())
+        return f"Each at its own best learning rate. {text}." if places == {TUNED} else f"{text}."
     for variant in dict.fromkeys(decided.variant for decided in verdicts):
         mine = [decided for decided in verdicts if decided.variant == variant]
         regimes: dict[str, list[str]] = {}

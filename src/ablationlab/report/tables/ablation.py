@@ -42,7 +42,9 @@ def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[st
     accuracy = None if accuracy == first.metric else accuracy
     decided = {} if verdict is None else {(judged.regime, judged.variant): judged for judged in verdict.verdicts}
     rows: list[Row] = []
-    for regime in dict.fromkeys(comparison.regime for comparison in primary):
+    registered = {comparison.regime for comparison in primary if comparison.label == "registered"}
+    regimes = dict.fromkeys(comparison.regime for comparison in primary)
+    for regime in sorted(regimes, key=lambda name: name not in registered):
         here = [comparison for comparison in primary if comparison.regime == regime]
         # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
         widest = max(here, key=lambda comparison: comparison.n)
