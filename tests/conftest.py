@@ -28,6 +28,7 @@ settings.load_profile("any-machine")
 os.environ["TRITON_INTERPRET"] = "1"
 # Page, figures and paper after every tiny run would cost minutes; tests/report makes them, and one test runs to them.
 os.environ.setdefault("ABLATIONLAB_REPORT", "false")
+os.environ.pop("COLUMNS", None)  # parallel test processes have it, and what goes through a pipe follows it
 warm.no_waiting_for_the_disk()
 # Processes that tests start share the compiled sources, wherever bytecode is switched off: half a second for each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

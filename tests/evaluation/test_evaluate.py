@@ -15,7 +15,6 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from rich.table import Table
 
 import warm
 from ablationlab.analysis import analyze, read_results
@@ -30,6 +29,7 @@ from ablationlab.records.evaluation import SAMPLE_COLUMNS, Evaluation, Suite, su
 from ablationlab.records.results import Results
 from ablationlab.records.run import Checkpoint, Result
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.layout import TerminalTable
 from ablationlab.report.terminal import evaluation_view
 from ablationlab.tasks import TaskRequest
 from ablationlab.tasks.build import _documents_hash
@@ -403,8 +403,8 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
 
 def test_the_table_counts_items_that_were_cut(evaluated, copy):
     whole = evaluation_view(Results.open(evaluated))[0]
-    assert isinstance(whole, Table)
-    assert "cut" not in [str(column.header) for column in whole.columns]
+    assert isinstance(whole, TerminalTable)
+    assert "cut" not in [column.title for column in whole.columns]
     for label in evaluations(copy):
         path = copy / "runs" / label / "evaluation.json"
         record = json.loads(path.read_text())
@@ -413,6 +413,6 @@ def test_the_table_counts_items_that_were_cut(evaluated, copy):
         path.write_text(json.dumps(record))
     seal_again(copy)
     table = evaluation_view(Results.open(copy))[0]
-    assert isinstance(table, Table)
-    cut = next(column for column in table.columns if str(column.header) == "cut")
-    assert sorted(map(str, cut._cells)) == ["0", "7"]
+    assert isinstance(table, TerminalTable)
+    cut = next(column for column in table.columns if column.title == "cut")
+    assert sorted(map(str, cut.cells)) == ["0", "7"]

@@ -40,7 +40,7 @@ def media(results: Results) -> dict[str, str]:
     assert results.analysis is not None
     assert results.verdict is not None
     console = Console(width=250, file=io.StringIO(), record=True)
-    for part in analysis_view(results.analysis, results.verdict, width=250):
+    for part in analysis_view(results.analysis, results.verdict):
         console.print(part)
     tables = {table.key: table for table in tables_of(results)}
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ablationlab.core.errors import DataError, MismatchError, OutOfMemory, PlanError, RecordError
+from ablationlab.core.errors import DataError, OutOfMemory, PlanError, RecordError, StudyError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
@@ -304,7 +304,7 @@ def test_muon_over_shards_is_refused_when_planned(plan_of):
 
 
 def test_a_variant_with_a_budget_of_its_own_is_refused(plan_of):
-    with pytest.raises(MismatchError, match=r"budget\.tokens: 1,536 against 768"):
+    with pytest.raises(StudyError, match=r"gives this arm 1,536 tokens where \[training\] gives 768"):
         plan_of({"variants": {"none": {}, "long": {"training": {"steps": 24}}}})
 
 

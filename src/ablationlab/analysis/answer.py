@@ -16,6 +16,8 @@ from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, 
 
 #: More groups of verdicts than this are counted instead of told one by one: in one regime, in several.
 MOST_GROUPS, MOST_IN_REGIMES = 4, 2
+#: Variants, at most, whose decisions in regimes that are not registered are told, too.
+MOST_LEADS = 3
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,11 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
         return ""
     verdicts, groups = verdict.verdicts, _groups(verdict.verdicts)
     registered = tuple(decided for decided in verdicts if decided.label == "registered")
+    leads = ""
     if registered and _too_many(groups, verdicts):
+        others = [decided for decided in verdicts if decided.label != "registered"]
+        if len({decided.variant for decided in others}) <= MOST_LEADS:
+            leads = f" Not registered, leads only: {_counted(others)}"
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):
         text = _counted(verdicts)
@@ -43,6 +49,7 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
         told = sorted(groups, key=lambda group: group.label == "exploratory")
         mixed = len({group.label for group in groups}) > 1
         text = " ".join(_told(analysis, group, mixed=mixed) for group in told)
+    text += leads
     if interim:
         return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
     if all(decided.label == "exploratory" for decided in verdict.verdicts):

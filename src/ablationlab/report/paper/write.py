@@ -96,7 +96,8 @@ def references(document: PaperDocument) -> str:
 def _figure_pdf(svg: Path) -> bytes:
     """A drawing as PDF for LaTeX: its bytes repeat, where those of the chart converter do not."""
     page = svg.with_suffix(".typ")
-    replace(page, f'#set page(width: auto, height: auto, margin: 0pt)\n#image("{svg.name}")\n'.encode())
+    source = f'#set document(date: none)\n#set page(width: auto, height: auto, margin: 0pt)\n#image("{svg.name}")\n'
+    replace(page, source.encode())
     made = compiled(page)
     page.unlink()
     return made
