@@ -909,10 +909,10 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
+            single = len(evidence.bad_runs) == 1
             return (
-                f"Keep {baseline} for now: {variant} would be shown worse if {_seeds(evidence.bad_runs)} were less bad: it "
-                "widens the interval. Look at "
-                f"{'that run' if len(evidence.bad_runs) == 1 else 'those runs'}."
+                f"Keep {baseline} for now: {variant} would be shown worse if {_seeds(evidence.bad_runs)} were less bad, but "
+                f"{'it widens' if single else 'they widen'} the interval. Look at {'that run' if single else 'those runs'}."
             )
         case Decision.KEEP_PROVISIONALLY:
             return f"Keep {baseline} for now: nothing that is shown outweighs that {variant} diverged."

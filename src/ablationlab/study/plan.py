@@ -342,7 +342,7 @@ def _planned_look(plan: Plan, sealed: Study, seeds: Sequence[int], variants: Seq
     """The look of the design that these seeds complete; None where they are none of its seeds."""
     later = [seed for seed in sealed.seeds if seed not in plan.study.seeds]
     if sealed.design is not None and not any(look.result.stop for look in plan.looks):
-        raise PlanError("the design of this study is still going on: `ablationlab run` trains its next look")
+        raise PlanError("this study has planned looks left: `ablationlab run` trains the next one")
     if not set(later).intersection(seeds):
         return None
     look = sealed.look_of(later[0])
