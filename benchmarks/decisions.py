@@ -11,6 +11,7 @@ Beside each rate: that of the rules before, which looked at the primary metric's
 runs.
 
     adopt   in some regime, some variant is adopted (also provisionally, in a regime, or as a trade-off)
+    for good   adopted by rule 5 with every guard and its stability shown non-inferior
     loss    the same by the primary metric alone (rule 5, without trade-offs): what instability must not make easier
     keep    in some regime, the baseline is kept for good against some variant
     now     it is kept for now: the variant diverged alone, or bad runs hide that it is worse. No claim, so no error
@@ -25,14 +26,15 @@ import argparse
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pool
 from time import perf_counter
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from numpy.typing import NDArray
+from scipy import special
 
 from ablationlab.analysis.dataset import Arm, Dataset
 from ablationlab.analysis.simulation import (
@@ -44,11 +46,13 @@ from ablationlab.analysis.simulation import (
     decisions_of,
 )
 from ablationlab.analysis.verdict.hypotheses import judge_hypotheses
+from ablationlab.records.analysis import Seed
 from ablationlab.records.settings import Study
 from ablationlab.records.verdict import Decision
 from ablationlab.stats.stability import tango_interval
 from ablationlab.study.load import parse_study
 
+FloatArray = NDArray[np.float64]
 EFFECT = 0.01
 CHUNK = 100
 METRICS = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
@@ -59,6 +63,7 @@ ADOPTED = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIM
 def study(seeds: int, primary: str = "validation_loss", **changes: Any) -> Study:
     """A small study with everything that takes part in a decision."""
     others = ["next_token_accuracy"] if primary == "validation_loss" else ["validation_loss"]
+    tasks = {"tasks": ["arc_easy"]} if primary == "macro_accuracy" else {}  # any will do: scores are drawn
     table = {
         "name": "simulated",
         "baseline": "none",
@@ -66,7 +71,7 @@ def study(seeds: int, primary: str = "validation_loss", **changes: Any) -> Study
         "seeds": list(range(1, seeds + 1)),
         "model": {"layers": 1, "width": 16, "heads": 2, "context": 16},
         "training": {"steps": 60, "batch": 4, "lr": 1e-3, "warmup": 2, "precision": "fp32"},
-        "evaluation": {"gate_seeds": [101, 102, 103, 104, 105]},
+        "evaluation": {"gate_seeds": [101, 102, 103, 104, 105], **tasks},
         "regimes": {"stress": {"training": {"lr": 1e-2}}},
         "criteria": [
             {"metric": primary, "role": "primary", "smallest_effect": EFFECT},
@@ -80,51 +85,62 @@ def study(seeds: int, primary: str = "validation_loss", **changes: Any) -> Study
     return parse_study({**table, **changes})
 
 
-def old_decision(dataset: Dataset, regime: str, variant: str) -> str:
+def old_decisions(dataset: Dataset) -> dict[tuple[str, str], Decision]:
     """The rules before: stability gain by an uncorrected interval, then the primary test (Holm over regimes and variants),
-    adopted unless more runs broke, then equivalence.
+    adopted unless more runs broke, then equivalence. By regime and variant.
     """
     metric = next(criterion.metric for criterion in dataset.criteria if criterion.role == "primary")
     sign = 1.0 if dataset.metrics[metric].direction == "lower" else -1.0
-    fails = {
-        arm: {run.seed: bool(run.unstable) for run in dataset.runs if (run.regime, run.variant) == (regime, arm)}
-        for arm in (variant, dataset.baseline)
+    places = [(regime, variant) for regime in dataset.regimes for variant in dataset.variants[1:]]
+    tests: dict[tuple[str, str], tuple[float, FloatArray]] = {}
+    for regime, variant in places:
+        ours, theirs = (dataset.values.get(Arm(metric, None, regime, arm), {}) for arm in (variant, dataset.baseline))
+        both = [(value, theirs.get(seed)) for seed, value in ours.items()]
+        costs = np.array([sign * (x - y) for x, y in both if isinstance(x, float) and isinstance(y, float)])
+        if len(costs) >= 3:
+            t = np.abs(costs.mean()) / (costs.std(ddof=1) / np.sqrt(len(costs)))
+            tests[regime, variant] = 2 * float(special.stdtr(len(costs) - 1, -t)), costs
+    adjusted: dict[tuple[str, str], float] = {}
+    for position, place in enumerate(sorted(tests, key=lambda place: tests[place][0])):
+        largest = max(adjusted.values(), default=0.0)
+        adjusted[place] = max(largest, min(1.0, tests[place][0] * (len(tests) - position)))
+    fails: dict[tuple[str, str], dict[Seed, bool]] = {}
+    for run in dataset.runs:
+        fails.setdefault((run.regime, run.variant), {})[run.seed] = bool(run.unstable)
+    return {
+        (regime, variant): _old_decision(
+            fails[regime, variant],
+            fails[regime, dataset.baseline],
+            tests.get((regime, variant), (1.0, None))[1],
+            adjusted.get((regime, variant), 1.0),
+        )
+        for regime, variant in places
     }
-    ours, theirs = fails[variant], fails[dataset.baseline]
+
+
+def _old_decision(
+    ours: Mapping[Seed, bool], theirs: Mapping[Seed, bool], costs: FloatArray | None, p: float
+) -> Decision:
     rescued = sum(theirs[seed] and not ours[seed] for seed in ours)
     broken = sum(ours[seed] and not theirs[seed] for seed in ours)
-    gained = any(theirs.values()) and tango_interval(rescued, broken, len(ours), level=0.95)[0] > 0
-    p_values, costs = [], {}
-    for other in dataset.regimes:
-        for name in dataset.variants[1:]:
-            a, b = (dataset.values.get(Arm(metric, None, other, arm), {}) for arm in (name, dataset.baseline))
-            both = [(value, b.get(seed)) for seed, value in a.items()]
-            deltas = [sign * (x - y) for x, y in both if isinstance(x, float) and isinstance(y, float)]
-            if len(deltas) >= 3:
-                test = stats.ttest_1samp(deltas, 0.0)
-                p_values.append((float(test.pvalue), other, name))
-                costs[other, name] = deltas
-    if gained:
-        return "trade-off" if (regime, variant) not in costs else "adopt"
-    if (regime, variant) not in costs:
-        return "inconclusive"
-    p_values.sort()
-    adjusted, worst = 0.0, {}
-    for position, (p, *place) in enumerate(p_values):
-        adjusted = max(adjusted, min(1.0, p * (len(p_values) - position)))
-        worst[tuple(place)] = adjusted
-    here = np.asarray(costs[regime, variant])
-    if worst[regime, variant] <= 0.05 and here.mean() > 0:
-        return "keep-baseline"
-    if worst[regime, variant] <= 0.05 and sum(ours.values()) <= sum(theirs.values()):
-        return "adopt"
-    reach = stats.t.ppf(0.95, len(here) - 1) * here.std(ddof=1) / np.sqrt(len(here))
-    return "tie" if abs(here.mean()) + reach < EFFECT and not any(ours.values()) else "inconclusive"
+    if any(theirs.values()) and tango_interval(rescued, broken, len(ours), level=0.95)[0] > 0:
+        return Decision.TRADE_OFF if costs is None else Decision.ADOPT
+    if costs is None:
+        return Decision.INCONCLUSIVE
+    if p <= 0.05 and costs.mean() > 0:
+        return Decision.KEEP_BASELINE
+    if p <= 0.05 and sum(ours.values()) <= sum(theirs.values()):
+        return Decision.ADOPT
+    reach = float(special.stdtrit(len(costs) - 1, 0.95)) * costs.std(ddof=1) / np.sqrt(len(costs))
+    within = abs(costs.mean()) + reach < EFFECT and not any(ours.values())
+    return Decision.TIE if within else Decision.INCONCLUSIVE
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """A row of the tables. *noise*: SD of the deltas of every metric, in smallest effects. *regime*: of the primary one."""
+    """A row of the tables. *noise*: SD of the deltas of every metric, in smallest effects. *regime*: of the primary one.
+    *guard*: by how many margins the first guard is worse. *unpaired*: the seeds mean nothing, and Welch's test decides.
+    """
 
     name: str
     seeds: int
@@ -135,6 +151,8 @@ class Scenario:
     changes: Mapping[str, Any] = field(default_factory=dict)
     tasks: SimulatedTasks | None = None
     curvature: float | None = None
+    guard: float = 0.0
+    unpaired: bool = False
 
     def study(self) -> Study:
         return study(self.seeds, self.primary, **self.changes)
@@ -143,21 +161,25 @@ class Scenario:
         """*multiple*: the true effect on the primary metric in smallest effects; above 0 is better."""
         better = 1.0 if self.primary == "macro_accuracy" else -1.0
         sds = dict.fromkeys({*METRICS, self.primary}, self.noise * EFFECT)
-        effects = {self.primary: multiple * better * EFFECT}
+        effects = {self.primary: multiple * better * EFFECT, "token_ece": self.guard * EFFECT}
         return World(sds, effects, self.unstable, self.tasks, self.curvature)
 
 
 def scenarios() -> Iterator[Scenario]:
     half = {"stress": Instabilities(0.5, 0.5, diverge=True)}
-    for seeds, failing in ((10, 0.1), (20, 0.3), (40, 0.05)):
-        for baseline, variant, whose in ((1, 1, "runs"), (1, 0, "baseline's runs"), (0, 1, "variants' runs")):
-            chances = Instabilities(baseline * failing, variant * failing, diverge=True)
-            name = f"{seeds} seeds, SD 1.5, {100 * failing:.0f} % of the {whose} diverge"
-            yield Scenario(name, seeds, 1.5, unstable={"default": chances, "stress": chances})
     for seeds in (5, 10, 20):
         yield Scenario(f"{seeds} seeds, SD 0.6", seeds)
         yield Scenario(f"{seeds} seeds, SD 0.6, half break", seeds, unstable=half)
     yield Scenario("10 seeds, SD 1.5", 10, 1.5)
+    yield Scenario("10 runs, SD 1.5, unpaired", 10, 1.5, unpaired=True)
+    yield Scenario("10 runs, SD 0.6, unpaired, half break", 10, unstable=half, unpaired=True)
+    yield Scenario("20 seeds, SD 0.6, a guard at its margin", 20, guard=1.0)
+    failing = {"default": Instabilities(0.0, 0.2)}
+    yield Scenario("20 seeds, SD 0.6, 20 % of the variants' runs spike, none of the baseline's", 20, unstable=failing)
+    names = ["stress", *(f"stress-{number}" for number in range(2, 9))]
+    regimes = {"regimes": {name: {"training": {"lr": 1e-2 * (1 + place)}} for place, name in enumerate(names)}}
+    eight = dict.fromkeys(names, half["stress"])
+    yield Scenario("20 seeds, SD 0.6, half break in each of 8 regimes", 20, unstable=eight, changes=regimes)
     for gain in (0.5, 2.0):
         tasks = SimulatedTasks(6, gain, 1.2)
         name = f"10 seeds, SD 0.6, half break, accuracy over 6 tasks that gain {gain:g} points"
@@ -175,6 +197,11 @@ def scenarios() -> Iterator[Scenario]:
         curvature = 2 * EFFECT / np.log(2) ** 2
         name = f"10 seeds, SD 0.6, tuned over 5 rates, each {factor} times the last"
         yield Scenario(name, 10, regime="tuned", changes=swept, curvature=curvature)
+    for seeds, share in ((10, 0.1), (20, 0.3), (40, 0.05)):
+        for baseline, variant, whose in ((1, 1, "runs"), (1, 0, "baseline's runs"), (0, 1, "variants' runs")):
+            chances = Instabilities(baseline * share, variant * share, diverge=True)
+            name = f"{seeds} seeds, SD 1.5, {100 * share:.0f} % of the {whose} diverge"
+            yield Scenario(name, seeds, 1.5, unstable={"default": chances, "stress": chances})
 
 
 def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:
@@ -183,15 +210,11 @@ def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Co
     now: Counter[str] = Counter()
     before: Counter[str] = Counter()
     for dataset in datasets(scenario.study(), scenario.world(multiple), studies, np.random.default_rng([17, number])):
-        analysis = analyze_to_stop(dataset)
+        analysis = analyze_to_stop(replace(dataset, unpaired=scenario.unpaired))
         now["seeds"] += len(analysis.seeds)
         _count(now, decisions_of(analysis), scenario.regime)
         now["H1b"] += judge_hypotheses(analysis)["H1b"].status == "supported"
-        old = {
-            place: Decision(old_decision(dataset, *place))
-            for place in ((regime, variant) for regime in dataset.regimes for variant in dataset.variants[1:])
-        }
-        _count(before, old, scenario.regime)
+        _count(before, old_decisions(dataset), scenario.regime)
     return now, before
 
 
@@ -203,15 +226,49 @@ def _count(counts: Counter[str], decisions: Mapping[tuple[str, str], Decision], 
     counts["now"] += Decision.KEEP_PROVISIONALLY in decisions.values()
     first = decisions[regime, "layernorm"]
     counts["first adopt"] += first in ADOPTED
+    counts["first for good"] += first == Decision.ADOPT
     counts["first keep"] += first == Decision.KEEP_BASELINE
     counts["first tie"] += first == Decision.TIE
     counts["tie"] += any(decisions[regime, variant] == Decision.TIE for variant in ("layernorm", "rmsnorm"))
 
 
-def share(counts: Mapping[str, int], event: str, studies: int) -> str:
-    """With its Monte-Carlo standard error, in points."""
-    rate = counts.get(event, 0) / studies
+#: Columns of the two tables, and the events that they count.
+NULL = {"adopt": "adopt", "adopt, before": "adopt", "loss": "loss", "keep": "keep", "keep, before": "keep"}
+NULL |= {"now": "now", "H1b": "H1b"}
+MARGIN = {"tie": "first tie", "tie, before": "first tie", "tie of any": "tie"}
+MARGIN |= {"adopt": "first adopt", "adopt, before": "first adopt", "for good": "first for good"}
+MARGIN |= {"keep": "first keep", "keep, before": "first keep"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A scenario at a true effect of *multiple* smallest ones."""
+
+    scenario: Scenario
+    multiple: float
+    labels: tuple[str, ...]
+
+
+def tables(
+    chosen: Sequence[Scenario], only: str | None
+) -> Iterator[tuple[tuple[str, ...], Mapping[str, str], list[Row]]]:
+    """Labels, columns and rows."""
+    if only != "power":
+        yield ("the loss does not differ",), NULL, [Row(scenario, 0.0, (scenario.name,)) for scenario in chosen]
+    if only != "null":
+        signs = ((1.0, "better"), (-1.0, "worse"))
+        rows = [Row(scenario, sign, (scenario.name, text)) for scenario in chosen for sign, text in signs]
+        yield ("one smallest effect", ""), MARGIN, rows
+
+
+def share(count: int, studies: int) -> str:
+    """In percent, with its Monte-Carlo standard error."""
+    rate = count / studies
     return f"{100 * rate:.1f} ({100 * np.sqrt(max(rate * (1 - rate), 1e-9) / studies):.1f})"
+
+
+def line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -222,46 +279,32 @@ def main() -> None:
     parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
     given = parser.parse_args()
     chosen = [scenario for scenario in scenarios() if re.search(given.rows, scenario.name)]
-    studies = -(-given.studies // CHUNK) * CHUNK
-
+    chunks = -(-given.studies // CHUNK)
+    asked = list(tables(chosen, given.only))
+    jobs = [
+        (row.scenario, row.multiple, number, CHUNK) for *_, rows in asked for row in rows for number in range(chunks)
+    ]
+    begin = perf_counter()
     with Pool(given.jobs) as pool:
-
-        def rates(scenario: Scenario, multiple: float) -> tuple[Counter[str], Counter[str]]:
-            begin = perf_counter()
-            jobs = [(scenario, multiple, number, CHUNK) for number in range(studies // CHUNK)]
-            now: Counter[str] = Counter()
-            before: Counter[str] = Counter()
-            for ours, old in pool.imap_unordered(chunk_rates, jobs):
-                now += ours
-                before += old
-            print(f"{scenario.name}: {perf_counter() - begin:.0f} s", file=sys.stderr, flush=True)
-            return now, before
-
-        if given.only != "power":
-            print("| loss does not differ | adopt | adopt, before | loss | keep | keep, before | now | H1b | seeds |")
-            print("|---|---|---|---|---|---|---|---|---|")
-            for scenario in chosen:
-                now, old = rates(scenario, 0.0)
-                cells = [share(now, "adopt", studies), share(old, "adopt", studies), share(now, "loss", studies)]
-                cells += [share(now, "keep", studies), share(old, "keep", studies), share(now, "now", studies)]
-                cells += [share(now, "H1b", studies), f"{now['seeds'] / studies:.1f}"]
-                print(f"| {scenario.name} | " + " | ".join(cells) + " |", flush=True)
-        if given.only == "null":
-            return
-        heads = "one smallest effect | | tie | tie, before | tie of any | adopt | adopt, before | keep | keep, before | seeds"
-        print(f"\n| {heads} |")
-        print("|---|---|---|---|---|---|---|---|---|---|")
-        for scenario in chosen:
-            for multiple, text in ((1.0, "better"), (-1.0, "worse")):
-                now, old = rates(scenario, multiple)
-                cells = [share(counts, "first tie", studies) for counts in (now, old)] + [share(now, "tie", studies)]
-                cells += [
-                    share(counts, f"first {event}", studies) for event in ("adopt", "keep") for counts in (now, old)
+        # All chunks in one queue, so that no process waits for the end of a row; results come in order.
+        results = pool.imap(chunk_rates, jobs)
+        for labels, columns, rows in asked:
+            heads = [*labels, *columns, "seeds"]
+            print(f"\n{line(heads)}\n{'|---' * len(heads)}|", flush=True)
+            for row in rows:
+                now: Counter[str] = Counter()
+                before: Counter[str] = Counter()
+                for _ in range(chunks):
+                    ours, old = next(results)
+                    now += ours
+                    before += old
+                studies = chunks * CHUNK
+                cells = [
+                    share((before if head.endswith("before") else now)[event], studies)
+                    for head, event in columns.items()
                 ]
-                print(
-                    f"| {scenario.name} | {text} | " + " | ".join(cells) + f" | {now['seeds'] / studies:.1f} |",
-                    flush=True,
-                )
+                print(line([*row.labels, *cells, f"{now['seeds'] / studies:.1f}"]), flush=True)
+                print(f"{perf_counter() - begin:.0f} s: {', '.join(row.labels)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from scipy import special, stats
 
 from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, variance_components
 from ablationlab.stats._common import FloatArray
-from ablationlab.stats.failures import exact_upper_bound, paired_survival, score_upper_bound
+from ablationlab.stats.failures import exact_upper_bound, paired_survival, score_upper_bound, worse_by_rank
 from ablationlab.stats.families import dunnett_critical, gate_graph, graph_test, pooled_error
 from ablationlab.stats.robustness import largest_cap, stragglers
 from ablationlab.stats.trend import trend
@@ -319,6 +319,37 @@ def failures(studies: int) -> None:
     table("Equal hazards called different by the paired survival test at 5 %, %", ["pairs", "rejected"], rows)
 
 
+def ranks(studies: int) -> None:
+    """Independent arms whose baseline lost runs: "worse" by Welch on the survivors, and with the diverged ranked last."""
+    rng = np.random.default_rng(25)
+    rows: list[list[object]] = []
+    for n in (5, 10, 20):
+        for name, shift, chance, latent in (
+            ("equal; none diverges", 0.0, 0.0, False),
+            ("equal; the baseline's worst runs diverge", 0.0, 0.2, True),
+            ("equal; 20 % of the baseline's runs diverge, whichever", 0.0, 0.2, False),
+            ("1.5 SDs worse; 20 % of the baseline's runs diverge, whichever", 1.5, 0.2, False),
+        ):
+            counts = np.zeros(3)
+            for _ in range(2 * studies):
+                variant, reference = rng.normal(shift, 1, n), rng.normal(size=n)
+                gone = reference > stats.norm.ppf(1 - chance) if latent else rng.random(n) < chance
+                counts += worse_of_survivors(variant, reference[~gone], int(gone.sum()))
+            rows.append([n, name, *(float(value) for value in counts / (2 * studies))])
+    heads = ["runs per arm", "truth", "Welch on the survivors", "by rank", "both (shipped)"]
+    table("Independent arms: the variant called worse, nominal 2.5 %", heads, rows)
+
+
+def worse_of_survivors(variant: FloatArray, reference: FloatArray, diverged: int) -> BoolArray:
+    """Whether Welch's test on the survivors says "worse", the rank test with the diverged ranked last, and both."""
+    welch = False
+    if len(reference) >= 3:
+        test = stats.ttest_ind(variant, reference, equal_var=False)
+        welch = bool(test.pvalue <= ALPHA and test.statistic > 0)
+    rank = worse_by_rank(variant.tolist(), reference.tolist(), diverged, alpha=ALPHA)
+    return np.array([welch, rank, welch and rank])
+
+
 def trends(studies: int) -> None:
     """Coverage of the slope and of a prediction one factor of ten beyond the largest study."""
     rng = np.random.default_rng(21)
@@ -397,6 +428,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "tuned": tuned,
     "crossed": crossed,
     "failures": failures,
+    "ranks": ranks,
     "trends": trends,
     "flags": flags,
     "capped": capped,

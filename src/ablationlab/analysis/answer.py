@@ -127,7 +127,8 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
         case Decision.KEEP_PROVISIONALLY if first.reason == Reason.BAD_RUNS:
             return (
                 f"Keep {base}{where} for now.",
-                f"{names} would be shown worse if single runs, which widen the interval, were less bad: look at them.",
+                f"{names} {'look' if several else 'looks'} worse, but single bad runs widen the interval too much to show "
+                "it: look at them.",
             )
         case Decision.KEEP_PROVISIONALLY:
             return (

@@ -17,7 +17,7 @@ def analyze(dataset: Dataset) -> Analysis:
     comparisons, families = compare_all(dataset)
     used = {comparison.metric for comparison in comparisons} | {criterion.metric for criterion in dataset.criteria}
     swept = tuple(comparison.id for comparison in comparisons if comparison.regime in (SWEEP, TUNED))
-    return Analysis(
+    analysis = Analysis(
         study=dataset.name,
         question=dataset.question,
         source=dataset.source,
@@ -47,4 +47,5 @@ def analyze(dataset: Dataset) -> Analysis:
         look=look_result(dataset, comparisons),
         inputs=dict(dataset.inputs),
         altered=dict(dataset.altered),
-    ).sealed()
+    )
+    return analysis if dataset.brief else analysis.sealed()

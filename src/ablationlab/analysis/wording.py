@@ -744,13 +744,23 @@ def _because(evidence: Evidence, reason: Reason) -> str:
                 "where the baseline did not"
             )
         case Reason.BAD_RUNS:
-            seeds = _seeds(evidence.bad_runs)
             return (
-                f"no rule above applies, but were {evidence.variant} less bad on {seeds}, it would be shown worse, and a bad "
-                "run must not help its arm"
+                f"no rule above applies, but {evidence.variant} {_hidden_loss(evidence)}. With a smaller loss there it would "
+                "be shown worse, and a bad run must not help its arm"
             )
         case Reason.NO_RULE_APPLIES:
             return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
+
+
+def _hidden_loss(evidence: Evidence) -> str:
+    """What a variant is whose bad runs widen the interval too much to show it worse."""
+    seeds = _seeds(evidence.bad_runs)
+    if evidence.primary is not None and evidence.worse_everywhere:
+        return (
+            f"is worse on all {count(evidence.primary.n)} seeds, but by too different amounts to show it: the loss on "
+            f"{seeds} is much larger"
+        )
+    return f"is so bad on {seeds} that the interval is too wide to show it worse"
 
 
 def _places(evidence: Evidence, ids: Sequence[str]) -> str:
@@ -909,11 +919,8 @@ def _advice(evidence: Evidence, verdict: VariantVerdict) -> str:
         case Decision.NO_VERDICT:
             return f"No verdict: nothing here can tell {variant} from {baseline}. {because(evidence, verdict.reason)}"
         case Decision.KEEP_PROVISIONALLY if verdict.reason == Reason.BAD_RUNS:
-            single = len(evidence.bad_runs) == 1
-            return (
-                f"Keep {baseline} for now: {variant} would be shown worse if {_seeds(evidence.bad_runs)} were less bad, but "
-                f"{'it widens' if single else 'they widen'} the interval. Look at {'that run' if single else 'those runs'}."
-            )
+            runs = "that run" if len(evidence.bad_runs) == 1 else "those runs"
+            return f"Keep {baseline} for now: {variant} {_hidden_loss(evidence)}. Look at {runs}."
         case Decision.KEEP_PROVISIONALLY:
             return f"Keep {baseline} for now: nothing that is shown outweighs that {variant} diverged."
         case Decision.INCONCLUSIVE:

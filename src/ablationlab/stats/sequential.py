@@ -69,16 +69,7 @@ class Looks:
 
     def levels(self, alpha: float) -> FloatArray:
         """l_k: at look k a difference is shown where the p-value of the paired t-test is at most this."""
-        increments = np.diff(self.spent(alpha), prepend=0.0)
-        levels = increments[:1].tolist()
-        # Mass of each cell of |z| among studies that go on.
-        mass = 2 * np.diff(special.ndtr(_EDGES))
-        for transition, increment in zip(_transitions(self.pairs), increments[1:], strict=True):
-            tails = _without(mass, -special.ndtri(levels[-1] / 2)) @ transition
-            z = _crossing(tails, float(increment))
-            levels.append(2 * float(special.ndtr(-z)))
-            mass = tails[:-1] - tails[1:]
-        return np.array(levels)
+        return _levels(self, alpha)
 
     def p_value(self, p_values: tuple[float | None, ...]) -> float | None:
         """The sequential p-value, from the p-values of the looks so far; None if no look could be tested."""
@@ -88,6 +79,20 @@ class Looks:
             if p is not None
         ]
         return min(found, default=None)
+
+
+@lru_cache(maxsize=1024)
+def _levels(looks: Looks, alpha: float) -> FloatArray:
+    increments = np.diff(looks.spent(alpha), prepend=0.0)
+    levels = increments[:1].tolist()
+    # Mass of each cell of |z| among studies that go on.
+    mass = 2 * np.diff(special.ndtr(_EDGES))
+    for transition, increment in zip(_transitions(looks.pairs), increments[1:], strict=True):
+        tails = _without(mass, -special.ndtri(levels[-1] / 2)) @ transition
+        z = _crossing(tails, float(increment))
+        levels.append(2 * float(special.ndtr(-z)))
+        mass = tails[:-1] - tails[1:]
+    return np.array(levels)
 
 
 @lru_cache(maxsize=8)

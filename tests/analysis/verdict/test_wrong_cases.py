@@ -130,8 +130,26 @@ def test_one_absurd_run_of_the_variant_does_not_take_keep_baseline_back():
         1e6: "keep-provisionally",
     }
     advice = words_of(made[1e6]).recommendation
-    assert "would be shown worse if seed 5 were less bad" in advice
+    assert (
+        "is worse on all 5 seeds, but by too different amounts to show it: the loss on seed 5 is much larger" in advice
+    )
     assert verdict_of(made[1e6]).fragility.stragglers == (5,)
+
+
+@pytest.mark.parametrize(
+    ("costs", "decision", "advice"),
+    [
+        ([0.02, 0.021, 0.019], "keep-baseline", "is worse"),
+        ([0.02, 0.021, 0.2], "keep-provisionally", "is worse on all 3 seeds, but by too different amounts to show it"),
+        ([-0.001, 0.021, 0.2], "inconclusive", "Undecided"),
+        ([-0.001, 0.02, 0.021, 0.019, 0.9], "keep-provisionally", "is so bad on seed 5 that the interval is too wide"),
+    ],
+)
+def test_three_seeds_that_are_all_worse_keep_the_baseline_for_now_however_unequal(costs, decision, advice):
+    none = [2.0, 2.02, 1.99, 2.01, 2.0][: len(costs)]
+    values = {"validation_loss": {"none": none, "layernorm": [a + b for a, b in zip(none, costs, strict=True)]}}
+    assert verdict_of(values).decision == decision
+    assert advice in words_of(values).recommendation
 
 
 def test_an_absurd_run_of_the_baseline_does_not_help_its_arm_either():

@@ -111,6 +111,11 @@ class Evidence:
         return () if self.primary is None else hidden_by_bad_runs(self.analysis, self.primary)
 
     @property
+    def worse_everywhere(self) -> bool:
+        """Whether the variant is worse on every seed, shown or not."""
+        return self.primary is not None and all(cost > 0 for cost in _costs(self.primary))
+
+    @property
     def equivalence_holds(self) -> bool:
         """Whether its equivalence does."""
         return self.primary is not None and equivalent_with_diverged(self.primary, self.standing)
