@@ -16,7 +16,7 @@ from ablationlab.records.results import Results
 from ablationlab.report.notebook import Frames
 from ablationlab.report.page import page_html
 from ablationlab.report.paper.build import document_of, read_template
-from ablationlab.report.paper.typst import typst
+from ablationlab.report.paper.printing import Typst
 from ablationlab.report.table import latex
 from ablationlab.report.tables import difference_of, statistics_markdown, tables_of
 from ablationlab.report.terminal import analysis_view
@@ -49,7 +49,7 @@ def media(results: Results) -> dict[str, str]:
         "markdown": plain(statistics_markdown(results)),
         "latex": tables["registered"].latex(),
         "notebook": plain(html.unescape(Frames(results)._repr_html_())),
-        "paper": plain(typst(document_of([results], {}), read_template("layout.typ")).replace("\\", "")),
+        "paper": plain(Typst().document(document_of([results], {}), read_template("layout.typ")).replace("\\", "")),
     }
 
 

@@ -18,7 +18,7 @@ from ablationlab.report.paper import write_programme
 from ablationlab.report.paper.build import read_template
 from ablationlab.report.paper.claims import claims_json
 from ablationlab.report.paper.document import Float, Heading, PaperDocument, words_of
-from ablationlab.report.paper.latex import latex
+from ablationlab.report.paper.printing import Latex
 from ablationlab.report.paper.study import short_names
 from analysis.builder import outcome, seal_again, study
 
@@ -214,7 +214,7 @@ def test_authors_of_the_study_sign_its_paper(tmp_path):
     authors = [{"name": "Ada Lovelace", "affiliation": "Analytical & Co."}, {"name": "Alan Turing"}]
     folder = made(tmp_path, made=study(authors=authors))
     assert study(authors=authors).hash == study().hash, "who signs changes no run"
-    source = latex(document(folder), read_template("preamble.tex"))
+    source = Latex().document(document(folder), read_template("preamble.tex"))
     assert r"\IEEEauthorblockN{Ada Lovelace}\IEEEauthorblockA{Analytical \& Co.}" in source
 
 
@@ -312,7 +312,7 @@ def test_names_lose_the_start_that_most_share_unless_two_would_be_alike():
 
 
 def test_the_latex_source_is_balanced_and_refers_to_what_is_there(programme, tmp_path):
-    source = latex(document(*programme), read_template("preamble.tex"))
+    source = Latex().document(document(*programme), read_template("preamble.tex"))
     begun, ended = re.findall(r"\\begin\{([\w*]+)\}", source), re.findall(r"\\end\{([\w*]+)\}", source)
     assert sorted(begun) == sorted(ended)
     plain = re.sub(r"\\[{}\\]", "", source)

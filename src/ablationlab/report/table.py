@@ -172,17 +172,23 @@ class Table:
 
     def latex(self) -> str:
         """A table environment for booktabs; needs nothing else but textcomp's signs (any LaTeX since 2020)."""
-        shown = self.printed()
-        align = "".join(column.align[0] for column, _ in shown)
-        head = " & ".join(latex(column.title) for column, _ in shown)
-        body = "\n".join("    " + " & ".join(map(_latex_cell, cells)) + r" \\" for cells in _rows(shown))
         note = f"\n  \\par\\smallskip\\footnotesize {latex(self.note)}" if self.note else ""
         return (
             "% Needs \\usepackage{booktabs}.\n"
             "\\begin{table}\n  \\centering\n"
             f"  \\caption{{{latex(self.title)}}}\n  \\label{{tab:{self.key}}}\n"
-            f"  \\begin{{tabular}}{{{align}}}\n    \\toprule\n    {head} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n"
-            f"  \\end{{tabular}}{note}\n\\end{{table}}\n"
+            f"  {self.tabular()}{note}\n\\end{{table}}\n"
+        )
+
+    def tabular(self) -> str:
+        """The tabular environment alone."""
+        shown = self.printed()
+        align = "".join(column.align[0] for column, _ in shown)
+        head = " & ".join(latex(column.title) for column, _ in shown)
+        body = "\n".join("    " + " & ".join(map(_latex_cell, cells)) + r" \\" for cells in _rows(shown))
+        return (
+            f"\\begin{{tabular}}{{{align}}}\n    \\toprule\n    {head} \\\\\n    \\midrule\n{body}\n    \\bottomrule\n"
+            "  \\end{tabular}"
         )
 
     def markdown(self) -> str:
@@ -371,7 +377,7 @@ _LATEX = {
 
 def latex(text: str) -> str:
     """Text escaped for LaTeX."""
-    return "".join(_LATEX.get(sign, sign) for sign in _CONTROL.sub(" ", text))
+    return "".join(_LATEX.get(sign, sign) for sign in _CONTROL.sub(" ", text)).replace("...", ".{}.{}.")
 
 
 def _latex_cell(cell: Cell) -> str:

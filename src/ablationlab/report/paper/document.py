@@ -1,4 +1,4 @@
-"""A paper as data: blocks of text, tables and figures. The templates write it, `typst.py` and `latex.py` print it.
+"""A paper as data: blocks of text, tables and figures. The templates write it, `printing.py` prints it.
 
 The templates are Markdown of a small kind: ``# Heading``, paragraphs, ``- items``, ``0. items``, ``> notes``, ``*emphasis*``,
 ``**strong**``, `` `code` `` and citations ``[@key]``. What a template puts in with ``{{ }}`` is never markup: `Marks` keeps

@@ -18,8 +18,7 @@ from ablationlab.report.paper.build import document_of, read_template
 from ablationlab.report.paper.claims import claims_json
 from ablationlab.report.paper.document import PaperDocument, Picture
 from ablationlab.report.paper.figures import pictures, programme_pictures
-from ablationlab.report.paper.latex import latex
-from ablationlab.report.paper.typst import typst
+from ablationlab.report.paper.printing import Latex, Typst
 from ablationlab.report.tables import check_conclusions
 from ablationlab.study.text import entries
 
@@ -78,8 +77,8 @@ def write_sources(document: PaperDocument, drawn: Mapping[str, Sequence[Picture]
         for picture in found:
             replace(folder / "figures" / f"{picture.key}.svg", picture.svg.encode())
             replace(folder / "figures" / f"{picture.key}.pdf", _figure_pdf(folder / "figures" / f"{picture.key}.svg"))
-    replace(folder / "paper.typ", typst(document, read_template("layout.typ")).encode())
-    replace(folder / "paper.tex", latex(document, read_template("preamble.tex")).encode())
+    replace(folder / "paper.typ", Typst().document(document, read_template("layout.typ")).encode())
+    replace(folder / "paper.tex", Latex().document(document, read_template("preamble.tex")).encode())
     replace(folder / REFERENCES, references(document).encode())
     replace(folder / CLAIMS, claims_json(document).encode())
 

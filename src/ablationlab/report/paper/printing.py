@@ -1,0 +1,212 @@
+"""A document printed in a language: one walk over its blocks, and what Typst and LaTeX write for each kind."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from ablationlab.report.paper.document import (
+    Block,
+    Float,
+    Heading,
+    Inline,
+    Items,
+    PaperDocument,
+    Paragraph,
+    Picture,
+    Remark,
+)
+from ablationlab.report.paper.formulas import FORMULAS
+from ablationlab.report.table import Table, latex, typst, typst_string
+
+
+class Printer(ABC):
+    """A language: *document* gives the whole source, the other methods one kind of block or piece each."""
+
+    @abstractmethod
+    def document(self, paper: PaperDocument, layout: str) -> str: ...
+
+    def blocks(self, blocks: Iterable[Block]) -> str:
+        return "".join(map(self.block, blocks))
+
+    def block(self, block: Block) -> str:
+        match block:
+            case Heading():
+                return self.heading(block)
+            case Paragraph():
+                return self.words(block.words) + "\n\n"
+            case Items():
+                return self.items(block, [self.words(item) for item in block.items])
+            case Remark():
+                return self.remark(self.words(block.words))
+            case Float(body=Picture() as picture):
+                return self.picture(block, picture)
+            case Float(body=Table() as table):
+                return self.table(block, table)
+        raise AssertionError(block)
+
+    def words(self, words: Sequence[Inline]) -> str:
+        return "".join(
+            self.styled(piece, self.piece(piece), following)
+            for piece, following in zip(words, [*(piece.text[:1] for piece in words[1:]), ""], strict=True)
+        )
+
+    @abstractmethod
+    def piece(self, piece: Inline) -> str: ...
+
+    @abstractmethod
+    def styled(self, piece: Inline, printed: str, following: str) -> str:
+        """A printed piece in its style; *following* is the first letter after it."""
+
+    @abstractmethod
+    def heading(self, heading: Heading) -> str: ...
+
+    @abstractmethod
+    def items(self, block: Items, items: list[str]) -> str: ...
+
+    @abstractmethod
+    def remark(self, words: str) -> str: ...
+
+    @abstractmethod
+    def picture(self, block: Float, picture: Picture) -> str: ...
+
+    @abstractmethod
+    def table(self, block: Float, table: Table) -> str: ...
+
+
+class Typst(Printer):
+    """The body of paper.typ, behind the layout of ``template/layout.typ``; in an appendix tables do not float."""
+
+    def __init__(self, floating: bool = True) -> None:
+        self.floating = floating
+
+    def document(self, paper: PaperDocument, layout: str) -> str:
+        day = "none" if paper.day is None else "datetime(year: {}, month: {}, day: {})".format(*paper.day)
+        authors = "".join(
+            f"(name: {typst_string(a.name)}, affiliation: {typst_string(a.affiliation)}), " for a in paper.authors
+        )
+        main, appendix = paper.parts()
+        file = '"references.bib"' if paper.cited() else "none"
+        return (
+            f"// Compile with: typst compile paper.typ\n{layout}\n"
+            f"#show: paper.with(\n  title: [{self.words(paper.title)}],\n"
+            f"  plain-title: {typst_string(''.join(piece.text for piece in paper.title))},\n  authors: ({authors}),\n"
+            f"  byline: [{self.words(paper.byline)}],\n  header: {typst_string(paper.header)},\n  day: {day},\n"
+            f"  abstract: [{self.blocks(paper.abstract)}],\n)\n\n"
+            f"{self.blocks(main)}\n#fullness\n#back(file: {file})[\n{Typst(floating=False).blocks(appendix)}]\n"
+        )
+
+    def piece(self, piece: Inline) -> str:
+        match piece.kind:
+            case "code":
+                return f"#raw({typst_string(piece.text)})"
+            case "cite" | "ref":
+                return f"#{piece.kind}(label({typst_string(piece.text)}))"
+            case "math":
+                return FORMULAS[piece.text][0]
+            case _:
+                return typst(piece.text)
+
+    def styled(self, piece: Inline, printed: str, following: str) -> str:
+        if piece.style:
+            printed = f"#{'emph' if piece.style == 'emphasis' else 'strong'}[{printed}]"
+        # What follows a call must not read as its continuation.
+        return printed + (";" if printed.startswith("#") and following and following in ".([;" else "")
+
+    def heading(self, heading: Heading) -> str:
+        opening = "#appendix" if heading.appendix else f"#heading(level: {heading.level})"
+        return f"{opening}[{self.words(heading.words)}]\n"
+
+    def items(self, block: Items, items: list[str]) -> str:
+        opening = "#list(" if block.start is None else f"#enum(start: {block.start}, "
+        return opening + ", ".join(f"[{item}]" for item in items) + ")\n"
+
+    def remark(self, words: str) -> str:
+        return f"#note[{words}]\n"
+
+    def picture(self, block: Float, picture: Picture) -> str:
+        return (
+            f"#drawing({typst_string(picture.key)}, {typst_string(picture.alt)}, wide: {_flag(block.wide)})"
+            f"[{self.words(block.caption)}]\n"
+        )
+
+    def table(self, block: Float, table: Table) -> str:
+        cells = re.sub(r"\bE\\_(tok|pos)\b", r'$E_"\1"$', table.typst())  # the embeddings of a variant's formula
+        return (
+            f"#tabular({typst_string(block.key)}, wide: {_flag(block.wide)}, floating: {_flag(self.floating)}, "
+            f"caption: [{self.words(block.caption)}], {cells})\n"
+        )
+
+
+class Latex(Printer):
+    """paper.tex for IEEEtran, the class of many conferences; it needs references.bib and the figures."""
+
+    def document(self, paper: PaperDocument, layout: str) -> str:
+        authors = r" \and ".join(
+            rf"\IEEEauthorblockN{{{latex(author.name)}}}"
+            + (rf"\IEEEauthorblockA{{{latex(author.affiliation)}}}" if author.affiliation else "")
+            for author in paper.authors
+        )
+        if not authors:
+            authors = rf"\parbox{{0.8\textwidth}}{{\centering {self.words(paper.byline)}}}"
+        main, appendix = paper.parts()
+        end = "\\bibliographystyle{IEEEtran}\n\\bibliography{references}\n" if paper.cited() else ""
+        return (
+            f"{layout}\n\\begin{{document}}\n\\title{{{self.words(paper.title)}}}\n\\author{{{authors}}}\n\\maketitle\n"
+            f"\\begin{{abstract}}\n{self.blocks(paper.abstract).strip()}\n\\end{{abstract}}\n\n"
+            f"{self.blocks(main)}\n{end}{self.blocks(appendix)}\\end{{document}}\n"
+        )
+
+    def piece(self, piece: Inline) -> str:
+        match piece.kind:
+            case "code":  # a name may break behind its dashes, dots and slashes
+                breakable = re.sub(r"([-./:])", r"\1\\allowbreak{}", latex(piece.text))
+                return rf"\texttt{{{breakable}}}"
+            case "cite":
+                return rf"~\cite{{{piece.text}}}"
+            case "ref":
+                return rf"\autoref{{{_label(piece.text)}}}"
+            case "math":
+                return FORMULAS[piece.text][1]
+            case _:
+                return latex(piece.text)
+
+    def styled(self, piece: Inline, printed: str, following: str) -> str:
+        return rf"\{'emph' if piece.style == 'emphasis' else 'textbf'}{{{printed}}}" if piece.style else printed
+
+    def heading(self, heading: Heading) -> str:
+        opening = "\\appendices\n" if heading.appendix else ""
+        return f"{opening}\\{'sub' * min(heading.level - 1, 2)}section{{{self.words(heading.words)}}}\n"
+
+    def items(self, block: Items, items: list[str]) -> str:
+        kind = "itemize" if block.start is None else "enumerate"
+        first = "" if block.start is None else f"\\setcounter{{enumi}}{{{block.start - 1}}}\n"
+        body = "".join(f"\\item {item}\n" for item in items)
+        return f"\\begin{{{kind}}}\n{first}{body}\\end{{{kind}}}\n\n"
+
+    def remark(self, words: str) -> str:
+        return f"\\medskip\\noindent\\fbox{{\\parbox{{0.95\\linewidth}}{{{words}}}}}\\medskip\n\n"
+
+    def picture(self, block: Float, picture: Picture) -> str:
+        image = f"\\includegraphics[width=\\linewidth]{{figures/{picture.key}.pdf}}\n"
+        return self._float(block, "figure", image + self._caption(block))
+
+    def table(self, block: Float, table: Table) -> str:
+        cells = re.sub(r"\bE\\_(tok|pos)\b", r"$E_{\\mathrm{\1}}$", table.tabular())
+        return self._float(block, "table", f"{self._caption(block)}\\fitted{{{cells}}}\n")
+
+    def _caption(self, block: Float) -> str:
+        return f"\\caption{{{self.words(block.caption)}}}\\label{{{_label(block.key)}}}\n"
+
+    def _float(self, block: Float, kind: str, body: str) -> str:
+        name = kind + ("*" if block.wide else "")
+        return f"\\begin{{{name}}}[t]\n\\centering\n{body}\\end{{{name}}}\n\n"
+
+
+def _flag(value: bool) -> str:
+    return str(value).lower()
+
+
+def _label(key: str) -> str:
+    return re.sub(r"[^A-Za-z0-9:-]", "-", key)
