@@ -95,8 +95,11 @@ def test_a_missing_number_is_explained(status, n, method, text):
 @pytest.mark.parametrize(
     ("sd", "text"),
     [
-        (500.0, "seen with less than 1 % power, and where seen be overstated more than ten times on average."),
-        (0.03, "seen with 3 % power, and where seen be overstated 2.5 times on average."),
+        (
+            500.0,
+            "detected with less than 1 % power; where it is detected, it is overstated more than ten times on average.",
+        ),
+        (0.03, "detected with 3 % power; where it is detected, it is overstated 2.5 times on average."),
     ],
 )
 def test_a_study_far_too_small_for_its_effect_says_so_without_absurd_figures(sd, text):

@@ -40,7 +40,7 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
     leads = ""
     if registered and _too_many(groups, verdicts):
         others = [decided for decided in verdicts if decided.label != "registered"]
-        if len({decided.variant for decided in others}) <= MOST_LEADS:
+        if others and len({decided.variant for decided in others}) <= MOST_LEADS:
             leads = f" Not registered, leads only: {_counted(others)}"
         verdicts, groups = registered, _groups(registered)
     if _too_many(groups, verdicts):

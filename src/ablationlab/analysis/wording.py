@@ -778,12 +778,13 @@ def _worst(evidence: Evidence) -> str:
     """What the seeds can say about the variant's failing more often."""
     standing = evidence.standing
     if not standing.known:
-        return "stability was not recorded"
+        return "its stability, which was not recorded"
     if standing.worst is None:
-        return f"{pairs_of(standing.pairs)} give no bound on how much more often it fails"
-    text = f"at most {percent(max(0.0, standing.worst))} more of its runs fail ({level(standing.level)} interval)"
-    side = "within" if standing.non_inferior else "beyond"
-    return f"{text}, {side} the margin of {percent(standing.margin)}"
+        return f"that it is as stable, since {pairs_of(standing.pairs)} give no bound on how much more often it fails"
+    text = f"up to {percent(max(0.0, standing.worst))} more of its runs may fail ({level(standing.level)} interval)"
+    if standing.non_inferior:
+        return f"{text}, within the margin of {percent(standing.margin)}"
+    return f"that it is as stable, since {text}, beyond the margin of {percent(standing.margin)}"
 
 
 def costs(evidence: Evidence) -> str:
@@ -961,14 +962,13 @@ def _failures(evidence: Evidence, verdict: VariantVerdict) -> str:
     gain, stability = evidence.gain, evidence.analysis.stability
     if gain is None or stability is None or not gain.reference_unstable + gain.variant_unstable:
         return ""
-    counts = [
-        failing(part)
-        for part in stability.vector(gain.variant, gain.reference, gain.regime)
-        if part.reference_unstable + part.variant_unstable
-    ]
+    counts: dict[tuple[int, int], str] = {}  # what fails in the same runs is told once, as the worst that happened
+    for part in stability.vector(gain.variant, gain.reference, gain.regime):
+        if part.reference_unstable + part.variant_unstable:
+            counts.setdefault((part.reference_unstable, part.variant_unstable), failing(part))
     registered = "" if any(g.registered for g in stability.gains) else " (not registered)"
     hint = " The baseline itself is not stable here." if evidence.baseline_unstable else ""
-    return f"{'; '.join(dict.fromkeys(counts))}{registered}.{hint}"
+    return f"{'; '.join(counts.values())}{registered}.{hint}"
 
 
 def _seeds_for_margin(evidence: Evidence) -> str:
@@ -1103,8 +1103,8 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
         and effect is not None
     ):
         text += (
-            f" A true difference of {margin_of(primary, effect)} would be seen with {_power(fragility.power)} "
-            f"power, and where seen be overstated {_exaggeration(fragility.exaggeration)} on average."
+            f" A true difference of {margin_of(primary, effect)} would be detected with {_power(fragility.power)} "
+            f"power; where it is detected, it is overstated {_exaggeration(fragility.exaggeration)} on average."
         )
     return text
 
@@ -1177,7 +1177,7 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
     if sweep.tuned_at is None:
         return []
     if sweep.tuned_at == "fitted-minima":
-        shown = ", ".join(f"{tuned.variant} {setting(tuned.minimum.lr)}" for tuned in sweep.minima if tuned.minimum)
+        shown = ", ".join(f"{tuned.variant} {number(tuned.minimum.lr, 3)}" for tuned in sweep.minima if tuned.minimum)
         return [
             f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}); "
             "other metrics are at the chosen grid rates."

@@ -22,6 +22,7 @@ break before its unit. Where there is no number, there is a dash. `plain` turns 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +68,18 @@ def setting(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return _no_number(value)
     return _power(f"{value:g}")
+
+
+def ranges(numbers: Iterable[int | str]) -> str:
+    """Names or numbers in their order, three or more neighbours as ``4211 to 4218``."""
+    runs: list[list[int | str]] = []
+    for item in numbers:
+        last = runs[-1][-1] if runs else None
+        if isinstance(item, int) and isinstance(last, int) and item == last + 1:
+            runs[-1].append(item)
+        else:
+            runs.append([item])
+    return ", ".join(f"{run[0]} to {run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)
 
 
 def mean_sd(mean: float | None, sd: float | None) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ablationlab.core.format import count, number, p_clause, percent, setting
+from ablationlab.core.format import count, number, p_clause, percent, ranges, setting
 from ablationlab.records.plan import NOISY_SPREAD, Amendment, Calibrated, LookResult, Plan, Try
 from ablationlab.records.settings import Calibrate, Study
 
@@ -78,7 +76,7 @@ def step_times_line(plan: Plan) -> str:
 
 def amendment_line(amendment: Amendment) -> str:
     """What was added after the plan was sealed."""
-    added = [f"seeds {_listed(amendment.seeds)}"] if amendment.seeds else []
+    added = [f"seeds {ranges(amendment.seeds)}"] if amendment.seeds else []
     added += [f"variants {', '.join(amendment.variants)}"] if amendment.variants else []
     added += [f"look {amendment.look} of the design"] if amendment.look is not None else []
     label = "planned" if amendment.look is not None else "exploratory"
@@ -111,7 +109,3 @@ def design_lines(plan: Plan) -> list[str]:
     lines += [calibrated_line(regime, calibrated) for regime, calibrated in plan.calibrations.items()]
     lines += [step_times_line(plan)] if plan.step_times else []
     return lines + [amendment_line(amendment) for amendment in plan.amendments]
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    return ", ".join(map(str, seeds))

@@ -73,7 +73,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
     x = alt.X("delta:Q", title=f"difference in {name}" + (f" ({unit})" if unit else "") + words, scale=scale)
     order = [f"{c.variant} − {c.reference}" for c in group]
     y = alt.Y("contrast:N", title=None, sort=order).axis(
-        labelFontWeight=600, ticks=False, domain=False, labelPadding=10
+        labelFontWeight=600, ticks=False, domain=False, labelPadding=10, labelLimit=230
     )
     colour = variant_colour(results, legend=False)
     means, points, shown_equal = [], [], []
@@ -216,7 +216,10 @@ def slopes(results: Results) -> tuple[Figure, ...]:
         metric = str(results.primary)
         base = alt.Chart(kept(values)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
         order = [name for name in results.variants if any(row["variant"] == name for row in values)]
-        x = alt.X("variant:N", title=None, sort=order).axis(labelAngle=0, labelFontWeight=600, labelOverlap=True)
+        crowded = len(order) > 6 or len("".join(order)) > 36
+        x = alt.X("variant:N", title=None, sort=order).axis(
+            labelAngle=-40 if crowded else 0, labelFontWeight=600, labelOverlap=not crowded
+        )
         scale, words = robust_scale((row["value"] for row in values), zero=False, nice=True)
         y = alt.Y("value:Q", title=axis(metric, values[0]["unit"]) + words, scale=scale)
         lines = base.mark_line(color=RULE[0], opacity=0.65, strokeWidth=1.3).encode(

@@ -118,13 +118,19 @@ def spikes(results: Results) -> tuple[Figure, ...]:
     )
 
 
+def calm(results: Results) -> bool:
+    """Whether every run ended and none was unstable: a map of them would show one colour."""
+    stability = results.analysis.stability if results.analysis is not None else None
+    return stability is not None and all(run.unstable is False for run in stability.runs)
+
+
 def ends(results: Results) -> tuple[Figure, ...]:
     """How every run ended: one cell per run."""
     import altair as alt
 
     kept = Tables()
     data = _ended(results)
-    if not data:
+    if not data or calm(results):
         return ()
     seen = [end for end in ENDS if any(row["end"] == end for row in data)]
     several = len(results.regimes) > 1

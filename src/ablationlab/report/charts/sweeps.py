@@ -170,7 +170,7 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
         cell["n"] += 1
         cell["unstable"] += bool(point.unstable)
         cell["diverged"] += point.state == "diverged"
-    if not cells:
+    if not any(cell["unstable"] for cell in cells.values()):
         return ()
     for cell in cells.values():
         cell["share"] = cell["unstable"] / cell["n"]

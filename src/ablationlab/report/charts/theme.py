@@ -77,6 +77,8 @@ class Figure:
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
         """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
         spec = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
+        names = next((param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), [])
+        spec["config"]["legend"]["columns"] = legend_columns(names, width)
         spec["params"] = [param for param in spec.get("params", ()) if param.get("bind") != "scales"]
         spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}
         return recoloured(spec) if dark else spec
@@ -84,6 +86,11 @@ class Figure:
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """What Jupyter shows."""
         return {"application/vnd.vegalite.v6+json": self.spec(), "text/plain": f"{self.title}. {self.alt}"}
+
+
+def legend_columns(names: Sequence[str], width: float) -> int:
+    """Entries of a legend that fit beside one another; `page.js` computes the same."""
+    return max(1, int(width // (7 * max(map(len, names), default=1) + 60)))
 
 
 def recoloured(spec: Any) -> Any:
@@ -307,7 +314,7 @@ def config(*, dark: bool = False) -> dict[str, Any]:
             "titleColor": QUIET[pick],
             "labelFontSize": 12,
             "symbolSize": 90,
-            "labelLimit": 180,
+            "labelLimit": 260,
         },
         "text": {"color": INK[pick], "fontSize": 12},
         "line": {"strokeJoin": "round"},

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.format import fixed, level, number, setting
 from ablationlab.records.metrics import metric_name
+from ablationlab.report.charts.stability import calm
 from ablationlab.report.charts.theme import (
     BAND,
     BY_REGIME,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
 #: Beyond so many rings, a legend names the variants.
-MOST_LABELS = 8
+MOST_LABELS = 5
 #: The smallest view that the chart is drawn in, the width of a letter and the height of a line, in pixels.
 VIEW, LETTER, LINE = (230.0, 120.0), 6.8, 15
 
@@ -69,7 +70,7 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
 
     kept = Tables()
     data = plane_rows(results)
-    if not data:
+    if not data or calm(results):
         return ()
     metric = str(data[0]["metric"])
     comparison = results.comparison(str(data[0]["comparison"]))

@@ -15,6 +15,7 @@ from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
 from ablationlab.report.charts import DARK_OF, Figure, colours, config
+from ablationlab.report.charts.stability import calm
 from ablationlab.report.convert import NOT_DRAWN, not_drawn
 from ablationlab.report.designs import design_lines
 from ablationlab.report.figures import Figures, draw_figures
@@ -245,7 +246,10 @@ def _analysis_tables(
     arms, gains = stability_table(analysis), gain_table(analysis)
     if arms is not None and gains is not None:
         own = arms.without("unstable", "gain")
-        tables["stability_tables"] = _side_by_side(own.html(caption=False), gains.html(caption=False), two=regimes == 1)
+        both = _side_by_side(own.html(caption=False), gains.html(caption=False), two=regimes == 1)
+        if calm(results) and len(own.rows) > 6:
+            both = f'<details class="each"><summary>Spikes and gains of every arm</summary>{both}</details>'
+        tables["stability_tables"] = both
     if analysis.sweep is not None and analysis.sweep.best:
         tables["rate_table"] = rate_table(analysis.sweep).html()
     return {**tables, "power_table": power_table(analysis, anchors).html()}

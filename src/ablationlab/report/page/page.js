@@ -133,10 +133,11 @@
   }
   const charts = page.charts;
   const views = new Map();
-  function settings(small) {
+  function settings(small, width) {
     const base = dark() ? page.config.dark : page.config.light;
     if (small) return { ...base, axis: { ...base.axis, labelFlush: true, labelFontSize: 10, titleFontSize: 11 } };
-    return narrow() ? { ...base, legend: { ...base.legend, columns: 3 } } : base;
+    const entry = 7 * Math.max(...page.variants.map((name) => name.length)) + 60;
+    return { ...base, legend: { ...base.legend, columns: Math.max(1, Math.floor((width - 60) / entry)) } };
   }
   async function draw(key) {
     const holder = document.querySelector(`[data-chart="${CSS.escape(key)}"]`);
@@ -144,8 +145,8 @@
     const made = charts[key];
     let spec = made.spec;
     const width = holder.clientWidth;
-    const height = narrow() ? Math.min(made.height, 320) : made.height;
-    spec = broken(spec, { x: width - 110, y: height - 90 }, 0);
+    const height = made.height;
+    spec = broken(spec, { x: Math.max(150, width - 180), y: height - 90 }, 0);
     if (narrow() && spec.layer) spec = { ...spec, layer: spec.layer.filter((layer) => !/^corner/.test(layer.name || "")) };
     if (dark()) spec = recolour(spec, page.dark);
     const now = signals();
@@ -165,7 +166,7 @@
     };
     const old = views.get(key);
     const result = await vegaEmbed(holder, spec, {
-      ast: true, renderer: "svg", mode: "vega-lite", config: settings(made.small),
+      ast: true, renderer: "svg", mode: "vega-lite", config: settings(made.small, width),
       actions: { export: true, source: false, compiled: false, editor: false },
       downloadFileName: key, tooltip: { theme: dark() ? "dark" : "custom", disableDefaultStyle: false },
     });
@@ -319,6 +320,10 @@
     if (cues.has(region)) cues.get(region).hidden = !left;
   }
   const sizes = new ResizeObserver((entries) => entries.forEach((entry) => cue(entry.target)));
+  /* Choices that do not fit their line fade out at its end. */
+  const fade = (line) => line.classList.toggle("cut", line.scrollWidth - line.clientWidth - line.scrollLeft > 2);
+  const lines = new ResizeObserver((entries) => entries.forEach((entry) => fade(entry.target)));
+  document.querySelectorAll(".scroller").forEach((line) => { lines.observe(line); line.addEventListener("scroll", () => fade(line), { passive: true }); });
   regions.forEach((region) => { sizes.observe(region); region.addEventListener("scroll", () => cue(region), { passive: true }); });
 
   /* A link to a number leads to its row, even where a filter or a fold hides it. */

@@ -8,6 +8,7 @@ from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import name_of
 from ablationlab.core.format import count, number, percent, setting
 from ablationlab.records.metrics import metric_name
+from ablationlab.report.charts.stability import calm
 from ablationlab.study.ledger import FLOPS, STEPS, TOKENS
 
 if TYPE_CHECKING:
@@ -57,13 +58,12 @@ def pairs(results: Results) -> str:
     if ledger is None:
         return "Runs are paired by their seed. What else both runs of a pair share is not known."
     parts = ["the seed", *(f"the {name}" for name in results.shared_inputs)]
-    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
-    text = f"Both runs of a pair share {listed}"
+    text = f"Both runs of a pair share {_listed(parts)}"
     if ledger.not_reported:
         return f"{text}. Not reported by the trainer, so not checked: {', '.join(ledger.not_reported)}."
     if ledger.differs:
-        return f"{text}. They differ in {', '.join(difference.name for difference in ledger.differs)} (Controls)."
-    return f"{text}. They differ in what the variant declares (Controls)."
+        return f"{text}. They differ in {_listed([difference.name for difference in ledger.differs])}: see Controls."
+    return f"{text}. They differ in what the variant declares: see Controls."
 
 
 def pairing(results: Results) -> str:
@@ -85,6 +85,10 @@ def pairing(results: Results) -> str:
     text = f"Pairing by seed removed {', '.join(helped)} of the variance of the difference." if helped else ""
     not_helped = f"Pairing by seed did not help for {', '.join(failed)}." if failed else ""
     return " ".join(filter(None, (text, not_helped)))
+
+
+def _listed(parts: list[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
 
 
 def curves(results: Results) -> str:
@@ -145,9 +149,10 @@ def stability(results: Results) -> str:
     third, runs = "", analysis.stability.runs
     if worse != "off" and any(run.loss is not None and run.initial_loss is not None for run in runs):
         third = f", ended worse than it began (final loss above {setting(worse)} times its first loss)"
-    return (
+    rule = (
         f"A run is unstable if it diverged{third}, or has a spike score above {setting(analysis.stability.threshold)}."
     )
+    return f"{rule} None of the {count(len(runs))} runs was." if runs and calm(results) else rule
 
 
 def evaluation(results: Results) -> str:

@@ -333,17 +333,17 @@ class Context:
         return made
 
     def verdict_list(self, study: StudyView) -> Markup:
+        """The decisions on what was registered, or on everything where nothing was."""
         made = []
-        for decision, within in self.decision_groups(study):
+        decided = [decision for decision in study.decided if not decision.exploratory] or study.decided
+        for decision, within in self.decision_groups(decided):
             words = Markup("*") + self.marks(DECISIONS[decision]) + Markup("*")
-            if len(study.decided) <= 4:
+            if len(decided) <= 4:
                 made.append(words + Markup(" for ") + self.verdict_names(study, within))
             else:
-                part = self.words.part(len(within), len(study.decided), study.verdict, "verdicts")
+                part = self.words.part(len(within), len(decided), study.verdict, "verdicts")
                 made.append(words + Markup(" in ") + self.marks(part) + Markup(" decisions"))
-        exploratory = [decided for decided in study.decided if decided.exploratory]
-        mixed = Markup(" (part of it exploratory)") if 0 < len(exploratory) < len(study.decided) else Markup("")
-        return Markup("; ").join(made) + mixed
+        return Markup("; ").join(made)
 
     def verdict_names(self, study: StudyView, within: Sequence[Decided]) -> Markup:
         several = len(study.regimes) > 1
@@ -356,9 +356,9 @@ class Context:
             made.append(self.words.names(variants) + where)
         return Markup("; ").join(made)
 
-    def decision_groups(self, study: StudyView) -> list[tuple[Decision, list[Decided]]]:
+    def decision_groups(self, decisions: Sequence[Decided]) -> list[tuple[Decision, list[Decided]]]:
         groups: dict[Decision, list[Decided]] = {}
-        for decided in study.decided:
+        for decided in decisions:
             groups.setdefault(decided.verdict.decision, []).append(decided)
         return list(groups.items())
 
@@ -395,6 +395,14 @@ class Context:
                 ]
             )
         metric = self.marks(metric_of(gains[0]))
+        if len(gains) > 4:
+            ordered = sorted(gains, key=lambda comparison: -(comparison.variance_reduction or 0))
+            ends = [
+                self.words.value(format.percent(-(c.variance_reduction or 0), sign=True), c, "variance_reduction")
+                for c in (ordered[0], ordered[len(ordered) // 2], ordered[-1])
+            ]
+            start = Markup("Pairing by seed changed the variance of the difference in ") + metric + Markup(" by ")
+            return start + self.marks([ends[0], " to ", ends[2], " (median ", ends[1], ")."])
         if removed:
             start = Markup("Pairing by seed removed ") + self.words.listed(shown)
             return start + Markup(" of the variance of the difference in ") + metric + Markup(".")
@@ -562,12 +570,16 @@ class Context:
         return self.words.said(answer(study.analysis, verdict, interim=study.interim), study.verdict)
 
     def adopted(self, study: StudyView) -> list[list[Inline]]:
-        """What to know before a change is adopted."""
-        return [
-            self.words.said(decided.words.recommendation, decided.verdict)
+        """What to know before a change is adopted; where several are, the discussion has it."""
+        adopted = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME)
+        chosen = [
+            decided
             for decided in study.decided
-            if decided.verdict.decision in (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME)
+            if decided.verdict.decision in adopted and not (decided.exploratory and study.registered)
         ]
+        if len(chosen) > 2:
+            return []
+        return [self.words.said(decided.words.recommendation, decided.verdict) for decided in chosen]
 
     def future_work(self) -> list[Markup]:
         """What to ask next, from what is not shown, not registered or not covered here."""

@@ -61,6 +61,12 @@ class Picture:
     svg: str
     wide: bool = False
 
+    @property
+    def shape(self) -> float:
+        """Height over width."""
+        width, height = (float(found) for found in re.findall(r'\s(?:width|height)="([\d.]+)"', self.svg[:500])[:2])
+        return height / width
+
 
 Words = tuple[Inline, ...]
 

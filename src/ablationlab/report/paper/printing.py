@@ -127,7 +127,8 @@ class Typst(Printer):
 
     def picture(self, block: Float, picture: Picture) -> str:
         return (
-            f"#drawing({typst_string(picture.key)}, {typst_string(picture.alt)}, wide: {_flag(block.wide)})"
+            f"#drawing({typst_string(picture.key)}, {typst_string(picture.alt)}, {picture.shape:.4f}, "
+            f"wide: {_flag(block.wide)})"
             f"[{self.words(block.caption)}]\n"
         )
 

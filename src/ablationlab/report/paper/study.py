@@ -274,10 +274,12 @@ class StudyView:
 
     @cached_property
     def decided(self) -> list[Decided]:
-        return [
+        """What is registered first."""
+        decided = [
             Decided(verdict, wording.verdict_words(self.analysis, verdict), self._primary(verdict))
             for verdict in self.verdict.verdicts
         ]
+        return sorted(decided, key=lambda decision: decision.exploratory)
 
     def _primary(self, verdict: VariantVerdict) -> Comparison | None:
         here = (verdict.regime, verdict.variant, self.baseline)

@@ -19,11 +19,12 @@ _LOOKED_FOR = (
     *("token_ece", "final_gradient_norm", "mean_gradient_norm", "mean_embedding_norm", "inference_tokens_per_second"),
 )
 _MOST_METRICS = 8
-_MOST_ARMS = 5
+#: More arms than this are the rows of the headline table, and then so many metrics its columns.
+_MOST_ARMS, _MOST_COLUMNS = 5, 6
 
 
 def headline_table(study: StudyView) -> Table:
-    """Mean and SD over seeds, a row per headline metric and a column per arm; in the first regime, the primary in all."""
+    """Mean and SD over seeds of every arm in the headline metrics: in the first regime, the primary metric in all."""
     table = arm_table(study.analysis)
     asked = [criterion.metric for criterion in study.analysis.criteria]
     measured = [str(row[0].value) for row in table.rows]
@@ -39,10 +40,23 @@ def headline_table(study: StudyView) -> Table:
     ]
     rows.sort(key=lambda row: (chosen.index(str(row[0].value)), study.regimes.index(str(row[1].value))))
     several = len({row[1].value for row in rows}) > 1
-    keys = ["metric", *(["regime"] if several else []), *(f"{name}_mean" for name in study.variants[:_MOST_ARMS])]
-    if study.baseline not in study.variants[:_MOST_ARMS]:
-        keys.append(f"{study.baseline}_mean")
+    if len(study.variants) > _MOST_ARMS:
+        return _by_arm(study, table, rows[:_MOST_COLUMNS], several)
+    keys = ["metric", *(["regime"] if several else []), *(f"{name}_mean" for name in study.variants)]
     return Table("headline", "", table.columns, tuple(rows)).only(*keys)
+
+
+def _by_arm(study: StudyView, table: Table, metrics: Sequence[Row], several: bool) -> Table:
+    """The same with a row per arm and a column per metric, for more arms than there is room for side by side."""
+    place = {column.key: number for number, column in enumerate(table.columns)}
+    titles = [f"{row[0].text}, {row[1].text}" if several else row[0].text for row in metrics]
+    columns = (Column("variant", "Arm"), *(Column(title, title, "right") for title in titles))
+    rows = (
+        (Cell.name(arm), *(row[place[f"{arm}_mean"]] for row in metrics))
+        for arm in study.variants
+        if f"{arm}_mean" in place
+    )
+    return Table("headline", "", columns, tuple(rows))
 
 
 def bootstrap_of(comparison: Comparison) -> str:

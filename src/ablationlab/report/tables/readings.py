@@ -16,7 +16,7 @@ _GAPS = {
     ReadingGap.NO_PAIR: "no seed has both runs",
     ReadingGap.OTHER_TEXT: "the arms train on other text, so their curves cannot be compared",
     ReadingGap.NOT_REPORTED: "the trainer does not report it",
-    ReadingGap.SHARED_STACK: "both arms trained in one stack, whose steps take one time; `evaluate` times them apart",
+    ReadingGap.SHARED_STACK: "both arms trained in one stack; ablationlab evaluate times them apart",
     ReadingGap.OTHER_CONDITIONS: "the runs were timed under different conditions",
     ReadingGap.TOO_COARSE: "the curves have too few points",
 }
@@ -34,10 +34,14 @@ def reading_table(readings: Readings, regimes: int) -> Table:
         Column("high", printed=False),
         Column("share", "Read at"),
         Column("reached", "Reaches the baseline's final loss"),
-        Column("note", "Note", printed=any(_note(reading) for reading in readings.readings)),
+        Column("note", "Note", printed=any(reading.n < reading.planned for reading in readings.readings)),
     )
     return Table(
-        "readings", "The same curves at another budget (exploratory)", columns, tuple(map(_row, readings.readings))
+        "readings",
+        "The same curves at another budget (exploratory)",
+        columns,
+        tuple(_row(reading) for reading in readings.readings if reading.gap is None),
+        note=_left_out(readings),
     )
 
 
@@ -69,9 +73,15 @@ def _row(reading: CurveReading) -> tuple[Cell, ...]:
 
 
 def _note(reading: CurveReading) -> str:
-    if reading.gap is not None:
-        return _GAPS[reading.gap]
     return f"{part(reading.n, reading.planned)} seeds" if reading.n < reading.planned else ""
+
+
+def _left_out(readings: Readings) -> str:
+    """Readings without a number, and why."""
+    gaps = {(reading.kind, reading.gap): None for reading in readings.readings if reading.gap is not None}
+    some = {reading.kind for reading in readings.readings if reading.gap is None}
+    clauses = [f"{_NAMES[kind]}{' of some arms' if kind in some else ''} ({_GAPS[gap]})" for kind, gap in gaps]
+    return f"Not known: {'; '.join(clauses)}." if clauses else ""
 
 
 def reading_text(readings: Readings) -> str:

@@ -18,6 +18,7 @@ from ablationlab.core.format import (
     number,
     p_value,
     percent,
+    ranges,
     setting,
 )
 from ablationlab.instrument.replication import ReplicatedDirection, ReplicatedFigure, Replication, words
@@ -535,8 +536,8 @@ def rate_table(sweep: SweepAnalysis) -> Table:
                 Cell.of(summary.low, shown.interval),
                 Cell.of(chosen.lr if chosen else None, setting(chosen.lr if chosen else None), note=edge),
                 Cell.of(chosen.mean_loss if chosen else None, number(chosen.mean_loss if chosen else None, 4)),
-                Cell.of(", ".join(map(str, chosen.chosen_on)) if chosen else ""),
-                Cell.of(", ".join(map(str, chosen.judged_on)) if chosen else ""),
+                Cell.of(ranges(chosen.chosen_on) if chosen else ""),
+                Cell.of(ranges(chosen.judged_on) if chosen else ""),
                 Cell.of(wording.about_rate(chosen) if chosen else ""),
             )
         )
