@@ -308,8 +308,17 @@ _declare(
     Measure("logit_max", "largest absolute logit"),
     Measure("log_partition", "mean over tokens of log Σ exp(logit)"),
     Measure("log_partition_std", "standard deviation of the same over tokens"),
+    Measure("quantile", "quantiles of logit minus the token's mean logit, over tokens and vocabulary", "all", _LEVEL),
     forward=True,
     charts=(
+        ProbeChart(
+            "output-spread",
+            "quantile",
+            "Distribution of the output logits, at the last step",
+            "logit − the token's mean logit",
+            "Over tokens and the vocabulary; a constant added to all logits of a token changes nothing.",
+            over="spread",
+        ),
         ProbeChart(
             "output-logits",
             "logit_max",

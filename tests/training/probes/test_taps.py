@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from probes.conftest import MODEL, snapshot_of
@@ -13,6 +14,7 @@ from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import add, loss_R, norm
 from ablationlab.model.parts import MLPS
 from ablationlab.training.probes.activations import attention, output, residual
+from ablationlab.training.probes.embedding import LEVELS
 from ablationlab.training.probes.gradient_bound import gradient_bound, mlp_jacobian, spectral_norm
 from ablationlab.training.probes.snapshot import tapped
 
@@ -122,6 +124,13 @@ def test_attention_that_sees_one_key_alone_has_no_entropy(snapshot):
     assert values(readings, "logit_max", "block-1")[0].item() == pytest.approx(
         width // heads * 100 * width / math.sqrt(width // heads), rel=1e-3
     )
+
+
+def test_the_distribution_of_logits_is_that_of_numpy_without_each_tokens_mean(snapshot):
+    logits = snapshot.taps.logits_RBTV.flatten(1, 2).double().numpy()
+    centred = (logits - logits.mean(axis=-1, keepdims=True)).reshape(len(logits), -1)
+    (reading,) = [reading for reading in output(snapshot) if reading.measure == "quantile"]
+    np.testing.assert_allclose(reading.values.numpy(), np.quantile(centred, LEVELS, axis=1).T, rtol=1e-4, atol=1e-5)
 
 
 def test_equal_logits_have_a_log_partition_of_log_v_plus_the_logit(snapshot):

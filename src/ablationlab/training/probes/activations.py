@@ -83,15 +83,22 @@ def attention(snapshot: Snapshot) -> list[Reading]:
     return readings
 
 
+#: Logits of a run, at most, whose quantiles are taken; of more tokens every n-th counts.
+MOST_LOGITS = 1_000_000
+
+
 def output(snapshot: Snapshot) -> list[Reading]:
-    """Spread and size of the output logits, and log Σ exp(logit)."""
+    """Spread, size and distribution of the output logits, and log Σ exp(logit)."""
     logits = snapshot.taps.logits_RBTV.flatten(1, 2)
     partition = logits.logsumexp(dim=-1)
+    chosen = logits[:, :: max(1, logits[0].numel() // MOST_LOGITS)]
+    centred = (chosen - chosen.mean(dim=-1, keepdim=True)).flatten(1)
     return [
         Reading("logit_std", logits.std(dim=-1, correction=0).mean(dim=-1)),
         Reading("logit_max", logits.abs().amax(dim=(1, 2))),
         Reading("log_partition", partition.mean(dim=-1)),
         Reading("log_partition_std", partition.std(dim=-1, correction=0)),
+        Reading("quantile", quantiles_RQ(centred), ("all",), LEVELS),
     ]
 
 
