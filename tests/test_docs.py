@@ -75,6 +75,13 @@ def test_every_option_of_every_verb_is_explained(reference):
     assert [option for option, meaning in rows if not meaning.strip()] == []
 
 
+def test_every_field_of_every_record_has_a_meaning(reference):
+    kinds = [*reference.record_kinds(), *reference.record_parts()]
+    fields = [(kind, name) for kind in kinds for name in reference._fields_of(kind)]
+    assert len(fields) > 900
+    assert [f"{kind.__name__}.{name}" for kind, name in fields if not reference.field_meaning(kind, name)] == []
+
+
 def test_the_reference_lists_names_and_fields(reference):
     names, records = reference.names_page(), reference.records_page()
     for name in ("validation_loss", "layernorm-token", "char-mini", "muon", "tiny-shakespeare", "last-word"):

@@ -454,6 +454,19 @@ def record_kinds() -> list[type]:
     return sorted(set(found), key=lambda kind: str(getattr(kind, "KIND", "")))
 
 
+def record_parts() -> list[type]:
+    """Every type that stands inside a record, by name."""
+    whole = record_kinds()
+    waiting = [inner for kind in whole for inner in _inner(kind)]
+    parts: dict[str, type] = {}
+    while waiting:
+        kind = waiting.pop()
+        if kind not in whole and parts.get(kind.__name__) is not kind:
+            parts[kind.__name__] = kind
+            waiting += _inner(kind)
+    return [parts[name] for name in sorted(parts)]
+
+
 def records_page() -> str:
     """Every record and every field, with what it contains."""
     text = [
@@ -461,34 +474,29 @@ def records_page() -> str:
         "Every file that a study leaves, field by field, generated from the types that read and write it. "
         "[Records](../records.md) explains the folder.",
     ]
-    shown: set[type] = set()
     for kind in record_kinds():
         text += _fields(kind, f"## `kind: {getattr(kind, 'KIND', '')}`")
-        shown.add(kind)
-    waiting = [inner for kind in record_kinds() for inner in _inner(kind)]
     text.append("## Parts of records")
-    parts: dict[str, type] = {}
-    while waiting:
-        kind = waiting.pop()
-        if kind not in shown:
-            shown.add(kind)
-            parts[kind.__name__] = kind
-            waiting += _inner(kind)
-    for name in sorted(parts):
-        text += _fields(parts[name], f"### {name}")
+    for part in record_parts():
+        text += _fields(part, f"### {part.__name__}")
     return "\n\n".join(text) + "\n"
 
 
 def _fields(kind: Any, heading: str) -> Iterator[str]:
     yield heading
     yield _prose(inspect.cleandoc(kind.__doc__ or ""))
-    about = meanings(kind)
     rows = [
-        (f"`{name}`", _annotation(field.annotation), _cell(about.get(name, "")))
+        (f"`{name}`", _annotation(field.annotation), _cell(field_meaning(kind, name)))
         for name, field in _fields_of(kind).items()
     ]
     if rows:
         yield _table(("field", "type", "meaning"), rows)
+
+
+def field_meaning(kind: type, name: str) -> str:
+    """What stands beside the field in its type, else what `fields.toml` says of the name."""
+    shared = tomllib.loads((Path(__file__).parent / "fields.toml").read_text(encoding="utf-8"))
+    return meanings(kind).get(name) or shared.get(f"{kind.__name__}.{name}") or shared.get(name, "")
 
 
 def _fields_of(kind: Any) -> dict[str, Any]:

@@ -67,7 +67,8 @@ def test_sections_stand_in_the_order_of_the_questions(visit: Callable[..., Any],
     assert found == [key for key in ORDER if key != "replication"]
     page = visit(small.as_uri(), ready=False).page
     found = page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
-    assert found == [key for key in ORDER if key not in ("replication", "diagnostics", "evaluation", "calibration")]
+    left_out = ("replication", "tradeoff", "diagnostics", "evaluation", "calibration")  # no run of it was unstable
+    assert found == [key for key in ORDER if key not in left_out]
     linked = page.eval_on_selector_all(".toc a", "all => all.map(one => one.hash.slice(1))")
     assert linked == found
 

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results, Run
     from ablationlab.records.table_curves import TableRun
 
-#: Points of one chart, and of one line, before curves are thinned.
-MOST_POINTS, MOST_STEPS = 24_000, 600
+#: Points of one chart, and of one line, before curves are thinned; and steps around spikes that are always drawn.
+MOST_POINTS, MOST_STEPS, MOST_KEPT = 24_000, 600, 80
 
 
 def curves(results: Results) -> tuple[Figure, ...]:
@@ -78,11 +78,14 @@ def _grid(results: Results, runs: Iterable[Run | TableRun], column: str) -> list
     for run in there:
         steps.update(run.curves["step"][np.isfinite(run.curves[column])].astype(int).tolist())
     keep: set[int] = set()
+    own = {run.id for run in there}
     stability = results.analysis.stability if results.analysis is not None else None
     for seen in stability.runs if stability is not None else ():
-        if seen.unstable and seen.spike_step is not None and len(keep) < 300:
+        if seen.run in own and seen.unstable and seen.spike_step is not None and len(keep) < MOST_KEPT:
             keep.update(range(seen.spike_step - 1, seen.spike_step + 3))
-    return thinned(sorted(steps), max(12, min(MOST_STEPS, MOST_POINTS // max(1, len(there)))), keep)
+    # Charts of many regimes are small, and there are many of them.
+    room = MOST_POINTS // max(1, len(results.regimes) - 1)
+    return thinned(sorted(steps), max(30, min(MOST_STEPS, room // max(1, len(there)))), keep)
 
 
 def _points(runs: Iterable[Run | TableRun], column: str, grid: list[int], positive: bool) -> list[dict[str, Any]]:
@@ -165,7 +168,7 @@ _BAND = (
 def _thinning(column: str, grid: list[int], steps: int) -> str:
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
-    return f" {count(len(grid))} of {count(steps)} steps are drawn, among them those around every spike."
+    return f" {count(len(grid))} of {count(steps)} steps are drawn, more of them around spikes."
 
 
 def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:

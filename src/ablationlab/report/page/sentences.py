@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from ablationlab.records.results import Results
 
 
+#: A loss within this share of an n-gram model's is called about as good.
+_CLOSE = 0.02
+
+
 def registered(results: Results) -> bool:
     """Whether anything was judged by criteria that were sealed before training."""
     verdicts = results.verdict.verdicts if results.verdict is not None else ()
@@ -82,8 +86,8 @@ def pairing(results: Results) -> str:
         return ""
     helped = [f"{percent(share)} ({variant})" for variant, share in removed if share is not None and share > 0]
     failed = [variant for variant, share in removed if share is not None and share <= 0]
-    text = f"Pairing by seed removed {', '.join(helped)} of the variance of the difference." if helped else ""
-    not_helped = f"Pairing by seed did not help for {', '.join(failed)}." if failed else ""
+    text = f"Pairing by seed removed {_listed(helped)} of the variance of the difference." if helped else ""
+    not_helped = f"Pairing by seed did not help for {_listed(failed)}." if failed else ""
     return " ".join(filter(None, (text, not_helped)))
 
 
@@ -113,14 +117,14 @@ def ngrams(results: Results) -> str:
     if not models or not finals:
         return ""
     mean = sum(finals) / len(finals)
-    beaten = [name for name, loss in models.items() if mean < loss]
-    others = [name for name in models if name not in beaten]
-    shown = ", ".join(f"{name} {number(loss, 4)}" for name, loss in models.items())
-    listed = f"The same validation text costs n-gram models, in nats/token: {shown}."
-    text = f"{results.baseline} ends at {number(mean, 4)}"
-    better = f"better than a {beaten[-1]} model" if beaten else ""
-    worse = f"no better than a {others[0]} model" if others else ""
-    return f"{listed} {text}, {' and '.join(filter(None, (better, worse)))}."
+    close = [name for name, loss in models.items() if abs(mean - loss) < _CLOSE * loss]
+    beaten = [name for name, loss in models.items() if mean < loss and name not in close]
+    shown = _listed([f"{number(loss, 4)} ({name})" for name, loss in models.items()])
+    if close:
+        rank = f"about as good as a {close[-1]} table"
+    else:
+        rank = f"better than a {beaten[-1]} table" if beaten else f"worse than a {next(iter(models))} table"
+    return f"n-gram models of the same text reach {shown} nats/token. The baseline ends at {number(mean, 4)}: {rank}."
 
 
 def comparisons(results: Results) -> str:
