@@ -181,15 +181,12 @@ def test_factors_become_an_arm_for_every_cell():
     assert len(crossed(factors={**FACTORS, "design": "half"}).variants) == 4
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["complete", "a cell missing"])
-def test_effects_of_factors_are_paired_over_seeds(tmp_path, missing):
+def test_effects_of_factors_are_paired_over_seeds(tmp_path):
     made = crossed()
-    gone = "norm-rmsnorm-weight-decay-0.0-clip-off"
     build(
         tmp_path,
         made,
         outcomes=lambda variant, regime, seed: {"validation_loss": cell_loss(made, variant, seed)},
-        only=lambda run: not (missing and run.variant == gone),
     )
     found = analyze(read_results(tmp_path)).interactions
     pair = contrast(found, "interaction", "model.front.norm", "training.weight_decay")
@@ -199,14 +196,39 @@ def test_effects_of_factors_are_paired_over_seeds(tmp_path, missing):
     assert contrast(found, "main", "model.front.norm").estimate == pytest.approx(-0.2 + 0.3 / 2, abs=0.02)
     mains = [item for item in found.contrasts if item.kind == "main"]
     assert max(item.p_adjusted / item.p for item in mains if item.p_adjusted < 1) == pytest.approx(len(mains))
-    assert [alias.factors for alias in found.aliases] == ([tuple(FACTORS)] if missing else [])
-    if not missing:
-        by_hand = [
-            np.mean([cell_loss(made, name, seed) * (1 if cell["training.clip"] == "off" else -1) * 2
-                     for name, cell in made.factors.cells().items()])
-            for seed in range(1, 6)
-        ]  # fmt: skip
-        assert [item.value for item in contrast(found, "main", "training.clip").values] == pytest.approx(by_hand)
+    assert found.aliases == ()
+    by_hand = [
+        np.mean([cell_loss(made, name, seed) * (1 if cell["training.clip"] == "off" else -1) * 2
+                 for name, cell in made.factors.cells().items()])
+        for seed in range(1, 6)
+    ]  # fmt: skip
+    assert [item.value for item in contrast(found, "main", "training.clip").values] == pytest.approx(by_hand)
+
+
+def test_without_a_cell_an_effect_keeps_its_meaning_or_has_no_estimate(tmp_path):
+    """Two architectures against a third, one cell of which has no value: what the other four determine stays the same."""
+    levels = {"model.mlp": ["gelu", "relu", "silu"], "model.front.norm": ["none", "rmsnorm"]}
+    made = crossed(factors={**levels, "effects": ["model.mlp:model.front.norm"]})
+    cells = {tuple(map(str, cell.values())): name for name, cell in made.factors.cells().items()}
+    gone = cells["silu", "none"]
+    losses = {name: 3.0 + 0.1 * position**2 for position, name in enumerate(made.variants)}
+    found = []
+    for folder, missing in (("all", False), ("without", True)):
+        build(
+            tmp_path / folder,
+            made,
+            outcomes=lambda variant, regime, seed: {"validation_loss": losses[variant] + 0.01 * seed},
+            only=lambda run, missing=missing: not (missing and run.variant == gone),
+        )
+        interactions = analyze(read_results(tmp_path / folder)).interactions
+        found.append({(item.kind, item.levels): item.estimate for item in interactions.contrasts})
+    whole, partial = found
+    differences = [losses[cells[mlp, "rmsnorm"]] - losses[cells[mlp, "none"]] for mlp in ("gelu", "relu")]
+    assert whole["interaction", ("relu", "rmsnorm")] == pytest.approx(differences[1] - differences[0])
+    assert partial["interaction", ("relu", "rmsnorm")] == pytest.approx(differences[1] - differences[0])
+    assert whole["interaction", ("silu", "rmsnorm")] is not None
+    assert partial["interaction", ("silu", "rmsnorm")] is None
+    assert partial["main", ("rmsnorm",)] is None
 
 
 NAMED = {

@@ -306,6 +306,21 @@ def test_tuned_arms_with_one_curve_differ_at_grid_rates_and_not_at_their_optima(
     assert any("fitted best rate" in note for note in sweep_notes(analysis.sweep))
 
 
+def test_an_arm_whose_best_rate_lies_outside_the_sweep_leaves_the_others_their_verdicts(tmp_path):
+    def outside(variant, lr, seed):
+        return shifted(variant, lr, seed) if variant != "rmsnorm" else {"validation_loss": 3.0 + 10 * lr + 1e-3 * seed}
+
+    three = study(sweep=FINE, criteria=CRITERIA, hypotheses=HYPOTHESES, variants=["none", "layernorm", "rmsnorm"])
+    build(tmp_path, three, swept=outside)
+    analysis = analyze(read_results(tmp_path))
+    assert [analysis.sweep.knows_best_rate(name) for name in ("none", "layernorm", "rmsnorm")] == [True, True, False]
+    assert find(analysis, "validation_loss/tuned/layernorm:none").n == 5
+    assert find(analysis, "validation_loss/tuned/rmsnorm:none").n == 0
+    tuned = {verdict.variant: verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned"}
+    assert tuned["rmsnorm"].checks[0].reason == "grid-rates"
+    assert tuned["layernorm"].checks[0].reason != "grid-rates"
+
+
 @pytest.mark.parametrize(
     ("sweep", "status"),
     [(SWEEP, "coarse-grid"), ({**FINE, "lr": [4e-3, 8e-3, 16e-3]}, "grid-edge")],

@@ -70,16 +70,14 @@ def interactions(dataset: Dataset) -> Interactions | None:
     of_regimes = crossing.kind == "regimes"
     variants = [name for name in dataset.variants if name != dataset.baseline] if of_regimes else [None]
     effects = {name: _cell_values(dataset, metric, transform, crossing, name) for name in variants}
-    there = {name: [cell for cell, by_seed in cells.items() if by_seed] for name, cells in effects.items()}
-    if not any(there.values()):
+    if not any(by_seed for cells in effects.values() for by_seed in cells.values()):
         return None
-    models = {
-        name: FactorialModel.of(crossing.levels, crossing.names if of_regimes else there[name]) for name in variants
-    }
+    # Of the planned cells: without the value of a cell an effect has no estimate, instead of another meaning.
+    model = FactorialModel.of(crossing.levels, crossing.names)
     contrasts = [
         contrast
         for name in variants
-        for contrast in _contrasts(name, crossing, models[name], effects[name], len(dataset.seeds_of(crossing.regime)))
+        for contrast in _contrasts(name, crossing, model, effects[name], len(dataset.seeds_of(crossing.regime)))
     ]
     return Interactions(
         metric=metric,
@@ -94,7 +92,7 @@ def interactions(dataset: Dataset) -> Interactions | None:
             for cell, regime in sorted(crossing.names.items(), key=lambda item: _place(crossing, item[0]))
         ),
         contrasts=tuple(_adjusted(_labelled(contrasts, crossing.registered if dataset.registered else ()))),
-        aliases=tuple(_aliases(crossing, models[None])) if None in models else (),
+        aliases=() if of_regimes else tuple(_aliases(crossing, model)),
     )
 
 

@@ -198,7 +198,8 @@ def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator)
 
 
 def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generator) -> dict[Arm, FloatArray]:
-    """Losses of the judging seeds at each variant's fitted best rate; none where no fit holds, for nothing is decided then.
+    """Losses of the judging seeds at each variant's fitted best rate; none without a fit, or without the baseline's, for
+    nothing is decided then.
 
     A loss is curvature (log rate - log best)^2 plus noise; a variant's best rate lies anywhere within a step of the middle.
     """
@@ -215,11 +216,11 @@ def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generato
         losses = _mean(study, world, "validation_loss", variant) + bowl[:, None] + noise
         judging = losses[:, choosing:]
         fits[variant] = fitted_minimum(dict(zip(rates.tolist(), judging.tolist(), strict=True)))
-    fitted = all(fit.status == "ok" for fit in fits.values())
     unknown = np.full(seeds - choosing, np.nan)
+    known = fits[study.baseline].status == "ok"
     return {
-        Arm("validation_loss", None, TUNED, variant): np.array(fits[variant].values) if fitted else unknown
-        for variant in study.variants
+        Arm("validation_loss", None, TUNED, variant): np.array(fit.values) if known and fit.status == "ok" else unknown
+        for variant, fit in fits.items()
     }
 
 

@@ -2,8 +2,9 @@
 
 The rate is chosen on the selection seeds alone and judged on the others, so that no arm is judged on the noise that chose
 it. That does not protect from the grid: two arms with one curve, shifted, lie unequally far from their nearest grid
-rates. So the loss of tuned arms is that at the fitted optimum (`stats.tuned`) where every variant has one; else it is the
-loss at the chosen grid rates, and the notes say so. All other metrics are those of the runs at the chosen grid rates.
+rates. So the loss of tuned arms is that at the fitted optimum (`stats.tuned`), and an arm without one has no tuned loss.
+Where the baseline has none, all arms are compared at the chosen grid rates, without a verdict. All other metrics are
+those of the runs at the chosen grid rates.
 """
 
 from __future__ import annotations
@@ -93,11 +94,10 @@ def swept(
     best = [_best(grid, by_cell, variant) for variant in study.variants] if study.sweep.selection_seeds else []
     rates = {choice.variant: choice.lr for choice in best if choice.lr is not None}
     minima = {variant: _minimum(grid, by_cell, variant) for variant in rates}
-    fitted = {variant: minimum for variant, minimum in minima.items() if minimum is not None and minimum.status == "ok"}
-    fitted = fitted if len(fitted) == len(study.variants) else {}
+    base = minima.get(study.baseline)
     tuned_at: Literal["fitted-minima", "grid-rates"] | None = None
     if rates:
-        tuned_at = "fitted-minima" if fitted else "grid-rates"
+        tuned_at = "fitted-minima" if base is not None and base.status == "ok" else "grid-rates"
     part = SweepAnalysis(
         metric=METRIC,
         rates=grid.rates,
@@ -120,7 +120,7 @@ def swept(
         part=part,
         values=_over_the_sweep(sensitivities, points)
         | _tuned_values(grid, rates, names)
-        | _fitted_values(grid, fitted),
+        | (_fitted_values(grid, minima) if tuned_at == "fitted-minima" else {}),
         runs=tuple(_tuned_runs(grid, rates)),
         checked_pairs=_check_tuned(grid, rates, pairs),
     )
@@ -258,12 +258,15 @@ def _minimum(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], v
     return fitted_minimum(losses)
 
 
-def _fitted_values(grid: _Grid, fitted: Mapping[str, FittedMinimum]) -> Values:
+def _fitted_values(grid: _Grid, minima: Mapping[str, FittedMinimum | None]) -> Values:
+    """The loss at the fitted best rate; absent, never that at a grid rate, where an arm has no fit beside others that do."""
     seeds = grid.study.judging_seeds()
-    return {
-        Arm(METRIC, None, TUNED, variant): dict(zip(seeds, minimum.values, strict=True))
-        for variant, minimum in fitted.items()
-    }
+    values: Values = {}
+    for variant, minimum in minima.items():
+        fitted = minimum is not None and minimum.status == "ok"
+        losses = minimum.values if minimum is not None and fitted else [absent(Absence.NO_BEST_RATE)] * len(seeds)
+        values[Arm(METRIC, None, TUNED, variant)] = dict(zip(seeds, losses, strict=True))
+    return values
 
 
 def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:

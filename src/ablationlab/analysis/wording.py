@@ -108,6 +108,7 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.OTHER_TASK_VERSION: "evaluated on another version of {task} ({template})",
     Absence.TASKS_INCOMPLETE: "only {scored} of {tasks} tasks have a value",
     Absence.RATES_MISSING: "no loss at {rates:settings}",
+    Absence.NO_BEST_RATE: "the sweep does not enclose its best rate",
     Absence.RUN_MISSING: "a run is missing",
 }
 
@@ -685,8 +686,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             return f"{metric} is not sensitive at this scale: {'; '.join(reasons)}"
         case Reason.GRID_RATES:
             return (
-                f"{metric} is known at the chosen grid rates only, not at each arm's best rate, and a difference may be "
-                "the grid's: sweep rates at most a factor 2 apart, beyond both optima"
+                f"{metric} at the best rate is not known for both arms, and a difference at grid rates may be the grid's: "
+                "sweep rates at most a factor of 2 apart, beyond both optima"
             )
         case Reason.STABILITY_UNKNOWN:
             return "nothing is known of the runs' stability"
@@ -1176,14 +1177,16 @@ def about_rate(rate: ChosenRate) -> str:
 def _tuned(sweep: SweepAnalysis) -> list[str]:
     if sweep.tuned_at is None:
         return []
-    if sweep.tuned_at == "fitted-minima":
-        shown = ", ".join(f"{tuned.variant} {number(tuned.minimum.lr, 3)}" for tuned in sweep.minima if tuned.minimum)
-        return [
-            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}); "
-            "other metrics are at the chosen grid rates."
-        ]
     reasons = {tuned.variant: _FITS[tuned.minimum.status if tuned.minimum else "missing"] for tuned in sweep.minima}
     why = "; ".join(f"{variant}: {text}" for variant, text in reasons.items() if text)
+    if sweep.tuned_at == "fitted-minima":
+        fits = {tuned.variant: tuned.minimum.lr for tuned in sweep.minima if tuned.minimum is not None}
+        shown = ", ".join(f"{variant} {number(lr, 3)}" for variant, lr in fits.items() if lr is not None)
+        unknown = f" Not known: {why}." if why else ""
+        return [
+            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}); "
+            f"other metrics are at the chosen grid rates.{unknown}"
+        ]
     return [
         f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."
     ]

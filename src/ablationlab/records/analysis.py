@@ -66,6 +66,7 @@ class Absence(StrEnum):
     OTHER_TASK_VERSION = "other-task-version"
     TASKS_INCOMPLETE = "tasks-incomplete"
     RATES_MISSING = "rates-missing"
+    NO_BEST_RATE = "no-best-rate"
     RUN_MISSING = "run-missing"
 
 
@@ -655,6 +656,12 @@ class SweepAnalysis(StoredValue):
     )  # what the loss of tuned arms is; null where no rate is chosen
     minima: tuple[TunedMinimum, ...]
     comparisons: tuple[str, ...]
+
+    def knows_best_rate(self, variant: str) -> bool:
+        """Whether the tuned loss of *variant* is that at its fitted best rate."""
+        fits = {tuned.variant: tuned.minimum for tuned in self.minima}
+        minimum = fits.get(variant)
+        return self.tuned_at == "fitted-minima" and minimum is not None and minimum.status == "ok"
 
 
 # --- factorial studies ----------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ interaction, the products of its factors' columns. With every cell there, the co
 y(j) - y(first level), averaged over all other cells; that of an interaction, the difference of such differences.
 
 A column that depends linearly on those before it (lower orders first) is left out: its effect is aliased with theirs, as in a
-fraction of a design, or where a cell is absent everywhere. A seed that lacks cells gives the effects that its own cells
+fraction of a design. A seed that lacks cells gives the effects that its own cells
 determine, and no others.
 """
 

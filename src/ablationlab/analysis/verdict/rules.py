@@ -194,16 +194,15 @@ RULES: Mapping[Rule, Callable[[Evidence], RuleAnswer]] = {
 
 def _cannot_ask(evidence: Evidence) -> Reason | None:
     """Why the primary metric cannot answer, if so."""
-    primary = evidence.primary
+    primary, sweep = evidence.primary, evidence.analysis.sweep
+    if evidence.regime == TUNED and sweep is not None and not sweep.knows_best_rate(evidence.variant):
+        return Reason.GRID_RATES  # a difference may be the grid's: false claims up to 25 % (docs/validation.md)
     if primary is None:
         return Reason.PRIMARY_MISSING
     if primary.direction is None:
         return Reason.NO_DIRECTION
     if primary.sensitivity is not None and not primary.sensitivity.sensitive:
         return Reason.NOT_SENSITIVE
-    sweep = evidence.analysis.sweep
-    if evidence.regime == TUNED and sweep is not None and sweep.tuned_at == "grid-rates":
-        return Reason.GRID_RATES  # a difference may be the grid's: false claims up to 25 % (docs/validation.md)
     return None
 
 

@@ -679,7 +679,7 @@ def _settings_of(keys: Sequence[str]) -> str:
 def _seeds_used(contrast: InteractionContrast) -> str:
     """What to know about a contrast; nothing where every seed counts."""
     if not contrast.n:
-        return "no seed has every cell"
+        return "no seed has a value in every cell that it needs"
     fewer = f"{count(contrast.n)} of {count(contrast.planned)} seeds have every cell"
     return wording.no_number(contrast.status, contrast.n) or (fewer if contrast.n < contrast.planned else "")
 
