@@ -1,8 +1,8 @@
 """Power: what a comparison's pairs could see, and before the runs, how many seeds and items the registered effects need.
 
-In closed form for the paired t-test. No test of that level has more power on normal deltas, so for a registered sign-flip or
-Wilcoxon test it is the most that it can have, and 0 where its smallest p is above alpha. `decision_power` simulates the
-registered test itself.
+In closed form for the paired t-test, since a number of seeds is what is looked for; `decision_power` simulates what the
+planned seeds then decide. No test of that level has more power on normal deltas, so for a registered sign-flip or
+Wilcoxon test it is the most that it can have, and 0 where its smallest p is above alpha.
 """
 
 from __future__ import annotations
@@ -104,9 +104,6 @@ def seeds_for_equivalence(effect: float | None, sd: float | None, alpha: float, 
         return None
 
 
-CURVE: Final = (3, 5, 8, 10, 15, 20, 30, 50)
-
-
 @dataclass(frozen=True)
 class PlannedPower:
     """One registered comparison: *alpha* is what its test must stay below, after the correction, in the worst case."""
@@ -119,7 +116,6 @@ class PlannedPower:
     plan: PowerPlan | None
     equivalence: dict[float, int | None]
     items: int | None
-    curve: tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True)
@@ -234,7 +230,6 @@ def _row(
         plan=made,
         equivalence={power: _equivalence(bound, power, criterion.alpha) for power in (0.8, 0.9)},
         items=_items(planned, effect, discordance, alpha),
-        curve=() if bound is None else tuple((n, most_power(criterion.test, bound, n, alpha)) for n in CURVE),
     )
 
 

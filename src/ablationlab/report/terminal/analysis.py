@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -260,14 +260,11 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
 
 # --- power ----------------------------------------------------------------------------------------------------
 
-_WIDTH = 40
-
-
 def power_table(power: StudyPower) -> Table:
-    """Seeds for 80 and 90 % power of every registered comparison, and the power of the planned seeds."""
+    """Seeds for 80 and 90 % power of every registered comparison, and the effect that the planned seeds see."""
     planned = len(power.study.seeds)
     numbers = ["effect", "alpha", "SD of deltas", "seeds 80 %", "seeds 90 %", "conservative", "equivalence"]
-    numbers += [f"power at {planned}", f"seen at {planned}"]
+    numbers += [f"seen at {planned}"]
     heads = ["comparison", *numbers[:3], "from", *numbers[3:]]
     with_items = any(row.items is not None for row in power.rows)
     heads += ["items 80 %"] if with_items else []
@@ -277,7 +274,7 @@ def power_table(power: StudyPower) -> Table:
 
 
 def power_view(power: StudyPower) -> Iterator[RenderableType]:
-    """Seeds for 80 and 90 % power, power of the planned seeds, curves, notes."""
+    """Seeds for 80 and 90 % power, and notes. What the planned seeds show is simulated (`decision_view`)."""
     planned = len(power.study.seeds)
     if power.rows:
         yield power_table(power).terminal()
@@ -293,46 +290,25 @@ def power_view(power: StudyPower) -> Iterator[RenderableType]:
             f"\nIn SDs of the deltas, {planned} pairs detect {fixed(power.detectable[0.8], 2)} with 80 % and "
             f"{fixed(power.detectable[0.9], 2)} with 90 % power (alpha 0.05, one test)."
         )
-    for row in _worth_a_curve(power.rows):
-        yield _curve(row, planned)
     if power.notes:
         yield _lines("Mind", power.notes)
-
-
-def _worth_a_curve(rows: Iterable[PlannedPower]) -> list[PlannedPower]:
-    """For each primary metric and regime, or without any for each metric, the comparison with the largest spread."""
-    drawn = [row for row in rows if row.curve]
-    drawn = [row for row in drawn if row.comparison.criterion.role == "primary"] or drawn
-    widest: dict[tuple[str, str], PlannedPower] = {}
-    for row in sorted(drawn, key=lambda row: row.sd or 0.0):
-        widest[row.comparison.metric.name, row.comparison.regime] = row
-    return list(widest.values())
 
 
 def _power(row: PlannedPower, items: bool) -> list[str]:
     plan = row.plan
     cells = [row.comparison.id, setting(row.effect), setting(row.alpha), number(row.sd), row.sd_from]
     if plan is None:
-        cells += ["–"] * 6
+        cells += ["–"] * 5
     else:
         careful, seen = plan.needed_conservative, plan.planned_detectable
         cells += [_seeds(plan.needed[0.8]), _seeds(plan.needed[0.9])]
         cells += [_seeds(careful[0.8]) if careful else "–", _seeds(row.equivalence[0.8])]
-        cells += [percent(plan.planned_power), number(seen[0.8] if seen else None)]
+        cells += [number(seen[0.8] if seen else None)]
     return cells + ([count(row.items)] if items else [])
 
 
 def _seeds(seeds: int | None) -> str:
     return ">1,000,000" if seeds is None else count(seeds)
-
-
-def _curve(row: PlannedPower, planned: int) -> Text:
-    lines = [f"\nPower to see {setting(row.effect)} on {row.comparison.id} (SD {number(row.sd)})"]
-    for n, power in row.curve:
-        bar = "█" * round(_WIDTH * power)
-        here = "  <- planned" if n == planned else ""
-        lines.append(f"  {n:>4} seeds  {bar:<{_WIDTH}} {plain(percent(power)):>5}{here}")
-    return Text("\n".join(lines))
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------
