@@ -12,6 +12,7 @@ from ablationlab.stats.failures import (
     pairs_without_failure,
     score_upper_bound,
     with_diverged,
+    worse_by_rank,
 )
 from ablationlab.stats.stability import tango_interval
 
@@ -151,3 +152,24 @@ def test_the_bound_grows_with_failures_of_the_variant_and_falls_with_those_of_th
 )
 def test_a_diverged_run_counts_as_the_worst_and_never_as_a_gain(costs, diverged, counted):
     assert with_diverged(costs, diverged) == pytest.approx([*costs, *[counted] * abs(diverged)])
+
+
+def test_a_diverged_reference_ranks_as_the_worst_run_of_all():
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 1.0, 2.0, 3.0):
+        variant, reference = (rng.normal(shift, 1, 7) - 10).tolist(), (rng.normal(size=6) - 10).tolist()
+        test = stats.mannwhitneyu(variant, [*reference, 100.0], alternative="greater")
+        assert worse_by_rank(variant, reference, 1, alpha=0.05) == (2 * test.pvalue <= 0.05)
+
+
+def test_losing_the_worst_reference_runs_does_not_make_an_equal_variant_worse():
+    rng, studies = np.random.default_rng(4), 400
+    survivors = ranked = 0
+    for _ in range(studies):
+        variant, reference = rng.normal(size=10), rng.normal(size=10)
+        left = reference[reference < 0.84]  # the worst fifth diverges
+        test = stats.ttest_ind(variant, left, equal_var=False)
+        survivors += test.pvalue <= 0.05 and test.statistic > 0
+        ranked += worse_by_rank(variant.tolist(), left.tolist(), 10 - len(left), alpha=0.05)
+    assert survivors / studies > 0.08
+    assert ranked / studies <= 0.025 + 3 * np.sqrt(0.025 / studies)

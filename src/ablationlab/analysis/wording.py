@@ -746,8 +746,8 @@ def _because(evidence: Evidence, reason: Reason) -> str:
             )
         case Reason.BAD_RUNS:
             return (
-                f"no rule above applies, but {evidence.variant} {_hidden_loss(evidence)}. With a smaller loss there it would "
-                "be shown worse, and a bad run must not help its arm"
+                f"no rule above applies, but {evidence.variant} {_hidden_loss(evidence)}. Less bad there, it would be shown "
+                "worse, and a bad run must not help its arm"
             )
         case Reason.NO_RULE_APPLIES:
             return f"no rule above applies: {numbers or 'the primary metric is not in the data'}"
@@ -758,8 +758,8 @@ def _hidden_loss(evidence: Evidence) -> str:
     seeds = _seeds(evidence.bad_runs)
     if evidence.primary is not None and evidence.worse_everywhere:
         return (
-            f"is worse on all {count(evidence.primary.n)} seeds, but by too different amounts to show it: the loss on "
-            f"{seeds} is much larger"
+            f"is worse on all {count(evidence.primary.n)} seeds, but so unequally that it is not shown: far more on {seeds} "
+            "than elsewhere"
         )
     return f"is so bad on {seeds} that the interval is too wide to show it worse"
 

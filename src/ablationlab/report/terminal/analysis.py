@@ -260,6 +260,7 @@ def trend_view(found: StudyTrend) -> Iterator[RenderableType]:
 
 # --- power ----------------------------------------------------------------------------------------------------
 
+
 def power_table(power: StudyPower) -> Table:
     """Seeds for 80 and 90 % power of every registered comparison, and the effect that the planned seeds see."""
     planned = len(power.study.seeds)
