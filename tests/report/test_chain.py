@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from ablationlab.core.format import part
+from ablationlab.records.evaluation import Suite
 from ablationlab.records.plan import Deposit, Plan
+from ablationlab.records.seal import RunSeal
+from ablationlab.records.storage import sha256_file
 from ablationlab.records.verdict import Verdict
 from ablationlab.report.chain import chain
 from ablationlab.report.make import make_report
@@ -59,6 +63,42 @@ def test_a_changed_file_of_a_run_is_named(folder):
     assert broken(folder)[f"runs/{RUN}/metrics.jsonl"] == "is missing"
 
 
+def test_weights_that_are_not_kept_are_absent_and_a_missing_part_of_them_differs(folder):
+    runs = sorted((folder / "runs").iterdir())
+    for run in runs:
+        add_weights(run)
+    assert broken(folder).keys() == {"analysis.json"}  # which names the seals of before
+    shutil.rmtree(runs[0] / "checkpoints")
+    absent = {link.file: link.text for link in chain(folder) if link.state == "absent"}
+    assert absent["runs/*/checkpoints"] == f"not kept, so not checked, in {part(1, len(runs))}"
+    assert broken(folder).keys() == {"analysis.json"}
+    (runs[1] / "checkpoints" / "step-1" / "weights").unlink()
+    assert broken(folder)[f"runs/{runs[1].name}/checkpoints/step-1/weights"] == "is missing"
+    (runs[2] / "checkpoints" / "step-1" / "weights").write_text("others")
+    assert broken(folder)[f"runs/{runs[2].name}/checkpoints/step-1/weights"] == "is not as it was sealed"
+
+
+def test_a_file_that_no_run_keeps_was_left_out_and_one_that_some_lack_is_missing(folder, cli):
+    runs = sorted((folder / "runs").iterdir())
+    for run in runs[1:]:
+        (run / "metrics.jsonl").unlink()
+    assert broken(folder).keys() == {"runs", *(f"runs/{run.name}/metrics.jsonl" for run in runs[1:])}
+    (runs[0] / "metrics.jsonl").unlink()
+    assert not broken(folder)
+    code, output, _ = cli("verify", folder)
+    assert (code, output.splitlines()[-1]) == (0, "The chain holds. Not kept, so not checked: runs/*/metrics.jsonl.")
+    assert cli("analyze", folder)[0] != 0  # which reads it
+
+
+def add_weights(run: Path) -> None:
+    path = run / "checkpoints" / "step-1" / "weights"
+    path.parent.mkdir(parents=True)
+    path.write_text(run.name)
+    seal = RunSeal.read(run / "seal.json")
+    files = {**seal.files, path.relative_to(run).as_posix(): sha256_file(path)}
+    seal.model_copy(update={"files": files}).replace(run / "seal.json")
+
+
 def test_a_forged_verdict_is_decided_again(folder):
     path = folder / "verdict.json"
     verdict = Verdict.read(path)
@@ -93,9 +133,6 @@ def test_a_page_of_another_analysis_is_told(folder, tmp_path):
 
 
 def test_items_of_tasks_are_hashed(folder):
-    from ablationlab.records.evaluation import Suite
-    from ablationlab.records.storage import sha256_file
-
     items = folder / "evaluation" / "tasks" / "spelling-0" / "items.jsonl"
     items.parent.mkdir(parents=True)
     items.write_text('{"target": 0}\n')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isclose
 from pathlib import Path
@@ -20,6 +20,8 @@ from ablationlab.records.verdict import Verdict
 
 #: Of the files that name what they were made from.
 _NAMING = ("report.html", "statistics.md", "paper/claims.json")
+#: Folders of a run that hold its weights.
+_WEIGHTS = ("checkpoints", "halfway")
 
 
 @dataclass(frozen=True)
@@ -69,22 +71,42 @@ def _deposit(plan: Plan, path: Path | None) -> Link:
 
 
 def _runs(results: Results) -> Iterator[Link]:
+    ended = [run for run in results.runs if run.folder.result.exists()]
+    not_kept = _not_kept(ended)
     whole = files = 0
     for run in results.runs:
         if run.folder.result.exists():
-            links = list(_run(results, run))
+            links = list(_run(results, run, not_kept))
             yield from links
             whole += not links
             files += 0 if run.seal is None else len(run.seal.files)
         elif run.folder.seal.exists():
             text = "is not there, but seal.json is: deleted, or killed at its very end; `ablationlab run` trains on"
             yield Link(f"runs/{run.id}/result.json", "absent", text)
-    ended = sum(run.folder.result.exists() for run in results.runs)
-    text = f"{part(whole, ended)} that ended are as sealed, with {counted(files, 'file')}; planned: {len(results.runs)}"
-    yield Link("runs", "holds" if whole == ended else "differs", text)
+    text = f"{part(whole, len(ended))} that ended are as sealed, with {counted(files, 'file')}; "
+    yield Link("runs", "holds" if whole == len(ended) else "differs", f"{text}planned: {len(results.runs)}")
+    for kind, runs in not_kept.items():
+        yield Link(f"runs/*/{kind}", "absent", f"not kept, so not checked, in {part(len(runs), len(ended))}")
 
 
-def _run(results: Results, run: Run) -> Iterator[Link]:
+def _not_kept(ended: Sequence[Run]) -> dict[str, set[str]]:
+    """What was left out on purpose, by its name in a run's folder, with the ids of the runs.
+
+    Weights, which no analysis reads, may be left out of any run. Any other file is left out of all runs; one that only
+    some runs lack is missing.
+    """
+    sealed = dict[str, set[str]]()
+    there = dict[str, set[str]]()
+    for run in ended:
+        for kind in {name.partition("/")[0] for name in (run.seal.files if run.seal else ())}:
+            sealed.setdefault(kind, set()).add(run.id)
+            if inside(run.folder.path, kind).exists():
+                there.setdefault(kind, set()).add(run.id)
+    absent = {kind: runs - there.get(kind, set()) for kind, runs in sorted(sealed.items())}
+    return {kind: runs for kind, runs in absent.items() if runs and (kind in _WEIGHTS or kind not in there)}
+
+
+def _run(results: Results, run: Run, not_kept: Mapping[str, set[str]]) -> Iterator[Link]:
     """What is wrong with one run."""
     seal, where = run.seal, f"runs/{run.id}"
     if seal is None:
@@ -95,7 +117,7 @@ def _run(results: Results, run: Run) -> Iterator[Link]:
         yield Link(f"{where}/seal.json", "differs", "was made under another plan")
     for name in seal.files:
         now = file_hash(inside(run.folder.path, name))
-        if now not in seal.allowed(name):
+        if now not in seal.allowed(name) and run.id not in not_kept.get(name.partition("/")[0], ()):
             yield Link(f"{where}/{name}", "differs", "is not as it was sealed" if now else "is missing")
 
 
