@@ -6,6 +6,8 @@ import json
 import math
 import sqlite3
 import struct
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -288,6 +290,26 @@ def test_a_chart_that_wandb_downloads(tmp_path):
     comparison, dataset = primary(tmp_path / "chart.csv")
     assert comparison.p == pytest.approx(EXPECTED, rel=1e-9)
     assert len(dataset.curves) == 8
+
+
+def chart_of(path: Path, rows: list[list[float]], runs: Sequence[str]) -> Path:
+    ends = ("", "__MIN", "__MAX")
+    heads = ["Step", *(f"{run} - val/loss{end}" for run in runs for end in ends)]
+    wide = [[row[0], *(value for value in row[1:] for _ in ends)] for row in rows]
+    path.write_text("\n".join(",".join(map(str, row)) for row in [heads, *wide]) + "\n")
+    return path
+
+
+def test_a_chart_with_two_values_of_a_run_at_one_step_is_refused(tmp_path):
+    runs = ["none-1", "none-2", "ln-1", "ln-2"]
+    same_step = [[0, 4, 4, 3, 3], [10, 2.5, 2, 1, 1.5], [10, 2.25, 2, 1, 1.5]]
+    with pytest.raises(TableError, match=r"none-1: .*2\.25 at step 10 in line 4, column 2, and 2\.5 in line 3, column 2"):
+        primary(chart_of(tmp_path / "step.csv", same_step, runs))
+    same_name = [[0, 4, 4, 3, 3, 4], [10, 2.5, 2, 1, 1.5, 2.25]]
+    with pytest.raises(TableError, match=r"none-1: .*two runs\? Give each run a name of its own"):
+        primary(chart_of(tmp_path / "name.csv", same_name, [*runs, "none-1"]))
+    repeated = [[0, 4, 4, 3, 3], [10, 2.5, 2, 1, 1.5], [10, 2.5, 2, 1, 1.5]]
+    assert primary(chart_of(tmp_path / "again.csv", repeated, runs))[0].n == 2
 
 
 def test_a_folder_of_histories(tmp_path):

@@ -21,11 +21,13 @@ from ablationlab.analysis.dataset import Absent, Arm, Dataset, Value, Values, ab
 from ablationlab.analysis.trackers import (
     Cell,
     Curve,
+    Point,
     TrackedRun,
     chart_runs,
     is_chart_export,
     is_tracked,
     read_tracker,
+    repeated_step,
     unfolded,
 )
 from ablationlab.core.errors import StatisticsError, TableError, nearest
@@ -186,7 +188,7 @@ def read_table(source: Path | pd.DataFrame, options: TableOptions) -> Dataset:
     if runs is None:
         grid = _grid(source)
         if is_chart_export(grid.heads):
-            runs = chart_runs(grid.heads, [cells for _, cells in grid.rows])
+            runs = chart_runs(grid.heads, grid.rows)
     if runs is None:
         rows = (
             _long_rows(grid, options, problems)
@@ -396,6 +398,7 @@ def _text_grid(path: Path) -> Grid:
     return Grid(str(path), tuple(header), tuple(rows))
 
 
+_CHOOSE = "Choose one with --where COLUMN=VALUE"
 _DECIMAL_COMMA = re.compile(r"^\s*(-?\d+),(\d+(?:[eE][+-]?\d+)?)\s*$")
 
 
@@ -442,32 +445,10 @@ def _grid_curves(
                 points.append(Point(place, at, value))
         if points:
             curves[head] = Curve.of((int(point.step), point.value) for point in points)
-            problem = _repeated_step(points)
+            problem = repeated_step(points, _CHOOSE)
             if problem is not None:
                 repeated[head] = problem
     return curves, repeated
-
-
-@dataclass(frozen=True)
-class Point:
-    """A value of a curve, and where it was read."""
-
-    place: str
-    step: float
-    value: float
-
-
-def _repeated_step(points: Iterable[Point]) -> str | None:
-    """What is wrong with a curve that has two values at one step."""
-    first: dict[float, Point] = {}
-    for point in points:
-        other = first.setdefault(point.step, point)
-        if other.value != point.value and not (math.isnan(other.value) and math.isnan(point.value)):
-            return (
-                f"{point.value:g} at step {point.step:g} in {point.place}, and {other.value:g} in {other.place}: "
-                "are these two runs? Choose one with --where COLUMN=VALUE"
-            )
-    return None
 
 
 def _number(cell: Cell) -> float | None:
@@ -562,7 +543,7 @@ def _long_rows(grid: Grid, options: TableOptions, problems: TableProblems) -> li
     if any(len(curve) > 1 for curve in points.values()):
         curves = {row.key: row for row in rows if row.key in points}
         for row in curves.values():
-            problem = _repeated_step(points[row.key])
+            problem = repeated_step(points[row.key], _CHOOSE)
             if problem is not None:
                 problems.at(row.place, f"{row.variant}, {row.seed}, {row.metric}: {problem}")
         rows = [

@@ -50,6 +50,28 @@ class TrackedRun:
     repeated: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Point:
+    """A value of a curve, and where it was read."""
+
+    place: str
+    step: float
+    value: float
+
+
+def repeated_step(points: Iterable[Point], advice: str) -> str | None:
+    """What is wrong with a curve that has two values at one step."""
+    first: dict[float, Point] = {}
+    for point in points:
+        other = first.setdefault(point.step, point)
+        if other.value != point.value and not (math.isnan(other.value) and math.isnan(point.value)):
+            return (
+                f"{point.value:g} at step {point.step:g} in {point.place}, and {other.value:g} in {other.place}: "
+                f"are these two runs? {advice}"
+            )
+    return None
+
+
 def cells_of(table: Mapping[str, Any], prefix: str = "") -> dict[str, Cell]:
     """Nested settings as cells under dotted names."""
     return {

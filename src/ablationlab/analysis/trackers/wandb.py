@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ablationlab.analysis.trackers import wire
-from ablationlab.analysis.trackers.runs import Cell, Curve, TrackedRun, cells_of
+from ablationlab.analysis.trackers.runs import Cell, Curve, Point, TrackedRun, cells_of, repeated_step
 from ablationlab.core.errors import TableError
 
 _BLOCK, _HEADER = 32768, 7
@@ -118,21 +118,28 @@ def is_chart_export(heads: Sequence[str]) -> bool:
     return all(_CHART.fullmatch(head) for head in heads[1:]) and any(head.endswith("__MIN") for head in heads)
 
 
-def chart_runs(heads: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[TrackedRun]:
-    points: dict[str, dict[str, list[tuple[int, float]]]] = {}
+def chart_runs(heads: Sequence[str], rows: Sequence[tuple[str, Sequence[Cell]]]) -> list[TrackedRun]:
+    """The runs of a chart; *rows* are (place, cells). Two runs of one name are two columns of one name."""
+    points: dict[str, dict[str, list[Point]]] = {}
     for column, head in enumerate(heads[1:], start=1):
         match = _CHART.fullmatch(head)
         if match is None or match["bound"] or match["metric"] == "_step":
             continue
         curve = points.setdefault(match["run"], {}).setdefault(match["metric"], [])
-        for row in rows:
-            if row[column] not in (None, "") and row[0] not in (None, ""):
+        for place, cells in rows:
+            if cells[column] not in (None, "") and cells[0] not in (None, ""):
                 try:
-                    curve.append((int(float(str(row[0]))), float(str(row[column]))))
+                    step, value = float(str(cells[0])), float(str(cells[column]))
                 except ValueError:
                     continue
+                curve.append(Point(f"{place}, column {column + 1}", step, value))
+    advice = "Give each run a name of its own, then export the chart again"
     return [
-        TrackedRun(run, run, {}, {metric: Curve.of(values) for metric, values in curves.items()})
+        TrackedRun(
+            *(run, run, {}),
+            {metric: Curve.of((int(p.step), p.value) for p in curve) for metric, curve in curves.items()},
+            repeated={metric: problem for metric, curve in curves.items() if (problem := repeated_step(curve, advice))},
+        )
         for run, curves in points.items()
     ]
 
