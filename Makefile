@@ -76,10 +76,12 @@ SIZE ?= 1
 torture: setup-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.torture --size $(SIZE)
 
-# Not part of CI, which has no network: the database of vulnerabilities is asked for every pinned package.
-audit: setup
-	$(BIN)/python -m pip install --quiet pip-audit
-	$(BIN)/python -m pip_audit --requirement constraints.txt --no-deps --disable-pip
+# Not part of CI, which has no network: the database of vulnerabilities is asked for every pinned package. Strict, because
+# pip-audit else calls a package fine that the database did not answer for.
+audit: $(VENV)/.made
+	$(BIN)/python -m venv --clear $(VENV)/audit
+	$(VENV)/audit/bin/python -m pip install --quiet pip-audit
+	$(VENV)/audit/bin/python -m pip_audit --strict --requirement constraints.txt --no-deps --disable-pip
 
 golden: setup-dev
 	$(BIN)/python tests/training/test_golden.py

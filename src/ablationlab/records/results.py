@@ -94,9 +94,10 @@ class Reader:
 
     def check(self, path: Path, sealed: Collection[str]) -> None:
         """Raise `AlteredError` if a file is not as it was sealed, unless that was accepted."""
-        now, name = file_hash(path), path.relative_to(self.folder).as_posix()
+        now = file_hash(path)
         if now in sealed:
             return
+        name = path.relative_to(self.folder).as_posix()
         if not self.accept_altered and self._accepted.get(name) != now:
             raise AlteredError(f"{path} {_what_was_altered(name, now)}")
         self.altered[name] = now
@@ -188,8 +189,8 @@ class Run:
         return seal
 
     def sealed(self, path: Path) -> Collection[str] | None:
-        """The hashes that a file of this run may have; None before it has ended."""
-        return None if self.seal is None else self.seal.allowed(path.relative_to(self.folder.path).as_posix())
+        """The hashes that a file in this run's folder may have; None before it has ended."""
+        return None if self.seal is None else self.seal.allowed(path.name)
 
     def _read(self, path: Path, reader: Callable[[Path], T]) -> T | None:
         return self.reader.read(path, reader, self.sealed(path))

@@ -24,7 +24,8 @@ _NEVER_COMPARED = frozenset({"preset"})
 
 
 def _differences(a: Frozen, b: Frozen, prefix: str) -> Iterable[tuple[str, str]]:
-    # Only what differs is written out: most of thousands of pairs is equal.
+    if a == b:  # most of thousands of pairs
+        return
     names = {name for name in type(a).model_fields if getattr(a, name) != getattr(b, name, None)}
     flat_a, flat_b = (flattened(settings.model_dump(mode="json", include=names)) for settings in (a, b))
     for key in sorted(flat_a.keys() | flat_b.keys()):
