@@ -303,7 +303,9 @@ def chart_of(path: Path, rows: list[list[float]], runs: Sequence[str]) -> Path:
 def test_a_chart_with_two_values_of_a_run_at_one_step_is_refused(tmp_path):
     runs = ["none-1", "none-2", "ln-1", "ln-2"]
     same_step = [[0, 4, 4, 3, 3], [10, 2.5, 2, 1, 1.5], [10, 2.25, 2, 1, 1.5]]
-    with pytest.raises(TableError, match=r"none-1: .*2\.25 at step 10 in line 4, column 2, and 2\.5 in line 3, column 2"):
+    with pytest.raises(
+        TableError, match=r"none-1: .*2\.25 at step 10 in line 4, column 2, and 2\.5 in line 3, column 2"
+    ):
         primary(chart_of(tmp_path / "step.csv", same_step, runs))
     same_name = [[0, 4, 4, 3, 3, 4], [10, 2.5, 2, 1, 1.5, 2.25]]
     with pytest.raises(TableError, match=r"none-1: .*two runs\? Give each run a name of its own"):
