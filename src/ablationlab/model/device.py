@@ -181,3 +181,19 @@ def recorded(work: Callable[[], None], pool: Any = None) -> torch.cuda.CUDAGraph
     with torch.cuda.graph(graph, pool=pool):
         work()
     return graph
+
+
+def recorded_meanwhile(work: Callable[[], None], pool: Any) -> torch.cuda.CUDAGraph:
+    """The same while the device is busy: it is not waited for, and no memory is given back first.
+
+    *pool* is that of a graph that was `recorded`. *work* must have run once before, so that its kernels and tables are there.
+    """
+    graph = torch.cuda.CUDAGraph()
+    stream = torch.cuda.graph.default_capture_stream  # memory of a pool is shared within a stream
+    with torch.cuda.stream(stream):
+        graph.capture_begin(pool, capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
+    return graph

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ablationlab.data.batches import Window, batch_offsets
 from ablationlab.data.tokens import Tokens, windows
-from ablationlab.model.device import check_room, compile_kernels, on_side_stream, recorded
+from ablationlab.model.device import check_room, compile_kernels, on_side_stream, recorded, recorded_meanwhile
 from ablationlab.model.dropout import Dropout, dropout_keys, dropout_sites
 from ablationlab.model.gpt import ForwardPass
 from ablationlab.model.ops import Objective
@@ -186,6 +186,7 @@ class Stack:
         self._text = train_tokens
         self._shares = train_tokens.shares if isinstance(train_tokens, Tokens) else ()
         self.train_tokens = self._on_device(train_tokens)
+        self._before_RP: Tensor | None = None
         self._gradient_RP: Tensor | None = None
         self._windows_RBT: Tensor | None = None
         self._owned_R = torch.tensor([float(parameter_count(m.model)) for m in padded], device=device)
@@ -232,6 +233,10 @@ class Stack:
         """Steps that may be handed over before the host reads their measurements."""
         return FEED if self.device.type == "cuda" else 1
 
+    def record(self, work: Callable[[], None]) -> Callable[[], None] | None:
+        """Work on what `watched` holds, to be repeated after other steps: one launch on a GPU, where that never moves."""
+        return None if self._graph is None else recorded_meanwhile(work, self._graph.pool()).replay
+
     def agree(self, *flags: bool) -> tuple[bool, ...]:
         """What all processes of this stack do, which is what its leader would."""
         return flags
@@ -268,7 +273,8 @@ class Stack:
             "context": self.model.context,
             "train_tokens": len(self._text),
         }
-        return np.stack([batch_offsets(seed, step, **shape, shares=self._shares) for seed in self.seeds])
+        drawn = {seed: batch_offsets(seed, step, **shape, shares=self._shares) for seed in dict.fromkeys(self.seeds)}
+        return np.stack([drawn[seed] for seed in self.seeds])
 
     def learning_rates(self, steps: range) -> NDArray[np.float32]:
         """lr_SR that these steps use."""
@@ -298,7 +304,9 @@ class Stack:
 
     def advance(self, *, watch: bool = False) -> None:
         """Make the next step of those fed. With ``watch``, ``watched`` holds what probes need of it until the next."""
-        before = self.weights_RP.detach().clone() if watch else None
+        if watch:  # kept in one place, so that a look can be recorded
+            before = torch.empty_like(self.weights_RP) if self._before_RP is None else self._before_RP
+            self._before_RP = before.copy_(self.weights_RP.detach())
         if self.device.type == "cuda":
             if self._graph is None:
                 self._graph = self._record()
@@ -306,11 +314,12 @@ class Stack:
         else:
             self._step()
         self.watched = None
-        if before is not None:
+        if watch:
+            assert self._before_RP is not None
             assert self._gradient_RP is not None
             assert self._windows_RBT is not None
             after = self.weights_RP.detach(), self.optimizer.v_RP, self.alive_R
-            self.watched = Watched(before, self._gradient_RP, self._windows_RBT, *after)
+            self.watched = Watched(self._before_RP, self._gradient_RP, self._windows_RBT, *after)
 
     def measured(self) -> Measured:
         """Measurements of the steps fed last, once all of them are made; waits for nothing."""

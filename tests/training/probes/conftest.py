@@ -50,6 +50,7 @@ def snapshot_of(
         v_RP=stack.optimizer.v_RP,
         alive_R=stack.alive_R,
         windows_RBT=watched.windows_RBT,
+        v_correction=torch.tensor(1 - training.betas[1] ** steps, dtype=torch.float64),
         dtype=torch.float32,
         seeds=stack.seeds,
         vocabulary=vocabulary,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -78,10 +77,11 @@ def effective_rank(snapshot: Snapshot) -> list[Reading]:
     """exp(-Σ p log p) with p = σ / Σσ (Roy & Vetterli 2007), and (Σσ²)² / Σσ⁴, of the token embedding's singular values."""
     table = snapshot.weights["tok.weight"].double()
     gram = table @ table.transpose(1, 2) if table.shape[1] <= table.shape[2] else table.transpose(1, 2) @ table
-    # A decomposition makes a GPU wait, so it is left to the host: entropy and participation come from one of each matrix.
+    # A decomposition makes a GPU wait, so it is left to the host. Σσ² is the trace of the Gram matrix, Σσ⁴ its squared norm.
+    trace = gram.diagonal(dim1=1, dim2=2).sum(dim=1)
     return [
-        Reading("entropy", gram.flatten(1), then=_of_spectrum(entropy_rank)),
-        Reading("participation", gram.flatten(1), then=_of_spectrum(participation)),
+        Reading("entropy", gram.flatten(1), then=_entropies),
+        Reading("participation", trace.square() / gram.square().sum(dim=(1, 2))),
     ]
 
 
@@ -91,24 +91,14 @@ def entropy_rank(singular_N: NDArray[np.float64]) -> float:
     return float(np.exp(-np.sum(share * np.log(share, where=share > 0, out=np.zeros_like(share)))))
 
 
-def participation(singular_N: NDArray[np.float64]) -> float:
-    """(Σσ²)² / Σσ⁴."""
-    squares = np.square(singular_N)
-    return float(squares.sum() ** 2 / np.square(squares).sum())
-
-
-def _of_spectrum(rank: Callable[[NDArray[np.float64]], float]) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """What makes one number of each run's Gram matrix; NaN for a run that has broken."""
-
-    def then(grams_RN: NDArray[np.float64]) -> NDArray[np.float64]:
-        size = math.isqrt(grams_RN.shape[1])
-        ranks = np.full((len(grams_RN), 1), np.nan)
-        for row, gram in enumerate(grams_RN.reshape(-1, size, size)):
-            if np.isfinite(gram).all() and gram.any():
-                ranks[row] = rank(np.sqrt(np.linalg.eigvalsh(gram).clip(min=0)))
-        return ranks
-
-    return then
+def _entropies(grams_RN: NDArray[np.float64]) -> NDArray[np.float64]:
+    """`entropy_rank` of each run's Gram matrix; NaN for a run that has broken."""
+    size = math.isqrt(grams_RN.shape[1])
+    ranks = np.full((len(grams_RN), 1), np.nan)
+    for row, gram in enumerate(grams_RN.reshape(-1, size, size)):
+        if np.isfinite(gram).all() and gram.any():
+            ranks[row] = entropy_rank(np.sqrt(np.linalg.eigvalsh(gram).clip(min=0)))
+    return ranks
 
 
 def embedding_gain(snapshot: Snapshot) -> list[Reading]:

@@ -49,10 +49,10 @@ def second_moment(snapshot: Snapshot) -> list[Reading]:
     if snapshot.v_RP is None:
         return []
     table, v = groups(snapshot), chunked(snapshot.v_RP)
-    correction = 1 - snapshot.training.betas[1] ** snapshot.step
+    correction = snapshot.v_correction
     # Roots are compared, not squares: in single precision the square of a small eps would vanish.
-    limit = snapshot.training.eps * (1 - NEAR) / NEAR * correction**0.5
-    near = (v.sqrt() <= limit).sum(dim=-1) - table.padding_C  # padding is always zero, hence always near
+    limit = correction.sqrt() * (snapshot.training.eps * (1 - NEAR) / NEAR)
+    near = (v.sqrt() <= limit.float()).sum(dim=-1) - table.padding_C  # padding is always zero, hence always near
     return [
         *_readings("mean", table.sums(v.sum(dim=-1)) / table.count_RG / correction, table),
         *_readings("max", table.maxima(v.amax(dim=-1)) / correction, table),

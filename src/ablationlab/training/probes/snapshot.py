@@ -70,7 +70,8 @@ class Snapshot:
 
     ``gradient_RP`` is the gradient of the step before clipping, ``before_RP`` the weights it was taken at, ``v_RP``
     Adam's second moment after it (None of an optimizer without one), ``windows_RBT`` the tokens of the step's batch with
-    their targets (context + 1).
+    their targets (context + 1), ``v_correction`` is 1 - β₂ᵏ as a tensor: on a GPU a look is recorded once and replayed, and a
+    number that a probe takes from Python is then that of the recorded step.
     """
 
     step: int
@@ -84,6 +85,7 @@ class Snapshot:
     v_RP: Tensor | None
     alive_R: Tensor
     windows_RBT: Tensor
+    v_correction: Tensor
     dtype: torch.dtype
     seeds: tuple[int, ...]
     vocabulary: Vocabulary
@@ -193,6 +195,6 @@ def on_device(table: NDArray[Any], device: torch.device) -> Tensor:
     return _kept(table.tobytes(), table.dtype.str, table.shape, device)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=None)  # a recorded look reads them where they are
 def _kept(data: bytes, dtype: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, dtype=dtype).reshape(shape).copy()).to(device)

@@ -1,13 +1,14 @@
 """The probes of one stack in training: when they are due, what they write, and what happens when one fails.
 
 A probe that raises is switched off for the stack, with a line in every run's probes.jsonl and a note to the user; training
-continues. Numbers stay on the device until the loop drains; a run that has diverged is no longer recorded.
+continues. Numbers stay on the device until the loop drains; a run that has diverged is no longer recorded. On a GPU a look
+is recorded as a CUDA graph and replayed, and its numbers come to the host in one copy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from ablationlab.training.distributed.stack import DistributedStack
 
 
-# Every probe by its name in the catalog (`study.probes`).
-MEASUREMENTS: Mapping[str, Callable[[Snapshot], list[Reading]]] = {
+Measurement = Callable[[Snapshot], list[Reading]]
+# By name in the catalog (`study.probes`): probes that read tensors on the device alone, so that a look can be recorded there,
+# and those that count on the host.
+_ON_DEVICE: Mapping[str, Measurement] = {
     "gradient-norm": optimizer.gradient_norm,
     "update-ratio": optimizer.update_ratio,
     "second-moment": optimizer.second_moment,
@@ -47,43 +50,68 @@ MEASUREMENTS: Mapping[str, Callable[[Snapshot], list[Reading]]] = {
     "output": activations.output,
     "centering": activations.centering,
     "gradient-bound": gradient_bound.gradient_bound,
+}
+_ON_HOST: Mapping[str, Measurement] = {
     "data-mixture": data_order.data_mixture,
     "duplicate-ngrams": data_order.duplicate_ngrams,
 }
+MEASUREMENTS: Mapping[str, Measurement] = {**_ON_DEVICE, **_ON_HOST}
 _LONGEST_ERROR = 300
 
 
-def _measurement(name: str) -> Callable[[Snapshot], list[Reading]]:
+def _measurement(name: str) -> Measurement:
     return OWN_MEASUREMENTS[name] if name in OWN_MEASUREMENTS else MEASUREMENTS[name]
 
 
-class _Arriving:
-    """Values of a probe's readings, copied, for the stack's buffers move on. Those on a GPU travel together: many small
-    copies would cost more than what they carry."""
+class _Packed:
+    """Values of readings side by side, (R, N) in double precision, one tensor per device."""
 
     def __init__(self, readings: Sequence[Reading]) -> None:
-        there = [r.values.double().reshape(len(r.values), -1) for r in readings if r.values.is_cuda]
-        self._here = [None if r.values.is_cuda else r.values.clone() for r in readings]
-        self._widths = [values.shape[1] for values in there]
-        self._packed = Fetch(torch.cat(there, dim=1)) if there else None
+        flat = [reading.values.reshape(len(reading.values), -1) for reading in readings]
+        parts: dict[torch.device, list[Tensor]] = {}
+        self._columns: dict[int, tuple[torch.device, int, int]] = {}  # by id of the reading
+        kinds = {place: (values.device, values.dtype) for place, values in enumerate(flat)}
+        for device, dtype in dict.fromkeys(kinds.values()):
+            places = [place for place, kind in kinds.items() if kind == (device, dtype)]
+            end = sum(part.shape[1] for part in parts.setdefault(device, []))
+            for place in places:
+                start, end = end, end + flat[place].shape[1]
+                self._columns[id(readings[place])] = device, start, end
+            parts[device].append(torch.cat([flat[place] for place in places], dim=1).double())
+        self._values = {device: torch.cat(several, dim=1) for device, several in parts.items()}
+        self._readings = tuple(readings)  # their ids are theirs as long as they live
 
-    def get(self) -> list[Tensor]:
-        """The values of each reading, on the host."""
-        packed = () if self._packed is None else torch.split(self._packed.get(), self._widths, dim=1)
-        arrived = iter(packed)
-        return [next(arrived) if here is None else here for here in self._here]
+    def send(self) -> Callable[[Reading], Tensor]:
+        """Send the values to the host, in one copy; what is returned waits for them and gives those of one reading."""
+        # A copy, for a recorded look writes over them.
+        arriving = {device: Fetch(values.clone()) for device, values in self._values.items()}
+
+        def arrived(reading: Reading) -> Tensor:
+            device, start, end = self._columns[id(reading)]
+            return arriving[device].get()[:, start:end]
+
+        return arrived
 
 
 @dataclass(frozen=True)
-class _Measured:
+class _Probed:
     """What one probe read after one step, on its way to the host, or the error that ended it."""
 
     step: int
     probe: str
     alive: Fetch
     readings: tuple[Reading, ...] = ()
-    values: _Arriving | None = None
+    values: Callable[[Reading], Tensor] | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class _RecordedLook:
+    """Probes that look again at the same tensors, whatever is in them by then."""
+
+    replay: Callable[[], None]
+    readings: Mapping[str, tuple[Reading, ...]]
+    packed: _Packed
 
 
 class StackProbes:
@@ -101,7 +129,10 @@ class StackProbes:
         self.stack, self.steps = stack, stack.steps
         self.failed: set[str] = set()
         self._late: list[str] = []  # notes on probes that failed after their look, on the host
-        self._pending: list[_Measured] = []
+        self._pending: list[_Probed] = []
+        self._looks: dict[tuple[str, ...], _RecordedLook | None] = {}  # by the probes that looked at least once
+        self._recording = True
+        self._v_correction = torch.zeros((), dtype=torch.float64, device=stack.device)
         self._seen: SeenData | None = None
         if not self.intervals:
             return
@@ -155,6 +186,7 @@ class StackProbes:
             v_RP=watched.v_RP,
             alive_R=watched.alive_R.clone(),
             windows_RBT=watched.windows_RBT,
+            v_correction=self._v_correction.fill_(1 - stack.training.betas[1] ** step),
             dtype=stack.dtype,
             seeds=stack.seeds,
             vocabulary=self._vocabulary,
@@ -167,17 +199,58 @@ class StackProbes:
         """Measure; a probe that raises is switched off and reported."""
         notes, self._late = self._late, []
         alive = Fetch(snapshot.alive_R)
+        repeated = self._repeat(snapshot, tuple(name for name in due if name in _ON_DEVICE), notes)
         for name in due:
-            try:
-                with torch.no_grad():
-                    readings = tuple(_measurement(name)(snapshot))
-                    values = _Arriving(readings)
-                self._pending.append(_Measured(snapshot.step, name, alive, readings, values))
-            except Exception as error:
-                text, note = self._switch_off(name, snapshot.step, error)
-                self._pending.append(_Measured(snapshot.step, name, alive, error=text))
-                notes.append(note)
+            if name in repeated:
+                readings, values = repeated[name]
+            else:
+                try:
+                    with torch.no_grad():
+                        readings = tuple(_measurement(name)(snapshot))
+                        values = _Packed(readings).send()
+                except Exception as error:
+                    text, note = self._switch_off(name, snapshot.step, error)
+                    self._pending.append(_Probed(snapshot.step, name, alive, error=text))
+                    notes.append(note)
+                    continue
+            self._pending.append(_Probed(snapshot.step, name, alive, readings, values))
         return notes
+
+    def _repeat(
+        self, snapshot: Snapshot, names: tuple[str, ...], notes: list[str]
+    ) -> Mapping[str, tuple[tuple[Reading, ...], Callable[[Reading], Tensor]]]:
+        """What these probes read, and their values on the way, by replaying a recorded look; nothing where there is none.
+
+        The second look of the same probes is recorded: the first has made their tables and compiled their kernels.
+        """
+        if names not in self._looks:
+            self._looks[names] = None
+            return {}
+        look = self._looks[names]
+        if look is None and self._recording:
+            try:
+                look = self._looks[names] = self._record(snapshot, names)
+            except Exception as error:
+                self._recording = False
+                notes.append(f"probes are not recorded as one launch: {type(error).__name__}: {error}"[:_LONGEST_ERROR])
+        if look is None:
+            return {}
+        look.replay()
+        values = look.packed.send()
+        return {name: (readings, values) for name, readings in look.readings.items()}
+
+    def _record(self, snapshot: Snapshot, names: tuple[str, ...]) -> _RecordedLook | None:
+        made: list[tuple[dict[str, tuple[Reading, ...]], _Packed]] = []
+        backward = any(PROBES[name].backward for name in names)
+
+        def work() -> None:
+            with torch.no_grad():
+                here = replace(snapshot, backward=backward)
+                readings = {name: tuple(_ON_DEVICE[name](here)) for name in names}
+                made[:] = [(readings, _Packed([reading for several in readings.values() for reading in several]))]
+
+        replay = self.stack.record(work) if isinstance(self.stack, Stack) else None
+        return None if replay is None else _RecordedLook(replay, *made[0])
 
     def _switch_off(self, name: str, step: int, error: Exception) -> tuple[str, str]:
         self.failed.add(name)
@@ -194,8 +267,7 @@ class StackProbes:
             tables: list[list[list[float]]] = []
             if measured.values is not None:
                 try:
-                    pairs = zip(measured.readings, measured.values.get(), strict=True)
-                    tables = [reading.on_host(values).tolist() for reading, values in pairs]
+                    tables = [reading.on_host(measured.values(reading)).tolist() for reading in measured.readings]
                 except Exception as error:
                     failure, note = self._switch_off(measured.probe, measured.step, error)
                     self._late.append(note)
