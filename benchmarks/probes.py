@@ -6,9 +6,10 @@ One stack of the study is trained on in short turns: N steps with no probe due, 
 study looking once, in an order that changes, so that a machine's mood falls on both. On a CPU processor time counts,
 which a busy neighbour disturbs less than the clock. On a GPU the clock counts, over turns as long as the shortest
 interval: there a look is queued behind the steps before it, as in training, and one that waits for the device is an error.
+There the lines of a recorded look are compared with those of a look made anew.
 Printed: the time of one look at all probes in units of a step (with --each, of every probe by itself), and the ratio of
 training time with and without them that follows for the study's intervals and steps, with its spread over rounds. The
-promise is at most 3 %.
+goal is at most 3 % on a CPU and 10 % on a GPU. The first two looks, of which the second is recorded, are timed apart.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ablationlab.study.probes import is_due, probe_intervals
 from ablationlab.training.probes.stack_probes import StackProbes
 from ablationlab.training.stack import FEED, Member, Stack
 
-PROMISE = 0.03
+GOAL = {"cpu": 0.03, "cuda": 0.10}
 
 
 def timed(work: Callable[[], None], device: torch.device) -> float:
@@ -109,9 +110,19 @@ def main() -> None:
                 written(before if on_gpu else None)
         written(None)
 
-    for due in ((), names, (), names):  # warm up
-        turn(due)
+    first = [timed(lambda due=due: turn(due), device) for due in ((), (), names, names, ())]  # type: ignore[misc]
+    print(f"turns of {turns * length} steps: {first[-1]:.3f} s without a look, {first[2]:.3f} s with the first {turns}")
+    print(f"looks of this process, {first[3]:.3f} s with the next {turns}")
     if on_gpu:
+        anew = StackProbes(intervals, stack, corpus, 0)  # its first look is not recorded
+        turn(names)
+        assert not anew.observe(number, names)
+        assert not probes.observe(number, names)
+        there = [{line for line in lines if "data-mixture" not in line and "duplicate-ngrams" not in line}
+                 for side in (anew, probes) for lines in side.drain(None)]  # fmt: skip
+        half = len(there) // 2
+        same = sum(ours == theirs for ours, theirs in zip(there[:half], there[half:], strict=True))
+        print(f"recorded and made anew: {same} of {half} runs have the same lines")
         torch.cuda.set_sync_debug_mode("error")
         probes.observe(number, names)  # a look that waits for the device raises, and fails
         torch.cuda.set_sync_debug_mode("default")
@@ -140,10 +151,9 @@ def main() -> None:
         print(f"  {label:18} {cost:7.3f} steps a look (quartiles {low:.3f} to {high:.3f}); on / off = {share:.4f}")
     ratio = [1 + most / steps * cost for cost in costs["all"]]
     spread = statistics.stdev(ratio) if len(ratio) > 1 else 0.0
-    verdict = "within" if statistics.median(ratio) - 1 <= PROMISE else "OVER"
-    print(
-        f"on / off of training: {statistics.median(ratio):.4f} (SD over rounds {spread:.4f}); {verdict} {PROMISE:.0%}"
-    )
+    goal = GOAL[device.type]
+    verdict = "within" if statistics.median(ratio) - 1 <= goal else "OVER"
+    print(f"on / off of training: {statistics.median(ratio):.4f} (SD over rounds {spread:.4f}); {verdict} {goal:.0%}")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 from ablationlab.core.errors import AblationLabError, RecordError
@@ -732,6 +734,8 @@ def tasks_built_meanwhile(
 ) -> Iterator[ProcessTaskBuilder | None]:
     """Workers that build the tasks while a GPU trains; they are killed if training does not come to its end."""
     waiting = not all(results.run(run.id).done for run in plan.runs)
+    if waiting and plan.execution.device == "cuda":
+        Thread(target=_import_what_follows, daemon=True).start()
     if corpus is None or not waiting or plan.execution.device != "cuda" or not study.evaluation.tasks:
         yield None
         return
@@ -744,6 +748,14 @@ def tasks_built_meanwhile(
         if tasks is not None:
             tasks.close()
         raise
+
+
+def _import_what_follows() -> None:
+    """Load what comes after training, which takes seconds, while a GPU trains and this process has little to do."""
+    # pyarrow loads pandas where there is one, when it is first given a list.
+    for module in ("pandas", "ablationlab.evaluation", "ablationlab.analysis.verdict", "ablationlab.report.notebook"):
+        with suppress(ImportError):
+            import_module(module)
 
 
 def evaluate(

@@ -53,6 +53,17 @@ def test_a_gpu_that_is_not_there_is_refused():
     assert choose_device("auto")[0] == "cpu"
 
 
+def test_bits_are_fixed_unless_the_plan_gives_them_up():
+    threads = torch.get_num_threads()
+    try:
+        prepare(sealed(threads=threads), deterministic=False)
+        assert not torch.are_deterministic_algorithms_enabled()
+        prepare(sealed(threads=threads))
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        prepare(sealed(threads=threads))
+
+
 def test_plain_operations_are_used_where_the_plan_says_so(monkeypatch):
     """On a GPU with Triton; `test_rules_equal_torchs_optimizers_for_each_run` has the AdamW that is used without kernels."""
     monkeypatch.setattr(ops, "_has_triton", lambda: True)

@@ -13,7 +13,16 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import setting_mismatches
 from ablationlab.study.load import load_study, parse_study
-from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
+from ablationlab.study.plan import (
+    STEP_OVERHEAD,
+    WIDEST_STACK,
+    best_width,
+    default_folder,
+    make_plan,
+    open_plan,
+    plan_drift,
+    seal_plan,
+)
 
 
 @pytest.fixture
@@ -219,15 +228,11 @@ def test_a_sweep_may_have_seeds_of_its_own(plan_of):
     assert {run.seed for run in plan.runs if run.lr == 1e-3} == {1, 2}
 
 
-@pytest.mark.parametrize(("width", "stacks"), [(6, 3), (12, 2), (13, 2), (18, 1)])
-def test_all_rates_and_seeds_of_a_variant_share_a_stack_where_the_width_allows(plan_of, width, stacks):
+@pytest.mark.parametrize(("width", "lengths"), [(4, [4, 4, 4, 4, 2]), (6, [6, 6, 6]), (13, [13, 5]), (18, [18])])
+def test_a_sweep_fills_stacks_in_which_runs_of_one_variant_stand_together(plan_of, width, lengths):
     plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}, "execution.stack_width": width})
     swept = [stack for stack in plan.stacks if plan.run(stack[0]).lr != 1e-3]
-    assert len(swept) == stacks
-    for variant in ("none", "layernorm", "rmsnorm"):
-        homes = [stack for stack in swept if any(plan.run(run_id).variant == variant for run_id in stack)]
-        assert len(homes) == 1
-        assert sum(plan.run(run_id).variant == variant for run_id in homes[0]) == 6
+    assert [len(stack) for stack in swept] == lengths
     for stack in plan.stacks:
         variants = [plan.run(run_id).variant for run_id in stack]
         assert len([v for v, before in zip(variants, [None, *variants], strict=False) if v != before]) == len(
@@ -235,10 +240,24 @@ def test_all_rates_and_seeds_of_a_variant_share_a_stack_where_the_width_allows(p
         ), "runs of one variant stand together"
 
 
-def test_a_sweep_wider_than_a_stack_fills_stacks_without_padding(plan_of):
-    plan = plan_of({"sweep": {"lr": [1e-2, 1e-1], "seeds": [5, 6, 7]}, "execution.stack_width": 4})
-    swept = [stack for stack in plan.stacks if plan.run(stack[0]).lr != 1e-3]
-    assert [len(stack) for stack in swept] == [4, 4, 4, 4, 2]
+def test_a_sweep_of_8_rates_3_variants_and_5_seeds_is_hardly_padded(plan_of):
+    width = best_width([8 * 3 * 5])
+    rates = [1e-4 * 2**n for n in range(8)]
+    plan = plan_of({"sweep": {"lr": rates, "seeds": [5, 6, 7, 8, 9]}, "execution.stack_width": width})
+    swept = [stack for stack in plan.stacks if plan.run(stack[0]).seed >= 5]
+    assert sum(map(len, swept)) == 120
+    assert len(swept) * width <= 1.05 * 120
+
+
+@pytest.mark.parametrize("groups", [[15], [20], [120, 20], [40, 15], [17], [360], [3, 50, 7]])
+def test_no_other_width_takes_less_time_by_the_same_arithmetic(groups):
+    def time(width: int) -> int:
+        padded = sum(-(-runs // width) * width for runs in groups)
+        return padded + STEP_OVERHEAD * padded // width
+
+    chosen = best_width(groups)
+    assert chosen <= min(max(groups), WIDEST_STACK)
+    assert time(chosen) == min(time(width) for width in range(1, min(max(groups), WIDEST_STACK) + 1))
 
 
 # --- arms that differ in something undeclared -------------------------------------------------------------

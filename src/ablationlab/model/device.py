@@ -68,12 +68,14 @@ def _onednn_has_bf16() -> bool:
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
-def prepare(execution: Execution, kernels: Literal["fused", "plain"] = "fused") -> torch.device:
+def prepare(
+    execution: Execution, kernels: Literal["fused", "plain"] = "fused", *, deterministic: bool = True
+) -> torch.device:
     """Fix threads, determinism, matrix arithmetic and kernels of this process as the plan sealed them."""
     use_kernels(kernels == "fused")
     torch.set_num_threads(execution.threads)
     # The switch behind torch.use_deterministic_algorithms, which itself would import the compiler (2 s) to tell it so.
-    torch._C._set_deterministic_algorithms(True, warn_only=False)
+    torch._C._set_deterministic_algorithms(deterministic, warn_only=False)
     # No operation here reads memory it did not write; filling it first would only cost time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     # On a processor without bf16 units oneDNN fails at its first such product, and torch then switches it off for good, in

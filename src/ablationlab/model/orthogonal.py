@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -14,8 +14,11 @@ A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
 
 
-def orthogonalized(matrices: Sequence[Tensor], *, bf16: bool) -> list[Tensor]:
-    """U p(Σ) Vᵀ of every matrix UΣVᵀ in the last two axes, p being five iterations of the polynomial.
+def orthogonalized(
+    matrices: Sequence[Tensor], *, bf16: bool, size: Callable[[int, int], float] = lambda *_: 1.0
+) -> list[Tensor]:
+    """size(A, B) · U p(Σ) Vᵀ of every A x B matrix UΣVᵀ in the last two axes, A ≤ B, p being five iterations of the
+    polynomial. The first axis is the same of all.
 
         X = M / ‖M‖;  five times:  G = XXᵀ,  X = aX + (bG + cG²)X
 
@@ -25,13 +28,17 @@ def orthogonalized(matrices: Sequence[Tensor], *, bf16: bool) -> list[Tensor]:
     found: dict[int, Tensor] = {}
     for shape in dict.fromkeys(matrix.shape[-2:] for matrix in lying):
         members = [place for place, matrix in enumerate(lying) if matrix.shape[-2:] == shape]
-        batches = [lying[place].reshape(-1, *shape) for place in members]
-        x = torch.cat([batch.bfloat16() if bf16 else batch for batch in batches])
+        # One copy gathers them all: a kernel per matrix would cost more than the products of small ones.
+        batches = [lying[place].unflatten(0, (-1, 1)).flatten(1, -3) for place in members]
+        x = torch.cat(batches, dim=1).flatten(0, 1)
+        x = x.bfloat16() if bf16 else x
         x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=EPS)
         for _ in range(ITERATIONS):
             g = torch.bmm(x, x.mT)
             x = torch.baddbmm(x, torch.baddbmm(g, g, g, beta=B, alpha=C), x, beta=A)
-        for place, batch in zip(members, torch.split(x, [len(batch) for batch in batches]), strict=True):
-            whole = batch.view(lying[place].shape)
+        # In fp32 and scaled all at once; what is left is to put each where it belongs.
+        x = (x.float() * size(*shape)).unflatten(0, (len(batches[0]), -1))
+        for place, batch in zip(members, torch.split(x, [batch.shape[1] for batch in batches], dim=1), strict=True):
+            whole = batch.reshape(lying[place].shape)
             found[place] = whole if matrices[place].shape[-2:] == shape else whole.mT
     return [found[place] for place in range(len(matrices))]

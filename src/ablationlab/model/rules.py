@@ -250,9 +250,13 @@ def muon(step: OptimizerStep) -> Tensor:
     ours, mu = step.columns(slice(None, step.rest)), step.training.momentum
     m = ours.state["m"].lerp_(ours.gradient, 1 - mu)
     ahead = ours.gradient.lerp(m, mu)
-    found = orthogonalized([matrix.of(ahead) for matrix in step.matrices], bf16=step.training.precision == "bf16")
+    found = orthogonalized(
+        [matrix.of(ahead) for matrix in step.matrices],
+        bf16=step.training.precision == "bf16",
+        size=lambda _, longer: 0.2 * math.sqrt(longer),
+    )
     for matrix, direction in zip(step.matrices, found, strict=True):
-        matrix.of(ahead).copy_(direction).mul_(0.2 * math.sqrt(max(direction.shape[-2:])))
+        matrix.of(ahead).copy_(direction)
     return torch.cat([_moved(ours, ours.lr, ahead), adamw(step.columns(slice(step.rest, None)))], dim=1)
 
 

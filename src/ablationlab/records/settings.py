@@ -505,6 +505,8 @@ class ExecutionConfig(Frozen):
     """Steps between two checkpoints. `auto` saves when enough time has passed."""
     kernels: Literal["fused", "plain"] = "fused"
     """On a GPU: our Triton kernels, or plain torch operations for GPUs where Triton falls short."""
+    deterministic: bool = True
+    """The same bits twice. `false` is faster for some models on a GPU; every report then says so."""
     parallel: Literal["ddp", "fsdp"] | None = None
     """How torchrun spreads one run over devices: whole copies (`ddp`) or shards (`fsdp`). Runs are then not stacked."""
     activation_checkpointing: bool = False

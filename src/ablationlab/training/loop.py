@@ -78,7 +78,7 @@ class StackTrainer:
         self.training = planned[0].training
         self.steps = planned[0].budget.steps
         how = plan.execution_of(planned[0])
-        device = prepare(how, self.study.execution.kernels)
+        device = prepare(how, self.study.execution.kernels, deterministic=self.study.execution.deterministic)
         members = [Member(run.id, run.seed, run.lr, run.model, run.seed_triple) for run in planned]
         dtype = compute_dtype(how.precision)
         self.stack: Stack | DistributedStack

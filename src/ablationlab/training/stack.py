@@ -176,8 +176,9 @@ class Stack:
         self.layout = ParameterLayout.of(members)
         check_room(sum(self.layout.sizes), width, "cuda" if device.type == "cuda" else "cpu")
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
-        for row, member in enumerate(padded):
+        for row, member in enumerate(members):
             self._fill(row, {parameter.name: parameter.draw(member.seeds[0]) for parameter in parameters(member.model)})
+        self.weights_RP[len(members) :] = self.weights_RP[len(members) - 1]
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
         self.optimizer = start_optimizer(training, self.weights_RP.detach(), self.layout.row(training))
         self._average_RP = self.weights_RP.detach().clone() if training.ema else None

@@ -60,7 +60,8 @@ class _Timer:
         corpus = self.texts.of(run.stack)
         assert corpus is not None
         how = plan.execution_of(run)
-        device = prepare(how)
+        asked = plan.study.execution
+        device = prepare(how, asked.kernels, deterministic=asked.deterministic)
         width = plan.execution.stack_width
         members = [Member(f"timed-{slot}", seed, run.lr, run.model) for slot in range(width)]
         stack = Stack(members, width, run.training, MOST_STEPS, corpus.train, device, compute_dtype(how.precision))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from probes.conftest import MODEL, TRAINING
 from torch import Tensor
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -22,7 +23,6 @@ from ablationlab.study.variants import VARIANTS
 from ablationlab.training.probes import stack_probes
 from ablationlab.training.probes.stack_probes import StackProbes
 from ablationlab.training.stack import Member, Stack
-from probes.conftest import MODEL, TRAINING
 
 
 class Recording(Stack):
@@ -65,7 +65,9 @@ def corpus(corpus_file: Path) -> TokenizedCorpus:
     return load_corpus(DataConfig(corpus=str(corpus_file), tokenizer="char", validation=0.1))
 
 
-def lines_of(kind: type[Stack], corpus: TokenizedCorpus, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[str]], Stack]:
+def lines_of(
+    kind: type[Stack], corpus: TokenizedCorpus, monkeypatch: pytest.MonkeyPatch
+) -> tuple[list[list[str]], Stack]:
     model = MODEL.changed(vocabulary=corpus.record.vocabulary)
     members = [Member(name, 1, 1e-2, VARIANTS[name].apply(model)) for name in ("none", "layernorm", "rmsnorm")]
     stack = kind(members, 4, TRAINING, 8, corpus.train, torch.device("cpu"), torch.float32)

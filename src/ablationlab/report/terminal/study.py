@@ -112,7 +112,8 @@ def precisions(plan: Plan) -> str:
         for run in plan.runs
         if run.training.precision != plan.execution.precision
     )
-    return ", ".join([plan.execution.precision, *others])
+    bits = [] if plan.study.execution.deterministic else ["not the same bits twice (deterministic = false)"]
+    return ", ".join([plan.execution.precision, *others, *bits])
 
 
 def _what(corpus: Corpus) -> str:

@@ -105,8 +105,9 @@ class JobFile(StoredValue):
 
 
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
-    """Stacks that still have a run without a result."""
-    return [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+    """Stacks that still have a run without a result, the longest first: what several workers end with is then short."""
+    left = [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+    return sorted(left, key=lambda n: -plan.run(plan.stacks[n][0]).budget.matmul_flops)
 
 
 def check_layout(job: Job, layout: tuple[str, int, bool] = ("none", 1, False)) -> None:

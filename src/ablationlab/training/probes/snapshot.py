@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,6 +195,6 @@ def on_device(table: NDArray[Any], device: torch.device) -> Tensor:
     return _kept(table.tobytes(), table.dtype.str, table.shape, device)
 
 
-@lru_cache(maxsize=None)  # a recorded look reads them where they are
+@cache  # a recorded look reads them where they are
 def _kept(data: bytes, dtype: str, shape: tuple[int, ...], device: torch.device) -> Tensor:
     return torch.from_numpy(np.frombuffer(data, dtype=dtype).reshape(shape).copy()).to(device)
