@@ -1,6 +1,7 @@
 """Does a GPU keep the promises that the tests prove on the CPU? Run by hand on a machine with one (no CI has a GPU).
 
     python benchmarks/gpu_check.py [--study studies/embedding-norm.toml] [--precision fp32 tf32 bf16]
+                                   [--set model.preset=llama-mini]
 
 For each precision: the study trained twice ends in the same bits; killed in the middle and run again it ends in the
 same bits; and the paired differences between variants stand beside each other across precisions.
@@ -19,11 +20,15 @@ import time
 from pathlib import Path
 
 
-def run(study: str, out: Path, precision: str, *, kill_after: int | None = None) -> float:
+UNJUDGED = ("evaluation.tasks=[]", "evaluation.gate_seeds=[]", "criteria=[]", "hypotheses=[]")
+
+
+def run(study: str, out: Path, precision: str, overrides: list[str], *, kill_after: int | None = None) -> float:
     """Train; with *kill_after*, SIGKILL once that many checkpoints exist. Returns seconds from command to end."""
     words = [sys.executable, "-m", "ablationlab", "run", study, "--out", str(out), "--device", "cuda"]
     began = time.monotonic()
-    settings = (f"training.precision={precision}", "execution.checkpoint_every=50", "evaluation.tasks=[]")
+    # Bits alone: without tasks, and without the criteria and hypotheses that ask for them.
+    settings = (f"training.precision={precision}", "execution.checkpoint_every=50", *UNJUDGED, *overrides)
     words += ["--no-report", *(word for setting in settings for word in ("--set", setting))]
     process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
     while kill_after is not None and process.poll() is None:
@@ -65,13 +70,14 @@ def main() -> None:
     study = Path(__file__).resolve().parents[1] / "studies" / "embedding-norm.toml"
     parser.add_argument("--study", default=str(study))
     parser.add_argument("--precision", nargs="+", default=["fp32", "tf32", "bf16"])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as in `ablationlab run`")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         for precision in options.precision:
             folders = [Path(name, f"{precision}-{kind}") for kind in ("first", "second", "killed")]
-            seconds = [run(options.study, folder, precision) for folder in folders[:2]]
-            run(options.study, folders[2], precision, kill_after=20)
-            run(options.study, folders[2], precision)
+            seconds = [run(options.study, folder, precision, options.set) for folder in folders[:2]]
+            run(options.study, folders[2], precision, options.set, kill_after=20)
+            run(options.study, folders[2], precision, options.set)
             first, second, killed = map(bits, folders)
             starts = [json.loads(p.read_text())["timing"]["starts"] for p in folders[2].glob("runs/*/result.json")]
             print(f"{precision}: {len(first)} runs, {seconds[0]:.1f} s and {seconds[1]:.1f} s from command to end")

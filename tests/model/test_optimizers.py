@@ -32,6 +32,12 @@ def ticking(training: TrainingConfig, step: int) -> torch.Tensor:
     return torch.tensor(clock(training, step))
 
 
+def test_the_gradient_norm_of_a_large_model_is_exact_to_six_digits():
+    gradient = np.random.default_rng(0).normal(size=(2, 1_500_000)).astype(np.float32) ** 3
+    expected = np.linalg.norm(gradient.astype(np.float64), axis=1)
+    np.testing.assert_allclose(gradient_norm_R(torch.from_numpy(gradient)), expected, rtol=1e-6)
+
+
 def test_a_stack_of_adamw_equals_torchs_adamw_for_each_run():
     generator = np.random.default_rng(0)
     start = torch.from_numpy(generator.normal(size=(3, 64))).float()

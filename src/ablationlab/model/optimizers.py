@@ -254,5 +254,7 @@ def move(
 
 def gradient_norm_R(gradient_RP: Tensor) -> Tensor:
     """L2 norm over all parameters, per run, before clipping."""
-    norm: Tensor = torch.linalg.vector_norm(gradient_RP, dim=1)
+    # A CPU adds up in order: over a million numbers its sum in fp32 is off by 1e-4. A GPU's tree is not.
+    wide = torch.float64 if gradient_RP.device.type == "cpu" else None
+    norm: Tensor = torch.linalg.vector_norm(gradient_RP, dim=1, dtype=wide).to(gradient_RP.dtype)
     return norm
