@@ -19,7 +19,6 @@ import tempfile
 import time
 from pathlib import Path
 
-
 UNJUDGED = ("evaluation.tasks=[]", "evaluation.gate_seeds=[]", "criteria=[]", "hypotheses=[]")
 
 
