@@ -167,6 +167,12 @@ class WorkerDied(RunFailure):
         super().__init__(f"a worker process ({name}) {how}; run the same command again to continue")
 
 
+def did_you_mean(name: str, allowed: Iterable[str]) -> str:
+    """``; did you mean 'nearest'?`` behind a message; nothing when nothing is close."""
+    guess = nearest(name, allowed)
+    return f"; did you mean {guess!r}?" if guess else ""
+
+
 def nearest(name: str, allowed: Iterable[str]) -> str | None:
     """The known name most like *name*, or one with a word that is; None when nothing is close."""
     known = list(allowed)

@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
@@ -27,7 +29,7 @@ from pydantic import (
     model_validator,
 )
 
-from ablationlab.core.errors import StudyError, nearest
+from ablationlab.core.errors import StudyError, did_you_mean
 from ablationlab.core.problems import problems_of
 from ablationlab.core.registry import Registry
 from ablationlab.records.storage import content_hash, slug
@@ -63,6 +65,37 @@ Positive = Annotated[float, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 HalfOpen = Annotated[float, Field(ge=0, lt=1)]
+
+
+def seed_list(seeds: Any) -> Any:
+    """Seeds as a study file may give them: a list, or {first = 1, count = 1000} for many in a row; else as it stands."""
+    if not isinstance(seeds, Mapping) or seeds.keys() != {"first", "count"}:
+        return seeds
+    first, count = seeds["first"], seeds["count"]
+    if not all(type(value) is int for value in (first, count)) or not 1 <= count <= MOST_SEEDS:
+        return seeds
+    return list(range(first, first + count))
+
+
+def _seeds(given: Any) -> Any:
+    seeds = seed_list(given)
+    if isinstance(seeds, dict):
+        raise ValueError(f"a row of seeds is {{first = 1, count = 1000}}, two whole numbers, count 1 to {MOST_SEEDS}")
+    # A value that went through a validator of ours no longer counts as JSON, where a list is a tuple.
+    return tuple(seeds) if isinstance(seeds, list) else seeds
+
+
+def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    repeated = sorted(value for value, count in Counter(values).items() if count > 1)
+    if repeated:
+        raise ValueError(f"given more than once: {', '.join(map(str, repeated))}")
+    return values
+
+
+Distinct = AfterValidator(_unique)
+Seeds = Annotated[tuple[Natural, ...], BeforeValidator(_seeds), Distinct]
+SomeSeeds = Annotated[tuple[Natural, ...], Field(min_length=1), BeforeValidator(_seeds), Distinct]
+SeveralSeeds = Annotated[tuple[Natural, ...], Field(min_length=2), BeforeValidator(_seeds), Distinct]
 
 
 class Frozen(BaseModel):
@@ -259,9 +292,8 @@ class ModelConfig(Frozen):
     @field_validator("loss_terms", mode="before")
     @classmethod
     def _listed(cls, names: Any) -> Any:
-        return (
-            tuple(names) if isinstance(names, list) else names
-        )  # filling from a preset left JSON, where a list is one
+        # Filling from a preset left JSON, where a list is a tuple.
+        return tuple(names) if isinstance(names, list) else names
 
     @field_validator("heads")
     @classmethod
@@ -478,20 +510,15 @@ class EvaluationConfig(Frozen):
     """One prompt template per task, or all of them."""
     items: Annotated[int, Field(ge=10)] | None = None
     """Most items per task. Without it, all."""
-    gate_seeds: tuple[Natural, ...] = ()
+    gate_seeds: Seeds = ()
     """Seeds of baseline runs that are never compared. They decide which tasks count. Without them, no task counts."""
-
-    @field_validator("gate_seeds", mode="before")
-    @classmethod
-    def _seed_ranges(cls, seeds: Any) -> Any:
-        return _seeds(seeds)
 
     @field_validator("gate_seeds")
     @classmethod
     def _enough_for_a_test(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
         if len(seeds) in (1, 2):
             raise ValueError(f"{len(seeds)} seeds cannot show that a task tells models apart; give three or more")
-        return _unique(seeds)
+        return seeds
 
 
 class ExecutionConfig(Frozen):
@@ -532,38 +559,12 @@ class Preset(BaseModel):
 
 
 PRESETS: Registry[Preset] = Registry("preset")
-PRESETS.add(
-    "char-mini",
-    Preset(
-        meaning="the default study's model, for a laptop; the vocabulary comes from the text",
-        shape={"layers": 8, "width": 128, "heads": 8, "context": 128},
-    ),
-)
 _MINI = {"layers": 8, "width": 128, "heads": 8, "context": 128}
-PRESETS.add(
-    "llama-mini",
-    Preset(
-        meaning="char-mini with Llama's parts: rotary positions, RMSNorm, SwiGLU, no biases, untied head",
-        shape=_MINI
-        | {
-            "position": "rotary",
-            "norm": "rmsnorm",
-            "mlp": "swiglu",
-            "mlp_ratio": 2.6667,
-            "biases": False,
-            "tied": False,
-        },
-    ),
-)
-PRESETS.add(
-    "nanochat-mini",
-    Preset(
-        meaning="char-mini with nanochat's parts; its embedding norm is the variant rmsnorm-nogain",
-        shape=_MINI
-        | {"position": "rotary", "norm": "rmsnorm", "norm_gain": False, "norm_eps": 1e-6, "qk_norm": "rmsnorm"}
-        | {"mlp": "relu2", "biases": False, "tied": False, "zero_init": True, "head_softcap": 15.0}
-        | {"token_init_std": 1.0, "head_init_std": 0.001, "init_std": 0.088},
-    ),
+_LLAMA = {"position": "rotary", "norm": "rmsnorm", "mlp": "swiglu", "mlp_ratio": 2.6667, "biases": False, "tied": False}
+_NANOCHAT = (
+    {"position": "rotary", "norm": "rmsnorm", "norm_gain": False, "norm_eps": 1e-6, "qk_norm": "rmsnorm"}
+    | {"mlp": "relu2", "biases": False, "tied": False, "zero_init": True, "head_softcap": 15.0}
+    | {"token_init_std": 1.0, "head_init_std": 0.001, "init_std": 0.088}
 )
 
 
@@ -584,39 +585,29 @@ def ladder(layers: int) -> Preset:
     return Preset(meaning="a rung of the ladder of sizes, GPT-2's parts", shape=shape, start=start)
 
 
-for _name, _layers in (("0.4m", 3), ("1.6m", 5), ("6m", 8), ("25m", 13), ("100m", 20)):
-    PRESETS.add(f"ladder-{_name}", ladder(_layers))
-PRESETS.add(
-    "gpt2-small",
-    Preset(
-        meaning="GPT-2 124 M",
-        shape={"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocabulary": 50257},
-    ),
-)
-PRESETS.add(
-    "gpt2-medium",
-    Preset(
-        meaning="GPT-2 350 M",
-        shape={"layers": 24, "width": 1024, "heads": 16, "context": 1024, "vocabulary": 50257},
-    ),
-)
-PRESETS.add(
-    "gpt3-xl",
-    Preset(
-        meaning="1.3 B, the scale of Le Scao et al. 2022",
-        shape={"layers": 24, "width": 2048, "heads": 16, "context": 2048, "vocabulary": 50257},
-    ),
-)
+def _gpt(layers: int, width: int, heads: int, context: int) -> dict[str, Any]:
+    return {"layers": layers, "width": width, "heads": heads, "context": context, "vocabulary": 50257}
 
 
-def seed_list(seeds: Any) -> Any:
-    """Seeds as a study file may give them: a list, or {first = 1, count = 1000} for many in a row; else as it stands."""
-    if not isinstance(seeds, Mapping) or seeds.keys() != {"first", "count"}:
-        return seeds
-    first, count = seeds["first"], seeds["count"]
-    if not all(type(value) is int for value in (first, count)) or not 1 <= count <= MOST_SEEDS:
-        return seeds
-    return list(range(first, first + count))
+_LADDER = {"0.4m": 3, "1.6m": 5, "6m": 8, "25m": 13, "100m": 20}
+for _name, _preset in {
+    "char-mini": Preset(
+        meaning="the default study's model, for a laptop; the vocabulary comes from the text", shape=_MINI
+    ),
+    "llama-mini": Preset(
+        meaning="char-mini with Llama's parts: rotary positions, RMSNorm, SwiGLU, no biases, untied head",
+        shape=_MINI | _LLAMA,
+    ),
+    "nanochat-mini": Preset(
+        meaning="char-mini with nanochat's parts; its embedding norm is the variant rmsnorm-nogain",
+        shape=_MINI | _NANOCHAT,
+    ),
+    **{f"ladder-{size}": ladder(layers) for size, layers in _LADDER.items()},
+    "gpt2-small": Preset(meaning="GPT-2 124 M", shape=_gpt(12, 768, 12, 1024)),
+    "gpt2-medium": Preset(meaning="GPT-2 350 M", shape=_gpt(24, 1024, 16, 1024)),
+    "gpt3-xl": Preset(meaning="1.3 B, the scale of Le Scao et al. 2022", shape=_gpt(24, 2048, 16, 2048)),
+}.items():
+    PRESETS.add(_name, _preset)
 
 
 def divisors_of(number: int) -> list[int]:
@@ -688,7 +679,7 @@ class Calibrate(Frozen):
     """Lower end of the search."""
     high: float
     """Upper end of the search."""
-    seeds: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    seeds: SeveralSeeds
     """Seeds of the calibration alone; they are never compared."""
     target: Fraction = 0.5
     """Share of baselines that should break."""
@@ -698,16 +689,6 @@ class Calibrate(Frozen):
     """Most values to try, both ends included."""
     value: float | None = None
     """What was found. Sealed with the plan; not a setting."""
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _seed_ranges(cls, seeds: Any) -> Any:
-        return _seeds(seeds)
-
-    @field_validator("seeds")
-    @classmethod
-    def _no_duplicates(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        return _unique(seeds)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -850,8 +831,7 @@ class Factors(Frozen):
             words = effect.split(":")
             strangers = [word for word in words if word not in known]
             if strangers:
-                guess = nearest(strangers[0], known)
-                hint = f"; did you mean {guess!r}?" if guess else ""
+                hint = did_you_mean(strangers[0], known)
                 raise ValueError(f"effects: {strangers[0]!r} is none of {', '.join(self._words())}{hint}")
             if len({known[word] for word in words}) < len(words) or len(words) > 3:
                 raise ValueError(f"effects: {effect!r} is no effect of one, two or three different settings")
@@ -936,22 +916,12 @@ class Sweep(Frozen):
     ``selection_seeds`` choose each variant's best rate; it is judged on ``seeds`` (the study's, unless given).
     """
 
-    lr: Annotated[tuple[Positive, ...], Field(min_length=1)]
+    lr: Annotated[tuple[Positive, ...], Field(min_length=1), Distinct]
     """Learning rates. Every variant is trained at each of them."""
-    selection_seeds: tuple[Natural, ...] = ()
+    selection_seeds: Seeds = ()
     """Seeds that choose each variant's best rate."""
-    seeds: Annotated[tuple[Natural, ...], Field(min_length=1)] | None = None
+    seeds: SomeSeeds | None = None
     """Seeds on which variants are judged at their best rate. Without them, the study's."""
-
-    @field_validator("selection_seeds", "seeds", mode="before")
-    @classmethod
-    def _seed_ranges(cls, seeds: Any) -> Any:
-        return _seeds(seeds)
-
-    @field_validator("lr", "selection_seeds", "seeds")
-    @classmethod
-    def _no_duplicates(cls, values: tuple[float, ...] | None) -> tuple[float, ...] | None:
-        return values if values is None else _unique(values)
 
 
 class Noise(Frozen):
@@ -961,22 +931,12 @@ class Noise(Frozen):
     so they are never compared. Without ``dropout``, its masks have the seed of the data order.
     """
 
-    init: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    init: SeveralSeeds
     """Seeds of the initial weights."""
-    data: Annotated[tuple[Natural, ...], Field(min_length=2)]
+    data: SeveralSeeds
     """Seeds of the data order."""
-    dropout: Annotated[tuple[Natural, ...], Field(min_length=2)] | None = None
+    dropout: SeveralSeeds | None = None
     """Seeds of the dropout masks. Without them, the data order's seed."""
-
-    @field_validator("init", "data", "dropout", mode="before")
-    @classmethod
-    def _seed_ranges(cls, seeds: Any) -> Any:
-        return _seeds(seeds)
-
-    @field_validator("init", "data", "dropout")
-    @classmethod
-    def _no_duplicates(cls, values: tuple[int, ...] | None) -> tuple[int, ...] | None:
-        return values if values is None else _unique(values)
 
     @property
     def streams(self) -> tuple[NoiseStream, ...]:
@@ -1042,6 +1002,7 @@ class Hypothesis(Frozen):
         return self
 
 
+FailureKind = Literal["diverged", "failed", "unstable"]
 SmoothnessMeasure = Literal[
     "final_gradient_norm", "mean_gradient_norm", "spike_score", "gradient_spike_score", "largest_loss_rise"
 ]
@@ -1064,24 +1025,16 @@ class Stability(Frozen):
     """A run with a higher spike score has spiked."""
     worse_than_start: Annotated[float, Field(ge=1)] | Literal["off"] = WORSE_THAN_START
     """A run whose final loss exceeds this many times its first loss has failed."""
-    failures: Annotated[tuple[Literal["diverged", "failed", "unstable"], ...], Field(min_length=1)] = (
-        "diverged",
-        "unstable",
-    )
+    failures: Annotated[tuple[FailureKind, ...], Field(min_length=1), Distinct] = ("diverged", "unstable")
     """Kinds of failure on which a difference in stability may be claimed. The others are reported only."""
     margin: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Share of runs by which a variant may fail more often and still count as no less stable."""
-    smoothness: tuple[SmoothnessMeasure, ...] = ("final_gradient_norm", "mean_gradient_norm")
+    smoothness: Annotated[tuple[SmoothnessMeasure, ...], Distinct] = ("final_gradient_norm", "mean_gradient_norm")
     """Measures of smooth training."""
     diverged: Literal["survivors", "refuse"] = "survivors"
     """For metrics that a diverged run lacks: compare the surviving pairs and say so, or compare nothing there."""
     loss_threshold: Positive | None = None
     """Training loss, in nats, of the metric `steps_to_loss`. Without it, the metric is not measured."""
-
-    @field_validator("failures", "smoothness")
-    @classmethod
-    def _no_duplicates(cls, values: tuple[str, ...]) -> tuple[str, ...]:
-        return _unique(values)
 
 
 class StudyText(Frozen):
@@ -1106,18 +1059,8 @@ class Author(Frozen):
 
 #: What the registration consists of; anything else in a study file is how the runs are made.
 REGISTERED = (
-    "baseline",
-    "variants",
-    "tables",
-    "factors",
-    "contrasts",
-    "seeds",
-    "sweep",
-    "design",
-    "criteria",
-    "stability",
-    "tie_breakers",
-    "hypotheses",
+    *("baseline", "variants", "tables", "factors", "contrasts", "seeds", "sweep", "design"),
+    *("criteria", "stability", "tie_breakers", "hypotheses"),
 )
 
 
@@ -1187,7 +1130,7 @@ class Study(Frozen):
     """Your own Python files, relative to the study file, or entry points. Their content is sealed with the plan."""
     baseline: str
     """The variant that the others are compared with."""
-    variants: Annotated[tuple[str, ...], Field(min_length=1)]
+    variants: Annotated[tuple[str, ...], Field(min_length=1), Distinct]
     """Names of built-in variants, or `[variants.NAME]` tables."""
     tables: dict[str, VariantTable] = Field(default_factory=dict)
     """The variants that the study file defines."""
@@ -1195,7 +1138,7 @@ class Study(Frozen):
     """Settings with their values, crossed. Replaces `variants`."""
     contrasts: tuple[tuple[str, str], ...] = ()
     """More pairs of variants to compare."""
-    seeds: Annotated[tuple[Natural, ...], Field(min_length=1)]
+    seeds: SomeSeeds
     """Seeds, as a list or as `{ first = 1, count = 5 }`. Every variant is trained on each."""
     model: ModelConfig | None = None
     """The model."""
@@ -1225,7 +1168,7 @@ class Study(Frozen):
     """What decides. Sealed before the first step."""
     stability: Stability = Stability()
     """When a run counts as unstable."""
-    tie_breakers: tuple[Annotated[str, Field(min_length=1)], ...] = ("calibration", "throughput")
+    tie_breakers: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Distinct] = ("calibration", "throughput")
     """Metrics, or families of metrics, that break a tie, in this order."""
     hypotheses: tuple[Hypothesis, ...] = ()
     """Hypotheses, fixed before any run, each with the rule that judges it."""
@@ -1242,16 +1185,6 @@ class Study(Frozen):
         if not name.isprintable():
             raise ValueError(f"the name {name!r} has a character that cannot be printed")
         return name
-
-    @field_validator("seeds", mode="before")
-    @classmethod
-    def _seed_ranges(cls, seeds: Any) -> Any:
-        return _seeds(seeds)
-
-    @field_validator("seeds", "variants", "tie_breakers")
-    @classmethod
-    def _no_duplicates(cls, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        return _unique(values)
 
     @field_validator("hypotheses")
     @classmethod
@@ -1356,21 +1289,6 @@ class Study(Frozen):
             return 1
         place = self.seeds.index(seed)
         return next((number for number, seeds in enumerate(self.design.looks, start=1) if place < seeds), 1)
-
-
-def _seeds(given: Any) -> Any:
-    seeds = seed_list(given)
-    if isinstance(seeds, dict):
-        raise ValueError(f"a row of seeds is {{first = 1, count = 1000}}, two whole numbers, count 1 to {MOST_SEEDS}")
-    # A value that went through a validator of ours no longer counts as JSON, where a list is a tuple.
-    return tuple(seeds) if isinstance(seeds, list) else seeds
-
-
-def _unique(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    repeated = sorted(value for value, count in Counter(values).items() if count > 1)
-    if repeated:
-        raise ValueError(f"given more than once: {', '.join(map(str, repeated))}")
-    return values
 
 
 def looks_like_path(corpus: str) -> bool:

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from ablationlab.core.errors import AblationLabError, CodeError, PlanError, Problem, UnknownNameError
-from ablationlab.core.format import counted
+from ablationlab.core.format import count, counted
 from ablationlab.core.problems import problems_of
 from ablationlab.data.sources import SOURCES
 from ablationlab.data.tokenizers import TOKENIZERS
@@ -76,36 +77,27 @@ OVER_TASKS = (*GATED, "mean_task_accuracy", "mean_task_accuracy_fewshot", "task_
 
 def cross_checks(data: Mapping[str, Any]) -> list[Problem]:
     """Every problem of that kind."""
-    if isinstance(data.get("trainer"), Mapping):
-        return [
-            *trainer_problems(data),
-            *_reference_problems(data),
-            *_repeated_criteria(data),
-            *_impossible_criteria(data),
-            *_hypothesis_problems(data),
+    checks: list[Callable[[Mapping[str, Any]], Iterable[Problem]]] = [
+        _reference_problems,
+        _repeated_criteria,
+        _impossible_criteria,
+        _hypothesis_problems,
+    ]
+    if not isinstance(data.get("trainer"), Mapping):
+        checks = [
+            *(_variant_problems, _unknown_names_of_models, _unknown_data, _front_problems, _regime_problems),
+            *(_budget_problems, _combination_problems),
+            *checks,
+            *(
+                _seed_problems,
+                _sweep_problems,
+                _design_problems,
+                _noise_problems,
+                _calibration_problems,
+                _probe_problems,
+            ),
         ]
-    found = [
-        *trainer_problems(data),
-        *_variant_problems(data),
-        *_unknown_names_of_models(data),
-        *_unknown_data(data),
-        *_front_problems(data),
-        *_regime_problems(data),
-        *_budget_problems(data),
-        *_combination_problems(data),
-    ]
-    found += [
-        *_reference_problems(data),
-        *_repeated_criteria(data),
-        *_impossible_criteria(data),
-        *_hypothesis_problems(data),
-        *_sweep_problems(data),
-        *_gate_problems(data),
-        *_design_problems(data),
-        *_noise_problems(data),
-        *_calibration_problems(data),
-    ]
-    return [*found, *_probe_problems(data)]
+    return [*trainer_problems(data), *(problem for check in checks for problem in check(data))]
 
 
 def _variant_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -180,23 +172,19 @@ def _arm_problems(data: Mapping[str, Any], variant: Variant) -> list[Problem]:
     """Settings that the arm cannot have, in any regime that is right by itself."""
     found: list[Problem] = []
     table = variant.table
-    for regime in ({}, *_table(data, "regimes").values()):
+    for regime in _regimes(data).values():
         model = merged_model(_table(data, "model"), _table(regime, "model"))
         training = merged_training(_table(data, "training"), _table(regime, "training"))
-        for part, kind, base, changed in (
-            ("model", ModelConfig, model, merged(model, table.model)),
-            ("training", TrainingConfig, training, merged_training(training, table.training)),
-            ("data", DataConfig, _table(data, "data"), merged(_table(data, "data"), table.data)),
-        ):
-            before = set(map(str, _problems(kind, base, part)))
-            found += [problem for problem in _problems(kind, changed, part) if str(problem) not in before]
+        text = _table(data, "data")
+        found += _new_problems(ModelConfig, model, merged(model, table.model), "model")
+        found += _new_problems(TrainingConfig, training, merged_training(training, table.training), "training")
+        found += _new_problems(DataConfig, text, merged(text, table.data), "data")
     found += _unknown_data({"data": table.data})
     return [problem.under(f"variants.{variant.name}") for problem in dict.fromkeys(found)]
 
 
 def _unknown_names_of_models(data: Mapping[str, Any]) -> Iterator[Problem]:
-    tables = {"": data}
-    tables |= {f"regimes.{name}.": regime for name, regime in _table(data, "regimes").items()}
+    tables = _regimes(data) | {"": data}
     tables |= {f"variants.{name}.": table for name, table in _table(data, "tables").items()}
     for key, table in tables.items():
         preset = _table(table, "model").get("preset")
@@ -231,58 +219,47 @@ def _unknown_parts(model: Mapping[str, Any], training: Mapping[str, Any]) -> Ite
 
 def _front_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """What variants change (front end, redraw): were a study to set it, an arm's name would no longer say what it is."""
-    tables = {"model": _table(data, "model")}
-    for name, regime in _table(data, "regimes").items():
-        tables[f"regimes.{name}.model"] = _table(regime, "model")
-    for key, model in tables.items():
+    text = "is set by variants, not by [model]; choose one (ablationlab variants) or write [variants.NAME]"
+    for key, table in (_regimes(data) | {"": data}).items():
+        model = _table(table, "model")
         if model.get("redraw"):
-            text = "is set by variants, not by [model]; choose one (ablationlab variants) or write [variants.NAME]"
-            yield Problem(f"{key}.redraw", text, repr(model["redraw"]))
+            yield Problem(f"{key}model.redraw", text, repr(model["redraw"]))
         for setting, value in _table(model, "front").items():
             field = FrontEnd.model_fields.get(setting)
             if field is not None and setting != "place" and value != field.default:
-                text = "is set by variants, not by [model]; choose one (ablationlab variants) or write [variants.NAME]"
-                yield Problem(
-                    f"{key}.front.{setting}", text, None, "place, which every variant keeps unless it names one"
-                )
+                allowed = "place, which every variant keeps unless it names one"
+                yield Problem(f"{key}model.front.{setting}", text, None, allowed)
 
 
-def _unknown_data(data: Mapping[str, Any]) -> list[Problem]:
-    table = data.get("data")
-    corpus, tokenizer = (table.get("corpus"), table.get("tokenizer")) if isinstance(table, dict) else (None, None)
-    found = []
+def _unknown_data(data: Mapping[str, Any]) -> Iterator[Problem]:
+    table = _table(data, "data")
+    corpus, tokenizer = table.get("corpus"), table.get("tokenizer")
     known = [*SOURCES, MIXTURE, "path/to/file.txt or folder/"]
     if isinstance(corpus, str) and not looks_like_path(corpus) and corpus not in known:
-        found.append(Problem.unknown("data.corpus", "corpus", corpus, known))
-    for name in _table(table, "mixture") if isinstance(table, dict) else ():
+        yield Problem.unknown("data.corpus", "corpus", corpus, known)
+    for name in _table(table, "mixture"):
         if not looks_like_path(name) and name not in SOURCES:
-            allowed = [*SOURCES, "path/to/prepared/folder"]
-            found.append(Problem.unknown("data.mixture", "corpus", name, allowed))
+            yield Problem.unknown("data.mixture", "corpus", name, [*SOURCES, "path/to/prepared/folder"])
     if isinstance(tokenizer, str) and tokenizer not in TOKENIZERS:
-        found.append(Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS))
-    return found
+        yield Problem.unknown("data.tokenizer", "tokenizer", tokenizer, TOKENIZERS)
 
 
-def _regime_problems(data: Mapping[str, Any]) -> list[Problem]:
+def _regime_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Validate each regime's overrides where they stand, so that the message names the regime's own key."""
-    regimes = data.get("regimes")
-    if not isinstance(regimes, dict):
-        return []
-    found: list[Problem] = []
-    for name, regime in regimes.items():
-        if not isinstance(regime, dict):
-            continue
+    for name, regime in _table(data, "regimes").items():
         for part, kind, merge in (
             ("model", ModelConfig, merged_model),
             ("training", TrainingConfig, merged_training),
         ):
-            base, over = data.get(part), regime.get(part)
-            if not isinstance(base, dict) or not isinstance(over, dict) or not over:
-                continue
-            before = set(map(str, _problems(kind, base, part)))
-            merged = _problems(kind, merge(base, over), part)
-            found += [problem.under(f"regimes.{name}") for problem in merged if str(problem) not in before]
-    return found
+            base, over = data.get(part), _table(regime, part)
+            if isinstance(base, dict) and over:
+                yield from (p.under(f"regimes.{name}") for p in _new_problems(kind, base, merge(base, over), part))
+
+
+def _new_problems(kind: type[BaseModel], base: Any, changed: Any, key: str) -> list[Problem]:
+    """What is wrong with changed settings and was not with those that they started from."""
+    before = set(map(str, _problems(kind, base, key)))
+    return [problem for problem in _problems(kind, changed, key) if str(problem) not in before]
 
 
 def _problems(kind: type[BaseModel], data: Mapping[str, Any], key: str) -> list[Problem]:
@@ -293,11 +270,37 @@ def _problems(kind: type[BaseModel], data: Mapping[str, Any], key: str) -> list[
     return []
 
 
+def _settings(data: Mapping[str, Any], over: Any = None) -> tuple[ModelConfig, TrainingConfig] | None:
+    """The study's model and training with the overrides of a regime or variant; None where they are wrong, which is
+    reported where they stand.
+    """
+    with suppress(ValidationError):
+        return (
+            validated(ModelConfig, merged_model(_table(data, "model"), _table(over, "model"))),
+            validated(TrainingConfig, merged_training(_table(data, "training"), _table(over, "training"))),
+        )
+    return None
+
+
+def _regimes(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Every regime by what its keys begin with; those of the default one begin with nothing."""
+    return {"": {}} | {f"regimes.{name}.": regime for name, regime in _table(data, "regimes").items()}
+
+
+def _arms(data: Mapping[str, Any]) -> dict[str, Variant]:
+    """Every variant that is right by itself; what is wrong with the others is reported where it stands."""
+    arms = {}
+    for name in map(str, _list(data, "variants")):
+        with suppress(UnknownNameError, PlanError, ValidationError):
+            tables = {key: validated(VariantTable, table) for key, table in _table(data, "tables").items()}
+            arms[name] = resolved(name, tables)
+    return arms
+
+
 def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Token budgets that are no whole steps, and warmups longer than the run, in every regime that is right by itself;
     budgets that an arm cannot have.
     """
-    model, training = _table(data, "model"), _table(data, "training")
     match = _table(data, "budget").get("match", "tokens")
     parallel = _table(data, "execution").get("parallel")
     if match == "time" and parallel is not None:
@@ -311,32 +314,26 @@ def _budget_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
                     yield Problem(f"variants.{name}.training.{key}", text, str(_table(table, "training")[key]))
     else:
         yield from _other_tokens(data)
-    regimes = {DEFAULT_REGIME: {}, **_table(data, "regimes")}
-    for name, regime in regimes.items():
-        key = "training" if name == DEFAULT_REGIME else f"regimes.{name}.training"
-        try:
-            here = validated(ModelConfig, merged_model(model, _table(regime, "model")))
-            plan = validated(TrainingConfig, merged_training(training, _table(regime, "training")))
-        except ValidationError:
-            continue  # reported where it stands
-        per_step = plan.batch * here.context
-        if plan.tokens is not None and plan.tokens % per_step:
-            low = max(plan.tokens // per_step * per_step, per_step)
+    for key, regime in _regimes(data).items():
+        if (settings := _settings(data, regime)) is None:
+            continue
+        model, training = settings
+        per_step = training.batch * model.context
+        if training.tokens is not None and training.tokens % per_step:
+            low = max(training.tokens // per_step * per_step, per_step)
             allowed = f"multiples of batch x context = {per_step}, such as {low} or {low + per_step}"
-            yield Problem(f"{key}.tokens", "is not a whole number of steps", str(plan.tokens), allowed)
-        elif (wrong := warmup_refusal(plan, steps_of(here, plan))) is not None:
-            yield wrong.under(key)
+            yield Problem(f"{key}training.tokens", "is not a whole number of steps", str(training.tokens), allowed)
+        elif (wrong := warmup_refusal(training, steps_of(model, training))) is not None:
+            yield wrong.under(f"{key}training")
 
 
 def _other_tokens(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Variants whose steps or tokens give them another budget than the study's, so that nothing would be equal."""
 
     def tokens(table: Mapping[str, Any]) -> int | None:
-        try:
-            model = validated(ModelConfig, merged(_table(data, "model"), _table(table, "model")))
-            training = validated(TrainingConfig, merged_training(_table(data, "training"), _table(table, "training")))
-        except ValidationError:
-            return None  # reported where it stands
+        if (settings := _settings(data, table)) is None:
+            return None
+        model, training = settings
         return steps_of(model, training) * training.batch * model.context
 
     planned = tokens({})
@@ -344,33 +341,22 @@ def _other_tokens(data: Mapping[str, Any]) -> Iterator[Problem]:
         for key in ("steps", "tokens"):
             value = _table(_table(data["tables"], name), "training").get(key)
             if value is not None and planned is not None and (given := tokens(table)) not in (None, planned):
-                text = f"gives this arm {given:,} tokens where [training] gives {planned:,}"
+                text = f"gives this arm {count(given)} tokens where [training] gives {count(planned)}"
                 allowed = "equal tokens; compare budgets by [regimes.NAME] with training.steps"
                 yield Problem(f"variants.{name}.training.{key}", text, str(value), allowed)
 
 
 def _combination_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Models and trainings that are right by themselves and impossible together, in every regime and arm."""
-    regimes = {"": {}} | {f"regimes.{name}.": regime for name, regime in _table(data, "regimes").items()}
     arms: dict[str, Variant | None] = {"": None}
-    for name in _list(data, "variants"):
-        try:
-            arms[f"variants.{name}."] = resolved(
-                str(name), {key: validated(VariantTable, table) for key, table in _table(data, "tables").items()}
-            )
-        except (UnknownNameError, PlanError, ValidationError):
-            continue  # reported where it stands
+    arms |= {f"variants.{name}.": variant for name, variant in _arms(data).items()}
     seen: set[str] = set()
-    for regime_key, regime in regimes.items():
+    for regime_key, regime in _regimes(data).items():
+        if (settings := _settings(data, regime)) is None:
+            continue
         for arm_key, variant in arms.items():
             try:
-                model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
-                training = validated(
-                    TrainingConfig, merged_training(_table(data, "training"), _table(regime, "training"))
-                )
-                if variant is not None:
-                    model, training = variant.arm(model, training)
-                problems = list(combination_problems(model, training))
+                problems = list(combination_problems(*(variant.arm(*settings) if variant is not None else settings)))
             except (UnknownNameError, ValidationError):
                 continue  # reported where it stands
             except CodeError as error:
@@ -387,44 +373,42 @@ def _reference_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     variants = [name for name in _list(data, "variants") if isinstance(name, str)]
     regimes = [*dict.fromkeys([DEFAULT_REGIME, *_table(data, "regimes")]), *_sweep_regimes(data)]
     pairs = [(f"contrasts[{i}]", pair) for i, pair in enumerate(_list(data, "contrasts"))]
-    for i, criterion in enumerate(_list(data, "criteria")):
-        if not isinstance(criterion, Mapping):
-            continue
+    known = _metrics(data)
+    for key, criterion in _entries(data, "criteria"):
         regime = criterion.get("regime", DEFAULT_REGIME)
         if isinstance(regime, str) and regime not in regimes:
             if regime in (SWEEP, TUNED):
                 needs = "[sweep]" if regime == SWEEP else "[sweep] with selection_seeds"
-                yield Problem(f"criteria[{i}].regime", f"needs {needs} in this study", repr(regime))
+                yield Problem(f"{key}.regime", f"needs {needs} in this study", repr(regime))
             else:
-                yield Problem.unknown(f"criteria[{i}].regime", "regime", regime, regimes)
+                yield Problem.unknown(f"{key}.regime", "regime", regime, regimes)
         metric = criterion.get("metric")
         if metric == "steps_to_loss" and "loss_threshold" not in _table(data, "stability"):
-            yield Problem(f"criteria[{i}].metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
+            yield Problem(f"{key}.metric", "needs a loss to reach: set stability.loss_threshold", repr(metric))
         if metric in OVER_TASKS and not _list(_table(data, "evaluation"), "tasks"):
             text = "is a mean over tasks, and no run would have one: set evaluation.tasks"
-            yield Problem(f"criteria[{i}].metric", text, repr(metric))
-        known = _metrics(data)
+            yield Problem(f"{key}.metric", text, repr(metric))
         if isinstance(metric, str) and metric not in known:
-            yield Problem.unknown(f"criteria[{i}].metric", "metric", metric, known)
+            yield Problem.unknown(f"{key}.metric", "metric", metric, known)
         elif isinstance(metric, str) and known[metric].level == "step":
             text = f"{metric!r} is a number per step; a criterion needs one per run or per item"
-            yield Problem(f"criteria[{i}].metric", text)
+            yield Problem(f"{key}.metric", text)
         elif isinstance(metric, str) and isinstance(regime, str):
             over_sweep = known[metric].level == "sweep"
             if over_sweep and regime != SWEEP:
                 text = "is measured over all rates of a sweep, so its criterion needs regime = 'sweep'"
-                yield Problem(f"criteria[{i}].metric", text, repr(metric))
+                yield Problem(f"{key}.metric", text, repr(metric))
             elif regime == SWEEP and not over_sweep:
                 allowed = ", ".join(name for name, other in known.items() if other.level == "sweep")
-                yield Problem(f"criteria[{i}].metric", "is not measured over a sweep", repr(metric), allowed)
-        pairs.append((f"criteria[{i}].contrast", criterion.get("contrast")))
-    for key, pair in pairs:
+                yield Problem(f"{key}.metric", "is not measured over a sweep", repr(metric), allowed)
+        pairs.append((f"{key}.contrast", criterion.get("contrast")))
+    for place, pair in pairs:
         names = [name for name in pair if isinstance(name, str)] if isinstance(pair, list | tuple) else []
         for name in names:
             if variants and name not in variants:
-                yield Problem.unknown(key, "variant of this study", name, variants)
+                yield Problem.unknown(place, "variant of this study", name, variants)
         if len(names) == 2 and names[0] == names[1]:
-            yield Problem(key, "compares a variant with itself", names[0])
+            yield Problem(place, "compares a variant with itself", names[0])
 
 
 def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
@@ -440,64 +424,54 @@ def _metrics(data: Mapping[str, Any]) -> dict[str, Metric]:
 
 
 def _hypothesis_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    for i, hypothesis in enumerate(_list(data, "hypotheses")):
-        metric = hypothesis.get("metric") if isinstance(hypothesis, Mapping) else None
-        known = _metrics(data)
+    known = _metrics(data)
+    for key, hypothesis in _entries(data, "hypotheses"):
+        metric = hypothesis.get("metric")
         if isinstance(metric, str) and metric not in known:
-            yield Problem.unknown(f"hypotheses[{i}].metric", "metric", metric, known)
+            yield Problem.unknown(f"{key}.metric", "metric", metric, known)
 
 
 def _repeated_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
-    asked: list[tuple[int, tuple[str, str, frozenset[str]]]] = []
-    for i, criterion in enumerate(_list(data, "criteria")):
-        if not isinstance(criterion, Mapping):
-            continue
+    asked: dict[tuple[str, str, frozenset[str]], str] = {}
+    for key, criterion in _entries(data, "criteria"):
         contrast = criterion.get("contrast")
         arms = frozenset(map(str, contrast)) if isinstance(contrast, list | tuple) else frozenset()
         question = (str(criterion.get("metric")), str(criterion.get("regime", DEFAULT_REGIME)), arms)
-        first = next((number for number, other in asked if other == question), None)
-        if first is not None:
-            yield Problem(f"criteria[{i}]", f"repeats criteria[{first}]", question[0])
-        asked.append((i, question))
+        if (first := asked.setdefault(question, key)) != key:
+            yield Problem(key, f"repeats {first}", question[0])
 
 
 def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
     """Criteria that no data could meet, or that any data would."""
-    primaries: dict[str, tuple[int, str]] = {}
-    levels: list[tuple[int, float]] = []
-    for i, criterion in enumerate(_list(data, "criteria")):
-        if not isinstance(criterion, Mapping):
-            continue
+    primaries: dict[str, tuple[str, str]] = {}
+    levels: list[tuple[str, float]] = []
+    for key, criterion in _entries(data, "criteria"):
         alpha, test = criterion.get("alpha", ALPHA), criterion.get("test", "paired-t")
         if not isinstance(alpha, int | float):
             continue
         if LARGEST_ALPHA < alpha < 1:
-            yield Problem(
-                f"criteria[{i}].alpha",
-                "is too large to show anything",
-                f"{alpha:g}",
-                f"up to {LARGEST_ALPHA:g}; 0.05 is usual",
-            )
+            allowed = f"up to {LARGEST_ALPHA:g}; 0.05 is usual"
+            yield Problem(f"{key}.alpha", "is too large to show anything", f"{alpha:g}", allowed)
         pairs = _pair_count(data, criterion)
         if test in SIGN_TESTS and pairs and (least := _least_p(pairs)) > alpha > 0:
             text = f"with {pairs} seeds p is never below {least:g}, so it cannot reach {alpha:g}"
             needed = next(n for n in range(pairs, 10_000) if _least_p(n) <= alpha)
-            yield Problem(f"criteria[{i}].test", text, repr(test), f"paired-t, or {needed} seeds or more")
+            yield Problem(f"{key}.test", text, repr(test), f"paired-t, or {needed} seeds or more")
         role, metric = criterion.get("role"), str(criterion.get("metric"))
         if role in ("primary", "secondary"):
-            levels.append((i, alpha))
+            levels.append((key, alpha))
         if role in ("primary", "secondary") and alpha != levels[0][1]:
             first, level = levels[0]
-            text = f"criteria[{first}] has alpha {level:g}; primary and secondary ones are corrected together, at one alpha"
-            yield Problem(f"criteria[{i}].alpha", text, f"{alpha:g}", f"{level:g}")
+            text = f"{first} has alpha {level:g}; primary and secondary ones are corrected together, at one alpha"
+            yield Problem(f"{key}.alpha", text, f"{alpha:g}", f"{level:g}")
         if role == "guard" and criterion.get("margin") is None and criterion.get("smallest_effect") is None:
             text = "a guard needs a margin: by how much may this metric get worse?"
-            yield Problem(f"criteria[{i}].margin", text)
+            yield Problem(f"{key}.margin", text)
         regime = str(criterion.get("regime", DEFAULT_REGIME))
-        first, other = primaries.setdefault(regime, (i, metric)) if role == "primary" else (i, metric)
+        first, other = primaries.setdefault(regime, (key, metric)) if role == "primary" else (key, metric)
         if other != metric:
-            text = f"regime {regime!r} already has a primary metric, {other!r} (criteria[{first}]); only one can decide"
-            yield Problem(f"criteria[{i}].role", text, "'primary'", "secondary, guard")
+            text = f"regime {regime!r} already has a primary metric, {other!r} ({first}); only one can decide"
+            yield Problem(f"{key}.role", text, "'primary'", "secondary, guard")
 
 
 def _least_p(pairs: int) -> float:
@@ -598,34 +572,43 @@ def _sweep_regimes(data: Mapping[str, Any]) -> list[str]:
     return ([SWEEP] if table else []) + ([TUNED] if _seeds(table, "selection_seeds") else [])
 
 
+def _seed_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Seeds that choose something and are compared as well."""
+    sweep = _table(data, "sweep")
+    judging = _seeds(sweep if "seeds" in sweep else data, "seeds")
+    compared = [*_seeds(data, "seeds"), *_seeds(sweep, "seeds"), *_seeds(sweep, "selection_seeds")]
+    choosing = {
+        "sweep.selection_seeds": (sweep, judging, "a rate must be chosen on other seeds than those it is judged on"),
+        "evaluation.gate_seeds": (
+            _table(data, "evaluation"),
+            compared,
+            "tasks must be chosen on other seeds than those that are compared",
+        ),
+    } | {
+        f"regimes.{name}.calibrate.seeds": (
+            _table(regime, "calibrate"),
+            compared,
+            "a regime must be calibrated on other seeds than those it is compared on",
+        )
+        for name, regime in _table(data, "regimes").items()
+    }
+    for key, (table, others, text) in choosing.items():
+        shared = sorted({*_seeds(table, key.rpartition(".")[2])} & {*others})
+        if shared:
+            yield Problem(key, text, ", ".join(map(str, shared)))
+
+
 def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """What makes a sweep say nothing, or says it on the seeds that it was chosen on."""
+    """What makes a sweep say nothing."""
     table = _table(data, "sweep")
     if len(_list(table, "lr")) == 1:
         yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
-    chosen = {seed for seed in _seeds(table, "selection_seeds") if isinstance(seed, int)}
-    own = "seeds" in table
-    judging = [seed for seed in _seeds(table if own else data, "seeds") if isinstance(seed, int)]
-    shared = sorted(chosen & set(judging))
-    if shared:
-        text = "a rate must be chosen on other seeds than those it is judged on"
-        yield Problem("sweep.selection_seeds", text, ", ".join(map(str, shared)))
-    left = [seed for seed in judging if seed not in chosen]
+    own, chosen = "seeds" in table, _seeds(table, "selection_seeds")
+    left = [seed for seed in _seeds(table if own else data, "seeds") if seed not in chosen]
     if chosen and len(left) == 1:
-        key = "sweep.seeds" if own else "seeds"
         text = "only one seed is left to judge the chosen rates on, and one pair shows nothing"
-        yield Problem(key, text, str(left[0]), "two or more besides the selection seeds; five or more are better")
-
-
-def _gate_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """A gate that is decided on runs that are compared."""
-    table, sweep = _table(data, "evaluation"), _table(data, "sweep")
-    gate = {seed for seed in _seeds(table, "gate_seeds") if isinstance(seed, int)}
-    compared = [*_seeds(data, "seeds"), *_seeds(sweep, "seeds"), *_seeds(sweep, "selection_seeds")]
-    shared = sorted(gate & {seed for seed in compared if isinstance(seed, int)})
-    if shared:
-        text = "tasks must be chosen on other seeds than those that are compared"
-        yield Problem("evaluation.gate_seeds", text, ", ".join(map(str, shared)))
+        allowed = "two or more besides the selection seeds; five or more are better"
+        yield Problem("sweep.seeds" if own else "seeds", text, str(left[0]), allowed)
 
 
 def _noise_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -634,14 +617,11 @@ def _noise_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     if not table:
         return
     if "design" in data:
-        yield Problem(
-            "noise",
-            "a study with looks may stop before every combination of seeds is trained; ask for one or the other",
-        )
+        text = "a study with looks may stop before every combination of seeds is trained; ask for one or the other"
+        yield Problem("noise", text)
     if "dropout" in table and not _table(data, "model").get("dropout"):
-        yield Problem(
-            "noise.dropout", "the model has no dropout", repr(table["dropout"]), "leave it out, or set model.dropout"
-        )
+        allowed = "leave it out, or set model.dropout"
+        yield Problem("noise.dropout", "the model has no dropout", repr(table["dropout"]), allowed)
 
 
 def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
@@ -662,39 +642,30 @@ def _design_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
             "earlier look saw changes afterwards, and no levels hold; choose one of the two"
         )
         yield Problem("design", text)
-    criteria = [(i, asked) for i, asked in enumerate(_list(data, "criteria")) if isinstance(asked, Mapping)]
+    criteria = _entries(data, "criteria")
     if not any(asked.get("role") == "primary" for _, asked in criteria):
         yield Problem("design", "looks need a primary criterion (role = 'primary')")
-    for i, asked in criteria:
-        for key, allowed in (("test", "paired-t"), ("interval", "paired-t")):
-            if asked.get(key, allowed) != allowed:
-                text = "looks work with Student's t only"
-                yield Problem(f"criteria[{i}].{key}", text, repr(asked[key]), allowed)
+    for key, asked in criteria:
+        for method in ("test", "interval"):
+            if asked.get(method, "paired-t") != "paired-t":
+                yield Problem(f"{key}.{method}", "looks work with Student's t only", repr(asked[method]), "paired-t")
         if asked.get("correction") not in (None, "holm", "bonferroni", "none"):
             text = "does not hold its level over several looks"
-            yield Problem(f"criteria[{i}].correction", text, repr(asked["correction"]), "holm, bonferroni, none")
+            yield Problem(f"{key}.correction", text, repr(asked["correction"]), "holm, bonferroni, none")
 
 
 def _calibration_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
-    """Settings that cannot be calibrated, ends that are no settings, and seeds that are compared as well."""
-    sweep = _table(data, "sweep")
-    compared = [*_seeds(data, "seeds"), *_seeds(sweep, "seeds"), *_seeds(sweep, "selection_seeds")]
+    """Settings that cannot be calibrated, and ends that are no settings."""
     for name, regime in _table(data, "regimes").items():
         key = f"regimes.{name}.calibrate"
         table = _table(regime, "calibrate")
         if "value" in table:
             text = "is found by the calibration and sealed with the plan; leave it out"
             yield Problem(f"{key}.value", text, str(table["value"]))
-        shared = [seed for seed in _seeds(table, "seeds") if isinstance(seed, int) and seed in compared]
-        if shared:
-            text = "a regime must be calibrated on other seeds than those it is compared on"
-            yield Problem(f"{key}.seeds", text, ", ".join(map(str, shared)))
-        try:
-            calibrate = validated(Calibrate, table)
-            model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
-            training = validated(TrainingConfig, merged_training(_table(data, "training"), _table(regime, "training")))
-        except ValidationError:
+        settings = _settings(data, regime)
+        if settings is None or _problems(Calibrate, table, key):
             continue  # reported where it stands
+        (model, training), calibrate = settings, validated(Calibrate, table)
         allowed = list(_numbers({"model": model.model_dump(), "training": training.model_dump()}))
         if calibrate.setting not in allowed:
             yield Problem.unknown(f"{key}.setting", "number of the model or the training", calibrate.setting, allowed)
@@ -722,17 +693,12 @@ def _probe_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     chosen = _table(data, "probes")
     models: list[ModelConfig] = []
     optimizers: set[str] = set()
-    try:
-        tables = {name: validated(VariantTable, table) for name, table in _table(data, "tables").items()}
-        arms = [resolved(name, tables) for name in _list(data, "variants") if isinstance(name, str)]
-        for regime in ({}, *_table(data, "regimes").values()):
-            model = validated(ModelConfig, merged_model(_table(data, "model"), _table(regime, "model")))
-            changed = [arm.apply(model) for arm in arms]
-            models += [each for each in changed if not list(_unknown_parts(dict(each), {}))]
-            training = validated(TrainingConfig, merged_training(_table(data, "training"), _table(regime, "training")))
-            optimizers |= {arm.arm(model, training)[1].optimizer for arm in arms}
-    except (ValidationError, AblationLabError):
-        pass  # reported where it stands
+    with suppress(ValidationError, AblationLabError):  # reported where it stands
+        for regime in _regimes(data).values():
+            if (settings := _settings(data, regime)) is not None:
+                arms = [variant.arm(*settings) for variant in _arms(data).values()]
+                models += [model for model, _ in arms if not list(_unknown_parts(dict(model), {}))]
+                optimizers |= {training.optimizer for _, training in arms}
     for name in chosen:
         if name == ALL:
             continue
@@ -755,11 +721,16 @@ def _table(data: Any, key: str) -> dict[str, Any]:
     return dict(inner) if isinstance(inner, Mapping) else {}
 
 
-def _seeds(data: Mapping[str, Any], key: str) -> Sequence[Any]:
+def _seeds(data: Mapping[str, Any], key: str) -> list[int]:
     seeds = seed_list(data.get(key))
-    return seeds if isinstance(seeds, list | tuple) else ()
+    return [seed for seed in seeds if isinstance(seed, int)] if isinstance(seeds, list | tuple) else []
 
 
 def _list(data: Mapping[str, Any], key: str) -> Sequence[Any]:
     inner = data.get(key)
     return inner if isinstance(inner, list | tuple) else ()
+
+
+def _entries(data: Mapping[str, Any], key: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The tables of a list, each with its own key."""
+    return [(f"{key}[{i}]", entry) for i, entry in enumerate(_list(data, key)) if isinstance(entry, Mapping)]
