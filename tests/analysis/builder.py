@@ -182,7 +182,7 @@ def write_run(
         tokens=run.budget.tokens,
         matmul_flops=run.budget.matmul_flops,
         data_order_hash=f"order-{run.seed}",
-        divergence=Divergence(step=steps, cause="loss is nan") if diverged else None,
+        divergence=Divergence.of(steps, "loss", float("nan")) if diverged else None,
         metrics={} if metrics is None else dict(metrics),
         checkpoint="step-1",
         weights_sha256="3" * 64,

@@ -146,7 +146,7 @@ def test_a_diverged_run_is_reported_counts_as_unstable_and_leaves_fewer_pairs(tm
     found = analyze(read_results(tmp_path))
     one = find(found, PRIMARY)
     assert (one.n, one.planned_pairs) == (4, 5)
-    assert [(m.seed, m.arm, absence(m)) for m in one.missing] == [(2, "none", "diverged at step 60 (loss is nan)")]
+    assert [(m.seed, m.arm, absence(m)) for m in one.missing] == [(2, "none", "diverged at step 60 (loss is NaN)")]
     assert {"survivors-only", "fewer-pairs-than-planned"} <= {caveat.code for caveat in one.caveats}
     assert "diverged-runs" in codes(found)
     arm = found.stability.arm("none", "default")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from scipy import stats
 
 from ablationlab.analysis import analyze
+from ablationlab.records.run import Divergence
 from ablationlab.report.tables.study import stability_table
 
 from .verdict.studies import arms, dataset
@@ -21,7 +23,11 @@ def made(letters=LETTERS, at=None, steps=100):
     runs = tuple(
         run.model_copy(
             update={"steps": steps}
-            | ({"diverged_at": at[run.seed]} if at and run.diverged_at is not None and run.variant == "none" else {})
+            | (
+                {"divergence": Divergence.of(at[run.seed], "loss", math.nan)}
+                if at and run.diverged_at is not None and run.variant == "none"
+                else {}
+            )
         )
         for run in values.runs
     )

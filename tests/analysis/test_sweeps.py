@@ -13,7 +13,7 @@ from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import instability, sweep_notes, verdict_words
 from ablationlab.core.errors import MismatchError
 from ablationlab.records.analysis import Analysis
-from ablationlab.records.run import RunRecord
+from ablationlab.records.run import Divergence, RunRecord
 from ablationlab.records.storage import ResultsFolder
 
 from .builder import CRITERIA, HYPOTHESES, build, calm, seal_again, study
@@ -85,7 +85,7 @@ def test_the_map_has_every_variant_rate_and_seed_once(tmp_path):
     gone = [point for point in sweep.points if point.state == "diverged"]
     assert {(point.variant, point.lr) for point in gone} == {("none", 1e-1)}
     for point in gone:
-        assert (point.loss, point.clipped, point.unstable, point.cause) == (None, True, True, "loss is nan")
+        assert (point.loss, point.clipped, point.unstable, point.divergence.value) == (None, True, True, "nan")
         assert point.diverged_at == 60
         assert point.counted == point.initial_loss == pytest.approx(calm(point.seed)[0])
     assert [(one.diverged, one.clipped) for one in sweep.curves if (one.variant, one.lr) == ("none", 1e-1)] == [(7, 7)]
@@ -275,7 +275,9 @@ def test_a_diverged_run_tells_its_step_and_its_cause(tmp_path):
     )
     found = analyze(read_results(tmp_path)).stability
     gone = [run for run in found.runs if run.state == "diverged"]
-    assert [(run.variant, run.seed, run.diverged_at, run.cause) for run in gone] == [("none", 3, 41, "loss is nan")]
+    assert [(run.variant, run.seed, run.divergence) for run in gone] == [
+        ("none", 3, Divergence.of(41, "loss", math.nan))
+    ]
 
 
 def test_a_run_that_ends_worse_than_it_began_is_unstable_however_smoothly(tmp_path):

@@ -256,7 +256,7 @@ def test_a_diverged_run_is_recorded_as_not_evaluable(copy, cli):
     name = sorted(evaluations(copy))[0]
     path = copy / "runs" / name / "result.json"
     result = json.loads(path.read_text())
-    result |= {"status": "diverged", "divergence": {"step": 7, "cause": "loss is nan"}}
+    result |= {"status": "diverged", "divergence": {"step": 7, "metric": "loss", "value": "nan"}}
     path.write_text(json.dumps(result))
     seal_again(copy)
     code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu", "--no-throughput")

@@ -64,8 +64,8 @@ def test_what_raises_is_a_failed_test_with_its_place_and_the_others_are_made(tmp
     (tmp_path / "mine.py").write_text(code)
     broken, words, flat = check_code(tmp_path / "mine.py")
     assert (broken.test, broken.passed) == ("factors", False)
-    assert "mine.py, line 4, in broken: schedule 'broken' raises at step 1 of 100: ZeroDivisionError" in broken.value
-    assert "mine.py, line 5: schedule 'words' gives fast (str) at step 1 of 100" in words.value
+    assert "mine.py, line 4, in broken: schedule 'broken' raises at step 1 of 100: ZeroDivisionError" in broken.error
+    assert "mine.py, line 5: schedule 'words' gives fast (str) at step 1 of 100" in words.error
     assert flat.passed
 
 
@@ -83,8 +83,8 @@ def test_an_update_of_another_shape_or_type_is_refused_with_its_place(tmp_path, 
     (tmp_path / "mine.py").write_text(code)
     (check,) = check_code(tmp_path / "mine.py")
     assert (check.test, check.passed) == ("can be computed", False)
-    assert "mine.py, line 2: optimizer 'o' must return the new weights, torch.float32 of shape (2, " in check.value
-    assert f"not {returned}" in check.value
+    assert "mine.py, line 2: optimizer 'o' must return the new weights, torch.float32 of shape (2, " in check.error
+    assert f"not {returned}" in check.error
 
 
 def test_files_that_import_each_other_are_checked_together(tmp_path):

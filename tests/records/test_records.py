@@ -163,7 +163,7 @@ def test_every_metric_says_what_it_is():
 
 @given(ANY_FLOAT)
 def test_a_checkpoint_is_sealed_over_every_number(norm):
-    record = checkpoint(last_gradient_norm=norm, divergence=Divergence(step=3, cause="loss is nan"))
+    record = checkpoint(last_gradient_norm=norm, divergence=Divergence.of(3, "loss", float("nan")))
     again = Checkpoint.model_validate_json(record.to_bytes())
     assert same(again.last_gradient_norm, norm)
     assert again.sealed().seal == record.seal

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ablationlab.analysis.wording import layout_words, ledger_sentence
 from ablationlab.core.errors import MismatchError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import parameters, weight_digest
@@ -17,8 +18,6 @@ from ablationlab.study.ledger import (
     check_ledger,
     environment_mismatches,
     flattened,
-    layout_words,
-    ledger_sentence,
     record_mismatches,
     refuse,
     result_mismatches,
@@ -217,7 +216,7 @@ def test_a_finished_run_must_have_done_what_it_promised(bench, changes, named):
 
 def test_a_diverged_run_may_end_early(bench):
     record = bench.record("none")
-    cut = {"status": "diverged", "steps": 3, "tokens": 192, "divergence": Divergence(step=3, cause="loss is nan")}
+    cut = {"status": "diverged", "steps": 3, "tokens": 192, "divergence": Divergence.of(3, "loss", float("nan"))}
     assert result_mismatches(record, bench.finish(record, **cut)) == []
 
 

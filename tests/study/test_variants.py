@@ -2,15 +2,16 @@ from __future__ import annotations
 
 import pytest
 
+from ablationlab.analysis.wording import ledger_words
 from ablationlab.core.errors import PlanError, StudyError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.model.parameters import matmul_flops_per_token, parameters
-from ablationlab.records.analysis import LedgerCheck
+from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.plan import Declaration
 from ablationlab.records.settings import FrontEnd, ModelConfig, TrainingConfig, VariantTable, flattened
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.differences import study_differences
-from ablationlab.study.ledger import KERNELS, ledger_words, matched_inputs, unmatched
+from ablationlab.study.ledger import planned_inputs
 from ablationlab.study.load import parse_study
 from ablationlab.study.plan import make_plan, seal_plan
 from ablationlab.study.variants import VARIANTS, Variant, variants_of
@@ -275,34 +276,40 @@ def test_matched_by_flops_a_costlier_arm_takes_fewer_steps_to_within_one(plan_of
     for name in ("fat", "thin"):
         step = budgets[name].matmul_flops // budgets[name].steps
         assert 0 <= base.matmul_flops - budgets[name].matmul_flops < step
-    same, differs = matched_inputs(plan)
-    assert same[:2] == ["FLOPs, to within one step", "data order up to the end of the shorter run"]
-    assert [difference.name for difference in differs] == ["tokens"]
-    check = LedgerCheck(checked_pairs=3, shared=tuple(same), differs=tuple(differs), unmatched=unmatched(plan))
+    check = planned_inputs(plan, 3)
+    assert check.nearly == (LedgerInput.FLOPS, LedgerInput.ORDER)
+    assert [difference.name for difference in check.differs] == [LedgerInput.TOKENS]
+    assert "FLOPs, to within one step, data order up to the end of the shorter run" in ledger_words(check)
     assert ledger_words(check).endswith(" Not matched: training time.")
     longer = [run.model_copy(update={"recipe": run.recipe.model_copy(update={"budget": base})}) for run in plan.runs]
-    assert matched_inputs(plan.model_copy(update={"runs": tuple(longer)}))[0][:2] == ["tokens", "FLOPs"]
+    equal = planned_inputs(plan.model_copy(update={"runs": tuple(longer)}), 3)
+    assert {LedgerInput.TOKENS, LedgerInput.FLOPS} <= {*equal.shared}
 
 
 def test_the_ledger_says_what_matched_and_what_did_not(plan_of):
-    same, differs = matched_inputs(plan_of({"fat": {"model": {"mlp_ratio": 8}}, "large": {"training": {"batch": 8}}}))
-    assert same == ["tokens", "initial weights"]
+    check = planned_inputs(plan_of({"fat": {"model": {"mlp_ratio": 8}}, "large": {"training": {"batch": 8}}}), 2)
+    differs = check.differs
+    assert {*check.shared} == {LedgerInput.TOKENS, LedgerInput.START}
+    assert not check.nearly
     assert [(difference.name, list(difference.variants)) for difference in differs] == [
         ("FLOPs", ["fat"]),
         ("data order", ["large"]),
     ]
     assert differs[0].variants["fat"] > 0
     assert differs[1].variants["large"] is None
-    assert matched_inputs(plan_of({"rmsnorm": {}})) == (["tokens", "FLOPs", "data order", "initial weights"], [])
+    plain = planned_inputs(plan_of({"rmsnorm": {}}), 1)
+    assert {*plain.shared} == {LedgerInput.TOKENS, LedgerInput.FLOPS, LedgerInput.ORDER, LedgerInput.START}
+    assert not plain.differs
 
 
 def test_the_ledger_names_the_arms_that_use_other_kernels_on_a_gpu(plan_of):
     plan = plan_of({"relu2": {"model": {"mlp": "relu2"}}, "rmsnorm": {}})
-    _, differs = matched_inputs(plan)
-    assert differs == []
+    assert not planned_inputs(plan, 2).differs
     on_gpu = plan.model_copy(update={"execution": plan.execution.model_copy(update={"device": "cuda"})})
-    _, differs = matched_inputs(on_gpu)
-    assert [(difference.name, list(difference.variants)) for difference in differs] == [(KERNELS, ["relu2"])]
+    differs = planned_inputs(on_gpu, 2).differs
+    assert [(difference.name, list(difference.variants)) for difference in differs] == [
+        (LedgerInput.KERNELS, ["relu2"])
+    ]
 
 
 @pytest.mark.parametrize(

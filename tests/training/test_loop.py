@@ -90,7 +90,7 @@ def test_a_run_whose_loss_is_not_finite_ends_as_diverged_with_its_step_and_the_o
         assert result.status == "diverged"
         assert 1 < result.steps < 10
         assert result.divergence.step == result.steps
-        assert result.divergence.cause.startswith(("loss is", "gradient norm is"))
+        assert result.divergence.metric in ("loss", "gradient_norm")
         assert set(result.metrics.values()) == {None}
         last = read_metrics(results.run(run.id).metrics)[-1]
         assert not (math.isfinite(last.loss) and math.isfinite(last.gradient_norm))

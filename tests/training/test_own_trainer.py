@@ -16,6 +16,7 @@ import pytest
 
 import warm
 from ablationlab import pipeline
+from ablationlab.analysis import wording
 from ablationlab.core.errors import PlanError
 from ablationlab.pipeline import seal
 from ablationlab.records.plan import Plan
@@ -272,10 +273,10 @@ def test_a_program_that_fails_says_how(tmp_path, program, text):
         (
             "report(step=1, loss=2.0); report(step=2, loss=float('nan')); report(result={'val_loss': 1.0})",
             2,
-            "loss is nan",
+            "loss is NaN",
         ),
-        ("report(step=1, loss=2.0); report(step=2, loss=float('inf')); report(step=2, lr=0.1)", 2, "loss is inf"),
-        ("report(step=4, loss=2.0); report(result={'val_loss': float('nan')})", 4, "val_loss is nan"),
+        ("report(step=1, loss=2.0); report(step=2, loss=float('inf')); report(step=2, lr=0.1)", 2, "loss is ∞"),
+        ("report(step=4, loss=2.0); report(result={'val_loss': float('nan')})", 4, "val loss is NaN"),
         (
             "report(step=4, loss=9.0); report(diverged={'step': 3, 'cause': 'loss above 8'}); raise SystemExit(1)",
             3,
@@ -286,7 +287,9 @@ def test_a_program_that_fails_says_how(tmp_path, program, text):
 def test_divergence_is_a_result(tmp_path, program, step, cause):
     ended = trained(tmp_path, REPORT + program, **ONE_ARM)
     result = results_of(tmp_path)["base-s1"]
-    assert (result.status, result.divergence.step, result.divergence.cause) == ("diverged", step, cause), ended.stderr
+    assert (result.status, result.divergence.step, wording.cause(result.divergence)) == ("diverged", step, cause), (
+        ended.stderr
+    )
     assert result.metrics == {"val_loss": None}
 
 

@@ -121,7 +121,7 @@ def test_a_model_that_the_last_update_breaks_has_diverged(study_file, tmp_path):
         result = Result.read(path)
         assert result.status == "diverged"
         assert result.divergence.step == 1
-        assert result.divergence.cause.startswith("validation loss is")
+        assert result.divergence.metric == "validation_loss"
         assert set(result.metrics.values()) == {None}
 
 

@@ -25,11 +25,10 @@ from ablationlab.records.settings import REGISTERED, TUNED, Study
 from ablationlab.study.differences import differences
 from ablationlab.study.ledger import (
     check_ledger,
-    matched_inputs,
+    planned_inputs,
     record_mismatches,
     refuse,
     reported_inputs,
-    unmatched,
 )
 
 
@@ -135,8 +134,7 @@ def _added_seeds(plan: Plan) -> tuple[int, ...]:
 def _ledger(plan: Plan, done: Sequence[EndedRun], pairs: int) -> LedgerCheck:
     if plan.study.trainer is not None:
         return reported_inputs(plan, {run.result.id: run.result for run in done})
-    shared, differs = matched_inputs(plan)
-    return LedgerCheck(checked_pairs=pairs, shared=tuple(shared), differs=tuple(differs), unmatched=unmatched(plan))
+    return planned_inputs(plan, pairs)
 
 
 def _check_against_plan(plan: Plan, done: Sequence[EndedRun]) -> None:

@@ -29,7 +29,7 @@ from ablationlab.records.analysis import (
 )
 from ablationlab.records.plan import PlannedRun
 from ablationlab.records.results import Run
-from ablationlab.records.run import FloatArray, MetricFailure, Result, RunRecord
+from ablationlab.records.run import Divergence, FloatArray, MetricFailure, Result, RunRecord
 from ablationlab.records.settings import SWEEP, TUNED, Stability
 from ablationlab.stats import Gain, item_pairs, mcnemar_tests
 from ablationlab.stats.curves import smoothed
@@ -121,8 +121,12 @@ def ending(run: EndedRun | None) -> Absent | None:
         return absent(Absence.NOT_FINISHED)
     if run.result.status != "diverged":
         return None
-    at = run.result.divergence
-    return absent(Absence.DIVERGED) if at is None else absent(Absence.DIVERGED, step=at.step, cause=at.cause)
+    return diverged(run.result.divergence)
+
+
+def diverged(at: Divergence | None) -> Absent:
+    """What a diverged run has in the place of a value."""
+    return absent(Absence.DIVERGED, **({} if at is None else at.model_dump(exclude_defaults=True)))
 
 
 def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stability) -> RunStability:
@@ -142,7 +146,6 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         reason = Instability.TOO_SHORT
     else:
         reason = Instability.SPIKED if score > threshold else Instability.CALM
-    at = run.result.divergence if run is not None else None
     return RunStability(
         run=planned.id,
         variant=planned.variant,
@@ -156,9 +159,8 @@ def stability_of(planned: PlannedRun, run: EndedRun | None, registered: Stabilit
         reason=reason,
         loss=final,
         initial_loss=initial,
-        diverged_at=at.step if at is not None else None,
+        divergence=run.result.divergence if run is not None else None,
         steps=planned.steps,
-        cause=at.cause if at is not None else None,
         measures={} if run is None else {k: v for k, v in run.derived().items() if k != "spike_score"},
     )
 

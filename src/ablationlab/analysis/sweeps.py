@@ -142,25 +142,15 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
     loss = value_of(run, METRIC)
     diverged = isinstance(loss, Absent) and loss.reason == Absence.DIVERGED
     final = None if isinstance(loss, Absent) else loss
-    known = run is not None and initial is not None and (diverged or final is not None)
-    counted = counted_loss(final, initial) if known and initial is not None else None
-    return SweepPoint(
-        run=planned.id,
-        variant=variant,
-        lr=lr,
-        seed=seed,
-        use="selection" if seed in grid.sweep.selection_seeds else "judging",
-        state=stable.state,
-        loss=final,
-        initial_loss=initial,
-        counted=counted,
-        clipped=counted is not None and (final is None or final > counted),
-        diverged_at=stable.diverged_at,
-        cause=stable.cause,
-        spike_score=stable.spike_score,
-        unstable=stable.unstable,
-        reason=stable.reason,
-    )
+    counted = counted_loss(final, initial) if initial is not None and (diverged or final is not None) else None
+    swept = {
+        "use": "selection" if seed in grid.sweep.selection_seeds else "judging",
+        "loss": final,
+        "initial_loss": initial,
+        "counted": counted,
+        "clipped": counted is not None and (final is None or final > counted),
+    }
+    return SweepPoint.model_validate(dict(stable) | swept)
 
 
 def _curve(variant: str, lr: float, points: Sequence[SweepPoint]) -> SweepCurve:

@@ -5,13 +5,13 @@ This is the one place where the analysis and the verdict find their words; nothi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from string import Formatter
 from typing import Any, Final
 
 from ablationlab.analysis.dataset import Absent
-from ablationlab.analysis.stability import UNSTABLE_SHARE
+from ablationlab.analysis.stability import UNSTABLE_SHARE, diverged
 from ablationlab.analysis.verdict.evidence import Evidence, gather
 from ablationlab.analysis.verdict.hypotheses import smoother_training
 from ablationlab.core.format import (
@@ -39,15 +39,18 @@ from ablationlab.records.analysis import (
     Failure,
     Instability,
     Interactions,
+    LedgerCheck,
+    LedgerInput,
     Missing,
     RunStability,
     Seed,
     StabilityGain,
     SweepAnalysis,
-    SweepPoint,
 )
 from ablationlab.records.metrics import metric_name
-from ablationlab.records.run import Divergence
+from ablationlab.records.plan import Plan
+from ablationlab.records.results import Run
+from ablationlab.records.run import Divergence, Result, RunRecord
 from ablationlab.records.settings import TUNED
 from ablationlab.records.verdict import (
     Cost,
@@ -66,6 +69,7 @@ from ablationlab.records.verdict import (
 )
 from ablationlab.stats import Caveat, CaveatCode
 from ablationlab.stats.results import ControlOutcome, Sensitivity, Status
+from ablationlab.study.ledger import planned_inputs, reported_inputs
 
 # --- codes ----------------------------------------------------------------------------------------------------
 
@@ -89,7 +93,8 @@ class _Words(Formatter):
         return self._HOW[format_spec](value) if format_spec else str(value)
 
 
-def _filled(template: str, details: Mapping[str, Any]) -> str:
+def filled(template: str, details: Mapping[str, Any]) -> str:
+    """A template with its numbers in the one style."""
     return _Words().vformat(template, (), details)
 
 
@@ -120,22 +125,29 @@ def absence(value: Absent | Missing) -> str:
         if "text" in details:
             return f"diverged (the table says {details['text']})"
         if "value" in details:
-            return _filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details)
-        return _filled("diverged at step {step:count} ({cause})", details) if "step" in details else "diverged"
+            return filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details)
+        if "step" not in details:
+            return "diverged"
+        return f"diverged at step {count(details['step'])} ({cause(Divergence.model_validate(details))})"
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
-    return _filled(_ABSENCES[value.reason], details)
+    return filled(_ABSENCES[value.reason], details)
 
 
 def divergence(at: Divergence | None) -> str:
     """Where a run diverged, as far as it is known."""
-    return absence(Absent(Absence.DIVERGED, {} if at is None else at.model_dump()))
+    return absence(diverged(at))
 
 
-def nothing_to_score(diverged: Mapping[str, Divergence | None]) -> str:
+def cause(at: Divergence) -> str:
+    """What was not finite, or what a trainer said of it."""
+    return at.cause or f"{metric_name(at.metric or '')} is {number(float(at.value or 'nan'))}"
+
+
+def nothing_to_score(runs: Mapping[str, Divergence | None]) -> str:
     """Why no run of a study can be evaluated: all that ended diverged."""
-    name, at = next(iter(diverged.items()))
-    every = "the one run that ended has" if len(diverged) == 1 else f"all {len(diverged)} runs that ended have"
+    name, at = next(iter(runs.items()))
+    every = "the one run that ended has" if len(runs) == 1 else f"all {len(runs)} runs that ended have"
     return f"{every} diverged, so there are no weights to score ({name}: {divergence(at)})"
 
 
@@ -150,11 +162,10 @@ _INSTABILITIES: Final[Mapping[Instability, str]] = {
 }
 
 
-def instability(analysis: Analysis, run: RunStability | SweepPoint) -> str:
+def instability(analysis: Analysis, run: RunStability) -> str:
     """Why a run counts as stable or unstable."""
     if run.reason == Instability.DIVERGED:
-        known = {} if run.diverged_at is None else {"step": run.diverged_at, "cause": run.cause}
-        return absence(Absent(Absence.DIVERGED, known))
+        return divergence(run.divergence)
     details = {
         "score": run.spike_score,
         "threshold": None if analysis.stability is None else analysis.stability.threshold,
@@ -162,7 +173,7 @@ def instability(analysis: Analysis, run: RunStability | SweepPoint) -> str:
         "initial": run.initial_loss,
         "metric": metric_name(analysis.primary or ""),
     }
-    return _filled(_INSTABILITIES[run.reason], details)
+    return filled(_INSTABILITIES[run.reason], details)
 
 
 _CAVEATS: Final[Mapping[CaveatCode, str]] = {
@@ -237,17 +248,17 @@ def caveat(known: Caveat) -> str:
     if known.code == CaveatCode.UNBOUNDED_INTERVAL:
         details["why"] = no_number("unbounded", details["n"], known.about)
     if known.code != CaveatCode.UNDERCOVERAGE:
-        return _filled(_CAVEATS[known.code], details)
+        return filled(_CAVEATS[known.code], details)
     if known.about == "tango":
         details |= {"share": 0.125, "alpha": 0.05}
     elif "covers" not in details:
         template = "The {about} interval undercovers at few pairs; by how much was simulated at {level:level} only."
-        return _filled(template, details)
+        return filled(template, details)
     usual = (
         "A nominal {level:level} {about} bootstrap interval over {pairs} covers about {covers:percent} "
         "(simulated, normal differences)."
     )
-    return _filled(_UNDERCOVERAGE.get(known.about, usual), details)
+    return filled(_UNDERCOVERAGE.get(known.about, usual), details)
 
 
 def no_number(status: Status, n: int, method: str = "") -> str:
@@ -354,7 +365,7 @@ def deviation(known: Deviation) -> str:
             details["changes"] = _few(changes, 5)
         case DeviationCode.SCORED_OTHERWISE:
             details["scored"] = ". ".join(map(_scored_otherwise, details["scored"]))
-    return _filled(_DEVIATIONS[known.code], details)
+    return filled(_DEVIATIONS[known.code], details)
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:
@@ -408,7 +419,7 @@ def evaluation_note(known: EvaluationNote) -> str:
         details["tasks"] = "; ".join(details["tasks"])  # a task's label may hold a comma
     if known.code == EvaluationNoteCode.NOT_IN_ITEMS:
         details["why"] = absence(Absent(Absence(details["reason"]), known.details))
-    return _filled(_EVALUATION_NOTES[known.code], details)
+    return filled(_EVALUATION_NOTES[known.code], details)
 
 
 def interactions(analysis: Analysis, crossed: Interactions) -> str:
@@ -1200,3 +1211,89 @@ _FITS: Final[Mapping[str, str]] = {
     "not-convex": "the losses about the best rate are not convex",
     "missing": "a loss is missing",
 }
+
+
+# --- the ledger -----------------------------------------------------------------------------------------------
+
+_NEARLY: Final[Mapping[LedgerInput, str]] = {
+    LedgerInput.TIME: "training time, to within one step (steps x measured step time)",
+    LedgerInput.FLOPS: "FLOPs, to within one step",
+    LedgerInput.ORDER: "data order up to the end of the shorter run",
+}
+
+
+def ledger_words(check: LedgerCheck) -> str:
+    """In what the pairs of a study match, and what is not the same or not known."""
+    shared = ["settings", *check.shared] if check.reported else _made_alike(check)
+    text = (
+        f"{several(check.checked_pairs, 'pair')} of runs {_match(check.checked_pairs)} in {', '.join(shared)} and versions, "
+        f"up to what their variants declare.{_differ(check)}"
+    )
+    if check.not_reported:
+        text += f" Not checked, because the trainer does not report it: {', '.join(check.not_reported)}."
+    return text
+
+
+def _made_alike(check: LedgerCheck) -> list[str]:
+    """What runs of this package match in; of two architectures, in the weights that both have."""
+    words = {name: _NEARLY[name] for name in check.nearly}
+    words |= {name: f"shared {name}" if name == LedgerInput.START else name for name in check.shared}
+    return [words[name] for name in LedgerInput if name in words] + ["precision", "stack width", "threads"]
+
+
+def _match(pairs: int) -> str:
+    return "matches" if pairs == 1 else "match"
+
+
+def _differ(check: LedgerCheck) -> str:
+    """What the pairs do not share, in a sentence or two."""
+    parts = []
+    for unlike in check.differs:
+        name = f"{unlike.name} (same formulas and precision)" if unlike.name == LedgerInput.KERNELS else unlike.name
+        variants = ", ".join(
+            variant if share is None else f"{variant} {percent(share, sign=True)}"
+            for variant, share in unlike.variants.items()
+        )
+        pairs = f"in {unlike.pairs} of {several(check.checked_pairs, 'pair')}"
+        parts.append(f"{name} ({variants if unlike.pairs is None else pairs})")
+    text = ""
+    if parts:
+        listed = (", " if check.reported else "; ").join(parts)
+        text = f" {'They' if check.reported else 'By declaration they'} differ in {listed}."
+    return text + (f" Not matched: {', '.join(check.unmatched)}." if check.unmatched else "")
+
+
+def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
+    """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
+    ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
+    if any(record.recipe is None for record, _ in ended):
+        return f"Ledger: {ledger_words(reported_inputs(plan, {result.id: result for _, result in ended}))}"
+    layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
+    drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
+    check = planned_inputs(plan, pairs)
+    same = _made_alike(check)
+    last = same.pop() if drift else "versions"
+    matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
+    made = f"{several(pairs, 'variant-baseline pair')} {_match(pairs)} in {matching}"
+    text = f"Ledger: {made}. Layout: {'; '.join(layouts)}.{_differ(check)}"
+    if drift:
+        text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
+    return text
+
+
+def layout_words(record: RunRecord, result: Result) -> list[str]:
+    """How one run lay on its devices, in every start that its weights go back to, and the sequences of one pass there."""
+    batch, micro_batch = record.training.batch, record.training.micro_batch
+    spread: list[tuple[str, int, bool]] = [
+        (start.parallel, start.ranks, start.activation_checkpointing) for start in result.history
+    ]
+    layouts = []
+    for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
+        where = (
+            "whole runs in one process"
+            if parallel == "none"
+            else f"{parallel} over {several(ranks, 'process', 'processes')}"
+        )
+        one_pass = several(micro_batch or batch // ranks, "sequence")
+        layouts.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
+    return layouts

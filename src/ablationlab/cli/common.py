@@ -150,9 +150,9 @@ class RunView:
     def __call__(self, event: PipelineEvent) -> None:
         """Show one event."""
         from ablationlab import pipeline
+        from ablationlab.analysis.wording import ledger_sentence
         from ablationlab.records.results import read_runs
         from ablationlab.report.designs import look_line, try_line
-        from ablationlab.study.ledger import ledger_sentence
 
         out = self.printer
         match event:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,14 +36,30 @@ STACKED = 1e-4
 NEIGHBOURS = 0.15
 
 
+class CodeTest(StrEnum):
+    """What is tested of a registered thing."""
+
+    COMPUTED = "can be computed"
+    FACTORS = "factors"
+    USED = "every parameter is used"
+    GRADIENTS = "gradients against differences"
+    STACKED = "alone and in a stack"
+    FLOPS = "FLOPs of a token"
+    TWICE = "same bits twice"
+    RESUMED = "resumed after 2 of 4 steps"
+    TRAINED = "trained alone and in a stack"
+    FINITE = "weights stay finite"
+
+
 @dataclass(frozen=True)
 class CodeCheck:
-    """One test of one registered thing. *value* is what was found, in words."""
+    """One test of one registered thing: what was *found*, or the *error* that kept it from being made."""
 
     thing: str
-    test: str
+    test: CodeTest
     passed: bool
-    value: str
+    found: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
 
 
 def check_code(*paths: Path) -> list[CodeCheck]:
@@ -70,20 +88,20 @@ def _tried(thing: str, tests: Callable[[str], Iterator[CodeCheck]]) -> Iterator[
     try:
         yield from tests(thing)
     except CodeError as error:
-        yield CodeCheck(thing, "can be computed", False, str(error))
+        yield CodeCheck(thing, CodeTest.COMPUTED, False, error=str(error))
     except Exception as error:
         place = place_of(error) or "what it returns cannot be used"
-        yield CodeCheck(thing, "can be computed", False, f"{place}: {type(error).__name__}: {error}")
+        yield CodeCheck(thing, CodeTest.COMPUTED, False, error=f"{place}: {type(error).__name__}: {error}")
 
 
 def _schedule_checks(thing: str) -> Iterator[CodeCheck]:
     training = TRAINING.changed(schedule=thing.removeprefix("schedule "))
     refusal = schedule_refusal(training, 100)
     if refusal is not None:
-        yield CodeCheck(thing, "factors", False, refusal)
+        yield CodeCheck(thing, CodeTest.FACTORS, False, error=refusal)
         return
     factors = [lr_factor(training, step, 100) for step in range(1, 101)]
-    yield CodeCheck(thing, "factors", True, f"{min(factors):.3g} to {max(factors):.3g}")
+    yield CodeCheck(thing, CodeTest.FACTORS, True, {"least": min(factors), "most": max(factors)})
 
 
 def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:
@@ -102,7 +120,7 @@ def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:
     leaves = {name: value.clone().requires_grad_() for name, value in weights.items()}
     gradients = torch.autograd.grad(total(leaves), list(leaves.values()), allow_unused=True)
     unused = [name for name, gradient in zip(leaves, gradients, strict=True) if gradient is None]
-    yield CodeCheck(thing, "every parameter is used", not unused, ", ".join(unused) or "all")
+    yield CodeCheck(thing, CodeTest.USED, not unused, {"unused": unused or ["none"]})
     worst, where = 0.0, ""
     for name, gradient in zip(leaves, gradients, strict=True):
         norm = 0.0 if gradient is None else float(gradient.norm())
@@ -112,8 +130,7 @@ def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:
         up, down = (float(total({**weights, name: weights[name] + sign * step})) for sign in (1, -1))
         error = abs((up - down) / (2 * CHANGE) - 1)
         worst, where = max((worst, where), (error, name))
-    text = f"relative error at most {worst:.1g} ({where})"
-    yield CodeCheck(thing, "gradients against differences", worst < DERIVATIVE, text)
+    yield CodeCheck(thing, CodeTest.GRADIENTS, worst < DERIVATIVE, {"error": worst, "parameter": where})
 
     together = ForwardPass(weights, model, fronts).logits(inputs)
     alone = torch.cat(
@@ -123,38 +140,37 @@ def _part_checks(thing: str, model: ModelConfig) -> Iterator[CodeCheck]:
         ]
     )
     apart = float((together - alone).abs().max())
-    yield CodeCheck(thing, "alone and in a stack", apart < STACKED, f"logits differ by {apart:.1g}")
+    yield CodeCheck(thing, CodeTest.STACKED, apart < STACKED, {"apart": apart})
 
     declared = matmul_flops_per_token(model)
     try:
         counted = counted_flops_per_token(model)
     except Exception as error:
         text = f"cannot be counted: {place_of(error) or ''} {type(error).__name__}: {error}"
-        yield CodeCheck(thing, "FLOPs of a token", False, text)
+        yield CodeCheck(thing, CodeTest.FLOPS, False, error=text)
     else:
         agrees = abs(counted - declared) <= FLOPS_TOLERANCE * declared
-        yield CodeCheck(thing, "FLOPs of a token", agrees, f"declared {declared:,}, counted {counted:,}")
+        yield CodeCheck(thing, CodeTest.FLOPS, agrees, {"declared": declared, "counted": counted})
 
 
 def _run_checks(thing: str, model: ModelConfig, training: TrainingConfig) -> Iterator[CodeCheck]:
     first = _trained(model, training, 4)
     again = _trained(model, training, 4)
-    yield CodeCheck(thing, "same bits twice", _equal(first, again), "4 steps")
+    yield CodeCheck(thing, CodeTest.TWICE, _equal(first, again))
     half = _trained(model, training, 2)
     resumed = _stack(model, training)
     for slot in range(2):
         resumed.restore(slot, half.state(slot), alive=True)
     for step in (3, 4):
         resumed.train_step(step, resumed.offsets(step))
-    yield CodeCheck(thing, "resumed after 2 of 4 steps", _equal(first, resumed), "same bits wanted")
+    yield CodeCheck(thing, CodeTest.RESUMED, _equal(first, resumed))
     alone, start = _trained(model, training, 4, seeds=(1,)), _stack(model, training)
     weights, others, begun = (stack.weights_RP.detach()[0] for stack in (first, alone, start))
     moved = float((weights - begun).norm())
     apart = float((weights - others).norm()) / moved if moved else 0.0
-    text = f"after 4 steps weights differ by {apart:.1g} of what they moved"
-    yield CodeCheck(thing, "trained alone and in a stack", apart < NEIGHBOURS, text)
+    yield CodeCheck(thing, CodeTest.TRAINED, apart < NEIGHBOURS, {"apart": apart})
     finite = bool(first.weights_RP.isfinite().all())
-    yield CodeCheck(thing, "weights stay finite", finite, "4 steps")
+    yield CodeCheck(thing, CodeTest.FINITE, finite)
 
 
 def _stack(model: ModelConfig, training: TrainingConfig, seeds: tuple[int, ...] = (1, 2)) -> Stack:

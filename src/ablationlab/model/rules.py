@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from ablationlab.core.code import place_of, written
 from ablationlab.core.errors import CodeError, Problem
+from ablationlab.core.format import number, setting
 from ablationlab.core.registry import Registry
 from ablationlab.model.parameters import Parameter, matmul_flops_per_token, parameters
 from ablationlab.records.settings import ModelConfig, RateScale, TrainingConfig
@@ -101,8 +102,8 @@ def warmup_refusal(training: TrainingConfig, steps: int) -> Problem | None:
         return Problem("warmup", "must be shorter than the run", str(training.warmup), f"below {steps}")
     if training.warmup + falling > steps:
         text = f"leaves no room: {training.warmup} of {steps} steps warm up and the rate falls in {falling}"
-        allowed = f"up to {(steps - training.warmup) / steps:.3g}"
-        return Problem("decay_share", text, f"{training.decay_share:g}", allowed)
+        allowed = f"up to {number((steps - training.warmup) / steps)}"
+        return Problem("decay_share", text, setting(training.decay_share), allowed)
     return None
 
 

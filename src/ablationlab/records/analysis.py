@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue
 from ablationlab.core.format import several
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import LookResult
+from ablationlab.records.run import Divergence
 from ablationlab.records.seal import SealedRecord
 from ablationlab.records.settings import Criterion, Hypothesis
 from ablationlab.records.storage import Record, StoredValue
@@ -265,12 +266,24 @@ class Power(StoredValue):
     equivalence_pairs_80: int | None
 
 
+class LedgerInput(StrEnum):
+    """What the runs of a pair may share beside their settings."""
+
+    TIME = "training time"
+    TOKENS = "tokens"
+    FLOPS = "FLOPs"
+    STEPS = "steps"
+    ORDER = "data order"
+    START = "initial weights"
+    KERNELS = "GPU kernels"
+
+
 class InputDifference(StoredValue):
     """Something that arms do not share: *variants* that declare it, with the relative difference where it is a number;
     or, of a user's own trainer, the number of *pairs* in which it was another.
     """
 
-    name: str
+    name: LedgerInput
     variants: dict[str, float | None] = Field(default_factory=dict)
     pairs: int | None = None
 
@@ -278,16 +291,18 @@ class InputDifference(StoredValue):
 class LedgerCheck(StoredValue):
     """How many pairs of runs were checked to differ in nothing but what their variants declare.
 
-    *unmatched*: what the budget does not make equal. *reported*: the user's own trainer said what is known of its runs, and
+    *nearly*: shared as far as whole steps allow, the data order up to the end of the shorter run. *unmatched*: what the
+    budget does not make equal. *reported*: the user's own trainer said what is known of its runs, and
     nothing of *not_reported*.
     """
 
     checked_pairs: int
-    shared: tuple[str, ...]
+    shared: tuple[LedgerInput, ...]
+    nearly: tuple[LedgerInput, ...] = ()
     differs: tuple[InputDifference, ...] = ()
-    unmatched: tuple[str, ...] = ()
+    unmatched: tuple[LedgerInput, ...] = ()
     reported: bool = False
-    not_reported: tuple[str, ...] = ()
+    not_reported: tuple[LedgerInput, ...] = ()
 
 
 class Deviation(StoredValue):
@@ -430,10 +445,13 @@ class RunStability(StoredValue):
     lr: float | None = None
     loss: float | None = None
     initial_loss: float | None = None
-    diverged_at: int | None = None
+    divergence: Divergence | None = None
     steps: int | None = None  # of its budget
-    cause: str | None = None
     measures: dict[str, float | None] = Field(default_factory=dict)
+
+    @property
+    def diverged_at(self) -> int | None:
+        return None if self.divergence is None else self.divergence.step
 
     @property
     def worse_than_start(self) -> bool:
@@ -553,28 +571,18 @@ class StabilityAnalysis(StoredValue):
 # --- learning-rate sweeps -------------------------------------------------------------------------------------
 
 
-class SweepPoint(StoredValue):
+class SweepPoint(RunStability):
     """One run of the sweep: variant x rate x seed. The divergence map is the list of these.
 
-    *loss* is the final validation loss; *counted* is what the sweep counts: the smaller of it and *initial_loss*, and
-    *initial_loss* for a run that diverged. null: the run is not there.
+    *counted* is what the sweep counts: the smaller of *loss* and *initial_loss*, and *initial_loss* for a run that diverged.
+    null: the run is not there.
     """
 
-    run: str
-    variant: str
     lr: float
     seed: int
     use: Literal["selection", "judging"]
-    state: str
-    loss: float | None
-    initial_loss: float | None
     counted: float | None
     clipped: bool
-    diverged_at: int | None
-    cause: str | None
-    spike_score: float | None
-    unstable: bool | None
-    reason: Instability
 
 
 class SweepCurve(StoredValue):
@@ -817,7 +825,7 @@ class Analysis(SealedRecord):
     """analysis.json."""
 
     KIND: ClassVar[str] = "analysis"
-    VERSION: ClassVar[int] = 4
+    VERSION: ClassVar[int] = 5
     WRITTEN_BY: ClassVar[str] = "ablationlab analyze"
     study: str
     question: str

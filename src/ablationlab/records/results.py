@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 
 from ablationlab.core.errors import RecordError
-from ablationlab.records.analysis import Analysis, Comparison, Seed
+from ablationlab.records.analysis import Analysis, Comparison, LedgerInput, Seed
 from ablationlab.records.evaluation import (
     EVALUATION,
     SAMPLES,
@@ -414,7 +414,10 @@ class Results:
         shared = () if ledger is None else ledger.shared
         declared = {} if self.plan is None else self.plan.variants
         own = any(declared[name].parameters for name in self.variants if name in declared)
-        known = {"data order": "data order", "initial weights": f"initial weights{' that both have' if own else ''}"}
+        known = {
+            LedgerInput.ORDER: "data order",
+            LedgerInput.START: f"initial weights{' that both have' if own else ''}",
+        }
         return tuple(words for name, words in known.items() if name in shared)
 
     @property

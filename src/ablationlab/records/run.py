@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,9 +82,17 @@ class Divergence(StoredValue):
     """Where and how a run ended early."""
 
     step: int
-    """The step whose loss was not finite."""
-    cause: str
-    """What was not finite."""
+    """The step whose number was not finite."""
+    metric: str | None = None
+    """The metric that was not finite."""
+    value: Literal["nan", "inf", "-inf"] | None = None
+    """What it was."""
+    cause: str = ""
+    """In the words of a trainer that reported the divergence itself."""
+
+    @classmethod
+    def of(cls, step: int, metric: str, value: float) -> Self:
+        return cls.model_validate({"step": step, "metric": metric, "value": str(value)})
 
 
 class Start(StoredValue):

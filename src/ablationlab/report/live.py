@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ablationlab.analysis.wording import cause
 from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import count, duration, number, percent, setting
 from ablationlab.records.results import Cache, Results, Run
@@ -98,7 +99,7 @@ def _warnings_of(run: Run, threshold: float) -> list[dict[str, str]]:
     warnings = []
     if run.result is not None and run.result.divergence is not None:
         at = run.result.divergence
-        warnings.append({"level": "bad", "text": f"{run.id} diverged at step {count(at.step)}: {at.cause}"})
+        warnings.append({"level": "bad", "text": f"{run.id} diverged at step {count(at.step)}: {cause(at)}"})
     elif run.state == "started":
         text = f"{run.id} stopped at step {count(run.step)} of {count(run.steps)}; run the study again to continue"
         warnings.append({"level": "warn", "text": text})

@@ -7,13 +7,13 @@ of arms that differ in anything else is refused, with the name of the thing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 from ablationlab.core.errors import MismatchError
-from ablationlab.core.format import percent, several
+from ablationlab.core.format import count, duration
 from ablationlab.data.batches import planned_data_order
 from ablationlab.model.parts import steps_in_torch
-from ablationlab.records.analysis import InputDifference, LedgerCheck
+from ablationlab.records.analysis import InputDifference, LedgerCheck, LedgerInput
 from ablationlab.records.plan import Declaration, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.run import Result, RunRecord
@@ -65,17 +65,21 @@ def setting_mismatches(
     if by_flops and (costlier or shape):
         step = max(run.budget.matmul_flops // run.budget.steps for run in (a, b))
         if abs(a.budget.matmul_flops - b.budget.matmul_flops) >= step:
-            mismatches.append(f"budget.matmul_flops: {a.budget.matmul_flops:,} against {b.budget.matmul_flops:,}")
+            mismatches.append(
+                f"budget.matmul_flops: {count(a.budget.matmul_flops)} against {count(b.budget.matmul_flops)}"
+            )
         return mismatches
     if by_time:
         seconds = [run.budget.step_seconds for run in (a, b)]
         totals = [run.budget.steps * (each or math.nan) for run, each in zip((a, b), seconds, strict=True)]
         if not abs(totals[0] - totals[1]) < max(each or math.nan for each in seconds) * (1 + 1e-9):
-            mismatches.append(f"steps x measured step time: {totals[0]:.6g} s against {totals[1]:.6g} s")
+            mismatches.append(f"steps x measured step time: {duration(totals[0])} against {duration(totals[1])}")
         return mismatches
     for name in ("tokens", *(() if shape else ("steps",)), *(() if costlier else ("matmul_flops",))):
         if getattr(a.budget, name) != getattr(b.budget, name):
-            mismatches.append(f"budget.{name}: {getattr(a.budget, name):,} against {getattr(b.budget, name):,}")
+            mismatches.append(
+                f"budget.{name}: {count(getattr(a.budget, name))} against {count(getattr(b.budget, name))}"
+            )
     return mismatches
 
 
@@ -137,8 +141,6 @@ def _own_trainer_mismatches(a: RunRecord, b: RunRecord) -> list[str]:
     return mismatches + _version_mismatches(a, b)
 
 
-#: What the user's own trainer may report of a run, and the ledger then compares.
-ORDER, START, STEPS, TOKENS, FLOPS = "data order", "initial weights", "steps", "tokens", "FLOPs"
 #: Parts of the names of settings that decide which data a step sees.
 _DATA_SETTINGS = ("data.", "batch", "context", "block", "seq", "length")
 
@@ -159,10 +161,10 @@ def reported_mismatches(a: RunRecord, b: RunRecord, ours: Result, theirs: Result
 def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> LedgerCheck:
     """Compare every run of the user's own trainer (*results* by run id) with the baseline's of its seed."""
     absent = {
-        ORDER: any(result.data_order_hash is None for result in results.values()),
-        START: any(result.initial_weights is None for result in results.values()),
-        TOKENS: any(result.tokens is None for result in results.values()),
-        FLOPS: any(result.matmul_flops is None for result in results.values()),
+        LedgerInput.ORDER: any(result.data_order_hash is None for result in results.values()),
+        LedgerInput.START: any(result.initial_weights is None for result in results.values()),
+        LedgerInput.TOKENS: any(result.tokens is None for result in results.values()),
+        LedgerInput.FLOPS: any(result.matmul_flops is None for result in results.values()),
     }
     base = {(run.regime, run.seed): results.get(run.id) for run in plan.runs if run.variant == plan.study.baseline}
     pairs = [
@@ -172,11 +174,11 @@ def reported_inputs(plan: Plan, results: Mapping[str, Result]) -> LedgerCheck:
         if (reference := base.get((run.regime, run.seed))) is not None
     ]
     differing = {
-        ORDER: sum(a.data_order_hash != b.data_order_hash for a, b in pairs),
-        START: sum(_other_start(a, b) for a, b in pairs),
-        STEPS: sum(a.steps != b.steps for a, b in pairs),
-        TOKENS: sum(a.tokens != b.tokens for a, b in pairs),
-        FLOPS: sum(a.matmul_flops != b.matmul_flops for a, b in pairs),
+        LedgerInput.ORDER: sum(a.data_order_hash != b.data_order_hash for a, b in pairs),
+        LedgerInput.START: sum(_other_start(a, b) for a, b in pairs),
+        LedgerInput.STEPS: sum(a.steps != b.steps for a, b in pairs),
+        LedgerInput.TOKENS: sum(a.tokens != b.tokens for a, b in pairs),
+        LedgerInput.FLOPS: sum(a.matmul_flops != b.matmul_flops for a, b in pairs),
     }
     checked = {name: count for name, count in differing.items() if not absent.get(name, False)}
     return LedgerCheck(
@@ -224,24 +226,6 @@ def environment_mismatches(a: Result, b: Result) -> list[str]:
     return mismatches + (["ranks or their parallel layout differ"] if unlike else [])
 
 
-def layout_words(record: RunRecord, result: Result) -> list[str]:
-    """How one run lay on its devices, in every start that its weights go back to, and the sequences of one pass there."""
-    batch, micro_batch = record.training.batch, record.training.micro_batch
-    spread: list[tuple[str, int, bool]] = [
-        (start.parallel, start.ranks, start.activation_checkpointing) for start in result.history
-    ]
-    layouts = []
-    for parallel, ranks, again in dict.fromkeys(spread or [record.execution.layout()]):
-        where = (
-            "whole runs in one process"
-            if parallel == "none"
-            else f"{parallel} over {several(ranks, 'process', 'processes')}"
-        )
-        one_pass = several(micro_batch or batch // ranks, "sequence")
-        layouts.append(f"{where}, {one_pass} per pass" + (", activations computed again" if again else ""))
-    return layouts
-
-
 def result_mismatches(record: RunRecord, result: Result) -> list[str]:
     """Whether a run did what its record promised; a diverged run may end early, a finished one may not."""
     if result.status == "diverged" or record.recipe is None:
@@ -249,7 +233,7 @@ def result_mismatches(record: RunRecord, result: Result) -> list[str]:
     mismatches = []
     for name in ("steps", "tokens", "matmul_flops"):
         if getattr(result, name) != getattr(record.budget, name):
-            mismatches.append(f"{name}: {getattr(result, name):,} of {getattr(record.budget, name):,}")
+            mismatches.append(f"{name}: {count(getattr(result, name))} of {count(getattr(record.budget, name))}")
     if result.data_order_hash != record.data_order_hash:
         mismatches.append("the data fed differs from the data planned")
     return mismatches
@@ -284,121 +268,50 @@ def check_ledger(plan: Plan, runs: Iterable[Run]) -> int:
     return pairs
 
 
-#: What arms with other parts may differ in on a GPU.
-KERNELS = "GPU kernels (same formulas and precision)"
-
-
-def unmatched(plan: Plan) -> tuple[str, ...]:
-    """What the budget of a study leaves to its arms: nobody has measured it before they are trained."""
-    return () if plan.study.budget.match == "time" else ("training time",)
-
-
 def _within_a_step(run: PlannedRun, other: PlannedRun) -> bool:
     """Whether a run, which has whole steps, spends the FLOPs of another as nearly as it can."""
     return abs(run.budget.matmul_flops - other.budget.matmul_flops) <= run.budget.matmul_flops / run.budget.steps
 
 
-def matched_inputs(plan: Plan) -> tuple[list[str], list[InputDifference]]:
+def planned_inputs(plan: Plan, pairs: int) -> LedgerCheck:
     """In what the arms of a plan match, and what differs because their variants declare it, each with the variants."""
-    pairs = []
     base = {plan.study.pair_of(run): run for run in plan.runs if run.variant == plan.study.baseline}
-    for run in plan.runs:
-        other = base.get(plan.study.pair_of(run))
-        if other is not None and run.variant != plan.study.baseline:
-            pairs.append((run, other))
-    same, differs = [], []
+    compared = [
+        (run, other)
+        for run in plan.runs
+        if run.variant != plan.study.baseline and (other := base.get(plan.study.pair_of(run))) is not None
+    ]
     match = plan.study.budget.match
-    if match == "time":
-        same.append("training time, to within one step (steps x measured step time)")
-    for name, field in (("tokens", "tokens"), ("FLOPs", "matmul_flops")):
+    shared, nearly = [LedgerInput.START], [LedgerInput.TIME] if match == "time" else []
+    differs: dict[LedgerInput, dict[str, float | None]] = {}
+    for name, field in ((LedgerInput.TOKENS, "tokens"), (LedgerInput.FLOPS, "matmul_flops")):
         shares: dict[str, float] = {}
-        for run, other in pairs:
+        for run, other in compared:
             share = getattr(run.budget, field) / getattr(other.budget, field) - 1
             if abs(share) > abs(shares.get(run.variant, 0.0)):
                 shares[run.variant] = share
-        matched = name == "FLOPs" and match == "flops" and all(_within_a_step(run, other) for run, other in pairs)
-        if shares and not matched:
-            differs.append(InputDifference(name=name, variants=dict(shares)))
+        if not shares:
+            shared.append(name)
+        elif (name, match) == (LedgerInput.FLOPS, "flops") and all(_within_a_step(*pair) for pair in compared):
+            nearly.append(name)
         else:
-            same.append(f"{name}, to within one step" if shares else name)
+            differs[name] = dict(shares)
     order = ("training.batch", "model.context")
     others = [
         name for name, variant in plan.variants.items() if variant.data or any(map(variant.covers_setting, order))
     ]
-    shorter = list(dict.fromkeys(run.variant for run, other in pairs if run.budget.steps != other.budget.steps))
-    shorter = [name for name in shorter if name not in others]
     if others:
-        differs.append(InputDifference(name="data order", variants=dict.fromkeys(others)))
+        differs[LedgerInput.ORDER] = dict.fromkeys(others)
     else:
-        same.append("data order" + (" up to the end of the shorter run" if shorter else ""))
+        shorter = any(run.budget.steps != other.budget.steps for run, other in compared)
+        (nearly if shorter else shared).append(LedgerInput.ORDER)
     if plan.execution.device == "cuda" and plan.study.execution.kernels == "fused":
-        kernels = {
-            run.variant: None for run, other in pairs if steps_in_torch(run.model) != steps_in_torch(other.model)
-        }
-        if kernels:
-            differs.append(InputDifference(name=KERNELS, variants=dict(kernels)))
-    return [*same, START], differs
-
-
-def ledger_words(check: LedgerCheck) -> str:
-    """In what the pairs of a study match, and what is not the same or not known."""
-    shared = ["settings", *check.shared] if check.reported else _made_alike(check.shared)
-    text = (
-        f"{several(check.checked_pairs, 'pair')} of runs {_match(check.checked_pairs)} in {', '.join(shared)} and versions, "
-        "up to what their variants declare."
+        unlike = [run.variant for run, other in compared if steps_in_torch(run.model) != steps_in_torch(other.model)]
+        differs |= {LedgerInput.KERNELS: dict.fromkeys(unlike)} if unlike else {}
+    return LedgerCheck(
+        checked_pairs=pairs,
+        shared=tuple(shared),
+        nearly=tuple(nearly),
+        differs=tuple(InputDifference(name=name, variants=variants) for name, variants in differs.items()),
+        unmatched=() if match == "time" else (LedgerInput.TIME,),
     )
-    if check.differs:
-        text += f" {'They' if check.reported else 'By declaration they'} differ in {_differ(check)}."
-    text += _not_matched(check.unmatched)
-    if check.not_reported:
-        text += f" Not checked, because the trainer does not report it: {', '.join(check.not_reported)}."
-    return text
-
-
-def _made_alike(shared: Iterable[str]) -> list[str]:
-    """What runs of this package match in; of two architectures, in the weights that both have."""
-    return [f"shared {name}" if name == START else name for name in shared] + ["precision", "stack width", "threads"]
-
-
-def _not_matched(names: Sequence[str]) -> str:
-    return f" Not matched: {', '.join(names)}." if names else ""
-
-
-def _match(pairs: int) -> str:
-    return "matches" if pairs == 1 else "match"
-
-
-def _differ(check: LedgerCheck) -> str:
-    parts = []
-    for difference in check.differs:
-        if difference.pairs is not None:
-            parts.append(f"{difference.name} (in {difference.pairs} of {several(check.checked_pairs, 'pair')})")
-            continue
-        variants = [
-            name if share is None else f"{name} {percent(share, sign=True)}"
-            for name, share in difference.variants.items()
-        ]
-        parts.append(f"{difference.name} ({', '.join(variants)})")
-    return (", " if check.reported else "; ").join(parts)
-
-
-def ledger_sentence(plan: Plan, runs: Iterable[Run], pairs: int) -> str:
-    """What *pairs* of `check_ledger` means: in what they match, how they lay on devices, and what was not compared."""
-    ended = [(run.record, run.result) for run in runs if run.record is not None and run.result is not None]
-    if any(record.recipe is None for record, _ in ended):
-        return f"Ledger: {ledger_words(reported_inputs(plan, {result.id: result for _, result in ended}))}"
-    layouts = dict.fromkeys(words for record, result in ended for words in layout_words(record, result))
-    drift = any(record.drift or any(start.drift for start in result.history) for record, result in ended)
-    matched, differs = matched_inputs(plan)
-    same = _made_alike(matched)
-    last = same.pop() if drift else "versions"
-    matching = f"{', '.join([*same, *([] if drift else ['layout'])])} and {last}"
-    number = several(pairs, "variant-baseline pair")
-    text = f"Ledger: {number} {_match(pairs)} in {matching}. Layout: {'; '.join(layouts)}."
-    if differs:
-        check = LedgerCheck(checked_pairs=pairs, shared=tuple(matched), differs=tuple(differs))
-        text += f" By declaration they differ in {_differ(check)}."
-    text += _not_matched(unmatched(plan))
-    if drift:
-        text += " Drift was accepted, so layout and versions were not compared; it stands in the history of these runs."
-    return text

@@ -483,9 +483,9 @@ def _divergence(
         return Divergence(step=step if isinstance(step, int) else _last_step(steps), cause=cause)
     losses = [(step["step"], step["loss"]) for step in steps if _is_number(step.get("loss"))]
     if losses and not math.isfinite(losses[-1][1]):
-        return next(Divergence(step=step, cause=f"loss is {loss}") for step, loss in losses if not math.isfinite(loss))
+        return next(Divergence.of(step, "loss", loss) for step, loss in losses if not math.isfinite(loss))
     wrong = next((name for name, value in metrics.items() if not math.isfinite(value)), None)
-    return None if wrong is None else Divergence(step=_last_step(steps), cause=f"{wrong} is {metrics[wrong]}")
+    return None if wrong is None else Divergence.of(_last_step(steps), wrong, metrics[wrong])
 
 
 def _lacks(missing: Sequence[str], reported: Sequence[str], path: Path) -> str:

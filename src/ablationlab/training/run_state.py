@@ -199,8 +199,7 @@ class RunState:
         saved = checkpoints.load(self.folder, checkpoints.steps_on_disk(self.folder)[-1])
         if totals is not None and self.divergence is None and not math.isfinite(float(totals.nll_R[slot])):
             # The last update broke it: no training step is left to notice.
-            cause = f"validation loss is {float(totals.nll_R[slot])}"
-            self.divergence = Divergence(step=last_step, cause=cause)
+            self.divergence = Divergence.of(last_step, "validation_loss", float(totals.nll_R[slot]))
         steps = self.divergence.step if self.divergence else last_step
         budget = self.planned.budget
         measured: dict[str, float | None] = dict.fromkeys([*FINAL_METRICS, *MEASURED_METRICS])
@@ -416,8 +415,8 @@ class MetricsWriter:
                 if (warning := self._watch.feed(slot, step, loss, norm)) is not None:
                     warnings.append(warning)
                 if not (math.isfinite(loss) and math.isfinite(norm)):
-                    what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient norm", norm)
-                    run.divergence = Divergence(step=step, cause=f"{what} is {value}")
+                    what, value = ("loss", loss) if not math.isfinite(loss) else ("gradient_norm", norm)
+                    run.divergence = Divergence.of(step, what, value)
                     run.order_at_divergence = chunk.orders[position][slot]
             if run.log is not None and lines:
                 run.log.append(lines)

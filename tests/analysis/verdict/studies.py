@@ -9,10 +9,12 @@ import numpy as np
 
 from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
+from ablationlab.analysis.stability import diverged
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import VerdictWords, verdict_words
 from ablationlab.records.analysis import Absence, Analysis, Instability, RunStability
 from ablationlab.records.metrics import METRICS
+from ablationlab.records.run import Divergence
 from ablationlab.records.settings import Criterion, Hypothesis, Stability
 from ablationlab.records.verdict import VariantVerdict
 
@@ -26,9 +28,10 @@ ENDINGS = {
     "d": ("diverged", Instability.DIVERGED),
     "m": ("missing", Instability.NOT_FINISHED),
 }
+DIVERGED = Divergence.of(9, "loss", float("nan"))
 #: Endings that leave no value.
 ABSENCES = {
-    "d": absent(Absence.DIVERGED, step=9, cause="loss is nan"),
+    "d": diverged(DIVERGED),
     "m": absent(Absence.NOT_FINISHED),
 }
 
@@ -71,7 +74,7 @@ def dataset(
             spike_step=5,
             unstable=None if how == "m" else how != ".",
             reason=ENDINGS[how][1],
-            diverged_at=9 if how == "d" else None,
+            divergence=DIVERGED if how == "d" else None,
         )
         for regime, ended in places.items()
         for variant in variants

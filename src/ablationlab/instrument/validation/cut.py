@@ -9,6 +9,7 @@ from typing import Final
 
 from ablationlab.analysis import read_results
 from ablationlab.analysis.dataset import Arm, Dataset, Value, absent
+from ablationlab.analysis.stability import diverged
 from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.format import setting
@@ -193,7 +194,7 @@ def _dose(
         Arm(METRIC, None, DEFAULT_REGIME, name): {seed: _value(points[name, rate, seed]) for seed in seeds}
         for name, rate in ((variant, lr), (study.baseline, base))
     }
-    runs = [_run(points[name, rate, seed]) for name, rate in ((study.baseline, base), (variant, lr)) for seed in seeds]
+    runs = [points[name, rate, seed] for name, rate in ((study.baseline, base), (variant, lr)) for seed in seeds]
     dosed = replace(
         dataset,
         variants=(study.baseline, variant),
@@ -210,27 +211,8 @@ def _value(point: SweepPoint) -> Value:
     if point.loss is not None:
         return point.loss
     if point.state == "diverged":
-        return absent(Absence.DIVERGED, step=point.diverged_at, cause=point.cause)
+        return diverged(point.divergence)
     return absent(Absence.NOT_FINISHED if point.state == "missing" else Absence.NOT_RECORDED)
-
-
-def _run(point: SweepPoint) -> RunStability:
-    return RunStability(
-        run=point.run,
-        variant=point.variant,
-        regime=DEFAULT_REGIME,
-        seed=point.seed,
-        state=point.state,
-        spike_score=point.spike_score,
-        spike_step=None,
-        unstable=point.unstable,
-        reason=point.reason,
-        lr=point.lr,
-        loss=point.loss,
-        initial_loss=point.initial_loss,
-        diverged_at=point.diverged_at,
-        cause=point.cause,
-    )
 
 
 def _check(study: Study, results: Results, sweep: SweepAnalysis) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ablationlab import __version__
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
+from ablationlab.analysis.wording import ledger_words
 from ablationlab.instrument.replication import words
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.storage import replace
@@ -42,7 +43,6 @@ from ablationlab.report.tables.study import (
     variant_table,
 )
 from ablationlab.report.tables.tasks import task_table
-from ablationlab.study.ledger import ledger_words
 
 if TYPE_CHECKING:
     from ablationlab.records.analysis import Analysis, Comparison

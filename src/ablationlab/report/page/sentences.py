@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from ablationlab.analysis.answer import spikes_known
 from ablationlab.analysis.wording import name_of
 from ablationlab.core.format import count, number, percent, setting
+from ablationlab.records.analysis import LedgerInput
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
-from ablationlab.study.ledger import FLOPS, STEPS, TOKENS
 
 if TYPE_CHECKING:
     from ablationlab.records.results import Results
@@ -197,7 +197,7 @@ def budget(results: Results) -> str:
         return "What one run of each arm costs, and the settings that its variant declares to change."
     ledger = results.analysis.ledger if results.analysis is not None else None
     shared = () if ledger is None else ledger.shared
-    costs = (STEPS, TOKENS, FLOPS)
+    costs = (LedgerInput.STEPS, LedgerInput.TOKENS, LedgerInput.FLOPS)
     equal, open_ = ([name for name in costs if (name in shared) is wanted] for wanted in (True, False))
     text = "The settings that each variant declares to change. "
     text += f"By the trainer's own report, both runs of every pair have equal {', '.join(equal)}. " if equal else ""

@@ -13,6 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.wording import ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core import format
 from ablationlab.instrument.replication import words as replication_words
@@ -37,7 +38,6 @@ from ablationlab.report.paper.architecture import architecture
 from ablationlab.report.probes import ProbeValue, depth_of, read_probes
 from ablationlab.report.tables.comparisons import split
 from ablationlab.stats.results import CaveatCode
-from ablationlab.study.ledger import ledger_words
 
 #: An arm's probe reading is pointed out where its mean is beyond this factor of the baseline's.
 APART = 1.5

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ablationlab.analysis import wording
+from ablationlab.analysis.wording import cause
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.format import (
     DASH,
@@ -173,7 +174,7 @@ def run_table(results: Results) -> Table:
                 Cell.of(None) if run.planned.recipe is None else Cell.of(run.lr, setting(run.lr)),
                 Cell.of(
                     run.state,
-                    note="" if end is None else f"step {count(end.step)}: {end.cause}",
+                    note="" if end is None else f"step {count(end.step)}: {cause(end)}",
                     tone=_STATES.get(run.state, ""),
                 ),
                 Cell.of(steps, count(steps) if run.done else f"{count(run.step)} of {count(run.steps)}"),

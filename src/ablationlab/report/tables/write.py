@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ablationlab.analysis import wording
 from ablationlab.analysis.answer import answer
+from ablationlab.analysis.wording import ledger_words
 from ablationlab.analysis.wording import name_of as metric_of
 from ablationlab.core.errors import RecordError
 from ablationlab.core.format import count, level, p_clause, setting, with_unit
@@ -43,7 +44,6 @@ from ablationlab.report.tables.study import (
     verdict_table,
 )
 from ablationlab.report.tables.tasks import task_table
-from ablationlab.study.ledger import ledger_words
 
 
 def write_tables(results: Results, folder: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from rich.text import Text
 from ablationlab.analysis import wording
 from ablationlab.analysis.power import PlannedPower, StudyPower
 from ablationlab.analysis.trends import StudyTrend
+from ablationlab.analysis.wording import ledger_words
 from ablationlab.core.format import DASH, count, difference, fixed, number, p_clause, percent, plain, setting
 from ablationlab.instrument.replication import Replication, words
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison
@@ -43,7 +44,6 @@ from ablationlab.report.tables.study import (
     sweep_table,
 )
 from ablationlab.report.tables.tasks import arm_name, task_table
-from ablationlab.study.ledger import ledger_words
 
 _OTHER_METHODS = ("cannot-reach-alpha", "undercoverage")
 #: Exploratory comparisons that are listed without --all.

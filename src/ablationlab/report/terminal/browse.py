@@ -232,7 +232,9 @@ def _result(results: Results, run: Run) -> Iterator[RenderableType]:
     result = run.result
     assert result is not None
     if result.divergence is not None:
-        yield Text(f"Diverged at step {result.divergence.step:,}: {result.divergence.cause}")
+        from ablationlab.analysis.wording import cause
+
+        yield Text(f"Diverged at step {count(result.divergence.step)}: {cause(result.divergence)}")
     rows = [
         (metric_name(name), plain(number(value, 5)), results.unit(name))
         for name, value in result.metrics.items()
