@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import io
 import os
 import resource
@@ -22,11 +21,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+from tests.analysis.builder import write_run
 
 from ablationlab.pipeline import seal
 from ablationlab.records.plan import Plan, PlannedRun
-from ablationlab.records.run import METRICS_HEADER, Result, RunRecord, Timing
-from ablationlab.records.seal import seal_run
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.load import parse_study
 
@@ -51,61 +49,18 @@ def make(folder: Path, variants: int, seeds: int, steps: int) -> None:
     with patch("os.fsync", lambda handle: None):
         plan, _ = seal(study, results, "cpu", 1)
         for number, run in enumerate(plan.runs):
-            write_run(results, plan, run, number)
+            draw_run(folder, plan, run, number)
 
 
-def write_run(results: ResultsFolder, plan: Plan, run: PlannedRun, number: int) -> None:
-    """run.json, metrics.jsonl, result.json and the seal of a run that has ended."""
-    where, steps = results.run(run.id), run.budget.steps
-    where.path.mkdir(parents=True)
-    # Runs of one seed share most of their luck, as paired runs do.
+def draw_run(folder: Path, plan: Plan, run: PlannedRun, number: int) -> None:
+    """The records of a run that has ended. Runs of one seed share most of their luck, as paired runs do."""
+    steps = run.budget.steps
     shared, own = np.random.default_rng(run.seed), np.random.default_rng([run.seed, number])
     final = 2.0 + 0.05 * shared.standard_normal() + 0.01 * own.standard_normal()
     losses = final + 2.2 * np.exp(-np.arange(steps) / 11) + 0.04 * own.standard_normal(steps)
-    norms = np.abs(1 + 0.1 * own.standard_normal(steps))
-    lines = [
-        f'{{"step":{step},"loss":{loss!r},"lr":0.001,"gradient_norm":{norm!r},"tokens":{64 * step}}}\n'
-        for step, (loss, norm) in enumerate(zip(losses.tolist(), norms.tolist(), strict=True), start=1)
-    ]
-    data = (METRICS_HEADER + "".join(lines)).encode()
-    where.metrics.write_bytes(data)
-    RunRecord(
-        study=plan.study.name,
-        study_hash=plan.study_hash,
-        plan_hash=plan.plan_hash,
-        baseline=plan.study.baseline,
-        declares=plan.variants[run.variant],
-        corpus=plan.corpus,
-        data_order_hash=f"order-{run.seed}",
-        initial_weights={"wte": f"init-{run.seed}"},
-        shared_init_hash=f"shared-{run.seed}",
-        executor="local",
-        execution=plan.execution,
-        stack_members=plan.stacks[run.stack],
-        environment=plan.environment,
-        created=plan.created,
-        **dict(run),
-    ).replace(where.record)
-    result = Result(
-        id=run.id,
-        status="finished",
-        steps=steps,
-        tokens=run.budget.tokens,
-        matmul_flops=run.budget.matmul_flops,
-        data_order_hash=f"order-{run.seed}",
-        divergence=None,
-        metrics={
-            "validation_loss": final,
-            "perplexity": float(np.exp(final)),
-            "final_gradient_norm": float(norms[-1]),
-        },
-        checkpoint=f"step-{steps:08d}",
-        weights_sha256="3" * 64,
-        timing=Timing(train_seconds=1.0, tokens_per_second=1.0, starts=1),
-        finished=plan.created,
-    ).to_bytes()
-    seal_run(where, run.id, plan.plan_hash, {where.metrics.name: hashlib.sha256(data).hexdigest()}, result)
-    where.result.write_bytes(result)
+    norms = np.abs(1 + 0.1 * own.standard_normal(steps)).tolist()
+    metrics = {"validation_loss": final, "perplexity": float(np.exp(final)), "final_gradient_norm": norms[-1]}
+    write_run(folder, plan, run, metrics, losses.tolist(), norms)
 
 
 def measured(name: str, call: Callable[[], object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -150,9 +150,15 @@ def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
 
 
 def write_run(
-    folder: Path, plan: Plan, run: PlannedRun, metrics: Metrics | None, losses: list[float], **changes: Any
+    folder: Path,
+    plan: Plan,
+    run: PlannedRun,
+    metrics: Metrics | None,
+    losses: Sequence[float],
+    norms: Sequence[float] | None = None,
+    **changes: Any,
 ) -> None:
-    """One run's three files; metrics None means that it diverged. *changes* go into run.json."""
+    """One run's files; metrics None means that it diverged. *norms*: of its gradients. *changes* go into run.json."""
     where = ResultsFolder(folder).run(run.id)
     where.path.mkdir(parents=True, exist_ok=True)
     record = RunRecord(
@@ -191,8 +197,8 @@ def write_run(
     )
     result.replace(where.result)
     lines = [
-        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=1.0, tokens=64 * i).to_line()
-        for i, loss in enumerate(losses, start=1)
+        StepLine(step=i, loss=loss, lr=1e-3, gradient_norm=norm, tokens=64 * i).to_line()
+        for i, (loss, norm) in enumerate(zip(losses, norms or [1.0] * len(losses), strict=True), start=1)
     ]
     where.metrics.write_text(METRICS_HEADER + "".join(lines))
     seal_run(where, run.id, plan.plan_hash, {where.metrics.name: sha256_file(where.metrics)}, result.to_bytes())

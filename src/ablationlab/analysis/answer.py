@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ablationlab.analysis.wording import margin_of, name_of
 from ablationlab.core.format import count, difference, with_unit
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, Label
 from ablationlab.records.settings import DEFAULT_REGIME, TUNED
 from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, Verdict
@@ -159,11 +160,19 @@ def group_sentence(analysis: Analysis, group: AlikeVerdicts) -> tuple[str, str]:
 
 def _groups(verdicts: Sequence[VariantVerdict]) -> list[AlikeVerdicts]:
     """Variants that share decision and reason in a regime, then regimes that share such variants."""
-    by_regime: dict[tuple[str, Decision, Rule, Label, Reason | None], list[VariantVerdict]] = {}
-    for decided in verdicts:
-        told = decided.reason if decided.decision == Decision.KEEP_PROVISIONALLY else None
-        place = (decided.regime, decided.decision, decided.rule, decided.label, told)
-        by_regime.setdefault(place, []).append(decided)
+    by_regime = grouped(
+        (
+            (
+                decided.regime,
+                decided.decision,
+                decided.rule,
+                decided.label,
+                decided.reason if decided.decision == Decision.KEEP_PROVISIONALLY else None,
+            ),
+            decided,
+        )
+        for decided in verdicts
+    )
     merged: dict[tuple[object, ...], AlikeVerdicts] = {}
     for (regime, decision, rule, label, told), members in by_regime.items():
         key = (decision, rule, label, told, tuple(decided.variant for decided in members))
@@ -194,16 +203,12 @@ def _counted(verdicts: Sequence[VariantVerdict]) -> str:
     ``Use it: rotary and muon. Undecided: swiglu.``"""
     sentences = []
     if len(places := {decided.regime for decided in verdicts}) == 1:
-        variants: dict[str, list[str]] = {}
-        for decided in verdicts:
-            variants.setdefault(_DECIDED[decided.decision], []).append(decided.variant)
+        variants = grouped((_DECIDED[decided.decision], decided.variant) for decided in verdicts)
         text = ". ".join(f"{words[:1].upper()}{words[1:]}: {_listed(named)}" for words, named in variants.items())
         return f"Each at its own best learning rate. {text}." if places == {TUNED} else f"{text}."
     for variant in dict.fromkeys(decided.variant for decided in verdicts):
         mine = [decided for decided in verdicts if decided.variant == variant]
-        regimes: dict[str, list[str]] = {}
-        for decided in mine:
-            regimes.setdefault(_DECIDED[decided.decision], []).append(decided.regime)
+        regimes = grouped((_DECIDED[decided.decision], decided.regime) for decided in mine)
         parts = [
             f"{words} in {_listed(named) if len(named) <= 2 else f'{count(len(named))} of {count(len(mine))} regimes'}"
             for words, named in regimes.items()

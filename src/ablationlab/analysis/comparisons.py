@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
 from ablationlab.analysis.looks import at_look, deciding_at_look
+from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     MACRO,
@@ -110,7 +111,6 @@ class PlannedComparison:
 
     @property
     def correction(self) -> str:
-        """How its p is adjusted within its family."""
         return self.criterion.correction if self.role == "primary" else _CORRECTIONS[self.role]
 
     @property
@@ -246,7 +246,6 @@ def _recorded(
 
 
 def _averaged(dataset: Dataset, planned: PlannedComparison) -> tuple[str, ...]:
-    """The tasks that a macro average is over."""
     metric, regime = planned.metric.name, planned.regime
     if planned.task == MACRO:
         tasks = {arm.task for arm in dataset.values if (arm.metric, arm.regime) == (metric, regime)} - {MACRO, None}
@@ -426,9 +425,7 @@ def corrected(
     """
     shares = _shared_tests(comparisons, sources)
     own = [comparison for comparison in comparisons if comparison.id not in shares]
-    members: dict[str, list[Comparison]] = {}
-    for comparison in own:
-        members.setdefault(comparison.family, []).append(comparison)
+    members = grouped((comparison.family, comparison) for comparison in own)
     chains = chains_of(own, order)
     decided: dict[str, FamilyMember] = {}
     methods: dict[str, str] = {}
@@ -523,14 +520,14 @@ def _shared_tests(comparisons: Sequence[Comparison], sources: Mapping[str, str])
 
     The one with the weightiest role is tested, the source itself where none has more.
     """
-    groups: dict[tuple[Any, ...], list[Comparison]] = {}
-    for comparison in comparisons:
+
+    def tested_as(comparison: Comparison) -> tuple[object, ...]:
         source = sources.get(comparison.metric, comparison.metric)
         seeds = tuple(pair.seed for pair in comparison.pairs)
-        key = (source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds)
-        groups.setdefault(key, []).append(comparison)
+        return source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds
+
     shares: dict[str, str] = {}
-    for group in groups.values():
+    for group in grouped((tested_as(comparison), comparison) for comparison in comparisons).values():
         tested = min(group, key=lambda c: (_STANDINGS.index(c.role), c.metric in sources))
         shares |= {c.id: tested.id for c in group if c is not tested and c.role in (None, tested.role)}
     return shares

@@ -10,6 +10,7 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import JsonValue
 
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
     MACRO,
     Absence,
@@ -170,16 +171,13 @@ class Dataset:
 
 def with_macro(values: Values) -> Values:
     """Add the macro average over tasks wherever a metric has several; a seed that lacks a task has none."""
-    tasks_of: dict[str, set[str]] = {}
-    groups: dict[tuple[str, str, str], list[Arm]] = {}
-    for arm in values:
-        if arm.task is not None:
-            tasks_of.setdefault(arm.metric, set()).add(arm.task)
-            groups.setdefault((arm.metric, arm.regime, arm.variant), []).append(arm)
+    of_tasks = [arm for arm in values if arm.task is not None]
+    tasks = {metric: len({*names}) for metric, names in grouped((arm.metric, arm.task) for arm in of_tasks).items()}
+    groups = grouped(((arm.metric, arm.regime, arm.variant), arm) for arm in of_tasks)
     averages = {
-        Arm(metric, MACRO, regime, variant): _macro(arms, values, len(tasks_of[metric]))
+        Arm(metric, MACRO, regime, variant): _macro(arms, values, tasks[metric])
         for (metric, regime, variant), arms in groups.items()
-        if len(tasks_of[metric]) > 1
+        if tasks[metric] > 1
     }
     return values | averages
 

@@ -11,6 +11,7 @@ from typing import Final
 from ablationlab.analysis.power import PlannedPower, power_plans
 from ablationlab.analysis.simulation import Instabilities, Outcomes, World, simulate
 from ablationlab.core.errors import StatisticsError
+from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.metrics import METRICS
@@ -180,10 +181,7 @@ def _sign(metric: str) -> float:
 
 def _sds(study: Study, rows: Sequence[PlannedPower], primary: Criterion) -> dict[str, float]:
     """Per metric. An assumed SD is of the primary metric; the others have it in proportion to their effects or margins."""
-    known: dict[str, list[float]] = {}
-    for row in rows:
-        if row.sd is not None:
-            known.setdefault(row.comparison.metric.name, []).append(row.sd)
+    known = grouped((row.comparison.metric.name, row.sd) for row in rows if row.sd is not None)
     sds = {metric: sqrt(fmean(sd**2 for sd in several)) for metric, several in known.items()}
     if primary.metric not in sds or not any(row.sd_from == "assumed" for row in rows):
         return sds

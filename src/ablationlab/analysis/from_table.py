@@ -30,7 +30,8 @@ from ablationlab.analysis.trackers import (
     repeated_step,
     unfolded,
 )
-from ablationlab.core.errors import StatisticsError, TableError, nearest
+from ablationlab.core.errors import StatisticsError, TableError, did_you_mean, nearest
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, Deviation, DeviationCode, Instability, RunStability, Seed
 from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.settings import DEFAULT_REGIME, Criterion, Stability
@@ -136,7 +137,6 @@ class TableOptions:
 
     @property
     def step(self) -> int | None:
-        """The step of *at*."""
         return int(self.at.removeprefix("step=")) if self.at.startswith("step=") else None
 
 
@@ -630,7 +630,6 @@ def _wide_runs(grid: Grid, options: TableOptions) -> list[TrackedRun]:
 
 
 def _state_column(grid: Grid) -> int | None:
-    """The column that says how runs ended."""
     for column, head in enumerate(grid.heads):
         if head.strip().lower() in _STATES:
             words = {_text(cells[column]).lower() for _, cells in grid.rows if len(cells) == len(grid.heads)}
@@ -647,9 +646,7 @@ def _histories(
     asked += [condition.partition("=")[0] for condition in options.where]
     keys = [names.index(head) for name in asked for head in _find(name, names)[:1]]
     keys += [column for column in (titles, state) if column is not None]
-    groups: dict[tuple[str, ...], list[tuple[str, tuple[Cell, ...]]]] = {}
-    for place, cells in grid.rows:
-        groups.setdefault(tuple(_text(cells[key]) for key in keys), []).append((place, cells))
+    groups = grouped((tuple(_text(cells[key]) for key in keys), (place, cells)) for place, cells in grid.rows)
     if len(groups) == len(grid.rows) or not keys:
         return None
     measured = [number for number in range(len(names)) if number not in keys and not _SETTING.match(names[number])]
@@ -923,9 +920,7 @@ def _unknown_metric(text: str, known: Sequence[str]) -> list[str]:
 
 
 def _unknown(flag: str, name: str, known: Sequence[str], what: str = "is not in the table") -> str:
-    guess = nearest(name, known)
-    hint = f"; did you mean {guess!r}?" if guess else ""
-    return f"{flag} {name!r} {what}; it holds: {', '.join(known)}{hint}"
+    return f"{flag} {name!r} {what}; it holds: {', '.join(known)}{did_you_mean(name, known)}"
 
 
 def direction_of(name: str) -> Literal["lower", "higher"] | None:

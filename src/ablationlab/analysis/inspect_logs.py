@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Final
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from ablationlab.core.errors import TableError, nearest
+from ablationlab.core.errors import TableError, did_you_mean
 from ablationlab.records.storage import content_hash
 
 SUFFIXES: Final = (".eval", ".json")
@@ -60,11 +60,8 @@ def read_log(path: Path, metric: str | None) -> tuple[str, dict[str, tuple[tuple
         chosen = chosen or _only(path, values)
         key = str(sample.get("id"))
         if chosen not in values:
-            guess = nearest(chosen, values)
-            hint = f"; did you mean {guess!r}?" if guess else ""
-            raise TableError(
-                str(path), [f"sample {key} has no score {chosen!r}; it has: {', '.join(values) or 'none'}{hint}"]
-            )
+            there = f"{', '.join(values) or 'none'}{did_you_mean(chosen, values)}"
+            raise TableError(str(path), [f"sample {key} has no score {chosen!r}; it has: {there}"])
         number = _number(values[chosen])
         if number is None:
             raise TableError(str(path), [f"sample {key}: {chosen} is {values[chosen]!r}, not a number or a grade"])

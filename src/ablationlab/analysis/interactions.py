@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Crossing, Dataset
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
     AliasedEffect,
     Factor,
@@ -224,13 +225,13 @@ def _adjusted(contrasts: list[InteractionContrast]) -> list[InteractionContrast]
     """Holm over all registered contrasts, and over the others of one kind; where regimes are crossed, of one kind and one
     set of settings.
     """
-    families: dict[tuple[str, ...], list[int]] = {}
-    for position, contrast in enumerate(contrasts):
+
+    def family(contrast: InteractionContrast) -> tuple[str, ...]:
         of = contrast.factors if contrast.variant is not None else ()
-        family = ("registered",) if contrast.label == "registered" else (contrast.kind, *of)
-        families.setdefault(family, []).append(position)
+        return ("registered",) if contrast.label == "registered" else (contrast.kind, *of)
+
     adjusted = dict[int, float | None]()
-    for members in families.values():
+    for members in grouped((family(contrast), position) for position, contrast in enumerate(contrasts)).values():
         p = adjust([contrasts[position].p for position in members], method="holm").adjusted
         adjusted |= dict(zip(members, p, strict=True))
     return [

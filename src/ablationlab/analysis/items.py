@@ -16,6 +16,7 @@ from scipy import stats as distributions
 
 from ablationlab.analysis.dataset import Absent, Dataset
 from ablationlab.core.errors import RecordError
+from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     EvaluationNote,
@@ -343,11 +344,11 @@ class _Samples:
             )
         columns = ["weights", "task_hash", "item", "prompt_hash", "doc_hash", "target_hash", "correct"]
         wanted = {digest for task in self.evaluated.tasks if task.planned for digest in task.hashes.values()}
-        rows: dict[str, list[tuple[int, str, bool]]] = {}
-        for row in pq.read_table(path, columns=columns).to_pylist():
-            if row["weights"] == "final" and row["task_hash"] in wanted:
-                identity = row["prompt_hash"] + row["doc_hash"] + row["target_hash"]
-                rows.setdefault(row["task_hash"], []).append((row["item"], identity, row["correct"]))
+        rows = grouped(
+            (row["task_hash"], (row["item"], row["prompt_hash"] + row["doc_hash"] + row["target_hash"], row["correct"]))
+            for row in pq.read_table(path, columns=columns).to_pylist()
+            if row["weights"] == "final" and row["task_hash"] in wanted
+        )
         scores = {}
         for digest, entries in rows.items():
             entries.sort()

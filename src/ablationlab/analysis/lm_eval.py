@@ -17,7 +17,7 @@ import numpy as np
 
 from ablationlab.analysis.inspect_logs import SUFFIXES, is_log, read_log, task_of
 from ablationlab.analysis.items import ItemScores, TaskScores, compare_items, corrected_together
-from ablationlab.core.errors import TableError, nearest
+from ablationlab.core.errors import TableError, did_you_mean
 from ablationlab.records.analysis import ItemComparison
 from ablationlab.records.storage import content_hash, sha256_file
 
@@ -91,8 +91,7 @@ def compare_samples(
     names = _names(paths)
     reference = baseline if baseline is not None else paths[0]
     if reference not in paths:
-        guess = nearest(str(reference), map(str, paths))
-        hint = f"; did you mean {guess!r}?" if guess else ""
+        hint = did_you_mean(str(reference), map(str, paths))
         raise TableError(str(reference), [f"--baseline is not one of {', '.join(map(str, paths))}{hint}"])
     if len(set(paths)) < len(paths):
         raise TableError(str(paths[0]), ["the same folder is given twice"])
@@ -150,7 +149,7 @@ def _shared_seeds(variant: Path, reference: Path, arms: Sequence[Mapping[str, Pa
         counts = " and ".join(str(len(arm)) for arm in arms)
         raise TableError(f"{variant} and {reference}", [f"hold {counts} runs; the same number of seeds is needed"])
     lone = [
-        f"{name!r} has no partner in {other}" + (f"; did you mean {near!r}?" if (near := nearest(name, known)) else "")
+        f"{name!r} has no partner in {other}{did_you_mean(name, known)}"
         for mine, other, known in ((names[0], reference, names[1]), (names[1], variant, names[0]))
         for name in mine
         if name not in known
@@ -244,12 +243,10 @@ def _score(path: Path, line: Mapping[str, Any], metric: str) -> float:
     if isinstance(value, bool | int | float) and np.isfinite(value):
         return float(value)
     there = [name for name in line.get("metrics", ()) if isinstance(line.get(name), int | float)]
-    guess = nearest(metric, there)
-    hint = f"; did you mean {guess!r}?" if guess else ""
-    text = (
-        f"doc_id {line['doc_id']}: {metric} is {value!r}, not a number; its metrics: {', '.join(there) or 'none'}{hint}"
+    metrics = f"{', '.join(there) or 'none'}{did_you_mean(metric, there)}"
+    raise TableError(
+        str(path), [f"doc_id {line['doc_id']}: {metric} is {value!r}, not a number; its metrics: {metrics}"]
     )
-    raise TableError(str(path), [text])
 
 
 def _identity(line: Mapping[str, Any]) -> tuple[str, ...]:

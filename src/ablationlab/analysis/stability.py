@@ -11,6 +11,7 @@ from typing import Final, Literal
 import numpy as np
 
 from ablationlab.analysis.dataset import Absent, Dataset, Value, absent, value_or_absent
+from ablationlab.core.grouping import grouped
 from ablationlab.core.seeding import stream
 from ablationlab.records.analysis import (
     Absence,
@@ -288,9 +289,7 @@ class Contrasts:
             if variant != baseline and regime != TUNED and {(variant, regime), (baseline, regime)} <= known
         ]
         places = max(1, len(looked_at) * len(failures) + swept)
-        by_arm: dict[tuple[str, str], list[RunStability]] = {}
-        for run in runs:
-            by_arm.setdefault((run.variant, run.regime), []).append(run)
+        by_arm = grouped(((run.variant, run.regime), run) for run in runs)
         arms = tuple(
             _arm(variant, regime, by_arm.get((variant, regime), [])) for regime in regimes for variant in variants
         )

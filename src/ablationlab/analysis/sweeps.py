@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import stdev
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from ablationlab.analysis.dataset import Absent, Arm, Values, absent
 from ablationlab.analysis.stability import EndedRun, stability_of, value_of
@@ -155,28 +155,23 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
 
 def _curve(variant: str, lr: float, points: Sequence[SweepPoint]) -> SweepCurve:
     counted = [point.counted for point in points if point.counted is not None]
-    mean, sd, low, high = _spread(counted)
     return SweepCurve(
         variant=variant,
         lr=lr,
-        n=len(counted),
-        mean=mean,
-        sd=sd,
-        low=low,
-        high=high,
+        **_spread(counted),
         diverged=sum(point.state == "diverged" for point in points),
         clipped=sum(point.clipped for point in points),
         unstable=sum(bool(point.unstable) for point in points),
     )
 
 
-def _spread(values: Sequence[float]) -> tuple[float | None, float | None, float | None, float | None]:
-    """Mean, SD and the bounds of a t interval; None where there are too few."""
+def _spread(values: Sequence[float]) -> dict[str, Any]:
+    """Number, mean, SD and the bounds of a t interval; None where there are too few."""
     if not values:
-        return None, None, None, None
+        return {"n": 0, **dict.fromkeys(("mean", "sd", "low", "high"))}
     interval = paired_t_interval(values, level=LEVEL)
     sd = stdev(values) if len(values) > 1 else None
-    return interval.estimate, sd, interval.low, interval.high
+    return {"n": len(values), "mean": interval.estimate, "sd": sd, "low": interval.low, "high": interval.high}
 
 
 def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateSensitivity:
@@ -184,15 +179,7 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateS
     flags = [point.unstable for point in points]
     share = None if None in flags else sum(map(bool, flags)) / len(flags)
     if missing:
-        return RateSensitivity(
-            variant=variant,
-            seed=seed,
-            sensitivity=None,
-            best_lr=None,
-            best_loss=None,
-            unstable_share=share,
-            missing=missing,
-        )
+        return RateSensitivity(variant=variant, seed=seed, unstable_share=share, missing=missing)
     counted = {point.lr: point.counted for point in points if point.counted is not None}
     best = best_rate({lr: [loss] for lr, loss in counted.items()})
     return RateSensitivity(
@@ -207,8 +194,7 @@ def _sensitivity(variant: str, seed: int, points: Sequence[SweepPoint]) -> RateS
 
 def _summary(variant: str, sensitivities: Sequence[RateSensitivity]) -> RateSensitivitySummary:
     values = [s.sensitivity for s in sensitivities if s.sensitivity is not None]
-    mean, sd, low, high = _spread(values)
-    return RateSensitivitySummary(variant=variant, n=len(values), mean=mean, sd=sd, low=low, high=high, level=LEVEL)
+    return RateSensitivitySummary(variant=variant, **_spread(values), level=LEVEL)
 
 
 def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], variant: str) -> ChosenRate:
@@ -217,15 +203,7 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
     counted = {lr: [loss for loss in seed_losses if loss is not None] for lr, seed_losses in losses.items()}
     missing = tuple(lr for lr, seed_losses in counted.items() if len(seed_losses) < len(chosen_on))
     if missing:
-        return ChosenRate(
-            variant=variant,
-            lr=None,
-            mean_loss=None,
-            chosen_on=chosen_on,
-            judged_on=judged_on,
-            edge=False,
-            missing=missing,
-        )
+        return ChosenRate(variant=variant, chosen_on=chosen_on, judged_on=judged_on, missing=missing)
     best = best_rate(counted)
     return ChosenRate(
         variant=variant,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ablationlab.core.errors import TableError, nearest
+from ablationlab.core.errors import TableError, did_you_mean
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.results import Results
 from ablationlab.records.settings import DEFAULT_REGIME, SWEEP, TUNED
@@ -86,8 +86,7 @@ def _effect(
         problems.append(f"{folder}: has several variants; name one with --variant: {', '.join(others)}")
         return None
     if chosen not in others:
-        near = nearest(chosen, others)
-        problems.append(f"{folder}: has no variant {chosen!r}" + (f"; did you mean {near!r}?" if near else ""))
+        problems.append(f"{folder}: has no variant {chosen!r}{did_you_mean(chosen, others)}")
         return None
     name = metric or analysis.primary
     comparison = analysis.comparison(name, regime, chosen, analysis.baseline) if name else None

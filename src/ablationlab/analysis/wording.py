@@ -27,6 +27,7 @@ from ablationlab.core.format import (
     several,
     with_unit,
 )
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import (
     Absence,
     Analysis,
@@ -496,7 +497,6 @@ def measured(comparison: Comparison) -> str:
 
 
 def adjusted(comparison: Comparison) -> str:
-    """How a p was adjusted."""
     if comparison.correction == "none":
         return "not adjusted"
     return f"{CORRECTIONS[comparison.correction]} over {count(comparison.family_size)}"
@@ -660,7 +660,6 @@ def hypothesis_why(analysis: Analysis, verdict: HypothesisVerdict) -> str:
 
 
 def hypothesis_lines(analysis: Analysis, hypotheses: Mapping[str, HypothesisVerdict]) -> list[str]:
-    """A line for each hypothesis of the study."""
     return [
         f"{name} {hypothesis.status}. {hypothesis.statement} Because: {hypothesis_why(analysis, hypothesis)}."
         for name, hypothesis in hypotheses.items()
@@ -1012,7 +1011,6 @@ def _one_rate(evidence: Evidence) -> str:
 
 
 def _needed(evidence: Evidence, needs: Needs) -> str:
-    """What it would take to decide."""
     primary = evidence.primary
     match needs.need:
         case Need.PRIMARY_METRIC:
@@ -1077,7 +1075,6 @@ class VerdictWords:
 
 
 def verdict_words(analysis: Analysis, verdict: VariantVerdict) -> VerdictWords:
-    """The sentences of one verdict of this analysis."""
     evidence = gather(analysis, verdict.variant, verdict.regime)
     checks = tuple(because(evidence, check.reason) for check in verdict.checks)
     tie_break = "" if verdict.tie_break is None else _tie_break(evidence, verdict.tie_break)
@@ -1099,9 +1096,7 @@ def _fragility(primary: Comparison | None, fragility: VerdictFragility) -> str:
     elif not fragility.changes:
         text = f"The decision stays the same without any one of the {count(fragility.left_out)} seeds."
     else:
-        by_decision: dict[str, list[str]] = {}
-        for other in fragility.changes:
-            by_decision.setdefault(other.decision, []).append(str(other.seed))
+        by_decision = grouped((other.decision, str(other.seed)) for other in fragility.changes)
         changes = "; ".join(f"{decision} without {_any_of(seeds)}" for decision, seeds in by_decision.items())
         text = f"Fragile: it would be {changes}."
     if fragility.stragglers:

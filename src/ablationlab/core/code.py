@@ -25,7 +25,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from ablationlab.core.errors import CodeError, nearest
+from ablationlab.core.errors import CodeError, did_you_mean
 from ablationlab.core.format import counted
 from ablationlab.core.registry import Registry, layer, set_layer
 
@@ -67,10 +67,9 @@ def find(entry: str, folder: Path) -> CodeFile:
             raise CodeError(f"{path} cannot be read: {error.strerror}") from error
     offered = _offered()
     if entry not in offered:
-        guess = nearest(entry, offered)
         raise CodeError(
             f"{entry!r} is neither a file that ends with .py nor an entry point of the group {GROUP!r}; "
-            f"installed: {', '.join(offered) or 'none'}" + (f"; did you mean {guess!r}?" if guess else "")
+            f"installed: {', '.join(offered) or 'none'}{did_you_mean(entry, offered)}"
         )
     package = _package(offered[entry])
     return CodeFile(entry, package.path, package.sha256, entry_point=True)

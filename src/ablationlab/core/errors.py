@@ -57,7 +57,6 @@ class Problem:
 
     @classmethod
     def unknown(cls, key: str, kind: str, name: str, allowed: Iterable[str]) -> Problem:
-        """A name that is not among those known."""
         known = list(allowed)
         return cls(key, f"unknown {kind}", repr(name), ", ".join(known), nearest(name, known), True)
 

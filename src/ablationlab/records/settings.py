@@ -246,7 +246,6 @@ class ModelConfig(Frozen):
 
     @property
     def head_width(self) -> int:
-        """Width of one attention head."""
         return self.width // self.heads
 
     @property
@@ -256,7 +255,6 @@ class ModelConfig(Frozen):
 
     @property
     def hidden(self) -> int:
-        """Hidden units of the MLP."""
         if isinstance(self.mlp_ratio, int):
             return self.mlp_ratio * self.width
         return 8 * max(1, round(self.mlp_ratio * self.width / 8))

@@ -147,7 +147,6 @@ def sweep(folder: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -324,7 +323,6 @@ class Record(StoredValue):
         """Refuse content that a kind of record does not allow."""
 
     def to_bytes(self) -> bytes:
-        """The file's content."""
         return (self.model_dump_json(indent=1) + "\n").encode()
 
     def create(self, path: Path) -> None:
@@ -370,11 +368,9 @@ class ResultsFolder:
         self.code = path / "use"  # copies of the study's own code
 
     def run(self, run_id: str) -> RunFolder:
-        """The folder of one run."""
         return RunFolder(inside(self.runs, run_id))
 
     def stack_lock(self, stack: int) -> Path:
-        """The lock file of one stack."""
         return self.locks / f"stack-{stack:04d}"
 
 

@@ -28,14 +28,12 @@ class TableRun:
 
     @property
     def steps(self) -> int:
-        """The last step of its curves."""
         return int(self.curves["step"][-1])
 
     @classmethod
     def of(
         cls, run_id: str, variant: str, regime: str, seed: str, points: Mapping[str, Mapping[int, float]]
     ) -> TableRun:
-        """From values by metric and step."""
         steps = sorted({step for metric in points.values() for step in metric})
         columns = {
             name: np.array([metric.get(step, np.nan) for step in steps], dtype=np.float64)

@@ -15,7 +15,6 @@ from ablationlab.records.settings import Calibrate, EvaluationConfig, Study
 
 
 def share(attempt: Try) -> float:
-    """The share of baselines that broke."""
     return attempt.broken / len(attempt.seeds)
 
 

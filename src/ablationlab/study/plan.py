@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from ablationlab.core.code import place_of, written
 from ablationlab.core.errors import PlanError
+from ablationlab.core.grouping import grouped
 from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, check_length
@@ -253,7 +254,6 @@ def _plan(
 
 
 def calibrated_regimes(study: Study) -> list[str]:
-    """The regimes that ask for a calibration."""
     return [name for name, regime in study.regimes.items() if regime.calibrate is not None]
 
 
@@ -535,9 +535,7 @@ def _grouped(cells: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -
 
 def _own_groups(study: Study, cells: Cells) -> list[list[PlannedRun]]:
     """Runs that may share stacks. A stack is trained whole, so it never spans two looks of a design."""
-    looks: dict[int, list[PlannedRun]] = {}
-    for cell in cells.own:
-        looks.setdefault(study.look_of(cell.seed), []).append(cell)
+    looks = grouped((study.look_of(cell.seed), cell) for cell in cells.own)
     return [group for look in sorted(looks) for group in _grouped(looks[look], cells.declared)]
 
 

@@ -58,7 +58,6 @@ class Variant:
         return over(validated(VariantTable, dict(changes)), self.table)
 
     def apply(self, model: ModelConfig) -> ModelConfig:
-        """The changed model."""
         return validated(ModelConfig, merged(model.model_dump(mode="json"), self.on(model).model))
 
     def arm(self, model: ModelConfig, training: TrainingConfig) -> tuple[ModelConfig, TrainingConfig]:
@@ -150,7 +149,6 @@ def resolved(name: str, tables: Mapping[str, VariantTable], seen: tuple[str, ...
 
 
 def variants_of(study: Study) -> dict[str, Variant]:
-    """The variants of a study, in its order."""
     return {name: resolved(name, study.tables) for name in study.variants}
 
 

@@ -48,7 +48,6 @@ class HarnessTask:
 
     @property
     def name(self) -> str:
-        """Its name inside the harness."""
         return str(self.loaded.task_name)
 
     @property
@@ -110,7 +109,6 @@ def build_tasks(request: TaskRequest, corpus: TokenizedCorpus, context: int, roo
 
 
 def _load(path: Path, name: str, manager: Any) -> Any:
-    """One task from its YAML file."""
     try:
         with quiet():
             return manager.load([str(path)])["tasks"][name]
@@ -152,7 +150,6 @@ def _can_spell(template: suite.Template, corpus: TokenizedCorpus) -> bool:
 
 
 def harness_name(task: BuiltTask) -> str:
-    """The task's name inside the harness."""
     return f"ablationlab_{task.kind.name}_{task.template.name}_{task.fewshot}shot"
 
 

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
+from ablationlab.core.grouping import grouped
 from ablationlab.core.registry import Registry
 from ablationlab.core.seeding import stream
 from ablationlab.records.storage import content_hash
@@ -80,12 +81,10 @@ class Passages:
 
     @cached_property
     def words(self) -> Counter[str]:
-        """How often each word occurs."""
         return Counter(_WORD.findall(self.text))
 
     @cached_property
     def letters(self) -> Letters:
-        """Its character unigram model."""
         return Letters.of(self.text)
 
     def before(self, end: int, room: int) -> str:
@@ -138,7 +137,6 @@ class Template:
 
     @property
     def characters(self) -> set[str]:
-        """The template's own characters."""
         return set(self.before + self.after + self.delimiter + self.ending)
 
 
@@ -344,10 +342,11 @@ def _matched(truth: _Candidate, candidates: Sequence[_Candidate], rng: np.random
 )
 def last_word(source: Passages, known: Passages, room: int, rng: np.random.Generator) -> Iterator[Item]:
     """The true last word among words of its length and about its frequency."""
-    by_length: dict[int, list[_Candidate]] = {}
-    for word, count in known.words.items():
-        if count >= 2 and word.isalpha() and word.islower():
-            by_length.setdefault(len(word), []).append(_Candidate(word, math.log(count), known.letters.score(word)))
+    by_length = grouped(
+        (len(word), _Candidate(word, math.log(count), known.letters.score(word)))
+        for word, count in known.words.items()
+        if count >= 2 and word.isalpha() and word.islower()
+    )
     for candidates in by_length.values():
         candidates.sort(key=lambda c: (c.frequency, c.text))
     for start, line in source.lines:
@@ -381,9 +380,7 @@ def next_line(source: Passages, known: Passages, room: int, rng: np.random.Gener
     size = min(32, (room - 2) // 2)
     heads = [(start, head_of(line, size)) for start, line in source.lines]
     pool = [_line(head, known.letters) for _, head in heads if len(head) >= size // 2]
-    by_length: dict[int, list[_Candidate]] = {}
-    for candidate in pool:
-        by_length.setdefault(len(candidate.text), []).append(candidate)
+    by_length = grouped((len(candidate.text), candidate) for candidate in pool)
     for start, head in heads:
         goes_on = source.text[start - 2 : start - 1] not in ("\n", ":")  # the line before is running text too
         if len(head) < size // 2 or not goes_on:

@@ -13,6 +13,7 @@ from pathlib import Path
 from ablationlab.analysis.trackers import wire
 from ablationlab.analysis.trackers.runs import Curve, TrackedRun
 from ablationlab.core.errors import TableError
+from ablationlab.core.grouping import grouped
 
 PATTERN = "*events.out.tfevents.*"
 
@@ -23,15 +24,9 @@ def is_event_folder(path: Path) -> bool:
 
 def read_event_folder(path: Path) -> list[TrackedRun]:
     """One run per folder that holds event files, named by its path; several files of a folder are one run."""
-    files: dict[Path, list[Path]] = {}
-    for file in sorted(path.rglob(PATTERN)):
-        files.setdefault(file.parent, []).append(file)
     runs = []
-    for folder, paths in files.items():
-        points: dict[str, list[tuple[int, float]]] = {}
-        for file in paths:
-            for tag, step, value in scalars(file):
-                points.setdefault(tag, []).append((step, value))
+    for folder, paths in grouped((file.parent, file) for file in sorted(path.rglob(PATTERN))).items():
+        points = grouped((tag, (step, value)) for file in paths for tag, step, value in scalars(file))
         name = folder.relative_to(path).as_posix() if folder != path else path.name
         curves = {tag: Curve.of(values) for tag, values in points.items()}
         runs.append(TrackedRun(place=name, name=name, cells={}, curves=curves))

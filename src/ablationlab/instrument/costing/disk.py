@@ -34,7 +34,6 @@ class Spread:
     ranks: int = 1
 
     def headers(self, tensors: int) -> int:
-        """Bytes of a checkpoint's headers."""
         if self.parallel == "none":
             return tensors * TENSOR_HEADER
         return tensors * PART_HEADER * (self.ranks if self.parallel == "fsdp" else 1)
@@ -57,7 +56,6 @@ def study_bytes(study: Study, runs: Iterable[PlannedRun], at_once: int, spread: 
 
 
 def _weights(run: PlannedRun, tensors: int) -> int:
-    """A checkpoint of weights alone."""
     return NUMBER * run.budget.parameters + tensors * TENSOR_HEADER + CHECKPOINT_RECORD
 
 

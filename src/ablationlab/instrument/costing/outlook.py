@@ -8,6 +8,7 @@ from math import ceil
 from typing import cast
 
 from ablationlab.core.format import count
+from ablationlab.core.grouping import grouped
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer
 from ablationlab.instrument.costing.disk import Spread, study_bytes
@@ -158,9 +159,7 @@ def _precision(asked: str) -> Precision:
 
 
 def _groups(runs: list[PlannedRun], declared: Mapping[str, Declaration]) -> tuple[RunGroup, ...]:
-    groups: dict[str, list[PlannedRun]] = {}
-    for run in runs:
-        groups.setdefault(stackable(run, declared), []).append(run)
+    groups = grouped((stackable(run, declared), run) for run in runs)
     return tuple(RunGroup(tuple(members), members[0].model, members[0].training) for members in groups.values())
 
 

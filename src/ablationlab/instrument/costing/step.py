@@ -107,7 +107,6 @@ class Shape:
 
     @property
     def update_bytes(self) -> float:
-        """The optimizer's passes."""
         each = BYTES_PER_UPDATE
         if self.training is not None:
             each += BYTES_PER_RULE - 28 if OPTIMIZERS[self.training.optimizer] is not None else 0
@@ -116,7 +115,6 @@ class Shape:
 
     @property
     def update_flops(self) -> float:
-        """The optimizer's matrix products."""
         return 0.0 if self.training is None else float(self.runs) * update_flops(self.model, self.training)
 
     @property
@@ -149,7 +147,6 @@ class Shape:
         )
 
     def seconds(self, gpu: Accelerator, calibration: Calibration) -> float:
-        """One step on one GPU."""
         linear, attention, moved, kernels = self.terms(gpu)
         return (
             linear / calibration.linear

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ablationlab.analysis.wording import sensitivity_reasons
 from ablationlab.core.format import DASH, Difference, fixed, mean_sd, number, percent, setting
 from ablationlab.core.format import difference as format_difference
+from ablationlab.core.grouping import grouped
 from ablationlab.records.replication import ChangedSetting, ReplicatedDirection, ReplicatedFigure, Replication
 
 WITHIN = {"within": "yes", "outside": "no", "no-interval": "no interval", "not-measured": "not measured"}
@@ -168,14 +169,12 @@ def _flips(directions: Sequence[ReplicatedDirection]) -> Iterator[str]:
 
 
 def _listed(parts: Sequence[ReplicatedFigure], *, values: bool = False) -> str:
-    by_metric: dict[str, list[str]] = {}
-    for figure in parts:
-        shown = (
-            f" ({setting(figure.published)} published, {number(figure.mean, 4)} here)"
-            if values and figure.mean is not None
-            else ""
-        )
-        by_metric.setdefault(figure.published_as, []).append(f"{figure.variant}{shown}")
+    def shown(figure: ReplicatedFigure) -> str:
+        if not values or figure.mean is None:
+            return figure.variant
+        return f"{figure.variant} ({setting(figure.published)} published, {number(figure.mean, 4)} here)"
+
+    by_metric = grouped((figure.published_as, shown(figure)) for figure in parts)
     return "; ".join(f"{metric} of {', '.join(names)}" for metric, names in by_metric.items())
 
 

@@ -13,6 +13,7 @@ from ablationlab.analysis.stability import diverged
 from ablationlab.analysis.sweeps import METRIC
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.format import setting
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Absence, RunStability, Seed, SweepAnalysis, SweepPoint
 from ablationlab.records.plan import Plan
 from ablationlab.records.results import Results
@@ -32,9 +33,8 @@ class Cut:
     left_over: int
 
     def studies(self) -> list[Dataset]:
-        """Each study by itself."""
         values = _by_seed(self.dataset.values)
-        runs = _runs_by_seed(self.dataset.runs)
+        runs = grouped((run.seed, run) for run in self.dataset.runs)
         return [study_of(self.dataset, group, number, values, runs) for number, group in enumerate(self.groups)]
 
 
@@ -131,13 +131,6 @@ def _by_seed(values: Mapping[Arm, Mapping[Seed, Value]]) -> dict[Seed, dict[Arm,
     for arm, of_arm in values.items():
         for seed, value in of_arm.items():
             by_seed.setdefault(seed, {})[arm] = value
-    return by_seed
-
-
-def _runs_by_seed(runs: Sequence[RunStability]) -> dict[Seed, list[RunStability]]:
-    by_seed: dict[Seed, list[RunStability]] = {}
-    for run in runs:
-        by_seed.setdefault(run.seed, []).append(run)
     return by_seed
 
 

@@ -57,13 +57,11 @@ def rate(hits: int, n: int, *, level: float = LEVEL) -> Rate:
 
 
 def counted(flags: Iterable[bool]) -> Rate:
-    """The rate of a list of flags."""
     known = list(flags)
     return rate(sum(known), len(known))
 
 
 def holds(rate: Rate, value: float) -> bool:
-    """Whether the interval of a rate holds *value*."""
     return rate.low is not None and rate.high is not None and rate.low <= value <= rate.high
 
 
@@ -240,7 +238,6 @@ def decision_counts(verdicts: Sequence[Verdict], variant: str) -> dict[str, Rate
 
 
 def decision_rates(verdicts: Sequence[Verdict], variants: Iterable[str]) -> tuple[DecisionRates, ...]:
-    """Per variant."""
     return tuple(DecisionRates(variant=name, decisions=decision_counts(verdicts, name)) for name in variants)
 
 

@@ -11,6 +11,7 @@ from ablationlab.analysis import analyze
 from ablationlab.analysis.verdict import decide
 from ablationlab.core.errors import StatisticsError
 from ablationlab.core.format import setting
+from ablationlab.core.grouping import grouped
 from ablationlab.instrument.validation.cut import Cut, Dose, cut, doses, read_exchangeable
 from ablationlab.instrument.validation.rates import (
     SIGNIFICANT,
@@ -30,7 +31,7 @@ from ablationlab.instrument.validation.records import (
     GainRates,
     Validation,
 )
-from ablationlab.records.analysis import Analysis, Comparison, StabilityGain
+from ablationlab.records.analysis import Analysis, Comparison
 from ablationlab.records.verdict import Verdict
 from ablationlab.stats import cohens_d_z, paired_t_power, plan
 
@@ -79,11 +80,8 @@ def concluded(made: Cut) -> tuple[list[Analysis], list[Verdict]]:
 
 
 def _each_comparison(analyses: Sequence[Analysis]) -> list[list[Comparison]]:
-    by_id: dict[str, list[Comparison]] = {}
-    for analysis in analyses:
-        for comparison in analysis.comparisons:
-            by_id.setdefault(comparison.id, []).append(comparison)
-    return list(by_id.values())
+    every = (comparison for analysis in analyses for comparison in analysis.comparisons)
+    return list(grouped((comparison.id, comparison) for comparison in every).values())
 
 
 def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
@@ -113,11 +111,8 @@ def _families(analyses: Sequence[Analysis]) -> tuple[FamilyRates, ...]:
 
 
 def _gains(analyses: Sequence[Analysis]) -> tuple[GainRates, ...]:
-    by_id: dict[str, list[StabilityGain]] = {}
-    for analysis in analyses:
-        for gain in analysis.stability.gains if analysis.stability is not None else ():
-            by_id.setdefault(gain.id, []).append(gain)
-    return tuple(gain_rates(gains) for gains in by_id.values())
+    every = (gain for analysis in analyses if analysis.stability is not None for gain in analysis.stability.gains)
+    return tuple(gain_rates(gains) for gains in grouped((gain.id, gain) for gain in every).values())
 
 
 def _dose(dose: Dose, base: float, pairs: int) -> DoseRates:
