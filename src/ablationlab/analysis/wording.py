@@ -127,9 +127,8 @@ def absence(value: Absent | Missing) -> str:
             return f"diverged (the table says {details['text']})"
         if "value" in details:
             return filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details)
-        if "step" not in details:
-            return "diverged"
-        return f"diverged at step {count(details['step'])} ({cause(Divergence.model_validate(details))})"
+        at = Divergence.model_validate(details) if details else None
+        return "diverged" if at is None else f"diverged at step {count(at.step)} ({cause(at)})"
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
     return filled(_ABSENCES[value.reason], details)

@@ -15,10 +15,10 @@ from ablationlab.core.registry import Registry
 from ablationlab.data.sources import SOURCES, Source
 from ablationlab.model.parts import OPTIONS, PARTS, BlockPart, Head, PositionScheme, ResidualNorm
 from ablationlab.model.rules import OPTIMIZERS, SCHEDULES, UpdateRule
-from ablationlab.records.metrics import MEASURED_METRICS, METRICS, Metric
+from ablationlab.records.metrics import METRICS, Metric
 from ablationlab.records.probes import Measure, ProbeDefinition
 from ablationlab.records.settings import VariantTable
-from ablationlab.study.probes import OWN_MEASUREMENTS, PROBES, Probe
+from ablationlab.study.probes import PROBES, Probe
 from ablationlab.study.trainers import TRAINERS, RegisteredTrainer
 from ablationlab.study.variants import VARIANTS, Variant
 from ablationlab.tasks.suite import KINDS, TaskKind, Template
@@ -38,15 +38,11 @@ _BASES: Mapping[str, type] = {
 
 def variant(name: str, *, about: str = "", formula: str = "") -> Callable[[F], F]:
     """A variant whose overrides depend on the model: ``(model) -> {"model": {...}, "training": {...}}``."""
-    _check_name("variant", name)
 
-    def decorate(function: F) -> F:
-        table = VariantTable(about=about or (function.__doc__ or "").strip(), formula=formula)
-        register(_signatures("variant"), name, function, 1)
-        register(VARIANTS, name, Variant(name, table, function))
-        return function
+    def made(function: F) -> Variant:
+        return Variant(name, VariantTable(about=about or (function.__doc__ or "").strip(), formula=formula), function)
 
-    return decorate
+    return _decorator("variant", name, 1, VARIANTS, made)
 
 
 def part(
@@ -92,28 +88,19 @@ def _made(thing: Any, base: type, kind: str, name: str) -> Any:
 
 def optimizer(name: str, *, state: tuple[str, ...] = ()) -> Callable[[F], F]:
     """An update rule ``(step: lab.OptimizerStep) -> new weights``; *state* names what it keeps between steps."""
-    _check_name("optimizer", name)
 
-    def decorate(function: F) -> F:
+    def made(function: F) -> UpdateRule:
         for part_name in state:
             if not part_name.isidentifier() or part_name in ("weights", "average"):
                 raise refuse(f"state {part_name!r} of optimizer {name!r} is no usable name")
-        register(_signatures("optimizer"), name, function, 1)
-        register(OPTIMIZERS, name, UpdateRule(tuple(state), function))
-        return function
+        return UpdateRule(tuple(state), function)
 
-    return decorate
+    return _decorator("optimizer", name, 1, OPTIMIZERS, made)
 
 
 def schedule(name: str) -> Callable[[F], F]:
     """A learning-rate schedule ``(training, step, steps) -> factor``; steps count from 1."""
-    _check_name("schedule", name)
-
-    def decorate(function: F) -> F:
-        register(SCHEDULES, name, function, 3)
-        return function
-
-    return decorate
+    return _decorator("schedule", name, 3, SCHEDULES, lambda function: function)
 
 
 def metric(
@@ -126,78 +113,58 @@ def metric(
     transform: Literal["identity", "log"] = "identity",
 ) -> Callable[[F], F]:
     """A number of every finished run: ``(run: lab.FinishedRun) -> float``."""
-    _check_name("metric", name)
 
-    def decorate(function: F) -> F:
+    def made(function: F) -> Metric:
         if direction not in ("lower", "higher", None):
             raise refuse(f"direction of metric {name!r} is {direction!r}; allowed: 'lower', 'higher', None")
-        register(METRICS, name, Metric(name, meaning, unit, direction, family, transform=transform))
-        register(MEASURED_METRICS, name, function, 1)
-        return function
+        return Metric(name, meaning, unit, direction, family, transform=transform)
 
-    return decorate
+    return _decorator("metric", name, 1, METRICS, made)
 
 
 def probe(name: str, *, meaning: str, measures: Mapping[str, str]) -> Callable[[F], F]:
     """Something measured during training: ``(snapshot) -> list[lab.Reading]``; *measures*: their names and meanings."""
-    _check_name("probe", name)
-
-    def decorate(function: F) -> F:
-        declared = tuple(Measure(measure, words) for measure, words in measures.items())
-        register(PROBES, name, Probe(ProbeDefinition(meaning, declared), lambda model: None))
-        register(OWN_MEASUREMENTS, name, function, 1)
-        return function
-
-    return decorate
+    declared = tuple(Measure(measure, words) for measure, words in measures.items())
+    probe = Probe(ProbeDefinition(meaning, declared), lambda model: None)
+    return _decorator("probe", name, 1, PROBES, lambda function: probe)
 
 
 def task(name: str, *templates: Template, meaning: str) -> Callable[[F], F]:
     """A multiple-choice task: ``(text to cut from, training text, room, generator) -> items``."""
-    _check_name("task", name)
-
-    def decorate(function: F) -> F:
-        register(_signatures("task"), name, function, 4)
-        register(KINDS, name, TaskKind(name, meaning, templates or (Template("plain", delimiter=""),), function))
-        return function
-
-    return decorate
+    worded = templates or (Template("plain", delimiter=""),)
+    return _decorator("task", name, 4, KINDS, lambda function: TaskKind(name, meaning, worded, function))
 
 
 def trainer(name: str, *, metrics: Mapping[str, Literal["lower", "higher"]]) -> Callable[[F], F]:
     """The study's own training code: ``(run: lab.Run) -> {metric: value}``; *metrics*: their names and better directions."""
-    _check_name("trainer", name)
 
-    def decorate(function: F) -> F:
-        wrong = {metric: direction for metric, direction in metrics.items() if direction not in ("lower", "higher")}
-        if wrong or not metrics:
+    def made(function: F) -> RegisteredTrainer:
+        if not metrics or not {*metrics.values()} <= {"lower", "higher"}:
             raise refuse(
                 f"metrics of trainer {name!r} are {dict(metrics)!r}; each needs 'lower' or 'higher', the better one"
             )
-        register(_signatures("trainer"), name, function, 1)
-        register(TRAINERS, name, RegisteredTrainer(name, function, dict(metrics)))
-        return function
+        return RegisteredTrainer(name, function, dict(metrics))
 
-    return decorate
+    return _decorator("trainer", name, 1, TRAINERS, made)
 
 
 def corpus(name: str, *, meaning: str) -> Callable[[F], F]:
     """A text: ``() -> str``. It is made when a study asks for it, and pinned by its checksum in the plan."""
-    _check_name("corpus", name)
+    return _decorator(
+        "corpus", name, 0, SOURCES, lambda function: Source(name, meaning, sha256="", size=0, make=function)
+    )
+
+
+def _decorator(
+    kind: str, name: Any, arguments: int, registry: Registry[Any], made: Callable[[F], Any]
+) -> Callable[[F], F]:
+    """Registers a function, which must take so many arguments, and what is *made* of it."""
+    if not isinstance(name, str):  # ``@lab.metric`` without its parentheses would register nothing
+        raise refuse(f"@lab.{kind} needs a name, as in @lab.{kind}('mine'), not {name!r}")
 
     def decorate(function: F) -> F:
-        register(_signatures("corpus"), name, function, 0)
-        register(SOURCES, name, Source(name, meaning, sha256="", size=0, make=function))
+        register(Registry(f"function of a {kind}"), name, function, arguments)
+        register(registry, name, made(function))
         return function
 
     return decorate
-
-
-def _check_name(decorator: str, name: Any) -> None:
-    """Refuse ``@lab.metric`` without its parentheses, which would register nothing."""
-    if not isinstance(name, str):
-        raise refuse(f"@lab.{decorator} needs a name, as in @lab.{decorator}('mine'), not {name!r}")
-
-
-def _signatures(kind: str) -> Registry[Any]:
-    """A registry that only checks what a function takes."""
-    return Registry(f"function of a {kind}")
