@@ -75,7 +75,7 @@ def calm(seed: int, steps: int = STEPS) -> list[float]:
 
 
 def make_plan(made: Study, created: str = "2026-01-01T00:00:00+00:00") -> Plan:
-    runs = []
+    runs: list[PlannedRun] = []
     for regime in made.regime_names():
         model, training = made.in_regime(regime)
         for seed in made.seeds:
@@ -131,7 +131,7 @@ def _declared(made: Study, variant: Variant) -> Declaration:
 
 def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
     """The runs of the study's sweep that are not its own cells anyway."""
-    found = []
+    found: list[PlannedRun] = []
     cells = {(run.variant, run.seed): run for run in ordinary if run.regime == "default"}
     there = {(run.variant, run.lr, run.seed) for run in ordinary if run.regime == "default"}
     for name in made.variants:
@@ -141,11 +141,8 @@ def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
                     like = cells[name, made.seeds[0]]
                     changes = {"id": f"{name}-lr{lr:g}-s{seed}", "role": "sweep", "seed": seed, "slot": len(found)}
                     training = like.training.changed(lr=lr)
-                    found.append(
-                        like.model_copy(
-                            update={**changes, "recipe": like.recipe.model_copy(update={"training": training})}
-                        )
-                    )
+                    recipe = Recipe(model=like.model, training=training, budget=like.budget)
+                    found.append(like.model_copy(update={**changes, "recipe": recipe}))
     return found
 
 

@@ -310,7 +310,7 @@ def planned_inputs(plan: Plan, pairs: int) -> LedgerCheck:
         differs |= {LedgerInput.KERNELS: dict.fromkeys(unlike)} if unlike else {}
     return LedgerCheck(
         checked_pairs=pairs,
-        shared=tuple(shared),
+        shared=tuple(name for name in LedgerInput if name in shared),
         nearly=tuple(nearly),
         differs=tuple(InputDifference(name=name, variants=variants) for name, variants in differs.items()),
         unmatched=() if match == "time" else (LedgerInput.TIME,),
