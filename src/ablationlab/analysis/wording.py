@@ -123,12 +123,12 @@ def absence(value: Absent | Missing) -> str:
     """Why there is no value."""
     details = value.details
     if value.reason == Absence.DIVERGED:
+        if "step" in details:
+            at = Divergence.model_validate(details)
+            return f"diverged at step {count(at.step)} ({cause(at)})"
         if "text" in details:
             return f"diverged (the table says {details['text']})"
-        if "value" in details:
-            return filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details)
-        at = Divergence.model_validate(details) if details else None
-        return "diverged" if at is None else f"diverged at step {count(at.step)} ({cause(at)})"
+        return filled("diverged (the value {value:number} is beyond 10¹⁰⁰)", details) if details else "diverged"
     if value.reason == Absence.NOT_IN_CURVE:
         details = {**details, "at_step": f" at step {details['step']}" if "step" in details else ""}
     return filled(_ABSENCES[value.reason], details)
