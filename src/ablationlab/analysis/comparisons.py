@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import log
 from statistics import stdev
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from ablationlab.analysis.dataset import Absent, Arm, Dataset, absent
 from ablationlab.analysis.looks import TEST as SEQUENTIAL_TEST
@@ -446,22 +446,8 @@ def corrected(
     ], families
 
 
-class Question(Protocol):
-    """A comparison, planned or made."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def role(self) -> Role | None: ...
-    @property
-    def regime(self) -> str: ...
-    @property
-    def variant(self) -> str: ...
-    @property
-    def reference(self) -> str: ...
-
-
-Q = TypeVar("Q", bound=Question)
+#: A comparison, planned or made.
+Q = TypeVar("Q", PlannedComparison, Comparison)
 
 
 def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, list[Q]]:

@@ -110,7 +110,7 @@ def compare_items(
     macro_seed_p = paired_t_test(paired_deltas(over_seeds, zeros)).p
     macro_p, macro_test = macro_seed_p, OVER_SEEDS
     if len(scores.seeds) == 1:
-        macro_p, macro_test = next(iter(over_items.values())).p, OVER_ITEMS
+        (_, macro_p), macro_test = next(iter(over_items.values())), OVER_ITEMS
     return ItemComparison(
         variant=variant,
         reference=reference,
@@ -119,7 +119,7 @@ def compare_items(
         correction=correction,
         tasks=tuple(tasks),
         macro_delta=float(over_seeds.mean()),
-        macro_item_intervals={seed: item_mean.interval for seed, item_mean in over_items.items()},
+        macro_item_intervals={seed: interval for seed, (interval, _) in over_items.items()},
         macro_crossed=crossed.macro if crossed else None,
         macro_crossed_check=check.macro if check else None,
         macro_seed_interval=paired_t_interval(paired_deltas(over_seeds, zeros), level=level),
@@ -186,13 +186,7 @@ def _task(
     )
 
 
-@dataclass(frozen=True)
-class _ItemMean:
-    interval: Interval
-    p: float | None
-
-
-def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> _ItemMean:
+def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> tuple[Interval, float | None]:
     """mean_t(delta_t) ± t_f sqrt(sum_t s_t^2 / I_t) / T: these trained models on other items of the same tasks.
 
     f is Satterthwaite's: (sum_t v_t)^2 / sum_t v_t^2 / (I_t - 1), v_t = s_t^2 / I_t.
@@ -202,14 +196,14 @@ def _macro_over_items(pairs: dict[str, ItemPairs], row: int, level: float) -> _I
     items = sum(delta.size for delta in deltas)
     interval = Interval("items-t", level, estimate, None, None, items, exact=True)
     if any(delta.size < 2 for delta in deltas) or all(np.ptp(delta) == 0 for delta in deltas):
-        return _ItemMean(replace(interval, status="degenerate"), None)
+        return replace(interval, status="degenerate"), None
     parts = [(float(delta.var(ddof=1)) / delta.size, delta.size - 1) for delta in deltas]
     variance = sum(part for part, _ in parts)
     freedom = variance**2 / sum(part**2 / of for part, of in parts)
     error = float(np.sqrt(variance)) / len(deltas)
     half = float(distributions.t.ppf((1 + level) / 2, freedom)) * error
     p = float(2 * distributions.t.sf(abs(estimate) / error, freedom))
-    return _ItemMean(replace(interval, low=estimate - half, high=estimate + half), p)
+    return replace(interval, low=estimate - half, high=estimate + half), p
 
 
 def _items_needed(pairs: ItemPairs, effect: float | None, alpha: float) -> int | None:
