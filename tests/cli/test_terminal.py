@@ -9,6 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from ablationlab.cli import common
+from ablationlab.data.corpus import load_corpus
 from ablationlab.instrument.costing import estimate as costing
 from ablationlab.pipeline import Planned
 from ablationlab.records.plan import Plan
@@ -16,6 +17,7 @@ from ablationlab.records.results import read_runs
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.checks import assumptions, study_warnings
 from ablationlab.study.load import parse_study
+from ablationlab.study.plan import make_plan
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
@@ -69,19 +71,37 @@ def test_a_study_that_takes_long_says_so_and_names_a_shorter_one(trained, tmp_pa
     plan = Plan.read(results.plan)
     event = Planned(plan, results, read_runs(plan, results), "")
     assert common._long(event, None) == ""  # tiny: nothing is even timed
-    monkeypatch.setattr(common, "_SHORT_FLOPS", 0)
-    seconds = 3000.0
-    monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(seconds, "", 0, 0))
+    monkeypatch.setattr(common, "_SHORT_FLOPS", {"cpu": 0})
+    monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(3000.0, 1200.0, "", 0, 0))
     monkeypatch.chdir(STUDIES.parent)
     assert common._long(event, Path("embedding-norm")) == (
-        "This study takes about 50 min of training on this machine. "
+        "This study takes about 50 min to train and 20 min to score on this machine. "
         "Meanwhile, a shorter one: ablationlab run studies/quick.toml"
     )
-    seconds = 300.0
+    monkeypatch.setattr(costing, "estimate", lambda plan, workers: costing.Estimate(300.0, 200.0, "", 0, 0))
     assert common._long(event, None) == ""
 
 
 def test_the_quick_version_of_a_study_is_the_shorter_one(monkeypatch):
     monkeypatch.chdir(STUDIES.parent)
-    assert common.shorter_study(Path("embedding-norm-stability")) == Path("studies/embedding-norm-stability-quick.toml")
-    assert common.shorter_study(Path("studies/quick.toml")) is None
+    quick = "studies/embedding-norm-stability-quick.toml"
+    assert common.shorter_study(Path("embedding-norm-stability"), 1000.0) == quick
+
+
+def test_where_no_quick_study_is_there_the_shorter_one_is_the_study_with_fewer_steps(study_file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = study_file({"training.steps": 1000, "training.warmup": 2}, name="mine.toml")
+    shorter = common.shorter_study(file, 1200.0)
+    assert shorter == f"{file} --set training.steps=100 --out results/mine-short"
+    assert common.shorter_study(file, 120_000.0) is None  # one step is shorter than its warmup
+
+
+def test_the_estimate_counts_what_scoring_reads(study_table):
+    asked = {"tasks": ["spelling"], "fewshot": [0, 2], "items": 50, "gate_seeds": [7, 8, 9]}
+    study = parse_study(study_table({"evaluation": asked, "model.context": 128, "seeds": [1, 2]}))
+    plan = make_plan(study, load_corpus(study.data), "cpu")
+    items = 2 * 50 * 128
+    text = plan.corpus.validation_tokens
+    for run in plan.runs:
+        assert costing._scored_tokens(plan, run) == (2 * items if run.role == "gate" else items + text)
+    assert {run.role for run in plan.runs} == {"compared", "gate"}

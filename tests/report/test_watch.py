@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from ablationlab.core.errors import AblationLabError
+from ablationlab.core.format import difference
 from ablationlab.records.results import Results
 from ablationlab.records.run import METRICS_HEADER, RunRecord, StepLine
 from ablationlab.records.storage import ResultsFolder
@@ -119,6 +121,93 @@ def test_the_page_follows_by_itself_and_says_it_is_no_inference(
     assert page.locator("#interim").is_hidden()
     assert all(address.startswith((server.address, "data:")) for address in seen.asked)
     assert seen.said == []
+
+
+def partly(folder: Path, pairs: int, diverged: int | None = None, **changes: Any) -> Any:
+    """A study of which the first pairs are complete; the variant's run of seed *diverged* diverged."""
+    plan = make_plan(study(**changes))
+    plan.create(ResultsFolder(folder).plan)
+    for run in plan.runs:
+        if run.seed <= pairs:
+            lost = run.seed == diverged and run.variant != "none"
+            made = None if lost else outcome(run.variant, run.regime, run.seed)
+            write_run(folder, plan, run, made, [3.0, float("nan")] if lost else calm(run.seed))
+    return plan
+
+
+def test_pairs_that_are_complete_are_described_and_not_tested(tmp_path: Path):
+    partly(tmp_path, 3, diverged=2)
+    state = Live(tmp_path).state()
+    row = state["pairs"][0]
+    deltas = [
+        outcome("layernorm", "default", seed)["validation_loss"] - outcome("none", "default", seed)["validation_loss"]
+        for seed in (1, 3)
+    ]
+    shown = difference(sum(deltas) / 2, min(deltas), max(deltas))
+    assert (row["metric"], row["role"], row["arms"]) == ("validation loss, nats/token", "primary", "layernorm − none")
+    assert (row["pairs"], row["lost"]) == ("2 of 5", "1")
+    assert (row["mean"], row["range"]) == (shown.delta, shown.range)
+    assert set(row) == {
+        "metric",
+        "role",
+        "better",
+        "regime",
+        "arms",
+        "pairs",
+        "lost",
+        "mean",
+        "range",
+    }  # no p, no interval
+    assert state["pairs_note"].startswith("The registered test is made once, when every run has ended.")
+
+
+def test_one_pair_has_no_range_and_half_a_pair_no_row(tmp_path: Path):
+    plan = partly(tmp_path, 1)
+    first = plan.runs[2]
+    write_run(tmp_path, plan, first, outcome(first.variant, first.regime, first.seed), calm(first.seed))
+    rows = Live(tmp_path).state()["pairs"]
+    assert {(row["pairs"], row["range"]) for row in rows} == {("1 of 5", "")}
+    for run in plan.runs[:3]:
+        if run.variant != "none":
+            shutil.rmtree(tmp_path / "runs" / run.id)
+    assert Live(tmp_path).state()["pairs"] == []
+
+
+def test_metrics_that_are_compared_as_logarithms_differ_in_percent(tmp_path: Path):
+    criteria = [{"metric": "perplexity", "role": "primary", "smallest_effect": 0.05}]
+    partly(tmp_path, 3, criteria=criteria)
+    (row,) = Live(tmp_path).state()["pairs"]
+    logs = [
+        outcome("layernorm", "default", seed)["validation_loss"] - outcome("none", "default", seed)["validation_loss"]
+        for seed in (1, 2, 3)
+    ]
+    assert row["metric"] == "perplexity, %"
+    assert row["mean"] == difference(sum(logs) / 3, min(logs), max(logs), log=True).delta
+
+
+def test_a_study_with_looks_says_when_the_next_one_is(tmp_path: Path):
+    partly(tmp_path, 2, design={"looks": [3, 5]})
+    assert (
+        Live(tmp_path)
+        .state()["pairs_note"]
+        .startswith("Look 1 of 2 comes when 3 seeds of every arm have ended; nothing is tested before.")
+    )
+
+
+def test_the_page_marks_complete_pairs_as_interim_until_every_run_has_ended(
+    tmp_path: Path, serve: Callable[..., Watcher], visit: Callable[..., Any]
+):
+    plan = partly(tmp_path, 3)
+    page = visit(serve(tmp_path).address, width=390, height=844).page
+    section = page.locator("#pairs-section")
+    assert section.locator(".badge").inner_text() == "interim"
+    assert "3 of 5" in section.inner_text()
+    assert "no verdict here" in section.inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    for run in plan.runs:
+        write_run(tmp_path, plan, run, outcome(run.variant, run.regime, run.seed), calm(run.seed))
+    page.wait_for_selector("#done:not([hidden])", timeout=30_000)
+    assert section.is_hidden()
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import shlex
 import time
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from ablationlab.core.errors import AblationLabError
 from ablationlab.core.format import count, counted, duration, percent, plain, several
 
 if TYPE_CHECKING:
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from ablationlab.data.prepare import PrepareProgress
+    from ablationlab.instrument.costing.estimate import Estimate
     from ablationlab.pipeline import Concluded, EvaluationEnded, PipelineEvent, Planned
 
 
@@ -274,38 +278,64 @@ class RunView:
         )
 
 
-#: A study that will take longer than this says so first, in seconds.
-_LONG = 600.0
-#: FLOPs of matrix products below which no CPU takes that long, so that nothing needs to be timed.
-_SHORT_FLOPS = 5e12
+#: A study that will take longer than this says so first, in seconds; and how long a shorter version of it should take.
+_LONG, _SHORT = 600.0, 120.0
+#: FLOPs of matrix products below which no such device takes that long, so that nothing needs to be timed.
+_SHORT_FLOPS = {"cpu": 5e12, "cuda": 5e14}
 
 
 def _long(event: Planned, study: Path | None) -> str:
-    """What to say first of a study that will take long here, on a CPU: how long, and what to try meanwhile."""
+    """What to say first of a study that will take long here."""
     plan = event.plan
     waiting = [run.planned for run in event.runs if not run.done]
-    if plan.execution.device != "cpu" or any(run.recipe is None for run in waiting):
+    if any(run.recipe is None for run in waiting):
         return ""
-    if sum(run.budget.matmul_flops for run in waiting) < _SHORT_FLOPS:
+    if sum(run.budget.matmul_flops for run in waiting) < _SHORT_FLOPS[plan.execution.device]:
         return ""
     from ablationlab.instrument.costing.estimate import estimate
     from ablationlab.pipeline import worker_count
 
-    seconds = estimate(plan, worker_count(plan, None)).seconds * len(waiting) / len(plan.runs)
+    cost = estimate(plan, worker_count(plan, None))
+    share = len(waiting) / len(plan.runs)
+    left = replace(cost, training_seconds=cost.training_seconds * share, scoring_seconds=cost.scoring_seconds * share)
+    return long_notice(left, study)
+
+
+def long_notice(cost: Estimate, study: Path | None) -> str:
+    """How long a study takes here, and what to try meanwhile; nothing of a short one."""
+    from ablationlab.report.terminal import time_needed
+
+    seconds = cost.training_seconds + cost.scoring_seconds
     if seconds < _LONG:
         return ""
-    shorter = shorter_study(study)
+    shorter = shorter_study(study, seconds)
     meanwhile = f" Meanwhile, a shorter one: ablationlab run {shorter}" if shorter is not None else ""
-    return f"This study takes about {plain(duration(seconds))} of training on this machine.{meanwhile}"
+    return f"This study takes about {plain(time_needed(cost))} on this machine.{meanwhile}"
 
 
-def shorter_study(study: Path | None) -> Path | None:
-    """The quick version of a study, or the quickest of all, where it is there."""
-    from ablationlab.study.places import STUDIES, find_study
+def shorter_study(study: Path | None, seconds: float) -> str | None:
+    """What to give `run` meanwhile: the quick version of a study, the quickest of all, or the study with fewer steps."""
+    from ablationlab.study.places import RESULTS, STUDIES, find_study
 
     file = None if study is None else find_study(study)
-    places = [] if file is None or file.suffix != ".toml" else [file.with_name(f"{file.stem}-quick.toml")]
-    return next((place for place in (*places, STUDIES / "quick.toml") if place.exists() and place != file), None)
+    if file is None or file.suffix != ".toml":
+        return str(STUDIES / "quick.toml") if (STUDIES / "quick.toml").exists() else None
+    for place in (file.with_name(f"{file.stem}-quick.toml"), STUDIES / "quick.toml"):
+        if place.exists() and place != file:
+            return shlex.quote(str(place))
+    from ablationlab.study.load import load_study
+
+    try:
+        whole = load_study(file)
+        if whole.training.steps is None:
+            return None
+        changes = [f"training.steps={max(2, int(whole.training.steps * _SHORT / seconds))}"]
+        changes += ["evaluation.items=20"] if whole.evaluation.tasks else []
+        load_study(file, changes)  # a warmup or a criterion may not allow it
+    except AblationLabError:
+        return None
+    settings = [word for change in changes for word in ("--set", change)]
+    return shlex.join([str(file), *settings, "--out", str(RESULTS / f"{file.stem}-short")])
 
 
 _PLAIN_SECONDS = 15.0

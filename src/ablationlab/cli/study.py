@@ -25,6 +25,7 @@ from ablationlab.cli.common import (
     TrustCode,
     Workers,
     add,
+    long_notice,
 )
 from ablationlab.core.errors import AblationLabError, RecordError
 
@@ -117,14 +118,14 @@ def plan(
         seal(resolved, results, device, workers, view)
     sealed = Plan.read_sealed(results.plan)
     count = worker_count(sealed, workers)
+    with study_code(resolved, results):
+        cost = estimate(sealed, count) if resolved.trainer is None else None
+    if cost is not None and (told := long_notice(cost, study)):
+        printer.text(f"{told}\n")
     for part in plan_tables(sealed):
         printer.console.print(part)
         printer.line()
-    own = resolved.trainer is not None
-    with study_code(resolved, results):
-        printer.text(
-            own_trainer_summary(sealed, count) if own else plan_summary(sealed, estimate(sealed, count), count)
-        )
+    printer.text(own_trainer_summary(sealed, count) if cost is None else plan_summary(sealed, cost, count))
     if assumed := assumptions(resolved):
         printer.text(f"Assumed, since the study file does not say: {assumed}.")
     for warning in study_warnings(resolved):

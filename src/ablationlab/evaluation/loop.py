@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from ablationlab.core.errors import PlanError, RecordError, RunFailure, WorkerDied
+from ablationlab.core.format import duration, plain
 from ablationlab.core.processes import Pool, usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.evaluation.context import EvaluationContext, Evaluator, ScoredMember, task_folder
@@ -300,17 +301,26 @@ def _spread(
         return [problem for group in groups for problem in _evaluate_group(context, opened, group, report)]
     failures: list[str] = []
     arguments = (context.results.path, context.request, context.weights_sha256)
+    began = time.monotonic()
     with Pool(_worker, arguments, name="evaluation", processes=processes) as pool:
-        for group, future in pool.as_completed((tuple(group), (group,)) for group in groups):
+        work = pool.as_completed((tuple(group), (group,)) for group in groups)
+        for done, (group, future) in enumerate(work, start=1):
             names = ", ".join(group)
             try:
                 problems = future.result()
             except WorkerDied as error:
                 failures.append(f"{names}: its process {error.how}")
                 continue
-            report(f"{names}: {'failed' if problems else 'done'}")
+            left = seconds_left(time.monotonic() - began, done, len(groups), processes)
+            togo = f", about {plain(duration(left))} left" if done < len(groups) else ""
+            report(f"{names}: {'failed' if problems else 'done'} ({done} of {len(groups)}{togo})")
             failures += problems
     return failures
+
+
+def seconds_left(elapsed: float, done: int, total: int, processes: int) -> float:
+    """By the speed so far; what the other processes are at counts as half done."""
+    return elapsed * (total - done) / (done + (min(processes, total - done + 1) - 1) / 2)
 
 
 def _worker(folder: Path, request: TaskRequest, weights: tuple[str, ...]) -> Callable[[Sequence[str]], list[str]]:

@@ -17,6 +17,7 @@ from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.charts import DARK_OF, colours, config
 from ablationlab.report.charts.curves import curves
+from ablationlab.report.interim import interim_note, interim_rows
 from ablationlab.report.page import by_column
 from ablationlab.stats.stability import spike_score
 
@@ -55,6 +56,8 @@ class Live:
             "finished": bool(results.runs) and not results.interim,
             "report": (self.folder / "report.html").is_file(),
             "warnings": self._warnings(results),
+            "pairs": interim_rows(results),
+            "pairs_note": interim_note(results),
             "runs": [_row(run, hues) for run in listed],
             "listed": "" if len(listed) == len(results.runs) else _LISTED.format(len(listed), len(results.runs)),
             "variants": list(results.variants),

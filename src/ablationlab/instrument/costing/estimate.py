@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ablationlab.core.format import amount, duration, percent
 from ablationlab.instrument.costing.disk import study_bytes
 from ablationlab.records.plan import Plan, PlannedRun
+from ablationlab.records.settings import Study
 
 if TYPE_CHECKING:
     import torch
@@ -19,13 +20,16 @@ EFFICIENCY = {"cpu": 0.55, "cuda": 0.30}
 # A step predicted to be shorter than this is timed instead of predicted.
 LONGEST_TIMED_STEP = 4.0
 START_SECONDS = 4.0
+# A training step is three times the arithmetic of a forward pass.
+FORWARD = 3
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds for the whole plan, what they are based on, and bytes on disk at the end and at most."""
+    """Seconds to train and to score the whole plan, what they are based on, and bytes on disk at the end and at most."""
 
-    seconds: float
+    training_seconds: float
+    scoring_seconds: float
     basis: str
     disk_bytes: int
     peak_disk_bytes: int
@@ -33,6 +37,8 @@ class Estimate:
 
 def estimate(plan: Plan, workers: int) -> Estimate:
     """Time a few real steps if they are short, else a matrix product of the model's own shape, and scale."""
+    import torch
+
     from ablationlab.model.device import prepare
 
     device = prepare(plan.execution, plan.study.execution.kernels)
@@ -54,23 +60,54 @@ def estimate(plan: Plan, workers: int) -> Estimate:
         steps = run.budget.steps + _validation_steps(plan, run)
         seconds += steps * factor * _step_flops(plan, run) / (rate * EFFICIENCY[device.type])
     parallel = min(workers, len(plan.stacks)) if device.type == "cpu" else 1
+    scoring = sum(_scored_tokens(plan, run) * _token_flops(run) for run in plan.runs) / FORWARD
+    scoring *= factor / (rate * EFFICIENCY[device.type])
     disk = study_bytes(plan.study, plan.runs, parallel * plan.execution.stack_width)
-    return Estimate(START_SECONDS + seconds / parallel, basis, disk.end, disk.most)
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # training may be another process's
+    start = START_SECONDS if scoring else 0.0
+    return Estimate(
+        START_SECONDS + seconds / parallel,
+        start + scoring / (min(workers, len(plan.runs)) if device.type == "cpu" else 1),
+        basis,
+        disk.end,
+        disk.most,
+    )
 
 
 def _step_flops(plan: Plan, run: PlannedRun) -> float:
     return run.budget.matmul_flops / run.budget.steps * plan.execution.stack_width
 
 
+def _token_flops(run: PlannedRun) -> float:
+    return run.budget.matmul_flops / run.budget.tokens
+
+
+def counts_tasks(study: Study) -> bool:
+    """Whether the number of items is known, so that the time for tasks can be told."""
+    return study.evaluation.items is not None
+
+
+def _scored_tokens(plan: Plan, run: PlannedRun) -> float:
+    """Tokens that scoring a run reads: the validation text, and every item of every task as a full context, of a run of the
+    gate with its weights at half of the steps, too."""
+    asked = plan.study.evaluation
+    if not asked.tasks or run.role in ("sweep", "noise"):
+        return 0.0
+    prompts = sum(len(task.templates) for task in plan.tasks) * len(asked.fewshot)
+    items = prompts * (asked.items or 0) * run.model.context
+    return 2.0 * items if run.role == "gate" else float(plan.corpus.validation_tokens + items)
+
+
 def _validation_steps(plan: Plan, run: PlannedRun) -> float:
-    """Validation passes in units of training steps: a forward pass alone is a third of a step."""
+    """Validation passes in units of training steps."""
     per_step = run.budget.tokens / run.budget.steps
     curve = plan.study.evaluation.curve_every
     tokens = float(plan.corpus.validation_tokens)
     if curve:
         windows = plan.study.evaluation.curve_windows * run.model.context
         tokens += run.budget.steps / curve * min(windows, plan.corpus.validation_tokens)
-    return tokens / per_step / 3
+    return tokens / per_step / FORWARD
 
 
 def _step_seconds(plan: Plan, device: torch.device) -> float:

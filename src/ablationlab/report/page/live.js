@@ -51,6 +51,12 @@
     warnings.replaceChildren(...(state.warnings.length
       ? state.warnings.map((warning) => element("div", { class: warning.level === "bad" ? "banner bad" : "banner", role: "alert" }, warning.text))
       : [element("p", { class: "none" }, "None so far: no divergence, no spike beyond the registered threshold, no damaged file.")]));
+    at("pairs-section").hidden = state.finished || !state.pairs.length;
+    at("pairs-note").textContent = state.pairs_note;
+    at("pairs").replaceChildren(...state.pairs.map((pair) => element("tr", {},
+      element("th", { scope: "row" }, pair.metric, element("small", {}, [pair.role, pair.better].filter(Boolean).join(", "))),
+      element("td", { class: "nowrap" }, pair.arms), element("td", {}, pair.regime),
+      ...[pair.pairs, pair.lost, pair.mean, pair.range].map((text) => element("td", { class: "n" }, text)))));
     at("runs").replaceChildren(...state.runs.map((run) => {
       const mark = element("span", { class: "swatch" });
       mark.style.setProperty("--c", dark() ? state.dark[run.colour] || run.colour : run.colour);

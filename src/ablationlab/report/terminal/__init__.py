@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         results_table,
         shared_text,
         status_table,
+        time_needed,
     )
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "run_view",
     "shared_text",
     "status_table",
+    "time_needed",
     "variants_table",
     "verdict_view",
 ]
@@ -81,6 +83,6 @@ __getattr__ = lazy_exports(
         "costing": "Money costing_view",
         "power": "decision_view",
         "study": "overlap_table own_trainer_summary plan_summary plan_tables precisions results_table shared_text "
-        "failures_view status_table",
+        "failures_view status_table time_needed",
     },
 )

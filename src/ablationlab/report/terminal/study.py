@@ -20,7 +20,7 @@ from ablationlab.core.format import (
     plain,
     setting,
 )
-from ablationlab.instrument.costing.estimate import Estimate
+from ablationlab.instrument.costing.estimate import Estimate, counts_tasks
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
@@ -131,12 +131,18 @@ def plan_summary(plan: Plan, cost: Estimate, workers: int) -> str:
         f"{amount(tokens)} tokens, {amount(flops, 'FLOP')} of matrix products in all.\n"
         f"{how.device_name}, {precisions(plan)}, {counted(how.threads, 'thread')} per process, "
         f"{counted(workers, 'process', 'processes')}.\n"
-        f"Roughly {duration(cost.seconds)} ({cost.basis}); disk {byte_size(cost.disk_bytes)} at the end, "
+        f"Roughly {time_needed(cost)} ({cost.basis}); disk {byte_size(cost.disk_bytes)} at the end, "
         f"{byte_size(cost.peak_disk_bytes)} at most.{_not_in_it(plan)}\n{_under_torchrun(plan)}"
         f"Corpus {_what(corpus)}: {count(corpus.train_tokens)} training and {count(corpus.validation_tokens)} "
         f"validation tokens, vocabulary {count(corpus.vocabulary)}.\n{shared_text(corpus)}"
         f"Sealed: plan {plan.plan_hash[:12]}, study {plan.study_hash[:12]}, criteria {plan.criteria_hash[:12]}."
     )
+
+
+def time_needed(cost: Estimate) -> str:
+    """How long a study takes, to train and to score."""
+    training, scoring = duration(cost.training_seconds), duration(cost.scoring_seconds)
+    return f"{training} to train and {scoring} to score" if cost.scoring_seconds else f"{training} to train"
 
 
 def _under_torchrun(plan: Plan) -> str:
@@ -150,7 +156,8 @@ def _under_torchrun(plan: Plan) -> str:
 
 def _not_in_it(plan: Plan) -> str:
     """What the estimate leaves out, of what this study does."""
-    left = ["probes"] * bool(plan.study.probes) + ["tasks"] * bool(plan.study.evaluation.tasks)
+    study = plan.study
+    left = ["probes"] * bool(study.probes) + ["tasks"] * bool(study.evaluation.tasks and not counts_tasks(study))
     return f" Time for {' and '.join(left)} is not in it." if left else ""
 
 
