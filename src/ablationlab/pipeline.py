@@ -384,8 +384,7 @@ def open_study(
 
     A path may be a study file, a bare name (`embedding-norm`) or a results folder, whose sealed study is meant.
     """
-    from ablationlab.study.places import find_study
-    from ablationlab.study.plan import default_folder
+    from ablationlab.study.places import default_folder, find_study
 
     if isinstance(study, str | Path):
         place = find_study(Path(study))

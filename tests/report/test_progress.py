@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from ablationlab.data.corpus import load_corpus
+from ablationlab.evaluation.loop import seconds_left
 from ablationlab.report.progress import LiveDisplay, PlainDisplay, _Counter, display_for
 from ablationlab.stats.stability import EarlyWarning
 from ablationlab.study.load import parse_study
@@ -30,6 +31,14 @@ def progress(stack=0, step=6, start=0, **changes) -> Event:
 
 def console(width: int = 80, terminal: bool = False) -> Console:
     return Console(file=io.StringIO(), width=width, force_terminal=terminal, color_system=None)
+
+
+def test_the_time_that_scoring_takes_is_told_without_that_of_its_start():
+    # Two processes import and build tasks for 40 s, then each run takes 10 s.
+    ended = [50.0, 50.0, 60.0, 60.0, 70.0, 70.0]
+    assert seconds_left(ended[:1], 20, 2) == pytest.approx(25 * 19)  # 100 s are left: too much, not twenty times
+    assert seconds_left(ended[:4], 20, 2) == pytest.approx(20 / 3 * 16)
+    assert seconds_left(ended, 20, 2) == pytest.approx(4 * 14)
 
 
 def test_a_file_gets_plain_lines_and_not_one_per_event(plan):

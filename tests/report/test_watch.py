@@ -187,11 +187,14 @@ def test_metrics_that_are_compared_as_logarithms_differ_in_percent(tmp_path: Pat
 
 def test_a_study_with_looks_says_when_the_next_one_is(tmp_path: Path):
     partly(tmp_path, 2, design={"looks": [3, 5]})
-    assert (
-        Live(tmp_path)
-        .state()["pairs_note"]
-        .startswith("Look 1 of 2 comes when 3 seeds of every arm have ended; nothing is tested before.")
-    )
+    note = Live(tmp_path).state()["pairs_note"]
+    assert note.startswith("Look 1 of 2 comes when 3 seeds of every arm have ended; nothing is tested before.")
+
+
+def test_runs_that_have_ended_before_a_look_do_not_end_the_study(tmp_path: Path):
+    partly(tmp_path, 3, design={"looks": [3, 5]})
+    state = Live(tmp_path).state()
+    assert (state["ended"], state["total"], state["finished"]) == (6, 6, False)
 
 
 def test_the_page_marks_complete_pairs_as_interim_until_every_run_has_ended(

@@ -13,16 +13,8 @@ from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.study.ledger import setting_mismatches
 from ablationlab.study.load import load_study, parse_study
-from ablationlab.study.plan import (
-    STEP_OVERHEAD,
-    WIDEST_STACK,
-    best_width,
-    default_folder,
-    make_plan,
-    open_plan,
-    plan_drift,
-    seal_plan,
-)
+from ablationlab.study.places import default_folder
+from ablationlab.study.plan import STEP_OVERHEAD, WIDEST_STACK, best_width, make_plan, open_plan, plan_drift, seal_plan
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from rich.console import Console
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
 from ablationlab.cli.common import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
-from ablationlab.core.code import place_of
 from ablationlab.core.errors import AblationLabError, RunFailure
 
 
@@ -76,6 +75,8 @@ def main(arguments: list[str] | None = None) -> None:
     except Exception as error:
         if debug:
             raise
+        from ablationlab.core.code import place_of
+
         place, what = place_of(error), f"{type(error).__name__}: {error}"
         if place is not None:  # the study's own code raised, outside of a run: while its parts are counted, say
             console.print(f"error: {place}: {what}", markup=False, highlight=False)

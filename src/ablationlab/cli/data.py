@@ -10,7 +10,6 @@ from cyclopts import App, Parameter
 
 from ablationlab.cli.common import Printer, Processes, RunView, add, progress_bar
 from ablationlab.core.errors import DataError
-from ablationlab.core.processes import usable_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +72,7 @@ def prepare(
     Every document is followed by the token that ends a document. A study names the folder as data.corpus, or several of them
     with weights in [data.mixture].
     """
+    from ablationlab.core.processes import usable_cores
     from ablationlab.data.corpus import cache_settings
     from ablationlab.data.documents import open_documents
     from ablationlab.data.prepare import SHARD_TOKENS

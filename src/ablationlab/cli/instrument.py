@@ -91,7 +91,7 @@ def _run(
     """Run the study to its analysis, as `ablationlab run` does, and give its folder."""
     from ablationlab.pipeline import run
     from ablationlab.study.load import load_study
-    from ablationlab.study.plan import default_folder
+    from ablationlab.study.places import default_folder
 
     folder = default_folder(load_study(file, overrides))
     folder = out or (folder.with_name(f"{folder.name}-quick") if quick else folder)

@@ -345,7 +345,6 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
     from ablationlab.report.terminal import failures_view, results_table, status_table
     from ablationlab.study.differences import listed, study_differences
     from ablationlab.study.places import find_study, folder_without_code
-    from ablationlab.study.plan import open_plan
 
     printer = Printer()
     study = find_study(study)
@@ -359,6 +358,8 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
         return 0
     sealed = Plan.read(results.plan)
     if sealed.study.name != resolved.name or set_:
+        from ablationlab.study.plan import open_plan
+
         sealed = open_plan(results, resolved)
     changed = study_differences(resolved, sealed.study)
     if sealed.study_hash != resolved.hash and changed:

@@ -301,26 +301,30 @@ def _spread(
         return [problem for group in groups for problem in _evaluate_group(context, opened, group, report)]
     failures: list[str] = []
     arguments = (context.results.path, context.request, context.weights_sha256)
-    began = time.monotonic()
+    began, ended = time.monotonic(), list[float]()
     with Pool(_worker, arguments, name="evaluation", processes=processes) as pool:
         work = pool.as_completed((tuple(group), (group,)) for group in groups)
-        for done, (group, future) in enumerate(work, start=1):
+        for group, future in work:
             names = ", ".join(group)
             try:
                 problems = future.result()
             except WorkerDied as error:
                 failures.append(f"{names}: its process {error.how}")
                 continue
-            left = seconds_left(time.monotonic() - began, done, len(groups), processes)
-            togo = f", about {plain(duration(left))} left" if done < len(groups) else ""
-            report(f"{names}: {'failed' if problems else 'done'} ({done} of {len(groups)}{togo})")
+            ended.append(time.monotonic() - began)
+            left = f", about {plain(duration(seconds_left(ended, len(groups), processes)))} left"
+            left = left if len(ended) < len(groups) else ""
+            report(f"{names}: {'failed' if problems else 'done'} ({len(ended)} of {len(groups)}{left})")
             failures += problems
     return failures
 
 
-def seconds_left(elapsed: float, done: int, total: int, processes: int) -> float:
-    """By the speed so far; what the other processes are at counts as half done."""
-    return elapsed * (total - done) / (done + (min(processes, total - done + 1) - 1) / 2)
+def seconds_left(ended: Sequence[float], total: int, processes: int) -> float:
+    """From when each of the groups so far ended: at the pace since the first, which began with imports and building tasks;
+    before every process has ended one, at the pace of the first."""
+    done = len(ended)
+    pace = ended[0] / processes if done <= processes else (ended[-1] - ended[0]) / (done - 1)
+    return pace * (total - done)
 
 
 def _worker(folder: Path, request: TaskRequest, weights: tuple[str, ...]) -> Callable[[Sequence[str]], list[str]]:

@@ -1,9 +1,10 @@
 """The one reader of a results folder: `Results.open` and its runs.
 
-Files are read when they are first asked for. What is not there is None. By default damage is noted in ``problems`` and the
-rest is read; with ``strict`` it raises `RecordError`. A file that is not as it was sealed (seal.py) is damage, too, unless
-the analysis on disk was made with it on request (``--accept-altered``). Nothing here consults a registry: variants and
-metrics are as the plan, or the analysis of a user's table, defines them.
+Files are read when they are first asked for, and the types of an analysis are imported then: `status` needs none. What is not
+there is None. By default damage is noted in ``problems`` and the rest is read; with ``strict`` it raises `RecordError`. A
+file that is not as it was sealed (seal.py) is damage, too, unless the analysis on disk was made with it on request
+(``--accept-altered``). Nothing here consults a registry: variants and metrics are as the plan, or the analysis of a user's
+table, defines them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import numpy as np
 
 from ablationlab.core.errors import RecordError
 from ablationlab.core.grouping import grouped
-from ablationlab.records.analysis import Analysis, Comparison, LedgerInput, Seed
 from ablationlab.records.evaluation import (
     EVALUATION,
     SAMPLES,
@@ -33,15 +33,17 @@ from ablationlab.records.evaluation import (
 from ablationlab.records.metrics import Metric
 from ablationlab.records.plan import AMENDMENTS, LOOKS, Plan, PlannedRun
 from ablationlab.records.probes import ProbeTable, read_table
-from ablationlab.records.replication import Replication
 from ablationlab.records.run import FloatArray, Result, RunRecord, TrainerFailure, read_curves, read_progress
 from ablationlab.records.seal import ABSENT, AlteredError, RunSeal, file_hash
 from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, inside
 from ablationlab.records.table_curves import TABLE_CURVES, TableRun, read_table_curves
-from ablationlab.records.verdict import Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from ablationlab.records.analysis import Analysis, Comparison, Seed
+    from ablationlab.records.replication import Replication
+    from ablationlab.records.verdict import Verdict
 
 T = TypeVar("T")
 #: How a run stands. "started" is one that stopped in the middle, "failed" one that its own trainer did not end well.
@@ -110,6 +112,8 @@ class Reader:
     @cached_property
     def _accepted(self) -> Mapping[str, str]:
         """Altered files that the analysis on disk was made with, on request."""
+        from ablationlab.records.analysis import Analysis
+
         path = self.folder / "analysis.json"
         try:
             return Analysis.read(path).altered if path.exists() else {}
@@ -328,10 +332,14 @@ class Results:
 
     @cached_property
     def analysis(self) -> Analysis | None:
+        from ablationlab.records.analysis import Analysis
+
         return self.reader.read(self.folder / "analysis.json", Analysis.read)
 
     @cached_property
     def verdict(self) -> Verdict | None:
+        from ablationlab.records.verdict import Verdict
+
         return self.reader.read(self.folder / "verdict.json", Verdict.read)
 
     @cached_property
@@ -365,6 +373,8 @@ class Results:
     @cached_property
     def replication(self) -> Replication | None:
         """replication.json, if it is of this very plan."""
+        from ablationlab.records.replication import Replication
+
         replication = self.reader.read(self.folder / REPLICATION, Replication.read)
         if replication is None or self.plan is None or replication.source_hash == self.plan.plan_hash:
             return replication
@@ -410,6 +420,8 @@ class Results:
     @property
     def shared_inputs(self) -> tuple[str, ...]:
         """What both runs of every pair are known to share beside the seed."""
+        from ablationlab.records.analysis import LedgerInput
+
         ledger = self.analysis.ledger if self.analysis is not None else None
         shared = () if ledger is None else ledger.shared
         declared = {} if self.plan is None else self.plan.variants

@@ -96,18 +96,25 @@ def interim_rows(results: Results) -> list[dict[str, str]]:
     return rows
 
 
+def look_pending(results: Results) -> bool:
+    """Whether a planned look is still to be taken, so that runs may follow those that are planned now."""
+    plan = results.plan
+    if plan is None or plan.study.design is None:
+        return False
+    return len(plan.looks) < len(plan.study.design.looks) and not any(look.result.stop for look in plan.looks)
+
+
 def interim_note(results: Results) -> str:
     """When the registered test is made, and why it is not made here."""
     plan = results.plan
-    design = None if plan is None else plan.study.design
     why = (
         "So there is no p-value, no interval and no verdict here. Testing again after every pair finds a difference sooner "
         "or later, even where there is none. Do not stop or change the study because of these numbers."
     )
-    if design is None or plan is None:
+    if plan is None or plan.study.design is None:
         return f"The registered test is made once, when every run has ended. {why}"
-    taken = len(plan.looks)
-    if taken >= len(design.looks):
+    if not look_pending(results):
         return f"The last planned look was taken. {why}"
+    design, taken = plan.study.design, len(plan.looks)
     look, seeds = f"Look {taken + 1} of {len(design.looks)}", several(design.looks[taken], "seed")
     return f"{look} comes when {seeds} of every arm have ended; nothing is tested before. {why}"

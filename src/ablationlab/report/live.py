@@ -17,7 +17,7 @@ from ablationlab.records.results import Cache, Results, Run
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.report.charts import DARK_OF, colours, config
 from ablationlab.report.charts.curves import curves
-from ablationlab.report.interim import interim_note, interim_rows
+from ablationlab.report.interim import interim_note, interim_rows, look_pending
 from ablationlab.report.page import by_column
 from ablationlab.stats.stability import spike_score
 
@@ -53,7 +53,7 @@ class Live:
             "share": results.share_done,
             "percent": percent(results.share_done),
             "left": self._left(results),
-            "finished": bool(results.runs) and not results.interim,
+            "finished": bool(results.runs) and not results.interim and not look_pending(results),
             "report": (self.folder / "report.html").is_file(),
             "warnings": self._warnings(results),
             "pairs": interim_rows(results),

@@ -14,7 +14,8 @@ from ablationlab.core.lazy import lazy_exports
 if TYPE_CHECKING:
     from ablationlab.study.ledger import check_ledger
     from ablationlab.study.load import load_study, parse_study
-    from ablationlab.study.plan import default_folder, make_plan, open_plan, plan_drift, seal_plan
+    from ablationlab.study.places import default_folder
+    from ablationlab.study.plan import make_plan, open_plan, plan_drift, seal_plan
     from ablationlab.study.probes import PROBES, Probe
     from ablationlab.study.variants import VARIANTS, Variant, variants_of
 
@@ -39,7 +40,8 @@ __getattr__ = lazy_exports(
     {
         "ledger": "check_ledger",
         "load": "load_study parse_study",
-        "plan": "default_folder make_plan open_plan plan_drift seal_plan",
+        "places": "default_folder",
+        "plan": "make_plan open_plan plan_drift seal_plan",
         "probes": "PROBES Probe",
         "variants": "VARIANTS Variant variants_of",
     },

@@ -5,12 +5,20 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablationlab.core.errors import Problem, StudyError
 from ablationlab.records.storage import slug
 
+if TYPE_CHECKING:
+    from ablationlab.records.settings import Study
+
 STUDIES, RESULTS = Path("studies"), Path("results")
+
+
+def default_folder(study: Study) -> Path:
+    """Where a study's results go unless --out says otherwise."""
+    return RESULTS / slug(study.name)
 
 
 def find_study(given: Path) -> Path:
@@ -56,7 +64,6 @@ def folder_without_code(study: Path) -> Path | None:
 def _folder_of(study: Path) -> Path:
     """Found by the study's name, so that results can be read where the file is no longer right or its code is absent."""
     from ablationlab.study.load import load_study
-    from ablationlab.study.plan import default_folder
 
     folder = _named_folder(_tables(study))
     return folder if folder is not None and folder.is_dir() else default_folder(load_study(study))

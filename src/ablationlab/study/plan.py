@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from functools import cache
 from math import ceil, gcd, lcm
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from pydantic import ValidationError
@@ -44,7 +43,7 @@ from ablationlab.records.plan import (
     without_paths,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
-from ablationlab.records.storage import ResultsFolder, content_hash, replace, slug
+from ablationlab.records.storage import ResultsFolder, content_hash, replace
 from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
@@ -60,11 +59,6 @@ WIDEST_STACK = 16
 STEP_OVERHEAD = 5
 # Runs of one plan: each is written out in plan.lock, so more would be slow to read everywhere.
 MOST_RUNS = 20_000
-
-
-def default_folder(study: Study) -> Path:
-    """Where a study's results go unless --out says otherwise."""
-    return Path("results") / slug(study.name)
 
 
 #: From the plan of a study at equal tokens to what a step of each of its arms takes.

@@ -24,8 +24,7 @@ from ablationlab.report.table import Table
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.study.differences import SettingDifference, differences, study_differences
 from ablationlab.study.load import load_study
-from ablationlab.study.places import find_results, find_study, folder_without_code
-from ablationlab.study.plan import default_folder
+from ablationlab.study.places import default_folder, find_results, find_study, folder_without_code
 
 #: How deep `ls` looks, and folders that it does not enter.
 _DEPTH = 4

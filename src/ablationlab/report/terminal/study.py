@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -20,14 +21,15 @@ from ablationlab.core.format import (
     plain,
     setting,
 )
-from ablationlab.instrument.costing.estimate import Estimate, counts_tasks
 from ablationlab.records.metrics import metric_name
 from ablationlab.records.plan import Corpus, Plan, PlannedRun
 from ablationlab.records.results import Run
 from ablationlab.records.settings import flattened
 from ablationlab.report.naming import main_metrics
 from ablationlab.report.table import Table
-from ablationlab.study.plan import possible_processes
+
+if TYPE_CHECKING:
+    from ablationlab.instrument.costing.estimate import Estimate
 
 
 def plan_tables(plan: Plan) -> list[RenderableType]:
@@ -150,12 +152,16 @@ def _under_torchrun(plan: Plan) -> str:
     study = plan.study
     if study.execution.parallel is None:
         return ""
+    from ablationlab.study.plan import possible_processes
+
     counts = ", ".join(map(str, possible_processes(study)))
     return f"With --executor torchrun: {study.execution.parallel}, --nproc {counts}; the time above is of whole runs here.\n"
 
 
 def _not_in_it(plan: Plan) -> str:
     """What the estimate leaves out, of what this study does."""
+    from ablationlab.instrument.costing.estimate import counts_tasks
+
     study = plan.study
     left = ["probes"] * bool(study.probes) + ["tasks"] * bool(study.evaluation.tasks and not counts_tasks(study))
     return f" Time for {' and '.join(left)} is not in it." if left else ""
