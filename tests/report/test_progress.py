@@ -37,7 +37,7 @@ def test_the_time_that_scoring_takes_is_told_without_that_of_its_start():
     # Two processes import and build tasks for 40 s, then each run takes 10 s.
     ended = [50.0, 50.0, 60.0, 60.0, 70.0, 70.0]
     assert seconds_left(ended[:1], 20, 2) == pytest.approx(25 * 19)  # 100 s are left: too much, not twenty times
-    assert seconds_left(ended[:4], 20, 2) == pytest.approx(20 / 3 * 16)
+    assert seconds_left(ended[:4], 20, 2) == pytest.approx(10 / 3 * 16)
     assert seconds_left(ended, 20, 2) == pytest.approx(4 * 14)
 
 
