@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import secrets
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,8 @@ from pathlib import Path
 from .study import BUGS, differing, fingerprint
 
 Counts = Counter[str]
+#: Set in the environment of what is started, so that its processes are found wherever they were moved.
+MARK = "ABLATIONLAB_TORTURE"
 
 
 class Fresh:
@@ -23,22 +26,38 @@ class Fresh:
 
     def __init__(self, *words: str | Path) -> None:
         program = [sys.executable, "-m", "ablationlab", *map(str, words)]
+        self.mark = f"{MARK}={secrets.token_hex(8)}"
+        environment = {**os.environ, MARK: self.mark.partition("=")[2]}
         self.process = subprocess.Popen(
-            program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+            program,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            env=environment,
         )
 
     def named(self, part: str) -> list[int]:
-        """Processes of its session whose command line has *part* in it."""
+        """Processes that it started, in whatever session, whose command line has *part* in it."""
         pids = []
         for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                session = int((entry / "stat").read_text().rpartition(")")[2].split()[3])
+            with contextlib.suppress(OSError, ValueError):
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if session == self.process.pid and part in line:
+                if part in line and self.mark.encode() in (entry / "environ").read_bytes():
                     pids.append(int(entry.name))
         return pids
 
-    def end(self, seconds: float = 300) -> tuple[int, str]:
+    def victims(self, part: str, seconds: float = 120) -> list[int]:
+        """The same, waited for, without torchrun's launcher, whose command line names the ranks' module, too."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and self.process.poll() is None:
+            launchers = set(self.named("--nproc-per-node"))
+            if pids := [pid for pid in self.named(part) if pid not in launchers]:
+                return pids
+            time.sleep(0.1)
+        return []
+
+    def end(self, seconds: float = 900) -> tuple[int, str]:
         try:
             text, _ = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -78,9 +97,7 @@ def campaign(executor: str, planned: Path, study: Path, count: int, seed: int) -
         running = Fresh(*words(folder))
         moment = draw.uniform(0.3, 0.8) * length
         time.sleep(moment)
-        launchers = set(running.named("--nproc-per-node"))  # which name the ranks' module, too
-        pids = [pid for pid in running.named(VICTIMS[executor][victim]) if pid not in launchers]
-        pids = [running.process.pid] if victim == "driver" else pids
+        pids = [running.process.pid] if victim == "driver" else running.victims(VICTIMS[executor][victim])
         with contextlib.suppress(ProcessLookupError):
             if pids:
                 os.kill(draw.choice(pids), signal.SIGKILL)

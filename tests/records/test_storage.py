@@ -359,5 +359,7 @@ def test_a_file_system_without_locks_is_named(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr("ablationlab.records.storage.fcntl.flock", no_locks)
+    lock = Lock(tmp_path / "stack-0000")
     with pytest.raises(StorageError, match=r"No locks available.*choose a folder on another with --out"):
-        Lock(tmp_path / "stack-0000").acquire()
+        lock.acquire()
+    assert not lock.held_elsewhere()  # what is there can still be read

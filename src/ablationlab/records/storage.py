@@ -204,6 +204,8 @@ class Lock:
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
+        except OSError:  # a file system without locks, where nobody can hold one
+            return False
         finally:
             os.close(handle)
         return False

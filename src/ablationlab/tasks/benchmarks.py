@@ -157,10 +157,11 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     replace(path, sink.getvalue().to_pybytes())
 
 
-def write_benchmark(
-    benchmark: Benchmark, template: str, fewshot: int, limit: int | None, root: Path
-) -> tuple[Path, str, str]:
-    """The YAML file of a benchmark under one template, the task's name in it, and the hash of all that it stands for."""
+def write_benchmark(benchmark: Benchmark, template: str, fewshot: int, limit: int | None) -> tuple[Path, str, str]:
+    """The YAML file of a benchmark under one template, the task's name in it, and the hash of all that it stands for.
+
+    It names files of this machine, so it lies beside them in the cache and not among the records.
+    """
     import lm_eval
 
     if template not in benchmark.templates:
@@ -185,6 +186,6 @@ def write_benchmark(
     parts = {path.name: sha256_file(path) for path in sorted(stock.parent.glob("*")) if path.suffix in (".yaml", ".py")}
     identity = {key: value for key, value in body.items() if key not in ("include", "dataset_kwargs")}
     digest = content_hash([VERSION, identity, parts, sha256_file(scored), sha256_file(reserved)])
-    path = root / f"{benchmark.name}-{template}-{fewshot}shot-{digest[:12]}" / "task.yaml"
+    path = scored.with_name(f"{template}-{fewshot}shot-{digest[:12]}.yaml")
     replace(path, (json.dumps(body, indent=1) + "\n").encode())
     return path, name, digest

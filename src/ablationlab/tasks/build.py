@@ -2,7 +2,7 @@
 
 The suite's tasks become files that the harness reads: a YAML definition, items and examples in JSON Lines. They lie in
 ``evaluation/tasks/`` of a results folder, under the hash of their content. Any model that the harness knows can be scored on
-them: ``lm_eval --include_path results/<study>/evaluation/tasks --tasks <name>``.
+them, there: ``lm_eval --include_path . --tasks <name>``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
-from ablationlab.records.storage import content_hash, new_folder, replace, write_bytes
+from ablationlab.records.storage import content_hash, new_folder, write_bytes
 from ablationlab.tasks import benchmarks, suite
 from ablationlab.tasks.request import STOCK, TaskRequest, check_file, expand, full_manager, is_file
 from ablationlab.tasks.suite import BuiltTask
@@ -97,7 +97,7 @@ def build_tasks(request: TaskRequest, corpus: TokenizedCorpus, context: int, roo
             texts = texts or list(corpus.readable())
             tasks += _suite_tasks(name, request, corpus, texts, context, root, manager)
         elif name in benchmarks.CATALOGUE:
-            tasks += _benchmark_tasks(name, request, corpus, context, root, manager)
+            tasks += _benchmark_tasks(name, request, corpus, context, manager)
         else:
             tasks += _stock_tasks(name, request, manager)
     names = Counter(task.name for task in tasks)
@@ -108,12 +108,13 @@ def build_tasks(request: TaskRequest, corpus: TokenizedCorpus, context: int, roo
     return HarnessTasks(tuple(tasks), manager)
 
 
-def _load(path: Path, name: str, manager: Any) -> Any:
+def _load(definition: str | dict[str, Any], name: str, manager: Any) -> Any:
+    """One task from its YAML file, or from what would be in it."""
     try:
         with quiet():
-            return manager.load([str(path)])["tasks"][name]
+            return manager.load([definition])["tasks"][name]
     except Exception as error:
-        raise DataError(f"the harness could not load {path}: {type(error).__name__}: {error}") from error
+        raise DataError(f"the harness could not load {name}: {type(error).__name__}: {error}") from error
 
 
 # Tasks of the suite.
@@ -136,7 +137,7 @@ def _suite_tasks(
             if not _can_spell(template, corpus):
                 continue
             built = suite.build(name, texts[0], texts[1], context, fewshot, template.name, request.items)
-            loaded = _load(write_task(built, root), harness_name(built), manager)
+            loaded = _load(_definition(built, write_task(built, root).resolve()), harness_name(built), manager)
             tasks.append(
                 HarnessTask(name, template.name, fewshot, suite.VERSION, built.hash, "suite", kind.meaning, loaded)
             )
@@ -154,45 +155,44 @@ def harness_name(task: BuiltTask) -> str:
 
 
 def write_task(task: BuiltTask, root: Path) -> Path:
-    """Write the files, or find them there; the path of the YAML file."""
+    """Write the files, or find them there; their folder. The YAML file names the others from *root*, wherever that lies."""
     target = root / f"{task.kind.name}-{task.template.name}-{task.fewshot}shot-{task.hash[:12]}"
-    definition = target / "task.yaml"
     content = {"items.jsonl": _lines(task.rows(task.items))}
     content["examples.jsonl"] = _lines(task.rows(task.examples or task.items[:1]))
-    if definition.exists():
+    content["task.yaml"] = _yaml(task, Path(target.name))
+    if target.exists():
         for name, data in content.items():
             if not (target / name).exists() or (target / name).read_bytes() != data:
                 raise RecordError(
                     f"{target / name} is not what the runs are asked: it was changed after it was written. Remove {target}; "
                     "it is written again"
                 )
-        if definition.read_text() != _yaml(task, target):  # the results folder was moved: its paths are others now
-            replace(definition, _yaml(task, target).encode())
-        return definition
-    root.mkdir(parents=True, exist_ok=True)
+        return target
     try:
         with new_folder(target) as folder:
             for name, data in content.items():
                 write_bytes(folder / name, data)
-            write_bytes(folder / "task.yaml", _yaml(task, target).encode())
     except OSError:
-        if not definition.exists():  # another process may have written it meanwhile
+        if not target.exists():  # another process may have written it meanwhile
             raise
-    return definition
+    return target
 
 
 def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
-def _yaml(task: BuiltTask, folder: Path) -> str:
+def _yaml(task: BuiltTask, folder: Path) -> bytes:
+    return (json.dumps(_definition(task, folder), indent=1, ensure_ascii=False) + "\n").encode()  # JSON is YAML
+
+
+def _definition(task: BuiltTask, folder: Path) -> dict[str, Any]:
     """Plain column names, which the harness reads without its template engine."""
-    path = folder.resolve()
-    definition = {
+    return {
         "task": harness_name(task),
         "dataset_path": "json",
         "dataset_kwargs": {
-            "data_files": {"test": str(path / "items.jsonl"), "train": str(path / "examples.jsonl")},
+            "data_files": {"test": str(folder / "items.jsonl"), "train": str(folder / "examples.jsonl")},
         },
         "output_type": "multiple_choice",
         "test_split": "test",
@@ -210,14 +210,13 @@ def _yaml(task: BuiltTask, folder: Path) -> str:
         ],
         "metadata": {"version": suite.VERSION},
     }
-    return json.dumps(definition, indent=1, ensure_ascii=False) + "\n"  # JSON is YAML
 
 
 # Benchmarks.
 
 
 def _benchmark_tasks(
-    name: str, request: TaskRequest, corpus: TokenizedCorpus, context: int, root: Path, manager: Any
+    name: str, request: TaskRequest, corpus: TokenizedCorpus, context: int, manager: Any
 ) -> list[HarnessTask]:
     benchmarks.check_context(name, context)
     benchmark = benchmarks.CATALOGUE[name]
@@ -225,8 +224,8 @@ def _benchmark_tasks(
     tasks = []
     for fewshot in request.fewshot:
         for template in templates:
-            path, inner, digest = benchmarks.write_benchmark(benchmark, template, fewshot, request.items, root)
-            loaded = _load(path, inner, manager)
+            path, inner, digest = benchmarks.write_benchmark(benchmark, template, fewshot, request.items)
+            loaded = _load(str(path), inner, manager)
             _check_characters(name, loaded, corpus)
             version = str(loaded.VERSION)
             tasks.append(HarnessTask(name, template, fewshot, version, digest, "benchmark", benchmark.meaning, loaded))
