@@ -259,6 +259,23 @@ def test_something_else_at_the_address_is_given_up_on(monkeypatch):
             ray_cluster._reachable(address)
 
 
+def test_a_cluster_that_does_not_start_is_a_clear_error(monkeypatch):
+    def slow(**_: object) -> None:
+        raise Exception("The current node timed out during startup.\nMore of it.")  # noqa: TRY002 (as Ray raises it)
+
+    ray = ray_cluster._import()
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", slow)
+    monkeypatch.setattr(ray_cluster, "_reachable", str)
+    with (
+        pytest.raises(
+            AblationLabError, match=r"the cluster at --address h:1 cannot be used: The current node timed out"
+        ),
+        ray_cluster.cluster(None, "h:1", None),
+    ):
+        pass
+
+
 def test_without_ray_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
     with pytest.raises(AblationLabError, match=r"pip install 'ablationlab\[ray\]'"):
