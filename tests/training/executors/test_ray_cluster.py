@@ -261,7 +261,7 @@ def test_something_else_at_the_address_is_given_up_on(monkeypatch):
 
 def test_a_cluster_that_does_not_start_is_a_clear_error(monkeypatch):
     def slow(**_: object) -> None:
-        raise Exception("The current node timed out during startup.\nMore of it.")  # noqa: TRY002 (as Ray raises it)
+        raise Exception("The current node timed out during startup.\nMore of it.")
 
     ray = ray_cluster._import()
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
