@@ -425,6 +425,8 @@ def train(
     _ask(study, results, trust=options.trust_code)
     with study_code(study, results):
         if ranks is None:
+            if not results.plan.exists() and study.trainer is None and options.device != "cpu":
+                Thread(target=_wake_gpu, daemon=True).start()
             processes = _ranks_wanted(study, options)
             calibrations = {} if results.plan.exists() else calibrate(study, results, options, listen)
             plan, corpus = seal(study, results, options.device, processes or options.workers, listen, calibrations)
@@ -747,6 +749,15 @@ def tasks_built_meanwhile(
         if tasks is not None:
             tasks.close()
         raise
+
+
+def _wake_gpu() -> None:
+    """Have torch start the GPU, if there is one, while the plan is made: its first use takes about a second."""
+    import torch
+
+    with suppress(RuntimeError):  # whoever uses it next says what is wrong
+        if torch.cuda.is_available():
+            torch.zeros(1, device="cuda")
 
 
 def _import_what_follows() -> None:

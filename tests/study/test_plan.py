@@ -11,6 +11,7 @@ from ablationlab.core.errors import DataError, OutOfMemory, PlanError, RecordErr
 from ablationlab.data.corpus import load_corpus
 from ablationlab.records.plan import Plan
 from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.terminal.study import precisions
 from ablationlab.study.ledger import setting_mismatches
 from ablationlab.study.load import load_study, parse_study
 from ablationlab.study.places import default_folder
@@ -193,6 +194,13 @@ def test_a_regime_may_have_a_precision_of_its_own_and_its_arms_and_stacks_share_
 def test_a_precision_that_the_device_lacks_is_refused_in_a_regime_too(plan_of):
     with pytest.raises(PlanError, match="tf32"):
         plan_of({"regimes": {"low": {"training": {"precision": "tf32"}}}})
+
+
+def test_a_plan_without_the_same_bits_twice_is_another_plan_and_says_so(plan_of):
+    usual, free = plan_of(), plan_of({"execution.deterministic": False})
+    assert usual.study_hash != free.study_hash
+    assert "deterministic" not in precisions(usual)
+    assert precisions(free) == f"{precisions(usual)}, not the same bits twice (deterministic = false)"
 
 
 # --- sweeps -----------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -114,7 +115,7 @@ class Letters:
 
     def score(self, text: str) -> float:
         """Sum over the characters."""
-        return sum(self.logp.get(character, self.unseen) for character in text)
+        return sum(map(self.logp.get, text, repeat(self.unseen)))
 
 
 def head_of(line: str, room: int) -> str:

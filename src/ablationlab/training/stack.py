@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import accumulate
 from typing import Any, NamedTuple, TypeVar
 
@@ -176,8 +176,11 @@ class Stack:
         self.layout = ParameterLayout.of(members)
         check_room(sum(self.layout.sizes), width, "cuda" if device.type == "cuda" else "cpu")
         self.weights_RP = torch.zeros(width, sum(self.layout.sizes))
+        draw = cache(Parameter.draw)  # arms of one seed start from the same values
         for row, member in enumerate(members):
-            self._fill(row, {parameter.name: parameter.draw(member.seeds[0]) for parameter in parameters(member.model)})
+            self._fill(
+                row, {parameter.name: draw(parameter, member.seeds[0]) for parameter in parameters(member.model)}
+            )
         self.weights_RP[len(members) :] = self.weights_RP[len(members) - 1]
         self.weights_RP = self.weights_RP.to(device).requires_grad_()
         self.optimizer = start_optimizer(training, self.weights_RP.detach(), self.layout.row(training))

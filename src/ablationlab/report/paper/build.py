@@ -318,7 +318,9 @@ class Context:
         text = ", ".join(versions) + f"; {how.device_name}"
         if study.trained is None:
             return f"{text}."
-        return f"{text}, {how.precision}, stack width {how.stack_width}, {format.counted(how.threads, 'thread')} per process."
+        bits = "" if study.plan.study.execution.deterministic else ", not the same bits twice (deterministic = false)"
+        threads = format.counted(how.threads, "thread")
+        return f"{text}, {how.precision}{bits}, stack width {how.stack_width}, {threads} per process."
 
     # Results
 
