@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ os.environ.pop("COLUMNS", None)  # parallel test processes have it, and what goe
 warm.no_waiting_for_the_disk()
 # Processes that tests start share the compiled sources, wherever bytecode is switched off: half a second for each.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.executable = warm.executable()  # of whatever tests and the program start; warm.FRESH is the real one
 
 
 def pytest_collection_finish() -> None:
@@ -165,21 +166,22 @@ def run_cli(
     folder: Path,
     env: Mapping[str, str] | None = None,
     largest_file: int | None = None,
-    fresh: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """The command line as a process of its own; a file over *largest_file* bytes is refused to it."""
     start = ["-m", "ablationlab"] if largest_file is None else ["-c", WITH_A_LIMIT, str(largest_file)]
-    if not fresh:
-        return warm.python(*start, *arguments, folder=folder, env=env)
-    return subprocess.run(
-        [sys.executable, *start, *map(str, arguments)],
-        cwd=folder,
-        env={**os.environ, **(env or {})},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return warm.python(*start, *arguments, folder=folder, env=env)
+
+
+def started_with(name: str, value: str) -> list[tuple[int, str, dict[str, str]]]:
+    """Processes that were started with a variable in their environment: id, command line and environment of each."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended
+            lines = (folder / "environ").read_text(errors="replace").split("\0")
+            env = dict(line.split("=", 1) for line in lines if "=" in line)
+            if env.get(name) == value:
+                found.append((int(folder.name), (folder / "cmdline").read_text().replace("\0", " "), env))
+    return found
 
 
 @pytest.fixture
@@ -220,7 +222,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("trained")
     study = write_study(folder)
     words = ["run", study, "--out", folder / "results", "--workers", "1", "--device", "cpu"]
-    ended = run_cli(*words, folder=folder, fresh=False)
+    ended = run_cli(*words, folder=folder)
     assert ended.returncode == 0, ended.stderr
     return Trained(study, folder / "results", ended.stdout)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import subprocess
-import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+import warm
 
 SOURCE = Path(__file__).parents[1] / "src" / "ablationlab"
 LAYERS = (
@@ -81,7 +82,7 @@ def test_folders_marked_no_torch_never_load_it():
     names = [module_name(path) for path in paths]
     script = "import importlib, sys\nfor name in sys.argv[1:]:\n    importlib.import_module(name)\n"
     script += "    if 'torch' in sys.modules:\n        sys.exit(name)\n"
-    done = subprocess.run([sys.executable, "-c", script, *names], capture_output=True, text=True, check=False)
+    done = subprocess.run([warm.FRESH, "-c", script, *names], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(names) > 100
 
@@ -89,7 +90,7 @@ def test_folders_marked_no_torch_never_load_it():
 def test_a_process_that_trains_loads_no_scipy():
     """It takes a second, in every worker and every rank."""
     script = "import sys, ablationlab.training.executors.local, ablationlab.training.loop\nsys.exit('scipy' in sys.modules)\n"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert subprocess.run([warm.FRESH, "-c", script], check=False).returncode == 0
 
 
 def test_no_public_class_name_is_defined_twice():

@@ -118,7 +118,7 @@ def test_the_tutorials_commands_run(tmp_path):
             continue
         options = short if words[1] in ("plan", "run") else []
         options += ["--no-report"] if words[1] in ("run", "extend") else []
-        ended = run_cli(*words[1:], *options, folder=tmp_path, fresh=False)
+        ended = run_cli(*words[1:], *options, folder=tmp_path)
         assert ended.returncode == 0, f"{line}\n{ended.stderr}"
         ran.append(words[1])
     assert {"plan", "run", "status"} <= set(ran)

@@ -18,7 +18,7 @@ def trained(name: str, folder: Path) -> tuple[list[Result], Analysis]:
     """The example with one seed, from a copy."""
     study = shutil.copytree(EXAMPLES / name, folder / name) / "study.toml"
     options = ("--set", "seeds=[1]", "--out", folder / "results", "--workers", "1", "--device", "cpu")
-    ended = run_cli("run", study, *options, folder=folder, fresh=False)
+    ended = run_cli("run", study, *options, folder=folder)
     assert ended.returncode == 0, ended.stderr
     runs = sorted((folder / "results" / "runs").iterdir())
     return [Result.read(run / "result.json") for run in runs], Analysis.read(folder / "results" / "analysis.json")

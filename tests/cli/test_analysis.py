@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from ablationlab.records.analysis import Analysis, ItemComparison
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Verdict
@@ -152,12 +153,11 @@ def test_compare_answers_mistakes(command, tmp_path):
 
 def test_the_command_line_starts_without_the_statistics():
     import subprocess
-    import sys
 
     script = (
         "import sys, ablationlab.cli.app; sys.exit(any(m in sys.modules for m in ('scipy', 'statsmodels', 'numpy')))"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert subprocess.run([warm.FRESH, "-c", script], check=False).returncode == 0
 
 
 def test_many_exploratory_comparisons_are_counted_and_listed_on_request(monkeypatch, cli, tmp_path):

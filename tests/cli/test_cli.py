@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import warm
 from ablationlab import __version__
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
@@ -137,7 +138,7 @@ def test_what_needs_no_torch_imports_none(study_file, tmp_path, arguments):
     heavy = ["torch", "scipy", "statsmodels", "transformers", "pandas"]
     code = LIGHT.format(heavy=heavy, arguments=arguments)
     answer = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
+        [warm.FRESH, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True
     )
     assert json.loads(answer.stderr) == [[], [], 0]
 
@@ -146,7 +147,7 @@ def test_importing_the_command_line_imports_core_alone():
     code = (
         "import sys, ablationlab.cli.app; print([n for n in sys.modules if n.startswith(('ablationlab', 'pydantic'))])"
     )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    answer = subprocess.run([warm.FRESH, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     found = set(re.findall(r"'([\w.]+)'", answer.stdout))
     assert {".".join(name.split(".")[:2]) for name in found} == {"ablationlab", "ablationlab.cli", "ablationlab.core"}
 
@@ -346,8 +347,8 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
     out = tmp_path / "out"
     # Room for the runs' records and not for a checkpoint's weights; two workers, so that the errors cross processes.
     words = ["run", study, "--out", out, "--device", "cpu"]
-    assert ablationlab("plan", *words[1:], fresh=False).returncode == 0
-    ended = ablationlab(*words, "--workers", "2", largest_file=12_000, fresh=False)
+    assert ablationlab("plan", *words[1:]).returncode == 0
+    ended = ablationlab(*words, "--workers", "2", largest_file=12_000)
     assert ended.returncode == 1
     assert "Traceback" not in ended.stdout + ended.stderr
     assert ended.stderr.startswith("error: some runs were not trained; run the same command again to continue")
@@ -355,7 +356,7 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
     assert "looks like a bug" not in ended.stderr
     assert not list(out.rglob(".tmp-*"))
     assert not list(out.rglob("result.json"))
-    again = ablationlab(*words, "--workers", "1", fresh=False)
+    again = ablationlab(*words, "--workers", "1")
     assert again.returncode == 0, again.stderr
     runs = sorted(path.name for path in (out / "runs").iterdir())
     assert runs == sorted(path.name for path in (trained.results / "runs").iterdir())
@@ -366,7 +367,7 @@ def test_a_full_disk_fails_the_runs_in_words_and_loses_nothing(ablationlab, stud
 
 
 def test_a_full_disk_while_planning_leaves_no_plan(ablationlab, study_file, tmp_path):
-    ended = ablationlab("plan", study_file(), "--out", "out", "--device", "cpu", largest_file=1000, fresh=False)
+    ended = ablationlab("plan", study_file(), "--out", "out", "--device", "cpu", largest_file=1000)
     refused((ended.returncode, ended.stdout, ended.stderr), "is full; free some space")
     assert list((tmp_path / "out").iterdir()) == []
 

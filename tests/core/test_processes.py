@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import warm
 from ablationlab.core.errors import DataError, Problem, StudyError, WorkerDied
 from ablationlab.core.processes import Pool, WorkerError, send, stop_requested
 
@@ -47,8 +48,16 @@ class Worker:
         return self.factor * what
 
 
+@pytest.fixture(scope="module", autouse=True)
+def fresh():
+    """Workers as a user has them: not forked by the tests' server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm.FRESH)
+        yield
+
+
 @pytest.fixture(scope="module")
-def pool():
+def pool(fresh):
     with Pool(Worker, (3,), processes=2, name="testing") as pool:
         yield pool
 

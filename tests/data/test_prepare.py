@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import warm
 from ablationlab.core.errors import DataError, UnknownNameError
 from ablationlab.data.documents import open_documents
 from ablationlab.data.prepare import prepare
@@ -208,7 +209,7 @@ def test_killed_at_any_time_it_continues_and_gives_the_same_bytes(tmp_path):
     options = ["--tokenizer", "byte", "--exact-duplicates"]
     kept: dict[str, int] = {}
     for after in (1, 12):
-        process = subprocess.Popen([sys.executable, *KILLED, *options], cwd=tmp_path, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen([warm.FRESH, *KILLED, *options], cwd=tmp_path, stdout=subprocess.DEVNULL)
         shard = tmp_path / "out" / f"shard-{after:05d}.bin"
         deadline = time.monotonic() + 60
         while not shard.exists() and process.poll() is None and time.monotonic() < deadline:
@@ -222,9 +223,7 @@ def test_killed_at_any_time_it_continues_and_gives_the_same_bytes(tmp_path):
         kept = {one["shard"]["file"]: (tmp_path / "out" / one["shard"]["file"]).stat().st_ino for one in done}
     # One of the finished shards is damaged while nobody looks: it and what follows are regenerated.
     (tmp_path / "out" / "shard-00009.bin").write_bytes(b"x")
-    ended = subprocess.run(
-        [sys.executable, *KILLED, *options], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    ended = subprocess.run([warm.FRESH, *KILLED, *options], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "out" / "shard-00008.bin").stat().st_ino == kept["shard-00008.bin"]
     made(path, tmp_path / "undisturbed", shard_tokens=10_000, exact_duplicates=True)
@@ -269,7 +268,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path, kind):
         with path.open("w") as file:
             for _ in range(size * 2**20 // len(line)):
                 file.write(json.dumps({"text": line}) + "\n" if kind == "jsonl" else line)
-        command = [sys.executable, "-c", PEAK, str(path), str(tmp_path / f"out-{size}")]
+        command = [warm.FRESH, "-c", PEAK, str(path), str(tmp_path / f"out-{size}")]
         peaks.append(int(subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ).stdout))
     assert peaks[1] - peaks[0] < 8 * 1024, "40 MB of text instead of 8 cost less than 8 MB more of memory"
 
@@ -331,7 +330,7 @@ def test_an_interrupted_preparation_says_what_there_is(tmp_path):
     """With far more text than can be prepared before the interrupt reaches it, on however busy a machine."""
     write_lines(tmp_path / "in.jsonl", [document(number) * 12 for number in range(20_000)])
     process = subprocess.Popen(
-        [sys.executable, *KILLED, "--tokenizer", "byte"],
+        [warm.FRESH, *KILLED, "--tokenizer", "byte"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

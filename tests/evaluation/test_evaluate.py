@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -332,7 +331,7 @@ def test_help_and_training_import_neither_the_harness_nor_pandas():
         "import sys, ablationlab.cli.app, ablationlab.training.loop, ablationlab.training.executors.local; "
         "sys.exit(any(name in sys.modules for name in ('lm_eval', 'pandas', 'datasets', 'pyarrow', 'transformers')))"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert subprocess.run([warm.FRESH, "-c", script], check=False).returncode == 0
 
 
 # The harness reads the definitions of all its 14,000 tasks, for twenty seconds; here those of the folder that has this one.
@@ -389,7 +388,7 @@ def test_offline_means_that_the_hub_is_not_asked_and_an_error_says_what_to_do(mo
         "sys.exit(not (hub.HF_HUB_OFFLINE and os.environ['HF_DATASETS_OFFLINE'] == '1'))"
     )
     env = os.environ | {"HF_HUB_OFFLINE": "0", "HF_DATASETS_OFFLINE": "0"}
-    command = [sys.executable, "-c", script]
+    command = [warm.FRESH, "-c", script]
     assert subprocess.run(command, env=env | {"ABLATIONLAB_OFFLINE": "1"}, check=False).returncode == 0
 
     class Unreachable:

@@ -4,13 +4,13 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import warm
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.records.storage import (
     LARGEST_RECORD,
@@ -34,7 +34,7 @@ def in_a_process(code: str, *arguments: object, limit: int | None = None) -> sub
     if limit is not None:
         head += "import resource\n_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)\n"
         head += f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, hard))\n"
-    command = [sys.executable, "-c", head + code, *map(str, arguments)]
+    command = [warm.FRESH, "-c", head + code, *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -64,7 +64,7 @@ def test_of_many_processes_that_create_one_file_exactly_one_succeeds(tmp_path):
     )
     head = "import sys\nfrom pathlib import Path\nfrom ablationlab.records.storage import create\n"
     crew = [
-        subprocess.Popen([sys.executable, "-c", head + code, tmp_path / "f", str(n)], stdout=subprocess.PIPE, text=True)
+        subprocess.Popen([warm.FRESH, "-c", head + code, tmp_path / "f", str(n)], stdout=subprocess.PIPE, text=True)
         for n in range(4)
     ]
     said = [process.communicate(timeout=60)[0].strip() for process in crew]
@@ -292,7 +292,7 @@ def holder(path: Path) -> subprocess.Popen[str]:
     """A process that holds the lock until its input is closed."""
     head = "import sys\nfrom pathlib import Path\nfrom ablationlab.records.storage import Lock\n"
     process = subprocess.Popen(
-        [sys.executable, "-c", head + HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [warm.FRESH, "-c", head + HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "True\n"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pandas as pd
 import pytest
 
 import ablationlab
+import warm
 from ablationlab.core.errors import WorkerDied
 from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
@@ -273,7 +273,7 @@ with converting({"a": spec, "b": spec}, Path(sys.argv[1]), ("svg",), print):
 
 
 def test_charts_that_kill_their_converter_are_a_note(tmp_path: Path):
-    done = subprocess.run([sys.executable, "-c", SHORT_OF_MEMORY, tmp_path], capture_output=True, text=True, check=True)
+    done = subprocess.run([warm.FRESH, "-c", SHORT_OF_MEMORY, tmp_path], capture_output=True, text=True, check=True)
     first, second = done.stdout.splitlines()
     assert first == "the page"
     assert second.startswith("Not drawn: a, b; the chart converter was killed by signal ")

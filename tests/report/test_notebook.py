@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import nbformat
@@ -12,6 +11,7 @@ import pytest
 from nbclient import NotebookClient
 
 import ablationlab
+import warm
 from ablationlab.core.errors import AblationLabError, RecordError, StudyError, UnknownNameError
 from ablationlab.records.analysis import Analysis
 from ablationlab.records.verdict import Verdict
@@ -171,4 +171,4 @@ def test_importing_ablationlab_imports_neither_torch_nor_pandas():
         "import sys, ablationlab; from ablationlab import Study, run, load_results; "
         "sys.exit(any(name in sys.modules for name in ('torch', 'pandas', 'altair', 'typst', 'jinja2')))"
     )
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert subprocess.run([warm.FRESH, "-c", script], check=False).returncode == 0

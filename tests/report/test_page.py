@@ -459,7 +459,7 @@ def test_run_ends_with_the_report_and_repeats_it_byte_for_byte(
 ):
     """In two processes whose strings hash differently, so that no byte hangs on the order of a set."""
     words = ["run", study_file(), "--out", tmp_path / "out", "--workers", "1", "--device", "cpu", "--report"]
-    first = ablationlab(*words, fresh=False)
+    first = ablationlab(*words)
     assert first.returncode == 0, first.stderr
     for name in ("report.html", "paper.pdf", "tables", "figures", "statistics.md"):
         assert (tmp_path / "out" / name).exists(), first.stdout

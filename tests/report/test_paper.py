@@ -20,6 +20,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import warm
 from ablationlab.core import format
 from ablationlab.core.errors import RecordError, StorageError
 from ablationlab.pipeline import conclude
@@ -516,9 +517,7 @@ def test_the_paper_needs_no_torch(finished, tmp_path):
         "m = Results.open(pathlib.Path(sys.argv[1])); o = pathlib.Path(sys.argv[2]); write_tables(m, o); write_paper(m, o); "
         "sys.exit('torch' in sys.modules)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", script, str(finished), str(tmp_path)], check=False, capture_output=True
-    )
+    ended = subprocess.run([warm.FRESH, "-c", script, str(finished), str(tmp_path)], check=False, capture_output=True)
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "paper.pdf").read_bytes() == (finished / "paper.pdf").read_bytes()
 

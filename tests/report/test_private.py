@@ -31,7 +31,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     path = write_study(home, changes)
     path.write_text(path.read_text() + '\n[[criteria]]\nmetric = "validation_loss"\nrole = "primary"\n')
     words = ["run", path, "--out", home / "results", "--workers", "1", "--device", "cpu", "--report"]
-    ended = run_cli(*words, folder=home, env={**PLANTED, "HOME": str(home)}, fresh=False)
+    ended = run_cli(*words, folder=home, env={**PLANTED, "HOME": str(home)})
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return home, home / "results"
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from dataclasses import asdict
 
 import numpy as np
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+import warm
 from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import (
     PairedComparison,
@@ -157,5 +157,5 @@ def test_bad_input_is_refused_with_its_name(variant, options, message):
 
 def test_importing_the_statistics_imports_neither_torch_nor_pandas():
     code = "import sys, ablationlab.stats; print([m for m in ('torch', 'pandas') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([warm.FRESH, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -105,3 +105,7 @@ def main() -> None:
     print(
         json.dumps({"statuses": statuses, "prints": prints, "counts": json.loads((calm / "counts.json").read_text())})
     )
+
+
+if __name__ == "__main__":
+    main()

@@ -100,7 +100,7 @@ def trained(folder: Path, program: str, **changes: object) -> Ended:
 def by_command(folder: Path, program: str, **changes: object) -> subprocess.CompletedProcess[str]:
     """The same through the command line, which signals can stop."""
     study = write(folder, program, **changes)
-    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder, fresh=False)
+    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder)
 
 
 def results_of(folder: Path) -> dict[str, Result]:
@@ -187,7 +187,7 @@ BY_NAME = {"command": ..., "metrics": ..., "use": ["./mine.py"], "trainer": "min
 
 def by_name(folder: Path, hook: str = "pass", **changes: object) -> subprocess.CompletedProcess[str]:
     study = write(folder, TRAINER.replace("HOOK", hook), "mine.py", **{**BY_NAME, **changes})
-    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder, fresh=False)
+    return run_cli("run", study, "--out", "results", "--workers", "1", folder=folder)
 
 
 def test_a_registered_trainer_gives_the_same_bits_as_the_same_loop_in_a_program(tmp_path, whole):
@@ -468,7 +468,7 @@ report(result={"val_loss": told["settings"]["training"]["lr"] + told["seed"]}, t
     one, two = tmp_path / "one", tmp_path / "two"
     assert trained(one, program).returncode == 0
     study = write(two, program)
-    ended = run_cli("run", study, "--out", "results", "--workers", "2", folder=two, fresh=False)
+    ended = run_cli("run", study, "--out", "results", "--workers", "2", folder=two)
     assert ended.returncode == 0, ended.stderr
     for name in ("base-s1", "fast-s1"):
         same_outcome(one, two, name)
@@ -481,7 +481,7 @@ def test_a_program_that_changed_since_the_plan_is_drift(tmp_path):
     assert ended.returncode != 0
     assert "train.py" in ended.stderr
     words = ("run", "study.toml", "--out", "results", "--workers", "1", "--accept-drift")
-    accepted = run_cli(*words, folder=tmp_path, fresh=False)
+    accepted = run_cli(*words, folder=tmp_path)
     assert accepted.returncode == 0, accepted.stderr
     record, result = RunRecord.read(run_folder(tmp_path) / "run.json"), results_of(tmp_path)["base-s1"]
     assert "train.py" in " ".join([*record.drift, *(text for start in result.history for text in start.drift)])

@@ -12,8 +12,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import crash_matrix
 import pytest
-from crash_matrix import fingerprint
 
 import warm
 from ablationlab.records.run import Result
@@ -63,7 +63,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def matrix(study: Path, tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("matrix")
-    done = warm.python("-c", "import crash_matrix; crash_matrix.main()", study, folder, *POINTS, timeout=600)
+    done = warm.python(crash_matrix.__file__, study, folder, *POINTS, timeout=600)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout) | {"folder": folder, "study": study}
 
@@ -109,7 +109,7 @@ cli.main(["run", sys.argv[1], "--out", {str(tmp_path / "out")!r}, "--workers", "
 """
     done = warm.python("-c", script, matrix_study(matrix))
     assert done.returncode == 130, done.stderr
-    assert "Continue with: ablationlab run" in done.stdout
+    assert "Continue with: ablationlab run" in " ".join(done.stdout.split())
     return tmp_path / "out"
 
 
@@ -126,7 +126,7 @@ def continued(matrix: dict, out: Path) -> str:
     words = ["run", matrix_study(matrix), "--out", str(out), "--workers", "1", "--device", "cpu"]
     done = warm.python("-m", "ablationlab", *words)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert fingerprint(out) == matrix["prints"]["calm"]
+    assert crash_matrix.fingerprint(out) == matrix["prints"]["calm"]
     return done.stdout
 
 
@@ -175,7 +175,7 @@ def test_two_processes_on_one_study_share_the_work_and_never_train_a_run_twice(s
         pair = [call.result() for call in [pool.submit(warm.python, *words) for _ in range(2)]]
     assert [ended.returncode for ended in pair] == [0, 0], pair
     assert sum(ended.stdout.count(": done") for ended in pair) == 2, pair  # two stacks, each trained by one of them
-    assert fingerprint(out) == matrix["prints"]["calm"]
+    assert crash_matrix.fingerprint(out) == matrix["prints"]["calm"]
     assert {Result.read(path).timing.starts for path in out.glob("runs/*/result.json")} == {1}
 
 
@@ -192,6 +192,6 @@ def test_killing_the_parent_and_its_workers_loses_nothing(study, tmp_path):
     done = warm.python(*words, "--workers", "1", "--out", out)
     assert done.returncode == 0, done.stdout + done.stderr
     assert run_here(*words[2:], "--workers", "1", "--out", calm, folder=tmp_path)[0] == 0
-    assert fingerprint(out) == fingerprint(calm)
+    assert crash_matrix.fingerprint(out) == crash_matrix.fingerprint(calm)
     starts = [Result.read(path).timing.starts for path in out.glob("runs/*/result.json")]
     assert max(starts) >= 2, "the kill came after the end: nothing was tested"

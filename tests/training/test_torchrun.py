@@ -34,46 +34,23 @@ from ablationlab.training.executors.torchrun import killed as killed_ranks
 from ablationlab.training.export import load
 from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_state import layout_drift
-from conftest import read_metrics, run_cli, torch_as_it_was, write_study
+from conftest import read_metrics, run_cli, started_with, torch_as_it_was, write_study
 
-STEPS = 48
+STEPS = 24
 CHANGES = {
     "variants": ["none"],
     "seeds": [1],
     "training.steps": STEPS,
     "training.micro_batch": 1,
-    "execution.checkpoint_every": 8,
+    "execution.checkpoint_every": 4,
     "execution.parallel": "fsdp",
     "execution.activation_checkpointing": True,
-    "evaluation.curve_every": 20,
+    "evaluation.curve_every": 10,
 }
 
 
 def words(folder: Path, out: Path, nproc: int = 2) -> list[str]:
     return ["run", str(folder / "tiny.toml"), "--out", str(out), "--executor", "torchrun", "--nproc", str(nproc)]
-
-
-def ranks_under(pid: int) -> dict[int, int]:
-    """Process ids by rank, of the ranks that descend from a process."""
-    parents, found = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    for child in parents:
-        above = child
-        while above in parents and above != pid:
-            above = parents[above]
-        try:
-            environ = dict(
-                one.split("=", 1) for one in Path(f"/proc/{child}/environ").read_text().split("\0") if "=" in one
-            )
-        except (OSError, ValueError):
-            continue
-        if above == pid and "RANK" in environ:
-            found[int(environ["RANK"])] = child
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +65,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, int, s
         stderr=subprocess.STDOUT,
         text=True,
         cwd=folder,
+        env={**os.environ, "RANKS_OF": str(out)},
     )
     deadline = time.monotonic() + 300
     while not list(out.glob("runs/*/checkpoints/step-*")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    os.kill(ranks_under(process.pid)[1], signal.SIGKILL)
+    (second,) = (pid for pid, _, env in started_with("RANKS_OF", str(out)) if env.get("RANK") == "1")
+    os.kill(second, signal.SIGKILL)
     said, _ = process.communicate(timeout=300)
     return folder, out, process.returncode, said
 
@@ -163,7 +142,7 @@ def resumed(killed) -> tuple[Path, str]:
     folder, out, *_ = killed
     again = folder / "again"
     shutil.copytree(out, again)
-    done = run_cli(*words(folder, again), folder=folder, fresh=False)
+    done = run_cli(*words(folder, again), folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return again, done.stdout
 
@@ -227,7 +206,7 @@ def test_continuing_with_another_number_of_ranks_is_refused_unless_accepted_and_
         PlanError, match=r"began on 2 ranks \(fsdp with activation checkpointing\), and this is one process"
     ):
         layout_drift(plan, results, [results.run(plan.runs[0].id)], plan.execution, accept=False)
-    done = run_cli(*words(folder, fewer, nproc=1), "--accept-drift", folder=folder, fresh=False)
+    done = run_cli(*words(folder, fewer, nproc=1), "--accept-drift", folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = fewer.glob("runs/*/result.json")
     history = Result.read(path).history

@@ -29,7 +29,7 @@ from ablationlab.study.probes import PROBES
 from ablationlab.training.executors.job import refuse_failures
 from ablationlab.training.loop import StackTrainer
 from ablationlab.training.run_state import ensure_run_record
-from conftest import run_cli, torch_as_it_was, write_study
+from conftest import run_cli, started_with, torch_as_it_was, write_study
 
 PATIENCE = 300
 CHANGES = {
@@ -44,34 +44,16 @@ CHANGES = {
 }
 
 
-def launched_under(pid: int) -> list[int]:
-    """Processes that descend from one and are ranks, or the agent that starts ranks."""
-    parents: dict[int, int] = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            continue
-    found = []
-    for child in parents:
-        above = child
-        while above in parents and above != pid:
-            above = parents[above]
-        try:
-            line = Path(f"/proc/{child}/cmdline").read_text()
-        except OSError:
-            continue
-        if above == pid and child != pid and "torch" in line:
-            found.append(child)
-    return found
-
-
 @contextmanager
 def started(*words: str | Path, log: Path) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[str], None]]]:
     """A process, and a function that waits until it has said something."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, *map(str, words)], stdout=output, stderr=subprocess.STDOUT, cwd=log.parent
+            [sys.executable, *map(str, words)],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            cwd=log.parent,
+            env={**os.environ, "RANKS_OF": str(log)},
         )
 
     def hear(text: str) -> None:
@@ -104,7 +86,7 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, ResultsFold
     """A study, sealed and not trained."""
     folder = tmp_path_factory.mktemp("sharing")
     study = write_study(folder, CHANGES)
-    done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder, fresh=False)
+    done = run_cli("plan", study, "--out", folder / "out", "--device", "cpu", folder=folder)
     assert done.returncode == 0, done.stderr
     assert "With --executor torchrun: ddp, --nproc 1, 2, 4;" in done.stdout
     return study, ResultsFolder(folder / "out")
@@ -126,6 +108,8 @@ def a_torchrun_of_ones_own_waits_for_a_run_in_other_hands_and_comes_back_to_it(p
     log = study.parent / "own.log"
     with started(*launch, study, "--out", results.path, "--device", "cpu", log=log) as (process, hear):
         hear(f"Another process is training all that is left ({os.getpid()}); waiting for it.")
+        ranks = {env.get("RANK") for _, _, env in started_with("RANKS_OF", str(log))}
+        assert {"0", "1"} <= ranks, "what looks for ranks finds none"
         assert [results.run(run_id).done for (run_id,) in plan.stacks] == [False, True]
         assert "trained;" not in log.read_text()
         lock.release()
@@ -180,14 +164,14 @@ def a_second_command_waits_without_starting_ranks_and_ends_well(planned):
         hear(f"Another process is training all that is left ({os.getpid()}); waiting for it.")
         looked = []
         for _ in range(25):
-            looked += launched_under(process.pid)
+            looked += [words for _, words, _ in started_with("RANKS_OF", str(log)) if "torch.distributed.run" in words]
             time.sleep(0.1)
         assert looked == []
         written.rename(result)
         lock.release()
         assert process.wait(timeout=PATIENCE) == 0, log.read_text()
     assert results.run(first).done
-    assert "Layout: ddp over 2 processes, 2 sequences per pass." in log.read_text()
+    assert "Layout: ddp over 2 processes, 2 sequences per pass." in " ".join(log.read_text().split())
 
 
 def test_a_command_that_finds_another_scoring_waits_for_the_scores(trained, tmp_path):
