@@ -141,7 +141,7 @@ def test_closing_may_kill_those_at_work():
 
 SCRIPT = """
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = {tests!r}
 from test_processes import Worker
 from ablationlab.core.processes import Pool
 pool = Pool(Worker, (3,), name="testing")
@@ -155,7 +155,7 @@ input()
 def test_a_worker_ends_with_its_parent_and_a_script_needs_no_guard(number):
     """As a terminal sends Ctrl-C, to the whole group; or a parent that is killed alone."""
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(tests=str(Path(__file__).parent))],
+        [sys.executable, "-c", SCRIPT.format(tests=[str(folder) for folder in Path(__file__).parents[:2]])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+import warm
 from ablationlab import pipeline
 from ablationlab.core.errors import AblationLabError, PlanError
 from ablationlab.core.processes import usable_cores
@@ -64,15 +66,16 @@ def nodes():
         os.environ.setdefault(name, value)
     from ray.cluster_utils import Cluster
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "executable", warm.FRESH)  # Ray starts its own processes, and looks after them by their parents
         warnings.simplefilter("ignore")
         size = {"num_cpus": 1, "object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
         made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
         second = made.add_node(**size)
         ray.init(address=made.address, log_to_driver=False, logging_level="error")
-    yield made, second
-    ray.shutdown()
-    made.shutdown()
+        yield made, second
+        ray.shutdown()
+        made.shutdown()
 
 
 @pytest.fixture(scope="module")
