@@ -67,15 +67,15 @@ def nodes():
     from ray.cluster_utils import Cluster
 
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "executable", warm.FRESH)  # Ray starts its own processes, and looks after them by their parents
+        patch.setattr(sys, "executable", warm.FRESH)  # Ray knows its processes by their parents
         warnings.simplefilter("ignore")
         size = {"num_cpus": 1, "object_store_memory": ray_cluster.OBJECT_STORE_BYTES}
         made = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
         second = made.add_node(**size)
         ray.init(address=made.address, log_to_driver=False, logging_level="error")
-        yield made, second
-        ray.shutdown()
-        made.shutdown()
+    yield made, second
+    ray.shutdown()
+    made.shutdown()
 
 
 @pytest.fixture(scope="module")
