@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +25,7 @@ from ranks_matrix import (
     train,
 )
 
+import warm
 from ablationlab.core.errors import RecordError
 from ablationlab.core.registry import layer
 from ablationlab.instrument.costing.disk import Spread, checkpoint_bytes
@@ -74,9 +74,9 @@ def matrix(tmp_path_factory: pytest.TempPathFactory, one_rank: Ranks) -> Path:
     train(single, 1, HALF)
     single.save(0, run_folder(folder, "one rank"), record(HALF), final=False)
     words = ["--standalone", "--nproc-per-node", "2", str(HERE / "ranks_matrix.py"), str(folder)]
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *words], capture_output=True, text=True, timeout=600
-    )
+    # Fresh ranks: each has a hash seed of its own, so that an order that hangs on a set would show.
+    env = {**os.environ, "PYTHON_EXEC": warm.FRESH}
+    done = warm.python("-m", "torch.distributed.run", *words, env=env, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
 
