@@ -53,8 +53,8 @@ def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[st
             judged = decided.get((regime, arm))
             rows.append(
                 (
-                    Cell.name(regime),
                     Cell.name(arm, colour=(colours or {}).get(arm, "")),
+                    Cell.name(regime),
                     *(_baseline_cells(widest) if comparison is None else _variant_cells(comparison, judged)),
                     _accuracy(analysis, accuracy, regime, arm),
                     _speed(analysis, speed, regime, arm),
@@ -65,8 +65,8 @@ def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[st
     unit = printed_unit(first.unit)
     stability = analysis.stability
     columns = (
-        Column("regime", "Regime", printed=len({row[0].text for row in rows}) > 1),
         Column("variant", "Variant"),
+        Column("regime", "Regime", printed=len({row[1].text for row in rows}) > 1, below=True),
         Column("mean", name_of(first).capitalize() + (f" ({unit})" if unit else ""), "right"),
         Column("sd", printed=False),
         Column("n", printed=False),
