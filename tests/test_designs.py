@@ -138,7 +138,7 @@ def test_a_look_that_was_taken_on_other_records_is_refused(study_table, tmp_path
     ("changes", "key", "text"),
     [
         ({"design": {"looks": [3, 4]}}, "design.looks", "the last look must count all 5 seeds"),
-        ({"design": {"looks": [4, 3, 5]}}, "design.looks", "numbers of seeds that rise"),
+        ({"design": {"looks": [4, 3, 5]}}, "design.looks", "increasing numbers of seeds"),
         ({"design": {"looks": [2, 5]}}, "design.looks[0]", "out of range"),
         ({"criteria": [{**PRIMARY, "role": "secondary"}]}, "design", "looks need a primary criterion"),
         ({"criteria": [{**PRIMARY, "test": "sign-flip"}]}, "criteria[0].test", "looks work with Student's t only"),

@@ -294,7 +294,7 @@ def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
     [
         ({"training.weight_decay": [0.1, 0.0]}, "two or more settings"),
         ({"training.weight_decay": [0.1], "training.clip": [1.0, "off"]}, "two or more"),
-        ({"weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "no setting of model, training or data"),
+        ({"weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "not a setting of model, training or data"),
         ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "half"}, "three or more"),
         ({"training.weight_decay": [0.1, 0.0], "training.clip": [1.0, "off"], "design": "third"}, "half"),
         ({"training.wait_decay": [0.1, 0.0], "training.clip": [1.0, "off"]}, "weight_decay"),

@@ -276,10 +276,10 @@ def test_seeds_may_be_given_as_a_row(study_table):
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"seeds": {"first": 1, "count": 0}}, "a row of seeds is {first = 1, count = 1000}"),
-        ({"seeds": {"first": 1}}, "a row of seeds is"),
+        ({"seeds": {"first": 1, "count": 0}}, "a range of seeds is {first = 1, count = 1000}"),
+        ({"seeds": {"first": 1}}, "a range of seeds is"),
         ({"seeds": {"first": 1, "count": 10**9}}, "count 1 to 100000"),
-        ({"seeds": {"first": True, "count": 2}}, "a row of seeds is"),
+        ({"seeds": {"first": True, "count": 2}}, "a range of seeds is"),
         ({"seeds": {"first": -1, "count": 2}}, "seeds[0]: is out of range"),
         (
             {"sweep": {"lr": [1e-3, 1e-4], "selection_seeds": {"first": 2, "count": 5}}},

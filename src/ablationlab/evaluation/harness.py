@@ -335,9 +335,9 @@ class TaskBatch:
 def _refuse(task: HarnessTask) -> None:
     """What simple_evaluate would not run, or not with a model of text."""
     if getattr(task.loaded, "UNSAFE_CODE", False):
-        raise DataError(f"task {task.task!r} runs code that a model has written; this is not done here")
+        raise DataError(f"task {task.task!r} runs code that a model has written, which ablationlab does not do")
     if getattr(task.loaded, "MULTIMODAL", False):
-        raise DataError(f"task {task.task!r} asks about images or sound, and these are models of text")
+        raise DataError(f"task {task.task!r} asks about images or sound; these are models of text")
 
 
 def _documents(loaded: Any) -> tuple[Document, ...]:

@@ -80,7 +80,7 @@ def seed_list(seeds: Any) -> Any:
 def _seeds(given: Any) -> Any:
     seeds = seed_list(given)
     if isinstance(seeds, dict):
-        raise ValueError(f"a row of seeds is {{first = 1, count = 1000}}, two whole numbers, count 1 to {MOST_SEEDS}")
+        raise ValueError(f"a range of seeds is {{first = 1, count = 1000}}, two whole numbers, count 1 to {MOST_SEEDS}")
     # A value that went through a validator of ours no longer counts as JSON, where a list is a tuple.
     return tuple(seeds) if isinstance(seeds, list) else seeds
 
@@ -336,7 +336,7 @@ class ModelConfig(Frozen):
     @classmethod
     def _own_head(cls, std: float | None, info: ValidationInfo) -> float | None:
         if std is not None and info.data.get("tied"):
-            raise ValueError(f"{std:g} is the start of a head of its own; this one is tied to the token embedding")
+            raise ValueError(f"{std:g} starts an untied head; this head is tied to the token embedding")
         return std
 
     @field_validator("rotary_fraction")
@@ -693,7 +693,7 @@ class Calibrate(Frozen):
         if self.low >= self.high:
             raise ValueError(f"low = {self.low:g} must be below high = {self.high:g}")
         if self.scale == "log" and self.low <= 0:
-            raise ValueError(f"low = {self.low:g} has no logarithm; say scale = 'linear'")
+            raise ValueError(f"low = {self.low:g} has no logarithm; use scale = 'linear'")
         return self
 
     def written(self, model: ModelConfig, training: TrainingConfig, value: float) -> tuple[ModelConfig, TrainingConfig]:
@@ -740,7 +740,7 @@ class Design(Frozen):
     @classmethod
     def _rising(cls, looks: tuple[int, ...]) -> tuple[int, ...]:
         if any(first >= second for first, second in pairwise(looks)):
-            raise ValueError(f"looks are numbers of seeds that rise, not {', '.join(map(str, looks))}")
+            raise ValueError(f"looks must be increasing numbers of seeds, not {', '.join(map(str, looks))}")
         return looks
 
 
@@ -798,7 +798,7 @@ class Factors(Frozen):
         for key, values in self.levels.items():
             if key not in self.named and not _SETTING.fullmatch(key):
                 raise ValueError(
-                    f"{key!r} is no setting of model, training or data, such as 'training.weight_decay', and no table of "
+                    f"{key!r} is not a setting of model, training or data, such as 'training.weight_decay', and no table of "
                     "named levels"
                 )
             if len(values) < 2:
@@ -806,7 +806,7 @@ class Factors(Frozen):
             _unique(tuple(map(str, values)))
             for setting in dict.fromkeys(chain.from_iterable(self.named[key].values()) if key in self.named else [key]):
                 if not _SETTING.fullmatch(setting):
-                    raise ValueError(f"{key}: {setting!r} is no setting of model, training or data")
+                    raise ValueError(f"{key}: {setting!r} is not a setting of model, training or data")
                 if setting in setters:
                     raise ValueError(f"{setters[setting]} and {key} both set {setting}")
                 setters[setting] = key
@@ -832,7 +832,7 @@ class Factors(Frozen):
                 hint = did_you_mean(strangers[0], known)
                 raise ValueError(f"effects: {strangers[0]!r} is none of {', '.join(self._words())}{hint}")
             if len({known[word] for word in words}) < len(words) or len(words) > 3:
-                raise ValueError(f"effects: {effect!r} is no effect of one, two or three different settings")
+                raise ValueError(f"effects: {effect!r} is not an effect of one, two or three different settings")
             if self.design == "half" and 2 * len(words) >= len(self.levels):
                 rest = [
                     word

@@ -380,8 +380,9 @@ def stability_table(analysis: Analysis) -> Table | None:
 
 
 def _steps(steps: Sequence[int]) -> str:
-    """All of a few steps, the first and the last of many."""
-    return ", ".join(map(count, steps)) if len(steps) <= 3 else f"{count(min(steps))} to {count(max(steps))}"
+    """Each of a few steps, the first and the last of many."""
+    known = sorted(set(steps))
+    return ", ".join(map(count, known)) if len(known) <= 3 else f"{count(known[0])} to {count(known[-1])}"
 
 
 def _gain_bounds(gain: StabilityGain | None) -> tuple[float | None, ...]:
