@@ -107,8 +107,8 @@ def test_markup_in_names_stays_text(tmp_path):
 def test_latex_text_is_balanced_and_free_of_commands(text):
     shown = latex(text)
     plain = re.sub(r"\\(text\w+\{[^{}]*\}|[{}#$%&_,])", "", shown)
-    plain = plain.replace("$-$", "").replace(r"$\pm$", "")
-    plain = re.sub(r"\$\\(times|leq|Delta|cdot|pm|infty)\$", "", plain)
+    plain = plain.replace("$-$", "").replace(".{}", ".")
+    plain = re.sub(r"\$\\(times|leq|geq|rightarrow|epsilon|surd|Delta|cdot|pm|infty)\$", "", plain)
     assert not set(plain) & set("\\{}#$%&_^")
 
 
