@@ -85,6 +85,17 @@ def test_a_study_of_many_regimes_counts_its_decisions(tmp_path: Path):
     assert "in r3 and r5" in text
 
 
+def test_a_crowded_table_shows_what_is_registered_and_names_the_rest(tmp_path: Path):
+    criteria = [{"metric": "validation_loss", "role": "primary", "regime": "hot"}]
+    build(tmp_path, study(regimes={"hot": {"training": {"lr": 0.01}}}, criteria=criteria))
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    every = ablation_table(results.analysis, results.verdict, most=2)
+    crowded = ablation_table(results.analysis, results.verdict, most=1)
+    assert {row[1].text for row in every.rows} == {"hot", "default"}
+    assert {row[1].text for row in crowded.rows} == {"hot"}
+    assert crowded.note.endswith("Not registered, and not shown here: default.")
+
+
 def test_a_variant_that_did_not_diverge_is_not_said_to_have(tmp_path: Path):
     """Both are kept back for now, each for its own reason."""
 

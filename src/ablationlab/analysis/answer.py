@@ -17,6 +17,8 @@ from ablationlab.records.verdict import Decision, Reason, Rule, VariantVerdict, 
 
 #: More groups of verdicts than this are counted instead of told one by one: in one regime, in several.
 MOST_GROUPS, MOST_IN_REGIMES = 4, 2
+#: More variants than this, with three decisions or more, are listed by their decision.
+MOST_VARIANTS = 6
 #: Variants, at most, whose decisions in regimes that are not registered are told, too.
 MOST_LEADS = 3
 
@@ -60,7 +62,8 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
 
 def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict]) -> bool:
     several = len({decided.regime for decided in verdicts}) > 1
-    return len(groups) > (MOST_IN_REGIMES if several else MOST_GROUPS)
+    crowded = len(groups) > 2 and len({decided.variant for decided in verdicts}) > MOST_VARIANTS
+    return crowded or len(groups) > (MOST_IN_REGIMES if several else MOST_GROUPS)
 
 
 def _told(analysis: Analysis, group: AlikeVerdicts, *, mixed: bool) -> str:

@@ -64,6 +64,8 @@ SECTIONS = (
     ("controls", "Controls"),
     ("runs", "Runs"),
 )
+#: Comparisons that the first screen shows; of more, those that are registered.
+MOST_ABLATIONS = 16
 #: Sentences of the page that `sentences` makes.
 LEDES = (
     "rules",
@@ -173,7 +175,9 @@ def page_html(results: Results, folder: Path, *, figures: Figures | None = None)
     }
     tables = dict.fromkeys(ANALYSIS_TABLES, "") | _record_tables(results, listed, anchors, runs, folder)
     tables |= {} if analysis is None else _analysis_tables(results, analysis, anchors, runs)
-    compact = None if analysis is None else ablation_table(analysis, results.verdict, colours(results))
+    compact = (
+        None if analysis is None else ablation_table(analysis, results.verdict, colours(results), most=MOST_ABLATIONS)
+    )
     if compact is not None:
         tables["ablation_table"] = compact.html(id="ablation", caption=False)
     context["sections"] = _sections(context, tables)

@@ -29,14 +29,22 @@ DECISION_TONES: dict[Decision, Tone] = {
 }
 
 
-def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[str, str] | None = None) -> Table | None:
+def ablation_table(
+    analysis: Analysis, verdict: Verdict | None, colours: dict[str, str] | None = None, *, most: int | None = None
+) -> Table | None:
     """A row per arm and regime, the baseline first; None where the primary metric was not compared.
 
-    *colours*: of the page's variants.
+    *colours*: of the page's variants. Of more comparisons than *most*, those that are not registered are left out.
     """
     primary = _primary(analysis)
     if not primary:
         return None
+    asked = [comparison for comparison in primary if comparison.label == "registered"]
+    left_out = dict.fromkeys(c.regime for c in primary if c.label != "registered")
+    if asked and left_out and most is not None and len(primary) > most:
+        primary = asked
+    else:
+        left_out = {}
     first = primary[0]
     accuracy, speed = _chosen(analysis, ACCURACIES), _chosen(analysis, SPEEDS)
     accuracy = None if accuracy == first.metric else accuracy
@@ -89,7 +97,8 @@ def ablation_table(analysis: Analysis, verdict: Verdict | None, colours: dict[st
         f"Every arm against {analysis.baseline}.",
         columns,
         tuple(rows),
-        note=_note(analysis, primary, accuracy),
+        note=_note(analysis, primary, accuracy)
+        + (f" Not registered, and not shown here: {', '.join(left_out)}." if left_out else ""),
     )
 
 
