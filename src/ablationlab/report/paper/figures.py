@@ -99,6 +99,8 @@ def _explodes(figure: Figure) -> bool:
     return figure.key == "tradeoff" and len(costs) > 2 and costs[-1] > _FAR * costs[len(costs) // 2]
 
 
+#: With more, the rows of the forest move together: it must leave room for its page's table.
+MOST_FOREST = 260
 #: Differences of all decisions; its height is that of its rows.
 FOREST = Kind("forest", "results", "the differences of all decisions with their deciding intervals", height=2000)
 
@@ -254,7 +256,7 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
         chart=alt.layer(*layers),
         data=kept.rows,
         alt=f"Estimates and intervals of {len(rows)} differences in {metric_name(metric)}.",
-        height=16 * len(rows),
+        height=min(16 * len(rows), MOST_FOREST),
     )
 
 
