@@ -9,7 +9,8 @@ import pytest
 
 from ablationlab.analysis import analyze, power_plans
 from ablationlab.analysis.dataset import Arm
-from ablationlab.analysis.decision_power import decision_power
+from ablationlab.analysis.decision_power import _more_items, decision_power
+from ablationlab.analysis.items import ItemScores, TaskScores, compare_items
 from ablationlab.analysis.simulation import (
     Instabilities,
     SimulatedTasks,
@@ -20,6 +21,7 @@ from ablationlab.analysis.simulation import (
     simulate,
 )
 from ablationlab.core.errors import StatisticsError
+from ablationlab.records.analysis import EvaluationAnalysis, ItemContrast
 from ablationlab.records.settings import Criterion
 from ablationlab.records.verdict import Decision
 from ablationlab.stats import compare, paired_t_power
@@ -134,6 +136,31 @@ def test_more_steps_are_worth_what_a_pilot_of_that_length_says():
     assert planned.adopt < 0.5 < 0.85 < longer.adopt  # d = 1 and 5 at five seeds; at the margin 5 % tie
     with pytest.raises(StatisticsError, match="none on record"):
         decision_power(made, rows, pilot=short, other_lengths=[pilot(0.01, None)], studies=5)
+
+
+def test_more_items_shrink_what_single_answers_make_of_the_spread_and_nothing_else():
+    rng, items, tasks = np.random.default_rng(8), 400, 3
+    answers = [
+        TaskScores(f"task-{number}", "accuracy", *rng.integers(0, 2, (2, 6, items)).astype(float))
+        for number in range(tasks)
+    ]
+    scores = ItemScores(tuple(answers), tuple("123456"), "")
+    compared = compare_items(scores, "layernorm", "none", resamples=100)
+    evaluation = EvaluationAnalysis(
+        harness="",
+        precision="fp32",
+        tasks=(),
+        contrasts=(ItemContrast(regime="default", fewshot=0, comparison=compared),),
+    )
+    made = pilot(0.05, 60).model_copy(update={"evaluation": evaluation})
+    coins = np.sqrt(0.5 / items / tasks)  # both arms toss a coin for every answer
+    for sd in (coins, 10 * coins):
+        spreads = {
+            size: sds["macro_accuracy"] for size, sds in _more_items({"macro_accuracy": sd}, "macro_accuracy", made)
+        }
+        expected = {size: np.sqrt(sd**2 - coins**2 + coins**2 * items / size) for size in (800, 1_600)}
+        assert spreads == pytest.approx(expected, rel=0.02)
+    assert _more_items({"validation_loss": 0.05}, "validation_loss", made) == []
 
 
 def test_power_of_a_stability_gain_follows_the_assumed_chances():
