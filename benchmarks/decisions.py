@@ -164,6 +164,10 @@ class Scenario:
         effects = {self.primary: multiple * better * EFFECT, "token_ece": self.guard * EFFECT}
         return World(sds, effects, self.unstable, self.tasks, self.curvature)
 
+    def datasets(self, multiple: float, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
+        for dataset in datasets(self.study(), self.world(multiple), studies, rng):
+            yield replace(dataset, source="table", unpaired=True) if self.unpaired else dataset
+
 
 def scenarios() -> Iterator[Scenario]:
     half = {"stress": Instabilities(0.5, 0.5, diverge=True)}
@@ -209,8 +213,8 @@ def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Co
     scenario, multiple, number, studies = job
     now: Counter[str] = Counter()
     before: Counter[str] = Counter()
-    for dataset in datasets(scenario.study(), scenario.world(multiple), studies, np.random.default_rng([17, number])):
-        analysis = analyze_to_stop(replace(dataset, unpaired=scenario.unpaired))
+    for dataset in scenario.datasets(multiple, studies, np.random.default_rng([17, number])):
+        analysis = analyze_to_stop(dataset)
         now["seeds"] += len(analysis.seeds)
         _count(now, decisions_of(analysis), scenario.regime)
         now["H1b"] += judge_hypotheses(analysis)["H1b"].status == "supported"

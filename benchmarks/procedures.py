@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, variance_components
+from ablationlab.stats import crossed_bootstrap, crossed_mean, item_pairs, paired_tost, variance_components
 from ablationlab.stats._common import FloatArray
 from ablationlab.stats.failures import exact_upper_bound, paired_survival, score_upper_bound, worse_by_rank
 from ablationlab.stats.families import dunnett_critical, gate_graph, graph_test, pooled_error
@@ -229,6 +229,31 @@ def _tuned_cell(
     return [*rates, hits["common"] / max(used, 1), shipped / studies]
 
 
+def tuned_ties(studies: int) -> None:
+    """Tuned arms whose best losses differ by exactly the smallest effect: how often they are called equivalent."""
+    rng = np.random.default_rng(26)
+    x = np.arange(-2.0, 3.0)  # log2 of the rate; a factor of two from the optimum costs two smallest effects
+    rows: list[list[object]] = []
+    for n in (5, 10):
+        for sd in (0.6, 1.0):
+            fitted = ties = 0
+            for _ in range(5 * studies):
+                fits = []
+                for truth in (0.0, 1.0):
+                    curve = truth + 2 * (x - rng.uniform(-0.5, 0.5)) ** 2
+                    losses = curve[:, None] + rng.normal(0, sd / np.sqrt(2), (x.size, n))
+                    fits.append(fitted_minimum(dict(zip(2.0**x, losses.tolist(), strict=True))))
+                if all(fit.status == "ok" for fit in fits):
+                    fitted += 1
+                    tost = paired_tost(
+                        np.subtract(fits[1].values, fits[0].values).tolist(), smallest_effect=1.0, alpha=ALPHA
+                    )
+                    ties += bool(tost.equivalent)
+            rows.append([n, f"{sd:g}", ties / max(fitted, 1), fitted / (5 * studies)])
+    heads = ["pairs", "SD", "false tie", "fit possible"]
+    table("Tuned arms at the margin called equivalent at 5 %, %; rates a factor 2 apart", heads, rows)
+
+
 def _own_minima(arm: FloatArray) -> FloatArray:
     """The minimum of each seed's own parabola; NaN where it is not convex."""
     at = int(arm.mean(axis=0).argmin())
@@ -430,6 +455,7 @@ PARTS: dict[str, Callable[[int], None]] = {
     "families": families,
     "ties": ties,
     "tuned": tuned,
+    "tuned-ties": tuned_ties,
     "crossed": crossed,
     "failures": failures,
     "ranks": ranks,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from ablationlab.analysis import analyze
 from ablationlab.analysis.dataset import Arm
-from ablationlab.analysis.simulation import datasets
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,21 @@ def test_a_row_counts_its_events(benchmark, name):
     assert all(0 <= count <= 2 for counts in (now, before) for event, count in counts.items() if event != "seeds")
 
 
+@pytest.mark.parametrize(
+    ("name", "design"), [("10 runs, SD 1.5, unpaired", "unpaired"), ("10 seeds, SD 1.5", "paired")]
+)
+def test_a_row_is_compared_by_its_design(benchmark, name, design):
+    row = next(row for row in benchmark.scenarios() if row.name == name)
+    (dataset,) = row.datasets(0.0, 1, np.random.default_rng(0))
+    primaries = [comparison for comparison in analyze(dataset).comparisons if comparison.role == "primary"]
+    assert {comparison.design for comparison in primaries} == {design}
+    assert len(primaries) == 4
+
+
 def test_the_rules_before_keep_the_baseline_where_scipy_and_holm_reject(benchmark):
     row = next(row for row in benchmark.scenarios() if row.name == "10 seeds, SD 1.5")
     kept = 0
-    for dataset in datasets(row.study(), row.world(-1.0), 20, np.random.default_rng(1)):
+    for dataset in row.datasets(-1.0, 20, np.random.default_rng(1)):
         places = [(regime, variant) for regime in dataset.regimes for variant in dataset.variants[1:]]
         arms = {
             (regime, variant): [
