@@ -76,3 +76,12 @@ def test_a_seed_without_a_cell_gives_what_its_cells_determine():
     assert Term((0,), ("2",)) not in found
     assert Term((1,), ("1",)) not in found
     assert model.estimates({}) == {}
+
+
+def test_an_interaction_is_in_doubt_by_the_doubts_of_its_four_cells():
+    levels = (("a", "b", "c"), ("x", "y"))
+    cells = [(first, second) for first in levels[0] for second in levels[1]]
+    model = FactorialModel.of(levels, cells)
+    doubts = dict(zip(cells, (0.1, 0.02, 0.003, 0.0, 0.5, 0.7), strict=True))
+    assert model.doubts(doubts)[Term((0, 1), ("b", "y"))] == pytest.approx(0.1 + 0.02 + 0.003)
+    assert model.doubts(doubts)[Term((1,), ("y",))] == pytest.approx(sum(doubts.values()) / 3)

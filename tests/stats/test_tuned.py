@@ -5,7 +5,8 @@ import pytest
 from scipy import stats
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats.tuned import fitted_minimum
+from ablationlab.stats import paired_t_interval, paired_t_test
+from ablationlab.stats.tuned import beyond_doubt, fitted_minimum, widened
 
 
 def losses(rates, best, rng, seeds=5, noise=0.01, curvature=0.01):
@@ -21,7 +22,53 @@ def test_a_parabola_is_recovered_exactly():
     found = fitted_minimum({rate: [3 + 0.2 * np.log(rate / 3e-3) ** 2 + seed for seed in (0.0, 0.5)] for rate in rates})
     assert found.lr == pytest.approx(3e-3)
     assert found.values == pytest.approx((3.0, 3.5))
-    assert found.window == (2e-3, 4e-3, 8e-3) or found.window == (1e-3, 2e-3, 4e-3)
+    assert found.window == tuple(rates)
+    assert found.doubt == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_cubic_is_recovered_and_its_bend_is_doubted():
+    rates = [1e-3, 2e-3, 4e-3, 8e-3]
+
+    def cubic(rate):
+        x = np.log2(rate / 2e-3)
+        return 0.05 * x**3 + 0.1 * x**2 - 0.1 * x + 3
+
+    found = fitted_minimum({rate: [cubic(rate), cubic(rate) + 1] for rate in rates})
+    lowest = (-0.2 + np.sqrt(0.04 + 0.06)) / 0.3  # where 0.15 x^2 + 0.2 x - 0.1 vanishes
+    assert found.lr == pytest.approx(2e-3 * 2**lowest)
+    assert found.values == pytest.approx((cubic(found.lr), cubic(found.lr) + 1))
+    left, right = (np.polyfit(at, [cubic(2e-3 * 2.0**x) for x in at], 2) for at in ((-1, 0, 1), (0, 1, 2)))
+    assert found.doubt == pytest.approx(abs(np.polyval(left, lowest) - np.polyval(right, lowest)))
+
+
+def test_which_of_two_rates_is_the_best_by_a_hair_makes_no_difference():
+    """A parabola about the best rate would jump by 0.04 here."""
+    curve = {1e-3: 2.0, 2e-3: 1.9, 4e-3: 1.8, 8e-3: 1.8, 16e-3: 2.2}
+    low, high = (
+        fitted_minimum({rate: [loss + by * (rate == 8e-3)] for rate, loss in curve.items()}) for by in (-1e-9, 1e-9)
+    )
+    assert low.values == pytest.approx(high.values, abs=1e-6)
+    assert low.doubt == pytest.approx(high.doubt, abs=1e-6)
+
+
+def test_at_the_second_rate_from_the_end_a_parabola_takes_the_place_of_the_cubic():
+    found = fitted_minimum({1.0: [1.5], 2.0: [1.0], 4.0: [1.2], 8.0: [4.0]})
+    assert found.window == (1.0, 2.0, 4.0, 8.0)
+    found = fitted_minimum({1.0: [1.2], 2.0: [1.0], 4.0: [1.5], 8.0: [4.0]})
+    assert found.window == (1.0, 2.0, 4.0)
+    assert found.values[0] == pytest.approx(1.0 - 0.15**2 / (4 * 0.35))
+    assert found.doubt == pytest.approx(0.15**2 / (4 * 0.35))
+
+
+def test_what_the_doubt_explains_is_not_tested():
+    assert beyond_doubt([0.1, 0.3], 0.05) == pytest.approx([0.05, 0.25])
+    assert beyond_doubt([-0.1, -0.3], 0.05) == pytest.approx([-0.05, -0.25])
+    assert np.mean(beyond_doubt([0.1, 0.3], 0.5)) == pytest.approx(0.0)
+    # The widened interval leaves out 0 where the test of what is beyond doubt rejects it, and nowhere else.
+    for shift in np.linspace(-0.4, 0.4, 81):
+        deltas = [shift + delta for delta in (-0.1, 0.0, 0.1)]
+        wide = widened(paired_t_interval(deltas, level=0.95), 0.05)
+        assert (wide.low > 0 or wide.high < 0) == (paired_t_test(beyond_doubt(deltas, 0.05)).p < 0.05)
 
 
 def test_where_a_parabola_says_nothing_there_is_none():
@@ -30,6 +77,30 @@ def test_where_a_parabola_says_nothing_there_is_none():
     assert fitted_minimum({1.0: [1.0], 2.0: [1.0], 4.0: [1.0]}).status == "grid-edge"
     with pytest.raises(StatisticsError, match="same seeds"):
         fitted_minimum({1.0: [1.0], 2.0: []})
+
+
+CURVES = {
+    "parabola": lambda d: 0.05 * d**2,
+    "steep on one side": lambda d: np.where(d < 0, 0.04 * d**2, 0.3 * d**2),
+    "a cliff": lambda d: np.where(d < 0.3, 0.05 * d**2, 0.4),
+}
+
+
+@pytest.mark.parametrize("curve", CURVES.values(), ids=CURVES)
+def test_equal_curves_are_called_different_no_more_often_than_alpha_whatever_their_shape(curve):
+    rng, rates, seeds, noise = np.random.default_rng(3), 2.0 ** np.arange(-3, 4), 8, 0.005
+    rejected = used = 0
+    for _ in range(300):
+        fits = []
+        for best in rng.uniform(-0.7, 0.7, 2):
+            drawn = curve(np.log2(rates) - best)[:, None] + noise * rng.normal(size=(len(rates), seeds))
+            fits.append(fitted_minimum(dict(zip(rates.tolist(), drawn.tolist(), strict=True))))
+        if all(fit.status == "ok" for fit in fits):
+            used += 1
+            deltas = np.subtract(fits[0].values, fits[1].values).tolist()
+            rejected += paired_t_test(beyond_doubt(deltas, fits[0].doubt + fits[1].doubt)).p <= 0.05
+    assert used > 250
+    assert rejected / used <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / used)
 
 
 def test_shifted_equal_curves_are_called_different_no_more_often_than_alpha():

@@ -50,6 +50,7 @@ from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.results import FamilyMember, Transform
 from ablationlab.stats.simulation import brief_inference
+from ablationlab.stats.tuned import beyond_doubt, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
@@ -65,6 +66,8 @@ Standing = Literal["registered", "stated", "exploratory"]
 _IN_UNITS: Final = ("smallest_effect", "margin")
 #: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
 T_TESTS: Final = ("paired-t", SEQUENTIAL_TEST)
+#: No difference is within this.
+_TINY: Final = 1e-12
 #: (seed, variant's value, reference's value)
 Pairs = list[tuple[Seed, float, float]]
 
@@ -185,15 +188,23 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
     planned = _without_margins(planned) if caveats else planned
     caveats += _about_diverged(diverged, refused)
     numbers: dict[str, Any] = {}
+    doubt = sum(dataset.doubts.get(arm, 0.0) for arm in planned.arms)
     if pairs:
         if dataset.brief:
             looked_at = dataset.look is not None
             with_pairs = looked_at or bool(diverged) or planned.role in ("primary", "guard", "secondary")
-            numbers = _brief_numbers(planned.criterion, pairs, transform, looked_at=looked_at, with_pairs=with_pairs)
+            numbers = _brief_numbers(
+                planned.criterion, pairs, transform, doubt, looked_at=looked_at, with_pairs=with_pairs
+            )
         else:
-            result = _computed(planned, pairs, transform, promised)
+            result = _computed(planned, pairs, transform, promised, doubt)
             numbers = _numbers(result, pairs)
             caveats += result.caveats
+            if doubt:
+                moved = [(seed, b + delta, b) for (seed, _, b), delta in zip(pairs, _beyond(pairs, doubt), strict=True)]
+                numbers["tests"] = _computed(planned, moved, transform, promised).tests
+                numbers["intervals"] = {name: widened(made, doubt) for name, made in result.intervals.items()}
+        numbers["doubt"] = doubt
     elif not refused:
         caveats.append(Caveat(CaveatCode.NO_PAIRS))
     return _recorded(dataset, planned, transform, len(pairs), promised, missing, caveats, numbers)
@@ -338,7 +349,18 @@ def _transform(metric: Metric, values: Sequence[float]) -> tuple[Transform, list
     return metric.transform, []
 
 
-def _computed(planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int) -> PairedComparison:
+def _beyond(pairs: Pairs, doubt: float) -> list[float]:
+    return beyond_doubt([a - b for _, a, b in pairs], doubt)
+
+
+def _sure_effect(criterion: Criterion, doubt: float) -> float | None:
+    """The smallest effect, less what may be doubted: equivalence is to hold whatever the doubt hides."""
+    return None if criterion.smallest_effect is None else max(criterion.smallest_effect - doubt, _TINY)
+
+
+def _computed(
+    planned: PlannedComparison, pairs: Pairs, transform: Transform, promised: int, doubt: float = 0.0
+) -> PairedComparison:
     # One fixed stream per comparison: adding a metric or a variant, or planning again, changes no other number.
     rng = stream(0, "analysis", planned.id)
     return compare(
@@ -348,14 +370,20 @@ def _computed(planned: PlannedComparison, pairs: Pairs, transform: Transform, pr
         level=round(1 - planned.criterion.alpha, 12),
         alpha=planned.criterion.alpha,
         resamples=RESAMPLES,
-        smallest_effect=planned.criterion.smallest_effect,
+        smallest_effect=_sure_effect(planned.criterion, doubt),
         transform=transform,
         planned_pairs=promised,
     )
 
 
 def _brief_numbers(
-    criterion: Criterion, pairs: Pairs, transform: Transform, *, looked_at: bool = False, with_pairs: bool = False
+    criterion: Criterion,
+    pairs: Pairs,
+    transform: Transform,
+    doubt: float,
+    *,
+    looked_at: bool = False,
+    with_pairs: bool = False,
 ) -> dict[str, Any]:
     """What decides, and nothing else: the registered interval and test, and equivalence.
 
@@ -367,8 +395,18 @@ def _brief_numbers(
         interval=criterion.interval,
         test=criterion.test,
         alpha=criterion.alpha,
-        smallest_effect=criterion.smallest_effect,
+        smallest_effect=_sure_effect(criterion, doubt),
     )
+    interval, test = decided.interval, decided.test
+    if doubt:
+        sure = brief_inference(
+            beyond_doubt(deltas, doubt),
+            interval=criterion.interval,
+            test=criterion.test,
+            alpha=criterion.alpha,
+            smallest_effect=None,
+        )
+        interval, test = widened(interval, doubt), sure.test
     return {
         "delta": decided.interval.estimate,
         # Without pairs no interval is made for the corrected level, which decides nothing.
@@ -381,8 +419,8 @@ def _brief_numbers(
             or len(pairs) < MINIMUM_PAIRS
         ),
         **({"delta_sd": stdev(deltas)} if looked_at and len(deltas) > 1 else {}),
-        "intervals": {criterion.interval: decided.interval},
-        "tests": {criterion.test: decided.test},
+        "intervals": {criterion.interval: interval},
+        "tests": {criterion.test: test},
         "equivalence": decided.equivalence,
     }
 
@@ -494,8 +532,9 @@ def _decided(
 
 
 def _member(comparison: Comparison) -> tuple[list[float] | None, float | None]:
-    """Its deltas and p; an unpaired comparison has no deltas, and `_judged` makes its interval."""
-    return [pair.delta for pair in comparison.pairs] or (None if comparison.p is None else [0.0]), comparison.p
+    """The deltas it tests and its p; an unpaired comparison has no deltas, and `_judged` makes its interval."""
+    deltas = beyond_doubt([pair.delta for pair in comparison.pairs], comparison.doubt)
+    return deltas or (None if comparison.p is None else [0.0]), comparison.p
 
 
 _STANDINGS: Final = ("primary", "secondary", "guard", "stability", None)
@@ -549,10 +588,12 @@ def _interval(comparison: Comparison, alpha: float) -> Interval:
         ]
         return compare_unpaired(*samples, level=round(1 - alpha, 12), transform=comparison.transform).interval
     if comparison.test in T_TESTS:
-        return paired_t_interval(deltas, level=round(1 - alpha, 12))
+        return widened(paired_t_interval(deltas, level=round(1 - alpha, 12)), comparison.doubt)
     rng = stream(0, "analysis", comparison.id, "deciding")
     rejected = comparison.p is not None and comparison.p <= alpha
-    return deciding_interval(deltas, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
+    sure = beyond_doubt(deltas, comparison.doubt)
+    interval = deciding_interval(sure, test=comparison.test, alpha=alpha, rejected=rejected, rng=rng)
+    return widened(interval, comparison.doubt, comparison.delta)
 
 
 def _other(outcome: Outcome) -> Outcome:
@@ -564,6 +605,8 @@ def _judged(comparison: Comparison, member: FamilyMember, tested: int, correctio
     interval = member.interval
     if interval is not None and interval.method != "dunnett" and comparison.test not in T_TESTS:
         interval = _interval(comparison, member.level) if intervals else None
+    elif interval is not None:
+        interval = widened(interval, comparison.doubt, comparison.delta)
     update = {
         "p_adjusted": None if gated else member.p_adjusted,
         "correction": correction,

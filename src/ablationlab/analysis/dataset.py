@@ -96,7 +96,8 @@ class Dataset:
     the plan does not ask, or not so. *averaged*: by metric and regime, the tasks that a macro average is over.
     *unpaired*: equal seeds of a user's table mean nothing. *curves*: those of such a table. *added*: variants that joined the
     study after it was sealed. *look*: the planned look, from 1, that these runs are; None where they are none.
-    *brief*: compute only what decides, as simulations need it.
+    *doubts*: how far an arm's values may be off, all by the same amount. *brief*: compute only what decides, as simulations
+    need it.
     """
 
     name: str
@@ -135,6 +136,7 @@ class Dataset:
     look: int | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     altered: Mapping[str, str] = field(default_factory=dict)
+    doubts: Mapping[Arm, float] = field(default_factory=dict)
     brief: bool = False
 
     @property

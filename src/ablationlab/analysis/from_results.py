@@ -101,6 +101,7 @@ def read_results(
         added=frozenset(name for amendment in plan.amendments for name in amendment.variants),
         design=study.design,
         look=look,
+        doubts=sweep.doubts if sweep is not None else {},
         inputs=results.inputs,
         altered=altered,
     )

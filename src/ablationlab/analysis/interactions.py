@@ -25,6 +25,7 @@ from ablationlab.records.analysis import (
 from ablationlab.records.settings import DEFAULT_REGIME, Study, flattened
 from ablationlab.stats import adjust, paired_t_interval, paired_t_test
 from ablationlab.stats.factorial import FactorialModel, Term
+from ablationlab.stats.tuned import beyond_doubt, widened
 
 LEVEL: Final = 0.95
 
@@ -76,9 +77,7 @@ def interactions(dataset: Dataset) -> Interactions | None:
     # Of the planned cells: without the value of a cell an effect has no estimate, instead of another meaning.
     model = FactorialModel.of(crossing.levels, crossing.names)
     contrasts = [
-        contrast
-        for name in variants
-        for contrast in _contrasts(name, crossing, model, effects[name], len(dataset.seeds_of(crossing.regime)))
+        contrast for name in variants for contrast in _contrasts(name, crossing, model, effects[name], dataset, metric)
     ]
     return Interactions(
         metric=metric,
@@ -148,8 +147,13 @@ def _cell(variant: str, regime: str, levels: tuple[str, ...], by_seed: Mapping[S
 
 
 def _contrasts(
-    variant: str | None, crossing: Crossing, model: FactorialModel, values: CellValues, planned: int
+    variant: str | None, crossing: Crossing, model: FactorialModel, values: CellValues, dataset: Dataset, metric: str
 ) -> list[InteractionContrast]:
+    doubts = {
+        cell: dataset.doubts.get(_arm(metric, crossing, name, variant), 0.0) for cell, name in crossing.names.items()
+    }
+    planned = len(dataset.seeds_of(crossing.regime))
+    doubt = model.doubts({cell: doubts[cell] for cell, by_seed in values.items() if by_seed})
     seeds = dict.fromkeys(seed for by_seed in values.values() for seed in by_seed)
     estimates = {
         seed: model.estimates({cell: by_seed[seed] for cell, by_seed in values.items() if seed in by_seed})
@@ -162,6 +166,7 @@ def _contrasts(
             term,
             {seed: effects[term] for seed, effects in estimates.items() if term in effects},
             planned,
+            doubt.get(term, 0.0),
         )
         for term in model.terms
     ]
@@ -186,12 +191,13 @@ def _contrast(
     term: Term,
     per_seed: Mapping[Seed, float],
     planned: int,
+    doubt: float,
 ) -> InteractionContrast:
     values = list(per_seed.values())
     numbers: dict[str, Any] = {"estimate": None, "low": None, "high": None, "p": None, "status": "too-few-pairs"}
     if values:
-        interval = paired_t_interval(values, level=LEVEL)
-        test = paired_t_test(values)
+        interval = widened(paired_t_interval(values, level=LEVEL), doubt)
+        test = paired_t_test(beyond_doubt(values, doubt))
         numbers = {
             "estimate": interval.estimate,
             "low": interval.low,

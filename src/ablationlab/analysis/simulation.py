@@ -172,7 +172,10 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
         fails = {arm: draws[number] < _chance(study, world, *arm) for arm, draws in chances.items()}
         drawn = {arm: draws[number] for arm, draws in arms.items()}
         if world.curvature is not None and study.sweep is not None:
-            drawn |= _tuned(study, world, world.curvature, rng)
+            tuned, doubts = _tuned(study, world, world.curvature, rng)
+            drawn |= tuned
+        else:
+            doubts = {}
         gated = True
         if world.tasks is not None:
             counted = _counting_tasks(world.tasks, len(study.evaluation.gate_seeds), rng)
@@ -183,7 +186,7 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
                 if arm.metric in GATED:
                     mean = _mean(study, world, arm.metric, arm.variant)
                     drawn[arm] = mean + wider * (values - mean)
-        yield _dataset(study, world, drawn, fails, gated=gated)
+        yield replace(_dataset(study, world, drawn, fails, gated=gated), doubts=doubts)
 
 
 def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator) -> int:
@@ -197,7 +200,9 @@ def _counting_tasks(tasks: SimulatedTasks, seeds: int, rng: np.random.Generator)
     return sum(task.sensitive for task in asked)
 
 
-def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generator) -> dict[Arm, FloatArray]:
+def _tuned(
+    study: Study, world: World, curvature: float, rng: np.random.Generator
+) -> tuple[dict[Arm, FloatArray], dict[Arm, float]]:
     """Losses of the judging seeds at each variant's fitted best rate; none without a fit, or without the baseline's, for
     nothing is decided then.
 
@@ -218,9 +223,9 @@ def _tuned(study: Study, world: World, curvature: float, rng: np.random.Generato
         fits[variant] = fitted_minimum(dict(zip(rates.tolist(), judging.tolist(), strict=True)))
     unknown = np.full(seeds - choosing, np.nan)
     known = fits[study.baseline].status == "ok"
-    return {
-        Arm("validation_loss", None, TUNED, variant): np.array(fit.values) if known and fit.status == "ok" else unknown
-        for variant, fit in fits.items()
+    arms = {Arm("validation_loss", None, TUNED, variant): fit for variant, fit in fits.items()}
+    return {arm: np.array(fit.values) if known and fit.status == "ok" else unknown for arm, fit in arms.items()}, {
+        arm: fit.doubt for arm, fit in arms.items()
     }
 
 

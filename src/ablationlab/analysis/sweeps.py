@@ -46,6 +46,7 @@ class Swept:
 
     part: SweepAnalysis
     values: Values
+    doubts: Mapping[Arm, float]
     runs: tuple[RunStability, ...]
     checked_pairs: int
 
@@ -121,6 +122,11 @@ def swept(
         values=_over_the_sweep(sensitivities, points)
         | _tuned_values(grid, rates, names)
         | (_fitted_values(grid, minima) if tuned_at == "fitted-minima" else {}),
+        doubts={
+            Arm(METRIC, None, TUNED, variant): minimum.doubt
+            for variant, minimum in minima.items()
+            if minimum is not None and tuned_at == "fitted-minima"
+        },
         runs=tuple(_tuned_runs(grid, rates)),
         checked_pairs=_check_tuned(grid, rates, pairs),
     )

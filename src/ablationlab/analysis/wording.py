@@ -1185,12 +1185,17 @@ def _tuned(sweep: SweepAnalysis) -> list[str]:
     reasons = {tuned.variant: _FITS[tuned.minimum.status if tuned.minimum else "missing"] for tuned in sweep.minima}
     why = "; ".join(f"{variant}: {text}" for variant, text in reasons.items() if text)
     if sweep.tuned_at == "fitted-minima":
-        fits = {tuned.variant: tuned.minimum.lr for tuned in sweep.minima if tuned.minimum is not None}
-        shown = ", ".join(f"{variant} {number(lr, 3)}" for variant, lr in fits.items() if lr is not None)
+        fits = {tuned.variant: tuned.minimum for tuned in sweep.minima if tuned.minimum is not None}
+        shown = ", ".join(
+            f"{variant} {number(fit.lr, 3)} ± {number(fit.doubt, 2)}"
+            for variant, fit in fits.items()
+            if fit.lr is not None
+        )
         unknown = f" Not known: {why}." if why else ""
         return [
-            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}); "
-            f"other metrics are at the chosen grid rates.{unknown}"
+            f"Tuned arms: {metric_name(sweep.metric)} is that at each variant's fitted best rate ({shown}; behind ±, how far "
+            "the fitted loss may be off, which widens intervals and counts in p); other metrics are at the chosen grid "
+            f"rates.{unknown}"
         ]
     return [
         f"Tuned arms are compared at the chosen grid rates, not at their optima ({why}): a difference may be the grid's."

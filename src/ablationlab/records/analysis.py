@@ -178,6 +178,7 @@ class Comparison(StoredValue):
     reference_mean: float | None = None
     reference_sd: float | None = None
     delta: float | None = None
+    doubt: float = 0.0  # how far delta may be off because best rates are fitted; intervals and p count it
     delta_sd: float | None = None
     correlation: float | None = None
     variance_reduction: float | None = None

@@ -68,13 +68,23 @@ class FactorialModel:
     def estimates(self, values: Mapping[Cell, float]) -> dict[Term, float]:
         """Least squares on the cells of one seed: of every term that they determine."""
         order = sorted(values)
+        weights = self._weights(order)
+        return {term: float(row @ [values[cell] for cell in order]) for term, row in weights.items()}
+
+    def doubts(self, doubts: Mapping[Cell, float]) -> dict[Term, float]:
+        """How far each estimate may be off, where every cell's values may be off by its doubt, one way or the other."""
+        order = sorted(doubts)
+        weights = self._weights(order)
+        return {term: float(np.abs(row) @ [doubts[cell] for cell in order]) for term, row in weights.items()}
+
+    def _weights(self, order: Sequence[Cell]) -> dict[Term, NDArray[np.float64]]:
+        """Of the cells in each term that they determine."""
         if not order:
             return {}
         columns = np.column_stack([np.ones(len(order)), *(_column(term, self.levels, order) for term in self.terms)])
         inverse = np.linalg.pinv(columns)
         determined = np.abs(inverse @ columns - np.eye(columns.shape[1])).max(axis=1) < _ZERO
-        found = inverse @ np.array([values[cell] for cell in order])
-        return {term: float(found[i]) for i, term in enumerate(self.terms, start=1) if determined[i]}
+        return {term: inverse[i] for i, term in enumerate(self.terms, start=1) if determined[i]}
 
 
 def _column(term: Term, levels: Sequence[Sequence[str]], cells: Sequence[Cell]) -> NDArray[np.float64]:

@@ -377,12 +377,16 @@ class Exaggeration(StatisticalResult):
 
 @dataclass(frozen=True)
 class FittedMinimum(StatisticalResult):
-    """The best rate by a parabola through three rates, and each seed's loss there; *status* says why there is none."""
+    """The best rate by a cubic through four rates, and each seed's loss there; *status* says why there is none.
+
+    *doubt*: how far the losses may be off, since no curve through a few rates is the true one.
+    """
 
     status: Literal["ok", "grid-edge", "coarse-grid", "not-convex"]
     lr: float | None
     window: tuple[float, ...]
     values: tuple[float, ...]
+    doubt: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -1,26 +1,38 @@
-"""The loss at the best learning rate, from a grid: a parabola in log rate through the best rate and its two neighbours.
+"""The loss at the best learning rate, from a grid: a cubic in log rate through the four rates about the lowest mean losses.
 
 Comparing arms at their best *grid* rates compares how near each optimum happens to lie to the grid: arms with equal
 curves that are shifted by a factor of two are called different in 6 to 25 % of studies, the more often the coarser the
-grid and the more the seeds. Here each seed's losses at the three rates about the lowest mean give a parabola (exactly),
-and its value at the optimum of the mean parabola is that seed's loss at the best rate. The values of two arms are then
-compared pair by pair.
+grid and the more the seeds. Here each seed's losses at four rates, two on each side of the optimum, give a cubic
+(exactly), and its value at the lowest point of the mean cubic is that seed's loss at the best rate. The values of two arms
+are then compared pair by pair.
 
-It is not used, and the status says so, where the best rate is at the edge of the grid, the neighbours are more than a
-factor of two away (the true curve is no parabola over such a range), or the three means are not convex.
-docs/validation.md has the simulated levels of this, of the grid, and of a bootstrap that repeats the choice.
+No curve through four points is the true one. Beyond the best rate losses often rise as at a cliff, and then a fit is off by
+more than the noise. The cubic lies between two parabolas, one through the three rates on the left and one through the three
+on the right; how far these are apart at the optimum is its *doubt*. A difference of two arms counts only beyond the doubts
+of both (`beyond_doubt`, `widened`). Where the grid ends after one rate on one side, a parabola through three rates takes the
+cubic's place; its doubt is how far it lies below the lowest mean loss.
+
+There is no fit, and the status says so, where the best rate is at the edge of the grid, neighbours are more than a factor of
+two apart, or the three means about the lowest are not convex. docs/validation.md has the simulated levels of this, of the
+grid, of parabolas alone, and of a bootstrap that repeats the choice.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
+from numpy.typing import NDArray
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats.results import FittedMinimum
+from ablationlab.stats.results import FittedMinimum, Interval
 
+FloatArray = NDArray[np.float64]
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
 
@@ -34,16 +46,66 @@ def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
     at = int(np.argmin(means))
     if at in (0, len(rates) - 1):
         return FittedMinimum("grid-edge", None, (), ())
-    window = tuple(rates[at - 1 : at + 2])
-    if max(window[1] / window[0], window[2] / window[1]) > WIDEST_STEP * (1 + 1e-9):
+    left = at if means[at + 1] < means[at - 1] else at - 1  # the optimum lies between this rate and the next
+    first, last = max(left - 1, 0), min(left + 3, len(rates))
+    window = tuple(rates[first:last])
+    if max(high / low for low, high in pairwise(window)) > WIDEST_STEP * (1 + 1e-9):
         return FittedMinimum("coarse-grid", None, window, ())
-    x = np.log(np.array(window) / window[1])
-    y_3S = np.array([losses[rate] for rate in window], dtype=np.float64)
-    coefficients = np.linalg.solve(np.stack([np.ones(3), x, x**2], axis=1), y_3S)
-    _, slope, curvature = coefficients.mean(axis=1)
-    # The middle mean is the lowest, so a convex parabola has its minimum within the window.
-    if not curvature > 1e-12 * np.abs(y_3S).max():
+    x = np.log(np.array(window) / rates[left])
+    y_WS = np.array([losses[rate] for rate in window], dtype=np.float64)
+    middle = at - first
+    if not _bend(x[middle - 1 : middle + 2], y_WS[middle - 1 : middle + 2]) > 1e-12 * np.abs(y_WS).max():
         return FittedMinimum("not-convex", None, window, ())
-    best = -slope / (2 * curvature)
-    values = np.array([1.0, best, best**2]) @ coefficients
-    return FittedMinimum("ok", float(window[1] * np.exp(best)), window, tuple(values.tolist()))
+    best = _lowest(_coefficients(x, y_WS).mean(axis=1), float(x[left - first + 1]))
+    values = _through(x, y_WS, best)
+    if len(window) == 4:
+        doubt = abs(float(_through(x[:3], y_WS[:3], best).mean() - _through(x[1:], y_WS[1:], best).mean()))
+    else:
+        doubt = max(0.0, means[at] - float(values.mean()))
+    return FittedMinimum("ok", float(rates[left] * np.exp(best)), window, tuple(values.tolist()), doubt)
+
+
+def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:
+    """The deltas, less the part of their mean that *doubt* may explain: what is left is to be tested."""
+    mean = math.fsum(deltas) / len(deltas) if deltas else 0.0
+    return [delta - min(max(mean, -doubt), doubt) for delta in deltas]
+
+
+def widened(interval: Interval, doubt: float, estimate: float | None = None) -> Interval:
+    """The interval about *estimate*, or about its own, with *doubt* on both sides."""
+    if not doubt:
+        return interval
+    moved = 0.0 if estimate is None else estimate - interval.estimate
+    low, high = interval.low, interval.high
+    return replace(
+        interval,
+        estimate=interval.estimate + moved,
+        low=None if low is None else low + moved - doubt,
+        high=None if high is None else high + moved + doubt,
+    )
+
+
+def _coefficients(x: FloatArray, y_WS: FloatArray) -> FloatArray:
+    """Of the polynomials through all points, the constant first."""
+    return np.asarray(np.linalg.solve(np.vander(x, increasing=True), y_WS))
+
+
+def _through(x: FloatArray, y_WS: FloatArray, at: float) -> FloatArray:
+    """Each seed's polynomial through all points, *at* one place."""
+    return np.asarray(polyval(at, _coefficients(x, y_WS)))
+
+
+def _lowest(curve: FloatArray, end: float) -> float:
+    """Where the polynomial with these coefficients, a parabola or a cubic, is lowest between 0 and *end*."""
+    _, slope, bend, twist = [*curve.tolist(), 0.0][:4]
+    inner = bend**2 - 3 * slope * twist
+    below = bend + math.sqrt(inner) if inner >= 0 else 0.0
+    turn = (
+        -slope / below if below > 0 else 0.0
+    )  # the root of slope + 2 bend x + 3 twist x^2 at which the curve is convex
+    return min((0.0, min(max(turn, 0.0), end), end), key=lambda place: float(polyval(place, curve)))
+
+
+def _bend(x: FloatArray, y_3S: FloatArray) -> float:
+    """The curvature of the mean parabola through three points."""
+    return float(_coefficients(x, y_3S).mean(axis=1)[2])

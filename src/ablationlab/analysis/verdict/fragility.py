@@ -18,6 +18,7 @@ from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed
 from ablationlab.records.verdict import OtherDecision, VariantVerdict, VerdictFragility
 from ablationlab.stats import all_intervals, all_tests, paired_t_interval, paired_t_test, paired_tost
 from ablationlab.stats.robustness import exaggeration, stragglers
+from ablationlab.stats.tuned import beyond_doubt, widened
 
 #: Draws of the bootstrap where a criterion registers one, per seed left out.
 RESAMPLES = 2_000
@@ -134,12 +135,13 @@ def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
         nothing = {"pairs": (), "n": 0, "delta": None, "intervals": {}, "tests": {}, "p": None, "equivalence": None}
         return comparison.model_copy(update={**nothing, "deciding": None, "missing": missing})
     deltas, level = [pair.delta for pair in pairs], round(1 - comparison.alpha, 12)
+    sure = beyond_doubt(deltas, comparison.doubt)
     rng = stream(0, "analysis", comparison.id, "without", seed)
-    interval, test, tost = paired_t_interval(deltas, level=level), paired_t_test(deltas), comparison.equivalence
+    interval, test, tost = paired_t_interval(deltas, level=level), paired_t_test(sure), comparison.equivalence
     if comparison.interval != "paired-t":
         interval = all_intervals(deltas, level=level, resamples=RESAMPLES, rng=rng)[comparison.interval]
     if comparison.test != "paired-t":
-        test = all_tests(deltas, resamples=RESAMPLES, rng=rng)[comparison.test]
+        test = all_tests(sure, resamples=RESAMPLES, rng=rng)[comparison.test]
     return comparison.model_copy(
         update={
             "pairs": pairs,
@@ -147,7 +149,7 @@ def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
             "missing": missing,
             "delta": interval.estimate,
             "delta_sd": float(np.std(deltas, ddof=1)) if len(deltas) > 1 else None,
-            "intervals": {comparison.interval: interval},
+            "intervals": {comparison.interval: widened(interval, comparison.doubt)},
             "tests": {comparison.test: test},
             "p": test.p,
             "equivalence": None
