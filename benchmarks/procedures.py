@@ -23,7 +23,7 @@ from ablationlab.stats.failures import exact_upper_bound, paired_survival, score
 from ablationlab.stats.families import dunnett_critical, gate_graph, graph_test, pooled_error
 from ablationlab.stats.robustness import largest_cap, stragglers
 from ablationlab.stats.trend import trend
-from ablationlab.stats.tuned import fitted_minimum
+from ablationlab.stats.tuned import beyond_doubt, fitted_minimum
 
 BoolArray = NDArray[np.bool_]
 
@@ -178,34 +178,44 @@ def ties(studies: int) -> None:
     table("Ties of two variants, %: at the margin (false) and without a difference (true), in one regime", heads, rows)
 
 
+#: Losses over d, the distance from the best rate in factors of two; all are lowest, 0, at d = 0.
+CURVES: dict[str, Callable[[FloatArray], FloatArray]] = {
+    "parabola": lambda d: 0.01 * d**2,
+    "lopsided": lambda d: 0.02 / 0.09 * (np.exp(0.3 * d) - 1 - 0.3 * d),
+    "eight times as steep above": lambda d: np.where(d < 0, 0.04 * d**2, 0.3 * d**2),
+    "a kink above": lambda d: 0.04 * d**2 + 0.4 * np.maximum(d - 0.2, 0),
+    "a cliff above": lambda d: np.where(d < 0.3, 0.05 * d**2, 0.4),
+}
+
+
 def tuned(studies: int) -> None:
     """Equal curves with equal or different optima: how often the best losses are called different."""
     rng = np.random.default_rng(18)
     rows = []
     for step, count, grid in ((0.5, 9, "dense (x 1.4)"), (1.0, 7, "x 2"), (2.0, 5, "coarse (x 4)")):
-        for shift, skew, curve in ((0.0, 0.0, "same"), (1.0, 0.0, "shifted x 2"), (1.0, 0.3, "shifted, lopsided")):
-            for n in (3, 5, 10):
-                rows.append([grid, curve, n, *_tuned_cell(rng, step, count, shift, skew, n, studies)])
+        for curve in CURVES:
+            for n in (3, 8):
+                rows.append([grid, curve, n, *_tuned_cell(rng, step, count, CURVES[curve], n, studies)])
     heads = ["grid", "curves", "pairs", "grid rates, chosen on 2 other seeds", "choice repeated in a bootstrap"]
-    heads += ["per-seed parabolas, each its minimum", "parabolas at the common optimum (shipped)", "fit possible"]
+    heads += ["per-seed parabolas, each its minimum", "a parabola at the common optimum", "a cubic"]
+    heads += ["a cubic, beyond doubt (shipped)", "doubt of two arms", "fit possible"]
     table("Equal best losses called different at 5 %, %", heads, rows)
 
 
 def _tuned_cell(
-    rng: np.random.Generator, step: float, count: int, shift: float, skew: float, n: int, studies: int
+    rng: np.random.Generator, step: float, count: int, curve: Callable[[FloatArray], FloatArray], n: int, studies: int
 ) -> list[object]:
     x = step * (np.arange(count) - (count - 1) / 2)
-    hits = dict.fromkeys(("selected", "bootstrap", "own", "common"), 0)
-    own_used = used = shipped = 0
+    hits = dict.fromkeys(("selected", "bootstrap", "own", "parabola", "cubic", "shipped"), 0)
+    own_used = used = fitted = 0
+    doubts = []
     for _ in range(studies):
         offset = rng.uniform(-0.5, 0.5) * step
         shared = 0.02 * rng.normal(size=(n + 2, 1))
         arms = []
-        for arm in (0, 1):
-            d = x - offset - shift * arm
-            curve = 0.01 * d**2 if skew == 0 else 0.02 / skew**2 * (np.exp(skew * d) - 1 - skew * d)
+        for shift in (0.0, rng.uniform(-1.0, 1.0)):
             noise = 0.01 * np.sqrt(0.5) * (rng.normal(size=(n + 2, 1)) + rng.normal(size=(n + 2, count)))
-            arms.append(curve + shared + noise)
+            arms.append(curve(x - offset - shift) + shared + noise)
         chosen = [arm[:2].mean(axis=0).argmin() for arm in arms]
         hits["selected"] += bool(t_test(arms[1][2:, chosen[1]] - arms[0][2:, chosen[0]]) <= ALPHA)
         judged = [arm[2:] for arm in arms]
@@ -214,19 +224,34 @@ def _tuned_cell(
         low, high = np.quantile(best[1] - best[0], [0.025, 0.975])
         hits["bootstrap"] += bool(low > 0 or high < 0)
         fits = [fitted_minimum(dict(zip(2.0**x, arm.T.tolist(), strict=True))) for arm in judged]
-        shipped += all(fit.status == "ok" for fit in fits)
+        fitted += all(fit.status == "ok" for fit in fits)
         # The rates of a coarse grid as if they were near: what the refusal protects from.
         fits = [fitted_minimum(dict(zip(2.0 ** (x / max(step, 1)), arm.T.tolist(), strict=True))) for arm in judged]
         if all(fit.status == "ok" for fit in fits):
             used += 1
-            hits["common"] += bool(t_test(np.array(fits[1].values) - np.array(fits[0].values)) <= ALPHA)
+            deltas = np.array(fits[1].values) - np.array(fits[0].values)
+            doubts.append(fits[0].doubt + fits[1].doubt)
+            hits["cubic"] += bool(t_test(deltas) <= ALPHA)
+            hits["shipped"] += bool(t_test(np.array(beyond_doubt(deltas.tolist(), doubts[-1]))) <= ALPHA)
+            parabolas = [_at_common_optimum(arm) for arm in judged]
+            hits["parabola"] += bool(t_test(parabolas[1] - parabolas[0]) <= ALPHA)
             minima = [_own_minima(arm) for arm in judged]
             if all(np.isfinite(values).all() for values in minima):
                 own_used += 1
                 hits["own"] += bool(t_test(minima[1] - minima[0]) <= ALPHA)
     rates: list[object] = [hits["selected"] / studies, hits["bootstrap"] / studies]
     rates += [f"{100 * hits['own'] / own_used:.1f} (of {100 * own_used / studies:.0f})" if own_used else "–"]
-    return [*rates, hits["common"] / max(used, 1), shipped / studies]
+    rates += [hits[name] / max(used, 1) for name in ("parabola", "cubic", "shipped")]
+    return [*rates, f"{np.median(doubts):.4f}" if doubts else "–", fitted / studies]
+
+
+def _at_common_optimum(arm: FloatArray) -> FloatArray:
+    """Each seed's parabola through the three rates about the lowest mean, at the minimum of the mean parabola."""
+    at = int(arm.mean(axis=0).argmin())
+    low, middle, high = arm[:, at - 1], arm[:, at], arm[:, at + 1]
+    curvature, slope = (low + high) / 2 - middle, (high - low) / 2
+    place = -slope.mean() / (2 * curvature.mean())
+    return np.asarray(middle + slope * place + curvature * place**2)
 
 
 def tuned_ties(studies: int) -> None:

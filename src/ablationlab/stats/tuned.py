@@ -27,12 +27,11 @@ from typing import Final
 
 import numpy as np
 from numpy.polynomial.polynomial import polyval
-from numpy.typing import NDArray
 
 from ablationlab.core.errors import StatisticsError
+from ablationlab.stats._common import FloatArray
 from ablationlab.stats.results import FittedMinimum, Interval
 
-FloatArray = NDArray[np.float64]
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
 
