@@ -14,6 +14,7 @@ from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_t
 from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.failures import pairs_without_failure, with_diverged, worse_by_rank
 from ablationlab.stats.robustness import largest_cap
+from ablationlab.stats.tuned import beyond_doubt
 
 
 @dataclass(frozen=True)
@@ -261,9 +262,9 @@ def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
 
 
 def _costs(comparison: Comparison) -> list[float]:
-    """Differences, above 0 is worse."""
+    """Differences beyond doubt, above 0 is worse."""
     sign = -1.0 if comparison.direction == "higher" else 1.0
-    return [sign * pair.delta for pair in comparison.pairs]
+    return [sign * delta for delta in beyond_doubt([pair.delta for pair in comparison.pairs], comparison.doubt)]
 
 
 def failures_bound(gain: StabilityGain, alpha: float) -> float:
