@@ -325,25 +325,55 @@ def _carry_out(study: Study, results: ResultsFolder, options: Options, listen: L
 
     going_on = True
     while going_on:
-        tasks = train(study, results, options, listen)
-        if study.evaluation.tasks:
-            outcome = evaluate(
-                results,
-                listen,
-                tasks=study.evaluation.tasks,
-                device=options.device,
-                workers=options.workers,
-                built=tasks,
-            )
-            if outcome.nothing:
-                why = nothing_to_score(outcome.not_evaluable)
-                listen(Note("evaluation", f"{why}; the analysis counts them"))
+        with _energy_measured(results, options):
+            tasks = train(study, results, options, listen)
+            if study.evaluation.tasks:
+                outcome = evaluate(
+                    results,
+                    listen,
+                    tasks=study.evaluation.tasks,
+                    device=options.device,
+                    workers=options.workers,
+                    built=tasks,
+                )
+                if outcome.nothing:
+                    why = nothing_to_score(outcome.not_evaluable)
+                    listen(Note("evaluation", f"{why}; the analysis counts them"))
         analysis, verdict = conclude(results.path)
         going_on = analysis.look is not None and not _look_taken(results, analysis.look, listen).stop
     listen(Concluded(results, analysis, verdict))
     if report:
         write_report(results, listen)
     return load_results(results.path)
+
+
+@contextmanager
+def _energy_measured(results: ResultsFolder, options: Options) -> Iterator[None]:
+    """Write down what the devices of this machine report while runs are trained and scored, also if the command is stopped.
+
+    Nothing is measured where no run is to be trained, or where a cluster trains.
+    """
+    done = results.plan.exists() and all(results.run(run.id).done for run in Plan.read(results.plan).runs)
+    if done or options.executor == "ray":
+        yield
+        return
+    from ablationlab.core.energy import EnergyMeter
+    from ablationlab.records.energy import ENERGY, Energy, EnergyReading
+
+    began = datetime.now(UTC).isoformat(timespec="seconds")
+    meter = EnergyMeter(gpu=options.device != "cpu")
+    try:
+        with meter:
+            yield
+    finally:
+        if results.plan.exists():
+            readings = tuple(EnergyReading(source=source, joules=joules) for source, joules in meter.joules.items())
+            record = Energy(
+                plan_hash=Plan.read(results.plan).plan_hash, began=began, seconds=meter.seconds, readings=readings
+            )
+            folder = results.path / ENERGY
+            with suppress(FileExistsError):  # another command of this study ended at the same moment
+                record.create(folder / f"{len(list(folder.glob('[0-9]*.json'))) + 1:04d}.json")
 
 
 def _look_taken(results: ResultsFolder, result: LookResult, listen: Listener) -> LookResult:

@@ -6,13 +6,17 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablationlab.core.format import amount, count, setting
+from ablationlab.core.format import amount, count, duration, setting
+from ablationlab.records.energy import overlap, read_energy
 from ablationlab.records.storage import read_json
 from ablationlab.report.page.sentences import unpaired
 from ablationlab.report.table import Cell, Column, Table
 from ablationlab.report.terminal.study import precisions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ablationlab.records.energy import Energy
     from ablationlab.records.plan import Corpus, Plan
     from ablationlab.records.results import Results
 
@@ -90,7 +94,24 @@ def version_table(results: Results) -> Table:
         if environment.git.commit:
             changed = " (with changes)" if environment.git.dirty else ""
             rows.append(("git commit", environment.git.commit + changed))
+        rows += [("energy", text)] if (text := energy_text(read_energy(results.folder))) else []
     return _named("versions", "Versions and machine at sealing.", rows)
+
+
+def energy_text(records: Sequence[Energy]) -> str:
+    """What the study's commands measured; empty where none did."""
+    if not records:
+        return ""
+    known = [record for record in records if record.joules is not None]
+    if not known:
+        return "not reported by this machine"
+    if overlap(known):
+        return "not known: two commands measured the same devices at once"
+    sources = ", ".join(dict.fromkeys(reading.source for record in known for reading in record.readings))
+    total = amount(sum(record.joules or 0.0 for record in known), "J")
+    seconds = duration(sum(record.seconds for record in known))
+    part = "" if len(known) == len(records) else f", {count(len(known))} of {count(len(records))} commands"
+    return f"{total} in {seconds} of training and scoring ({sources}; whole devices, whatever else ran on them{part})"
 
 
 def seal_table(results: Results) -> Table:

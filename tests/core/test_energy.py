@@ -1,0 +1,99 @@
+"""Energy as devices report it, from counters and a program that stand in for the real ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ablationlab.core.energy import EnergyMeter, gpu_watts
+from ablationlab.pipeline import Options, _energy_measured
+from ablationlab.records.energy import Energy, EnergyReading, overlap, read_energy
+from ablationlab.records.results import Results
+from ablationlab.records.storage import ResultsFolder
+from ablationlab.report.page.design import energy_text, version_table
+from analysis.builder import make_plan, study
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the counters of packages, in microjoules, as Linux shows them."""
+
+    def write(*counters: int, limit: int = 1_000_000_000) -> Path:
+        for number, counter in enumerate(counters):
+            package = tmp_path / "powercap" / f"intel-rapl:{number}"
+            package.mkdir(parents=True, exist_ok=True)
+            (package / "energy_uj").write_text(f"{counter}\n")
+            (package / "max_energy_range_uj").write_text(f"{limit}\n")
+            part = package.with_name(f"intel-rapl:{number}:0")  # a part of the package must not count again
+            part.mkdir(exist_ok=True)
+            (part / "energy_uj").write_text("5\n")
+        return tmp_path / "powercap"
+
+    return write
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a program in the place of nvidia-smi that prints this."""
+
+    def write(printed: str) -> None:
+        program = tmp_path / "bin" / "nvidia-smi"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\nprintf '{printed}'\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+    return write
+
+
+def test_packages_are_added_up_also_where_a_counter_wraps(packages):
+    place = packages(4_000_000, 999_000_000)
+    with EnergyMeter(gpu=False, powercap=place) as meter:
+        packages(10_000_000, 3_000_000)  # 6 J, and 1 + 3 J over the limit of 1000 J
+    assert meter.joules == {"rapl": pytest.approx(10.0)}
+
+
+def test_the_power_of_gpus_is_added_up_over_time(smi, tmp_path):
+    smi("300.0\\n100.0\\n")
+    assert gpu_watts() == 400.0
+    with EnergyMeter(gpu=True, powercap=tmp_path / "none") as meter:
+        pass
+    assert meter.joules["nvidia-smi"] == pytest.approx(400.0 * meter.seconds, rel=0.5)
+
+
+@pytest.mark.parametrize("printed", ["[N/A]\\n", "", "300\\n[N/A]\\n"])
+def test_a_gpu_that_reports_no_power_is_not_counted(smi, tmp_path, printed):
+    smi(printed)
+    with EnergyMeter(gpu=True, powercap=tmp_path / "none") as meter:
+        pass
+    assert meter.joules == {}
+
+
+def energy(began: str, seconds: float, joules: float | None) -> Energy:
+    readings = () if joules is None else (EnergyReading(source="rapl", joules=joules),)
+    return Energy(plan_hash="p", began=f"2026-01-01T{began}+00:00", seconds=seconds, readings=readings)
+
+
+def test_commands_that_measured_at_once_have_no_sum():
+    first, later, beside = energy("10:00:00", 60, 1e6), energy("10:02:00", 60, 2e6), energy("10:00:30", 60, 1e6)
+    assert not overlap([later, first])
+    assert energy_text([first, later]).startswith("3.00\u202fMJ in ")
+    assert overlap([first, beside])
+    assert energy_text([first, beside]) == "not known: two commands measured the same devices at once"
+    assert energy_text([energy("10:00:00", 60, None)]) == "not reported by this machine"
+    assert energy_text([]) == ""
+
+
+def test_a_command_that_trains_leaves_a_record_even_if_it_is_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("ablationlab.core.energy.POWERCAP", tmp_path / "none")
+    results = ResultsFolder(tmp_path)
+    make_plan(study()).create(results.plan)
+    with pytest.raises(KeyboardInterrupt), _energy_measured(results, Options(device="cpu")):
+        raise KeyboardInterrupt
+    with _energy_measured(results, Options(device="cpu")):
+        pass
+    records = read_energy(tmp_path)
+    assert [record.plan_hash for record in records] == [Results.open(tmp_path).plan.plan_hash] * 2
+    assert "energy" in {row[0].text for row in version_table(Results.open(tmp_path)).rows}
