@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from ablationlab.core.errors import WorkerDied
 from ablationlab.records.analysis import EvaluationAnalysis, TaskSensitivity
 from ablationlab.records.probes import ProbeLine, ProbeReading, to_parquet
 from ablationlab.records.results import Results
+from ablationlab.report import convert
 from ablationlab.report.charts import curves, evaluation, paired, power, stability, sweeps, tradeoff
 from ablationlab.report.charts.diagnostics import diagnostics
 from ablationlab.report.charts.theme import DARK_OF, HUES, colours, recoloured, robust_scale, thinned
@@ -331,3 +333,25 @@ def test_an_axis_turns_logarithmic_only_where_values_explode():
     assert robust_scale([1.0, 2.0, 1e4])[1] == ", log scale"
     assert robust_scale([-1.0, 2.0, 1e4])[1] == ", symmetric log scale"
     assert robust_scale([0.0, 0.0])[1] == ""
+
+
+def test_the_script_that_draws_charts_is_bundled_once_and_never_read_damaged(tmp_path, monkeypatch):
+    monkeypatch.setenv("ABLATIONLAB_CACHE", str(tmp_path))
+    asked = []
+
+    class Bundler:
+        def submit(self, name: str, snippet: str) -> Future[str]:
+            asked.append((name, snippet))
+            done: Future[str] = Future()
+            done.set_result("let line = 1;\r\nlet end = 'ä';")
+            return done
+
+    monkeypatch.setattr(convert, "_workers", Bundler)
+    first = convert.javascript("x")
+    assert convert.javascript("x") == first == "let line = 1;\r\nlet end = 'ä';"
+    assert asked == [("bundle", "x")]
+    (kept,) = (tmp_path / "javascript").iterdir()
+    kept.write_text(kept.read_text().replace("line", "evil"))
+    assert convert.javascript("x") == first
+    assert convert.javascript("y") == first
+    assert asked == [("bundle", "x"), ("bundle", "x"), ("bundle", "y")]

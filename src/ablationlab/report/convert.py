@@ -5,15 +5,18 @@ short: what it could not draw is then a note, and the rest of the report is writ
 from __future__ import annotations
 
 import atexit
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ablationlab.core.errors import WorkerDied
+from ablationlab.core.errors import StorageError, WorkerDied
 from ablationlab.core.processes import Pool, WorkerError
+from ablationlab.data.sources import cache_folder
 from ablationlab.records.storage import replace
 
 #: What a worker raises where a chart cannot be drawn.
@@ -35,8 +38,20 @@ def svg_of(spec: Mapping[str, Any]) -> str:
 
 
 def javascript(snippet: str) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from the wheel that also draws the figures."""
-    return str(_workers().submit("bundle", snippet).result())
+    """Vega, Vega-Lite and Vega-Embed as one script, from the wheel that also draws the figures.
+
+    It takes three seconds to bundle, so it is kept in the cache, behind its hash, by the version of the wheel.
+    """
+    key = hashlib.sha256(f"{version('vl-convert-python')}\n{snippet}".encode()).hexdigest()[:16]
+    path = cache_folder() / "javascript" / f"vega-{key}.js"
+    with suppress(OSError, ValueError):
+        digest, _, kept = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(kept).hexdigest().encode() == digest:
+            return kept.decode()
+    bundle = str(_workers().submit("bundle", snippet).result())
+    with suppress(OSError, StorageError):  # a cache that cannot be written costs time alone
+        replace(path, f"{hashlib.sha256(bundle.encode()).hexdigest()}\n{bundle}".encode())
+    return bundle
 
 
 @contextmanager
