@@ -99,16 +99,15 @@ def executable() -> str:
             server = subprocess.Popen(
                 words, pass_fds=[listener.fileno()], stdin=subprocess.PIPE, start_new_session=True
             )
-        atexit.register(_end, os.getpid(), server, folder)
+        atexit.register(_end, os.getpid(), server)
     return str(Path(os.environ[FOLDER], "python"))
 
 
-def _end(owner: int, server: subprocess.Popen[bytes], folder: Path) -> None:
+def _end(owner: int, server: subprocess.Popen[bytes]) -> None:
     if os.getpid() == owner:
         assert server.stdin is not None
         server.stdin.close()
         server.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def python(
@@ -358,4 +357,5 @@ def _print(error: BaseException) -> None:
 
 if __name__ == "__main__":
     _Server(socket.socket(fileno=int(sys.argv[1]))).serve()
+    shutil.rmtree(os.environ[FOLDER], ignore_errors=True)  # here, so that tests that were killed leave nothing, either
     os._exit(0)
