@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from ablationlab.core.errors import DataError
+from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.corpus import load_corpus
 from ablationlab.data.tokenizers import CharTokenizer
 from ablationlab.evaluation.ngrams import NgramScorer
 from ablationlab.evaluation.scoring import Continuation
 from ablationlab.records.settings import DataConfig
+from ablationlab.tasks.build import write_task
 from ablationlab.tasks.suite import KINDS, BuiltTask, build, room_of
 from evaluation.play import play
 
@@ -23,6 +24,16 @@ PAIRS = ("spelling", "word-order", "punctuation")
 
 def made(name: str, fewshot: int = 0, template: str = "plain", context: int = 128) -> BuiltTask:
     return build(name, TRAIN, HELD_OUT, context, fewshot, template)
+
+
+@pytest.mark.parametrize("content", ["null\n", '{"target": 1}\n', ""])
+def test_items_that_were_changed_after_they_were_written_are_refused_and_named(tmp_path, content):
+    task = made("spelling")
+    folder = write_task(task, tmp_path)
+    assert write_task(task, tmp_path) == folder
+    (folder / "items.jsonl").write_text(content)
+    with pytest.raises(RecordError, match=r"items\.jsonl is not what the runs are asked"):
+        write_task(task, tmp_path)
 
 
 def accuracies(task: BuiltTask, scorer: NgramScorer, tokenizer: CharTokenizer) -> np.ndarray:

@@ -27,7 +27,7 @@ from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
-from ablationlab.records.storage import content_hash, new_folder, write_bytes
+from ablationlab.records.storage import content_hash, new_folder, replace, write_bytes
 from ablationlab.tasks import benchmarks, suite
 from ablationlab.tasks.request import STOCK, TaskRequest, check_file, expand, full_manager, is_file
 from ablationlab.tasks.suite import BuiltTask
@@ -159,7 +159,7 @@ def write_task(task: BuiltTask, root: Path) -> Path:
     target = root / f"{task.kind.name}-{task.template.name}-{task.fewshot}shot-{task.hash[:12]}"
     content = {"items.jsonl": _lines(task.rows(task.items))}
     content["examples.jsonl"] = _lines(task.rows(task.examples or task.items[:1]))
-    content["task.yaml"] = _yaml(task, Path(target.name))
+    definition = json.dumps(_definition(task, Path(target.name)), indent=1, ensure_ascii=False) + "\n"  # JSON is YAML
     if target.exists():
         for name, data in content.items():
             if not (target / name).exists() or (target / name).read_bytes() != data:
@@ -167,11 +167,13 @@ def write_task(task: BuiltTask, root: Path) -> Path:
                     f"{target / name} is not what the runs are asked: it was changed after it was written. Remove {target}; "
                     "it is written again"
                 )
+        replace(target / "task.yaml", definition.encode())  # for others: nothing here reads it
         return target
     try:
         with new_folder(target) as folder:
             for name, data in content.items():
                 write_bytes(folder / name, data)
+            write_bytes(folder / "task.yaml", definition.encode())
     except OSError:
         if not target.exists():  # another process may have written it meanwhile
             raise
@@ -180,10 +182,6 @@ def write_task(task: BuiltTask, root: Path) -> Path:
 
 def _lines(rows: Sequence[dict[str, Any]]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def _yaml(task: BuiltTask, folder: Path) -> bytes:
-    return (json.dumps(_definition(task, folder), indent=1, ensure_ascii=False) + "\n").encode()  # JSON is YAML
 
 
 def _definition(task: BuiltTask, folder: Path) -> dict[str, Any]:
