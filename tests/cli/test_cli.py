@@ -13,6 +13,7 @@ import torch
 
 import warm
 from ablationlab import __version__
+from ablationlab.core.processes import WorkerError
 from ablationlab.records.metrics import METRICS
 from ablationlab.records.plan import Plan
 from ablationlab.records.run import Result
@@ -536,6 +537,25 @@ import ablationlab.cli.app as cli
 cli.app.command(lambda: (print("ready", flush=True), time.sleep(60)), name="wait")
 cli.main(["wait"])
 """
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        WorkerError("RuntimeError: [enforce fail at alloc_cpu.cpp:113] data. DefaultCPUAllocator: not enough memory"),
+    ],
+)
+def test_memory_that_ends_outside_training_is_no_bug(cli, monkeypatch, error):
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ablationlab.study.places.find_results", fail)
+    code, _, printed = cli("verify", "results")
+    assert code == 1
+    assert "has no memory left" in printed
+    assert "looks like a bug" not in printed
 
 
 def test_sigterm_outside_training_says_so_and_exits_with_143():

@@ -81,13 +81,21 @@ def main(arguments: list[str] | None = None) -> None:
         if place is not None:  # the study's own code raised, outside of a run: while its parts are counted, say
             console.print(f"error: {place}: {what}", markup=False, highlight=False)
             sys.exit(USAGE)
-        console.print(
-            f"error: {what}\nThis looks like a bug in ablationlab; --debug shows where.", markup=False, highlight=False
-        )
+        why = "This looks like a bug in ablationlab; --debug shows where."
+        if any(words in what for words in _NO_MEMORY):
+            why = (
+                "This machine, or a limit set on it, has no memory left. What was finished before is intact; free some, or "
+                "use fewer --workers, and run the same command again."
+            )
+        console.print(f"error: {what}\n{why}", markup=False, highlight=False)
         sys.exit(FAILED)
     finally:
         if here:
             signal.signal(signal.SIGTERM, before)
+
+
+#: What Python, torch and the system say where memory ends, here or in a worker.
+_NO_MEMORY = ("MemoryError", "not enough memory", "out of memory", "can't start new thread", "Cannot allocate memory")
 
 
 class _Terminated(KeyboardInterrupt):
