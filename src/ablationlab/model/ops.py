@@ -193,7 +193,7 @@ def causal_attention(qkv_RBTC: Tensor, b_RC: Tensor | None, heads: int) -> Tenso
         return attended
     qkv = qkv_RBTC if b_RC is None else (qkv_RBTC + b_RC[:, None, None]).to(qkv_RBTC.dtype)
     if qkv.is_cuda and qkv.dtype == torch.bfloat16 and size % 8 == 0 and size <= 256:
-        if not torch.are_deterministic_algorithms_enabled() and size <= 128 and torch.backends.cudnn.is_available():
+        if not torch.are_deterministic_algorithms_enabled() and size <= 128 and torch.version.cuda is not None:
             free: Tensor = _CudnnAttention.apply(qkv.view(R * B, T, 3, heads, size))  # type: ignore[no-untyped-call]
             return free.reshape(R, B, T, columns // 3)
         packed: Tensor = _Flash.apply(qkv.view(R * B, T, 3, heads, size))  # type: ignore[no-untyped-call]

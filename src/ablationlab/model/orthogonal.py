@@ -29,7 +29,7 @@ def orthogonalized(
     for shape in dict.fromkeys(matrix.shape[-2:] for matrix in lying):
         members = [place for place, matrix in enumerate(lying) if matrix.shape[-2:] == shape]
         # One copy gathers them all: a kernel per matrix would cost more than the products of small ones.
-        batches = [lying[place].unflatten(0, (-1, 1)).flatten(1, -3) for place in members]
+        batches = [lying[place][:, None].flatten(1, -3) for place in members]
         x = torch.cat(batches, dim=1).flatten(0, 1)
         x = x.bfloat16() if bf16 else x
         x = x / torch.linalg.vector_norm(x, dim=(-2, -1), keepdim=True).clamp(min=EPS)
@@ -37,7 +37,7 @@ def orthogonalized(
             g = torch.bmm(x, x.mT)
             x = torch.baddbmm(x, torch.baddbmm(g, g, g, beta=B, alpha=C), x, beta=A)
         # In fp32 and scaled all at once; what is left is to put each where it belongs.
-        x = (x.float() * size(*shape)).unflatten(0, (len(batches[0]), -1))
+        x = (x.float() * size(*shape)).view(len(batches[0]), -1, *shape)
         for place, batch in zip(members, torch.split(x, [batch.shape[1] for batch in batches], dim=1), strict=True):
             whole = batch.reshape(lying[place].shape)
             found[place] = whole if matrices[place].shape[-2:] == shape else whole.mT
