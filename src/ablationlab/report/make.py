@@ -41,8 +41,8 @@ def make_report(
     target = out or folder
     wanted = set(parts)
     results = with_analysis(Results.open(folder, cache={}), say)
-    for problem in results.problems:
-        say(f"{problem.file}: {problem.text}")
+    for line in _problem_lines(results.problems):
+        say(line)
     if results.interim:
         say(f"Interim: {results.ended} of {len(results.runs)} runs have ended; nothing in this report is inference.")
     order = ["charts", *(part for part in PARTS if part in wanted and part != "figures")]
@@ -65,6 +65,17 @@ def make_report(
                 except AblationLabError as error:
                     say(f"No {part}: {error}")
     return written
+
+
+def _problem_lines(problems: Iterable[Damage]) -> list[str]:
+    """A line per problem; what is wrong with many files is said once."""
+    files: dict[str, list[str]] = {}
+    for problem in problems:
+        files.setdefault(problem.text, []).append(problem.file)
+    return [
+        f"{names[0]}{f' and {len(names) - 1} more files' if len(names) > 1 else ''}: {text}"
+        for text, names in files.items()
+    ]
 
 
 def _rest(results: Results, target: Path, figures: Figures, say: Say) -> list[tuple[Part, Callable[[], list[Path]]]]:

@@ -168,7 +168,7 @@ _BAND = (
 def _thinning(column: str, grid: list[int], steps: int) -> str:
     if column == "curve_loss" or len(grid) >= steps or len(grid) < 2:
         return ""
-    return f" {count(len(grid))} of {count(steps)} steps are drawn, more of them around spikes."
+    return f" Not all of the {count(steps)} steps are drawn, more of them around spikes."
 
 
 def _gap(results: Results, runs: list[Run], regime: str) -> Figure | None:

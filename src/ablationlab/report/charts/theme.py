@@ -77,7 +77,9 @@ class Figure:
     def spec(self, *, width: int = 560, dark: bool = False) -> dict[str, Any]:
         """The whole specification, for light ground unless *dark*; without zoom, which a file has no use for."""
         spec = {**self.bare(), "width": width, "height": self.height, "config": config(dark=dark)}
-        names = next((param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), [])
+        names: list[str] = next(
+            (param["value"] for param in spec.get("params", ()) if param["name"] == "shown_variants"), []
+        )
         spec["config"]["legend"]["columns"] = legend_columns(names, width)
         spec["params"] = [param for param in spec.get("params", ()) if param.get("bind") != "scales"]
         spec["datasets"] = {name: list(rows) for name, rows in self.data.items()}

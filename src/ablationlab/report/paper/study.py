@@ -222,10 +222,6 @@ class StudyView:
         return bool(tokens) and all(len(found) == 1 for found in tokens.values())
 
     @property
-    def cites_adamw(self) -> bool:
-        return self.training.optimizer == "adamw"
-
-    @property
     def hypotheses(self) -> Mapping[str, HypothesisVerdict]:
         return self.verdict.hypotheses
 
