@@ -86,7 +86,8 @@ def pictures(results: Results, figures: Figures | None = None, say: Callable[[st
             : kind.most
         ]
     ]
-    forest = forest_of([results]) if len(results.regimes) > 1 else None
+    decided = () if results.verdict is None else results.verdict.verdicts
+    forest = forest_of([results]) if len(results.regimes) > 1 and len(decided) <= MOST_FOREST else None
     if forest is not None:
         chosen.insert(0, (FOREST, forest))
     return _drawn(chosen, say)
@@ -99,8 +100,8 @@ def _explodes(figure: Figure) -> bool:
     return figure.key == "tradeoff" and len(costs) > 2 and costs[-1] > _FAR * costs[len(costs) // 2]
 
 
-#: With more, the rows of the forest move together: it must leave room for its page's table.
-MOST_FOREST = 260
+#: Of more decisions the forest would fill a page beside their table, which has the same numbers.
+MOST_FOREST = 20
 #: Differences of all decisions; its height is that of its rows.
 FOREST = Kind("forest", "results", "the differences of all decisions with their deciding intervals", height=2000)
 
@@ -256,7 +257,7 @@ def forest_of(studies: Sequence[Results]) -> Figure | None:
         chart=alt.layer(*layers),
         data=kept.rows,
         alt=f"Estimates and intervals of {len(rows)} differences in {metric_name(metric)}.",
-        height=min(16 * len(rows), MOST_FOREST),
+        height=16 * len(rows),
     )
 
 
