@@ -327,7 +327,7 @@ def shorter_study(study: Path | None, seconds: float) -> str | None:
 
     try:
         whole = load_study(file)
-        if whole.training.steps is None:
+        if whole.training is None or whole.training.steps is None:
             return None
         changes = [f"training.steps={max(2, int(whole.training.steps * _SHORT / seconds))}"]
         changes += ["evaluation.items=20"] if whole.evaluation.tasks else []
