@@ -107,6 +107,8 @@ class JobFile(StoredValue):
 def open_stacks(plan: Plan, results: ResultsFolder) -> list[int]:
     """Stacks that still have a run without a result, the longest first: what several workers end with is then short."""
     left = [n for n, stack in enumerate(plan.stacks) if not all(results.run(run_id).done for run_id in stack)]
+    if plan.study.trainer is not None:  # what its runs cost, only it knows
+        return left
     return sorted(left, key=lambda n: -plan.run(plan.stacks[n][0]).budget.matmul_flops)
 
 
