@@ -215,7 +215,7 @@ def _tuned_cell(
         arms = []
         for shift in (0.0, rng.uniform(-1.0, 1.0)):
             noise = 0.01 * np.sqrt(0.5) * (rng.normal(size=(n + 2, 1)) + rng.normal(size=(n + 2, count)))
-            arms.append(curve(x - offset - shift) + shared + noise)
+            arms.append(curve(np.asarray(x - offset - shift, dtype=np.float64)) + shared + noise)
         chosen = [arm[:2].mean(axis=0).argmin() for arm in arms]
         hits["selected"] += bool(t_test(arms[1][2:, chosen[1]] - arms[0][2:, chosen[0]]) <= ALPHA)
         judged = [arm[2:] for arm in arms]
