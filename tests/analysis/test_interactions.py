@@ -301,11 +301,11 @@ def test_a_half_says_which_effects_it_cannot_tell_apart(tmp_path):
         ({**NAMED, "model.norm": ["layernorm", "rmsnorm"]}, "architecture and model.norm both set model.norm"),
         (
             {**NAMED, "architecture": {"gpt2": {}, "llama": {"modle": {"norm": "rmsnorm"}}}},
-            "'modle.norm' is no setting",
+            "'modle.norm' is not a setting",
         ),
         ({**NAMED, "architecture": {"gpt2": {}}}, "two or more"),
         ({**FACTORS, "effects": ["nrom"]}, "'nrom' is none of norm, weight_decay, clip; did you mean 'norm'"),
-        ({**FACTORS, "effects": ["norm:norm"]}, "no effect of one, two or three different settings"),
+        ({**FACTORS, "effects": ["norm:norm"]}, "not an effect of one, two or three different settings"),
         ({**FACTORS, "effects": ["norm:clip", "clip:norm"]}, "one is given twice"),
         ({**FACTORS, "design": "half", "effects": ["norm:clip"]}, "cannot tell 'norm:clip' from 'weight_decay'"),
     ],

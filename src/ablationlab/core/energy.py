@@ -55,12 +55,12 @@ class EnergyMeter:
             self._sample()
 
     def _sample(self) -> None:
-        now = time.monotonic()
         if self._counters is not None and (counters := self._read_counters()) is not None:
             for (before, after), limit in zip(zip(self._counters, counters, strict=True), self._limits(), strict=True):
                 self.joules["rapl"] += (after - before if after >= before else after + limit - before) / 1e6
             self._counters = counters
         if self._watts is not None and (watts := gpu_watts()) is not None:
+            now = time.monotonic()
             self.joules["nvidia-smi"] += (self._watts + watts) / 2 * (now - self._at)
             self._watts = watts
             self._at = now

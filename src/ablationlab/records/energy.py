@@ -19,7 +19,7 @@ class EnergyReading(StoredValue):
     """What one source reported, of the whole device, whatever else ran on it."""
 
     source: EnergySource
-    joules: float
+    joules: float  # over the command's whole time
 
 
 class Energy(Record):
@@ -27,8 +27,8 @@ class Energy(Record):
 
     KIND: ClassVar[str] = "energy"
     plan_hash: str
-    began: str
-    seconds: float
+    began: str  # when the command began to measure, in UTC
+    seconds: float  # for which it measured
     readings: tuple[EnergyReading, ...]
 
     @property

@@ -386,7 +386,7 @@ class FittedMinimum(StatisticalResult):
     lr: float | None
     window: tuple[float, ...]
     values: tuple[float, ...]
-    doubt: float = 0.0
+    doubt: float = 0.0  # how far values may be off, all by the same amount
 
 
 @dataclass(frozen=True)

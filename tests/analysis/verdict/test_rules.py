@@ -206,7 +206,7 @@ def test_unknown_stability_is_said_and_the_gain_is_adopted_provisionally():
     made = analysis(comparison(**BETTER)).model_copy(update={"stability": None})
     found = judge(made, VARIANT, "default")
     assert found.decision == "adopt-provisionally"
-    assert "stability was not recorded" in verdict_words(made, found).why
+    assert "its stability, which was not recorded" in verdict_words(made, found).why
     assert found.checks[1].reason == "stability-unknown"
 
 

@@ -21,7 +21,7 @@ from ablationlab.report.paper.formulas import FORMULAS
 from ablationlab.report.table import Table, latex, typst, typst_string
 
 
-class Printer(ABC):
+class Typesetter(ABC):
     """A language: *document* gives the whole source, the other methods one kind of block or piece each."""
 
     @abstractmethod
@@ -75,7 +75,7 @@ class Printer(ABC):
     def table(self, block: Float, table: Table) -> str: ...
 
 
-class Typst(Printer):
+class Typst(Typesetter):
     """The body of paper.typ, behind the layout of ``template/layout.typ``; in an appendix tables do not float."""
 
     def __init__(self, floating: bool = True) -> None:
@@ -140,7 +140,7 @@ class Typst(Printer):
         )
 
 
-class Latex(Printer):
+class Latex(Typesetter):
     """paper.tex for IEEEtran, the class of many conferences; it needs references.bib and the figures."""
 
     def document(self, paper: PaperDocument, layout: str) -> str:
