@@ -85,6 +85,23 @@ def test_a_study_of_many_regimes_counts_its_decisions(tmp_path: Path):
     assert "in r3 and r5" in text
 
 
+def test_a_registered_contrast_between_variants_is_answered(tmp_path: Path):
+    loss = {"metric": "validation_loss", "smallest_effect": 0.05}
+    criteria = [{**loss, "role": "primary"}, {**loss, "contrast": ["rmsnorm", "layernorm"]}]
+    build(tmp_path, study(variants=["none", "layernorm", "rmsnorm"], criteria=criteria))
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    size = results.analysis.comparison("validation_loss", "default", "rmsnorm", "layernorm").delta
+    text = answer(results.analysis, results.verdict)
+    assert f"Against layernorm: rmsnorm is worse by {size:.2f}" in text
+
+
+def test_a_regime_that_is_not_registered_and_decides_the_same_is_not_told(tmp_path: Path):
+    build(tmp_path, study(regimes={"hot": {"training": {"lr": 0.01}}}))
+    results = with_analysis(Results.open(tmp_path), say=lambda text: None)
+    assert {decided.regime for decided in results.verdict.verdicts} == {"default", "hot"}
+    assert "hot" not in answer(results.analysis, results.verdict)
+
+
 def test_a_crowded_table_shows_what_is_registered_and_names_the_rest(tmp_path: Path):
     criteria = [{"metric": "validation_loss", "role": "primary", "regime": "hot"}]
     build(tmp_path, study(regimes={"hot": {"training": {"lr": 0.01}}}, criteria=criteria))

@@ -50,14 +50,46 @@ def answer(analysis: Analysis, verdict: Verdict, *, interim: bool = False) -> st
         text = _counted(verdicts)
     else:
         told = sorted(groups, key=lambda group: group.label == "exploratory")
+        known = {(decided.variant, decided.decision) for decided in registered}
+        if registered:  # what is not registered and decides the same says nothing new
+            told = [
+                group
+                for group in told
+                if group.label == "registered" or any((v.variant, v.decision) not in known for v in group.verdicts)
+            ]
         mixed = len({group.label for group in groups}) > 1
         text = " ".join(_told(analysis, group, mixed=mixed) for group in told)
-    text += leads
+    text = " ".join([text + leads, *_between_variants(analysis)])
     if interim:
         return f"Interim, not all runs have ended, so nothing is inferred yet. {text}"
     if all(decided.label == "exploratory" for decided in verdict.verdicts):
         return f"{text} This is exploratory: a lead to test again, not a finding."
     return text
+
+
+def _between_variants(analysis: Analysis) -> list[str]:
+    """``Against winners: without-muon is worse by 0.12 nats/token.`` for every variant that a registered contrast names."""
+    asked = [
+        comparison
+        for comparison in analysis.comparisons
+        if comparison.label == "registered"
+        and comparison.reference != analysis.baseline
+        and comparison.metric == analysis.primary
+        and comparison.delta is not None
+    ]
+    sentences = []
+    for (reference, regime), comparisons in grouped(((c.reference, c.regime), c) for c in asked).items():
+        shown = grouped((comparison.outcome, comparison) for comparison in comparisons)
+        clauses = [
+            f"{_listed(comparison.variant for comparison in shown[outcome])} "
+            f"{'are' if len(shown[outcome]) > 1 else 'is'} {outcome} by {_amounts(shown[outcome])}"
+            for outcome in ("better", "worse")
+            if outcome in shown
+        ]
+        if clauses:
+            where = "" if regime == TUNED else _where(analysis, (regime,))
+            sentences.append(f"Against {reference}{where}: {'; '.join(clauses)}.")
+    return sentences
 
 
 def _too_many(groups: Sequence[AlikeVerdicts], verdicts: Sequence[VariantVerdict]) -> bool:
@@ -247,11 +279,15 @@ def _sizes(analysis: Analysis, group: AlikeVerdicts) -> str:
     name = name_of(known[0])
     if len(group.regimes) > 1:
         return f" in {name}"
-    sizes = [_shown(comparison) for comparison in known]
-    texts = _listed([size for size, _ in sizes]) if len({unit for _, unit in sizes}) == 1 else ""
-    if not texts:
-        return f" by {_listed([with_unit(*size) for size in sizes])} in {name}"
-    return f" by {with_unit(texts, sizes[0][1])} in {name}"
+    return f" by {_amounts(known)} in {name}"
+
+
+def _amounts(comparisons: Sequence[Comparison]) -> str:
+    """``0.012 and 0.010 nats/token``"""
+    sizes = [_shown(comparison) for comparison in comparisons]
+    if len({unit for _, unit in sizes}) > 1:
+        return _listed([with_unit(*size) for size in sizes])
+    return with_unit(_listed([size for size, _ in sizes]), sizes[0][1])
 
 
 def _shown(comparison: Comparison) -> tuple[str, str]:
