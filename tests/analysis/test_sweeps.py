@@ -308,6 +308,28 @@ def test_tuned_arms_with_one_curve_differ_at_grid_rates_and_not_at_their_optima(
     assert any("fitted best rate" in note for note in sweep_notes(analysis.sweep))
 
 
+def test_a_cliff_above_the_best_rate_widens_the_interval_and_leaves_no_claim(tmp_path):
+    """One curve for both arms, twice as high behind a cliff that lies between other rates of the grid."""
+
+    def cliff(variant, lr, seed):
+        d = math.log2(lr / (2.2e-3 if variant == "none" else 3.1e-3))
+        loss = 2.0 + 0.05 * d**2 + 0.5 * (d > 0.3) + np.random.default_rng([seed, len(variant)]).normal(0, 1e-3)
+        return {"validation_loss": loss, "perplexity": math.exp(loss)}
+
+    analysis = analysis_of(tmp_path, swept=cliff, sweep=FINE)
+    comparison = find(analysis, "validation_loss/tuned/layernorm:none")
+    doubts = {tuned.variant: tuned.minimum.doubt for tuned in analysis.sweep.minima}
+    assert comparison.doubt == pytest.approx(doubts["none"] + doubts["layernorm"])
+    assert abs(comparison.delta) > 10 * comparison.delta_sd / math.sqrt(comparison.n)  # the t-test alone would claim it
+    assert comparison.outcome == "not-shown"
+    interval = comparison.main_interval
+    assert interval.low < 0 < interval.high
+    assert interval.high - interval.low > 2 * comparison.doubt
+    if comparison.equivalence is not None:
+        assert not comparison.equivalence.equivalent
+        assert comparison.equivalence.bounds[1] == comparison.smallest_effect
+
+
 def test_an_arm_whose_best_rate_lies_outside_the_sweep_leaves_the_others_their_verdicts(tmp_path):
     def outside(variant, lr, seed):
         return shifted(variant, lr, seed) if variant != "rmsnorm" else {"validation_loss": 3.0 + 10 * lr + 1e-3 * seed}

@@ -50,7 +50,7 @@ from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.families import deciding_interval
 from ablationlab.stats.results import FamilyMember, Transform
 from ablationlab.stats.simulation import brief_inference
-from ablationlab.stats.tuned import beyond_doubt, widened
+from ablationlab.stats.tuned import beyond_doubt, sure_bounds, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
@@ -66,8 +66,6 @@ Standing = Literal["registered", "stated", "exploratory"]
 _IN_UNITS: Final = ("smallest_effect", "margin")
 #: Tests whose interval is that of Student's t; at a planned look `looks.deciding_at_look` turns it into the repeated one.
 T_TESTS: Final = ("paired-t", SEQUENTIAL_TEST)
-#: No difference is within this.
-_TINY: Final = 1e-12
 #: (seed, variant's value, reference's value)
 Pairs = list[tuple[Seed, float, float]]
 
@@ -205,6 +203,13 @@ def _comparison(dataset: Dataset, planned: PlannedComparison) -> Comparison:
                 numbers["tests"] = _computed(planned, moved, transform, promised).tests
                 numbers["intervals"] = {name: widened(made, doubt) for name, made in result.intervals.items()}
         numbers["doubt"] = doubt
+        if (
+            doubt
+            and (equivalence := numbers["equivalence"]) is not None
+            and planned.criterion.smallest_effect is not None
+        ):
+            effect = planned.criterion.smallest_effect
+            numbers["equivalence"] = replace(equivalence, bounds=(-effect, effect))
     elif not refused:
         caveats.append(Caveat(CaveatCode.NO_PAIRS))
     return _recorded(dataset, planned, transform, len(pairs), promised, missing, caveats, numbers)
@@ -355,7 +360,8 @@ def _beyond(pairs: Pairs, doubt: float) -> list[float]:
 
 def _sure_effect(criterion: Criterion, doubt: float) -> float | None:
     """The smallest effect, less what may be doubted: equivalence is to hold whatever the doubt hides."""
-    return None if criterion.smallest_effect is None else max(criterion.smallest_effect - doubt, _TINY)
+    effect = criterion.smallest_effect
+    return None if effect is None else sure_bounds((-effect, effect), doubt)[1]
 
 
 def _computed(

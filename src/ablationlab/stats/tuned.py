@@ -34,6 +34,8 @@ from ablationlab.stats.results import FittedMinimum, Interval
 
 #: Neighbouring rates may lie this factor apart.
 WIDEST_STEP: Final = 2.0
+#: No difference is within this.
+_TINY: Final = 1e-12
 
 
 def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
@@ -68,6 +70,11 @@ def beyond_doubt(deltas: Sequence[float], doubt: float) -> list[float]:
     """The deltas, less the part of their mean that *doubt* may explain: what is left is to be tested."""
     mean = math.fsum(deltas) / len(deltas) if deltas else 0.0
     return [delta - min(max(mean, -doubt), doubt) for delta in deltas]
+
+
+def sure_bounds(bounds: tuple[float, float], doubt: float) -> tuple[float, float]:
+    """Within these a difference is within *bounds*, whatever the doubt hides; nothing is, where the doubt is as wide."""
+    return min(bounds[0] + doubt, -_TINY), max(bounds[1] - doubt, _TINY)
 
 
 def widened(interval: Interval, doubt: float, estimate: float | None = None) -> Interval:

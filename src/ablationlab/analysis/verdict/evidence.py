@@ -14,7 +14,7 @@ from ablationlab.stats import CaveatCode, Equivalence, failure_bound, paired_t_t
 from ablationlab.stats._common import MINIMUM_PAIRS
 from ablationlab.stats.failures import pairs_without_failure, with_diverged, worse_by_rank
 from ablationlab.stats.robustness import largest_cap
-from ablationlab.stats.tuned import beyond_doubt
+from ablationlab.stats.tuned import beyond_doubt, sure_bounds
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ def equivalent_with_diverged(comparison: Comparison, standing: StabilityStanding
 
 def _bounds(comparison: Comparison, tost: Equivalence) -> tuple[float, float]:
     """Within which a cost is none."""
-    low, high = tost.bounds
+    low, high = sure_bounds(tost.bounds, comparison.doubt)
     return (low, high) if comparison.direction != "higher" else (-high, -low)
 
 

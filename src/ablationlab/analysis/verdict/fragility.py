@@ -4,6 +4,7 @@ decided again."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from ablationlab.records.analysis import Absence, Analysis, Comparison, Seed
 from ablationlab.records.verdict import OtherDecision, VariantVerdict, VerdictFragility
 from ablationlab.stats import all_intervals, all_tests, paired_t_interval, paired_t_test, paired_tost
 from ablationlab.stats.robustness import exaggeration, stragglers
-from ablationlab.stats.tuned import beyond_doubt, widened
+from ablationlab.stats.tuned import beyond_doubt, sure_bounds, widened
 
 #: Draws of the bootstrap where a criterion registers one, per seed left out.
 RESAMPLES = 2_000
@@ -154,7 +155,10 @@ def _reduced(comparison: Comparison, seed: Seed) -> Comparison:
             "p": test.p,
             "equivalence": None
             if tost is None
-            else paired_tost(deltas, smallest_effect=tost.bounds, alpha=comparison.alpha),
+            else replace(
+                paired_tost(deltas, smallest_effect=sure_bounds(tost.bounds, comparison.doubt), alpha=comparison.alpha),
+                bounds=tost.bounds,
+            ),
             "deciding": None,
         }
     )

@@ -93,7 +93,7 @@ def _effects(comparison: Comparison) -> list[tuple[str, str]]:
     ]
     tost = comparison.equivalence
     if tost is not None:
-        bounds = f"within ±{setting(comparison.smallest_effect or tost.bounds[1])}"
+        bounds = f"within ±{setting(tost.bounds[1])}"
         if tost.equivalent is None:
             rows.append(
                 ("equivalence", f"could not be tested {bounds}: {no_number(tost.status, tost.n, comparison.test)}")

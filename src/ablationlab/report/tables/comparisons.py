@@ -178,7 +178,7 @@ def _equivalent(comparison: Comparison) -> Cell:
     if tost is None:
         return Cell.of(None)
     word = "untested" if tost.equivalent is None else "yes" if tost.equivalent else "not shown"
-    return Cell.of(tost.equivalent, word, note=f"±{setting(comparison.smallest_effect or tost.bounds[1])}")
+    return Cell.of(tost.equivalent, word, note=f"±{setting(tost.bounds[1])}")
 
 
 def important(comparison: Comparison, all_caveats: bool = False) -> list[Caveat]:

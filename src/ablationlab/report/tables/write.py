@@ -197,7 +197,7 @@ def _notes(comparisons: Sequence[Comparison]) -> str:
             text += f", {level(interval.level)} {it.interval} interval {shown.interval}"
         text += f"; {it.test} {p_clause(it.p)}, {it.correction} over {it.family_size}: {p_clause(it.p_adjusted)}"
         if tost is not None and tost.p is not None:
-            text += f"; TOST within ±{setting(it.smallest_effect or tost.bounds[1])} {p_clause(tost.p)}"
+            text += f"; TOST within ±{setting(tost.bounds[1])} {p_clause(tost.p)}"
         if it.missing:
             lost = [f"seed {gone.seed} of {gone.arm} ({wording.absence(gone)})" for gone in it.missing]
             text += f"; missing: {', '.join(lost)}"
