@@ -9,6 +9,7 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -495,8 +496,13 @@ def _fields(kind: Any, heading: str) -> Iterator[str]:
 
 def field_meaning(kind: type, name: str) -> str:
     """What stands beside the field in its type, else what `fields.toml` says of the name."""
-    shared = tomllib.loads((Path(__file__).parent / "fields.toml").read_text(encoding="utf-8"))
+    shared = _shared_meanings()
     return meanings(kind).get(name) or shared.get(f"{kind.__name__}.{name}") or shared.get(name, "")
+
+
+@cache
+def _shared_meanings() -> dict[str, str]:
+    return tomllib.loads((Path(__file__).parent / "fields.toml").read_text(encoding="utf-8"))
 
 
 def _fields_of(kind: Any) -> dict[str, Any]:
