@@ -185,6 +185,9 @@ CURVES: dict[str, Callable[[FloatArray], FloatArray]] = {
     "eight times as steep above": lambda d: np.where(d < 0, 0.04 * d**2, 0.3 * d**2),
     "a kink above": lambda d: 0.04 * d**2 + 0.4 * np.maximum(d - 0.2, 0),
     "a cliff above": lambda d: np.where(d < 0.3, 0.05 * d**2, 0.4),
+    "steep, a cliff above": lambda d: np.where(d < 0.3, 0.2 * d**2, 0.4 + 0.2 * d**2),
+    "a V": lambda d: np.where(d < 0, -0.15 * d, 0.4 * d),
+    "falling to a cliff": lambda d: np.where(d <= 0, -0.1 * d, 0.4 + 0.05 * d),
 }
 
 
@@ -193,9 +196,13 @@ def tuned(studies: int) -> None:
     rng = np.random.default_rng(18)
     rows = []
     for step, count, grid in ((0.5, 9, "dense (x 1.4)"), (1.0, 7, "x 2"), (2.0, 5, "coarse (x 4)")):
-        for curve in CURVES:
+        for name, curve in CURVES.items():
             for n in (3, 8):
-                rows.append([grid, curve, n, *_tuned_cell(rng, step, count, CURVES[curve], n, studies)])
+                rows.append([grid, name, n, *_tuned_cell(rng, step, count, (curve, curve), n, studies)])
+            other = (curve, CURVES["parabola"])
+            rows.append(
+                [grid, f"{name}; the other arm's a parabola", 8, *_tuned_cell(rng, step, count, other, 8, studies)]
+            )
     heads = ["grid", "curves", "pairs", "grid rates, chosen on 2 other seeds", "choice repeated in a bootstrap"]
     heads += ["per-seed parabolas, each its minimum", "a parabola at the common optimum", "a cubic"]
     heads += ["a cubic, beyond doubt (shipped)", "doubt of two arms", "fit possible"]
@@ -203,7 +210,12 @@ def tuned(studies: int) -> None:
 
 
 def _tuned_cell(
-    rng: np.random.Generator, step: float, count: int, curve: Callable[[FloatArray], FloatArray], n: int, studies: int
+    rng: np.random.Generator,
+    step: float,
+    count: int,
+    curves: tuple[Callable[[FloatArray], FloatArray], Callable[[FloatArray], FloatArray]],
+    n: int,
+    studies: int,
 ) -> list[object]:
     x = step * (np.arange(count) - (count - 1) / 2)
     hits = dict.fromkeys(("selected", "bootstrap", "own", "parabola", "cubic", "shipped"), 0)
@@ -213,7 +225,7 @@ def _tuned_cell(
         offset = rng.uniform(-0.5, 0.5) * step
         shared = 0.02 * rng.normal(size=(n + 2, 1))
         arms = []
-        for shift in (0.0, rng.uniform(-1.0, 1.0)):
+        for curve, shift in zip(curves, (0.0, rng.uniform(-1.0, 1.0)), strict=True):
             noise = 0.01 * np.sqrt(0.5) * (rng.normal(size=(n + 2, 1)) + rng.normal(size=(n + 2, count)))
             arms.append(curve(np.asarray(x - offset - shift, dtype=np.float64)) + shared + noise)
         chosen = [arm[:2].mean(axis=0).argmin() for arm in arms]

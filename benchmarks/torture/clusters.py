@@ -38,14 +38,22 @@ class Fresh:
         )
 
     def named(self, part: str) -> list[int]:
-        """Processes that it started, in whatever session, whose command line has *part* in it."""
-        pids = []
+        """Processes that it started, in whatever session, whose command line has *part* in it.
+
+        By their environment or by their parents: a Ray worker writes its title over its environment.
+        """
+        lines, parents, pids = dict[int, str](), dict[int, int](), set[int]()
         for entry in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                if part in line and self.mark.encode() in (entry / "environ").read_bytes():
-                    pids.append(int(entry.name))
-        return pids
+                pid = int(entry.name)
+                lines[pid] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                parents[pid] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                if self.mark.encode() in (entry / "environ").read_bytes():
+                    pids.add(pid)
+        pids.add(self.process.pid)
+        while found := {pid for pid, parent in parents.items() if parent in pids} - pids:
+            pids |= found
+        return [pid for pid in pids if part in lines.get(pid, "")]
 
     def victims(self, part: str, seconds: float = 120) -> list[int]:
         """The same, waited for, without torchrun's launcher, whose command line names the ranks' module, too."""

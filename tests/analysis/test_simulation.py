@@ -194,7 +194,7 @@ def test_the_gate_of_a_simulated_study_counts_the_tasks_that_gain():
 def test_tuned_arms_are_fitted_to_their_own_minima():
     sweep = {"lr": [2.5e-4, 5e-4, 1e-3, 2e-3, 4e-3], "selection_seeds": [21, 22]}
     made = study(sweep=sweep, criteria=[{**PRIMARY, "regime": "tuned"}], seeds=list(range(1, 9)))
-    world = World({"validation_loss": 1e-6}, {"validation_loss": -0.03}, curvature=0.5)
+    world = World({"validation_loss": 1e-6}, {"validation_loss": -0.03}, curvature=0.005)
     for dataset in datasets(made, world, 5, np.random.default_rng(7)):
         arms = [dataset.values[Arm("validation_loss", None, "tuned", name)] for name in ("layernorm", "none")]
         deltas = [arms[0][seed] - arms[1][seed] for seed in range(1, 9)]

@@ -162,7 +162,7 @@ def test_what_the_study_registers_of_its_sweep_is_registered(tmp_path):
 
 
 def test_tuned_arms_get_a_verdict_and_their_stability_and_the_sweep_does_not(tmp_path):
-    found = analysis_of(tmp_path, lambda *run: moved(-0.1, *run), sweep=FINE)
+    found = analysis_of(tmp_path, lambda *run: moved(-0.3, *run), sweep=FINE)
     assert found.regimes == ("default", "tuned")
     verdicts = {one.regime: one for one in decide(found).verdicts}
     assert set(verdicts) == {"default", "tuned"}

@@ -23,10 +23,10 @@ def test_a_parabola_is_recovered_exactly():
     assert found.lr == pytest.approx(3e-3)
     assert found.values == pytest.approx((3.0, 3.5))
     assert found.window == tuple(rates)
-    assert found.doubt == pytest.approx(0.0, abs=1e-12)
+    assert 0 < found.doubt < 0.2 * np.log(2) ** 2  # what a factor of two from the optimum costs
 
 
-def test_a_cubic_is_recovered_and_its_bend_is_doubted():
+def test_a_cubic_is_recovered_exactly():
     rates = [1e-3, 2e-3, 4e-3, 8e-3]
 
     def cubic(rate):
@@ -37,8 +37,19 @@ def test_a_cubic_is_recovered_and_its_bend_is_doubted():
     lowest = (-0.2 + np.sqrt(0.04 + 0.06)) / 0.3  # where 0.15 x^2 + 0.2 x - 0.1 vanishes
     assert found.lr == pytest.approx(2e-3 * 2**lowest)
     assert found.values == pytest.approx((cubic(found.lr), cubic(found.lr) + 1))
-    left, right = (np.polyfit(at, [cubic(2e-3 * 2.0**x) for x in at], 2) for at in ((-1, 0, 1), (0, 1, 2)))
-    assert found.doubt == pytest.approx(abs(np.polyval(left, lowest) - np.polyval(right, lowest)))
+
+
+def test_the_doubt_reaches_to_the_ends_of_what_a_convex_curve_can_be():
+    rates, means = [1.0, 2.0, 4.0, 8.0, 16.0], [0.6, 0.3, 0.2, 0.25, 0.7]
+    found = fitted_minimum({rate: [mean] for rate, mean in zip(rates, means, strict=True)})
+    # Left of 4: 0.2 - 0.05 u from the right, 0 + 0.3 u from the left; right of it: 0.2 - 0.1 u and -0.2 + 0.45 u.
+    least = min(0.2 - 0.05 * 0.2 / 0.35, 0.2 - 0.1 * 0.4 / 0.55)
+    assert found.doubt == pytest.approx(max(found.values[0] - least, 0.2 - found.values[0]))
+
+
+def test_before_a_cliff_the_curve_may_fall_on_up_to_the_next_rate():
+    found = fitted_minimum({1.0: [0.3], 2.0: [0.2], 4.0: [0.1], 8.0: [0.45], 16.0: [0.5]})
+    assert found.values[0] - found.doubt == pytest.approx(0.0)
 
 
 def test_which_of_two_rates_is_the_best_by_a_hair_makes_no_difference():
@@ -57,7 +68,7 @@ def test_at_the_second_rate_from_the_end_a_parabola_takes_the_place_of_the_cubic
     found = fitted_minimum({1.0: [1.2], 2.0: [1.0], 4.0: [1.5], 8.0: [4.0]})
     assert found.window == (1.0, 2.0, 4.0)
     assert found.values[0] == pytest.approx(1.0 - 0.15**2 / (4 * 0.35))
-    assert found.doubt == pytest.approx(0.15**2 / (4 * 0.35))
+    assert found.values[0] - found.doubt == pytest.approx(0.5)  # the line over the lowest mean, down to the grid's end
 
 
 def test_what_the_doubt_explains_is_not_tested():
@@ -83,6 +94,8 @@ CURVES = {
     "parabola": lambda d: 0.05 * d**2,
     "steep on one side": lambda d: np.where(d < 0, 0.04 * d**2, 0.3 * d**2),
     "a cliff": lambda d: np.where(d < 0.3, 0.05 * d**2, 0.4),
+    "a V": lambda d: np.where(d < 0, -0.15 * d, 0.4 * d),
+    "falling to a cliff": lambda d: np.where(d <= 0, -0.1 * d, 0.4 + 0.05 * d),
 }
 
 

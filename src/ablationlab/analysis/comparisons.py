@@ -54,6 +54,8 @@ from ablationlab.stats.tuned import beyond_doubt, sure_bounds, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
+#: Of the standard deviations of differences that Dunnett's test may pool.
+LARGEST_RATIO: Final = 4.0
 _CORRECTIONS: Final[Mapping[Role | None, str]] = {
     "secondary": "gatekeeping",
     "guard": "none",
@@ -513,10 +515,15 @@ def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, l
 
 
 def _applied(family: Sequence[Comparison]) -> str:
-    """The correction of a family: the registered one, but Holm for Dunnett where the arms do not have the same seeds."""
+    """The correction of a family: the registered one, but Holm for Dunnett where the arms do not have the same seeds, or
+    spread too differently to share one variance.
+    """
     method = family[0].correction
-    seeds = {tuple(pair.seed for pair in comparison.pairs) for comparison in family if comparison.p is not None}
-    return "holm" if method == "dunnett" and len(seeds) > 1 else method
+    tested = [comparison for comparison in family if comparison.p is not None]
+    seeds = {tuple(pair.seed for pair in comparison.pairs) for comparison in tested}
+    spreads = [stdev(deltas) for c in tested if len(deltas := [pair.delta for pair in c.pairs]) > 1]
+    unlike = max(spreads, default=0.0) > LARGEST_RATIO * min(spreads, default=0.0)
+    return "holm" if method == "dunnett" and (len(seeds) > 1 or unlike) else method
 
 
 def _decided(
@@ -555,7 +562,9 @@ def _shared_tests(comparisons: Sequence[Comparison], sources: Mapping[str, str])
     def tested_as(comparison: Comparison) -> tuple[object, ...]:
         source = sources.get(comparison.metric, comparison.metric)
         seeds = tuple(pair.seed for pair in comparison.pairs)
-        return source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds
+        # Fitted losses are in doubt, a function of losses at grid rates is not: these are other numbers.
+        fitted = comparison.doubt > 0
+        return source, comparison.task, comparison.regime, comparison.variant, comparison.reference, seeds, fitted
 
     shares: dict[str, str] = {}
     for group in grouped((tested_as(comparison), comparison) for comparison in comparisons).values():

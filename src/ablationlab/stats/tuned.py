@@ -6,11 +6,11 @@ grid and the more the seeds. Here each seed's losses at four rates, two on each 
 (exactly), and its value at the lowest point of the mean cubic is that seed's loss at the best rate. The values of two arms
 are then compared pair by pair.
 
-No curve through four points is the true one. Beyond the best rate losses often rise as at a cliff, and then a fit is off by
-more than the noise. The cubic lies between two parabolas, one through the three rates on the left and one through the three
-on the right; how far these are apart at the optimum is its *doubt*. A difference of two arms counts only beyond the doubts
-of both (`beyond_doubt`, `widened`). Where the grid ends after one rate on one side, a parabola through three rates takes the
-cubic's place; its doubt is how far it lies below the lowest mean loss.
+No curve through a few points is the true one: above the best rate losses often rise as at a cliff, and then every fit is off
+by more than the noise. What is known of a convex curve is that it lies above the lines through neighbouring points. So its
+minimum lies between the lowest mean and the lowest place above these lines, and the *doubt* is how far the fit is from the
+farther of the two. A difference of two arms counts only beyond the doubts of both (`beyond_doubt`, `widened`, `sure_bounds`).
+Where the grid ends after one rate on one side, a parabola through three rates takes the cubic's place.
 
 There is no fit, and the status says so, where the best rate is at the edge of the grid, neighbours are more than a factor of
 two apart, or the three means about the lowest are not convex. docs/validation.md has the simulated levels of this, of the
@@ -59,10 +59,10 @@ def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
         return FittedMinimum("not-convex", None, window, ())
     best = _lowest(_coefficients(x, y_WS).mean(axis=1), float(x[left - first + 1]))
     values = _through(x, y_WS, best)
-    if len(window) == 4:
-        doubt = abs(float(_through(x[:3], y_WS[:3], best).mean() - _through(x[1:], y_WS[1:], best).mean()))
-    else:
-        doubt = max(0.0, means[at] - float(values.mean()))
+    low = _least(np.log(np.array(rates)), np.array(means), at)
+    # The polynomial may leave the range of convex curves; all seeds are moved into it together.
+    values += min(max(values.mean(), low), means[at]) - values.mean()
+    doubt = max(float(values.mean()) - low, means[at] - float(values.mean()))
     return FittedMinimum("ok", float(rates[left] * np.exp(best)), window, tuple(values.tolist()), doubt)
 
 
@@ -110,6 +110,26 @@ def _lowest(curve: FloatArray, end: float) -> float:
         -slope / below if below > 0 else 0.0
     )  # the root of slope + 2 bend x + 3 twist x^2 at which the curve is convex
     return min((0.0, min(max(turn, 0.0), end), end), key=lambda place: float(polyval(place, curve)))
+
+
+def _least(x: FloatArray, means: FloatArray, at: int) -> float:
+    """The lowest that a convex curve through the means can be beside the lowest one."""
+
+    def line(i: int, j: int, place: float) -> float:
+        return float(means[i] + (means[j] - means[i]) * (place - x[i]) / (x[j] - x[i]))
+
+    least = float(means[at])
+    for side in (-1, 1):
+        end, beyond = at + side, at + 2 * side
+        inner = (at - side, at)  # from the other side, over the lowest mean
+        low = line(*inner, float(x[end]))
+        # A line from beyond that passes above the lowest mean says that the curve is not convex there, and bounds nothing.
+        if 0 <= beyond < len(x) and line(beyond, end, float(x[at])) <= means[at] + _TINY:
+            slopes = [(means[j] - means[i]) / (x[j] - x[i]) for i, j in (inner, (beyond, end))]
+            meet = (means[at] - means[end] - slopes[0] * x[at] + slopes[1] * x[end]) / (slopes[1] - slopes[0])
+            low = line(*inner, float(meet))
+        least = min(least, low)
+    return least
 
 
 def _bend(x: FloatArray, y_3S: FloatArray) -> float:
