@@ -325,6 +325,10 @@ def test_a_cliff_above_the_best_rate_widens_the_interval_and_leaves_no_claim(tmp
     interval = comparison.main_interval
     assert interval.low < 0 < interval.high
     assert interval.high - interval.low > 2 * comparison.doubt
+    tuned = next(verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned")
+    if comparison.smallest_effect is not None:
+        assert tuned.needs.need == "closer-rates"
+        assert "Sweep rates closer together" in verdict_words(analysis, tuned).needs
     if comparison.equivalence is not None:
         assert not comparison.equivalence.equivalent
         assert comparison.equivalence.bounds[1] == comparison.smallest_effect

@@ -1039,6 +1039,12 @@ def _needed(evidence: Evidence, needs: Needs) -> str:
             return f"{what} spread is unknown: check that the runs really differ."
         case Need.SMALLEST_EFFECT:
             return "No smallest effect is registered for what was tested, so no number of seeds can be given."
+        case Need.CLOSER_RATES:
+            off = with_unit(number(primary.doubt, 2), primary.unit) if primary is not None else ""
+            return (
+                f"More seeds will not help: the fits of the best learning rates may be off by {off} together, more than the "
+                "smallest effect that matters. Sweep rates closer together about both optima, two or more on either side."
+            )
         case Need.FRESH_SEEDS:
             if primary is None or primary.smallest_effect is None:
                 return ""

@@ -186,6 +186,7 @@ class Need(StrEnum):
     VARIATION = "variation"
     SMALLEST_EFFECT = "smallest-effect"
     FRESH_SEEDS = "fresh-seeds"
+    CLOSER_RATES = "closer-rates"
     MISSING_RUNS = "missing-runs"
 
 

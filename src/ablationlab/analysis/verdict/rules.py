@@ -306,4 +306,6 @@ def _need(evidence: Evidence) -> Need:
         return Need.MISSING_RUNS
     if not primary.delta_sd:
         return Need.VARIATION
-    return Need.SMALLEST_EFFECT if primary.smallest_effect is None else Need.FRESH_SEEDS
+    if primary.smallest_effect is None:
+        return Need.SMALLEST_EFFECT
+    return Need.CLOSER_RATES if primary.doubt >= primary.smallest_effect else Need.FRESH_SEEDS
