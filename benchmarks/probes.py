@@ -6,7 +6,7 @@ One stack of the study is trained on in short turns: N steps with no probe due, 
 study looking once, in an order that changes, so that a machine's mood falls on both. On a CPU processor time counts,
 which a busy neighbour disturbs less than the clock. On a GPU the clock counts, over turns as long as the shortest
 interval: there a look is queued behind the steps before it, as in training, and one that waits for the device is an error.
-There the lines of a recorded look are compared with those of a look made anew.
+There the lines of a recorded look must equal those of a look that is computed afresh.
 Printed: the time of one look at all probes in units of a step (with --each, of every probe by itself), and the ratio of
 training time with and without them that follows for the study's intervals and steps, with its spread over rounds. The
 goal is at most 3 % on a CPU and 10 % on a GPU. The first two looks, of which the second is recorded, are timed apart.
@@ -122,7 +122,7 @@ def main() -> None:
                  for side in (anew, probes) for lines in side.drain(None)]  # fmt: skip
         half = len(there) // 2
         same = sum(ours == theirs for ours, theirs in zip(there[:half], there[half:], strict=True))
-        print(f"recorded and made anew: {same} of {half} runs have the same lines")
+        print(f"recorded and computed afresh: {same} of {half} runs have the same lines")
         torch.cuda.set_sync_debug_mode("error")
         probes.observe(number, names)  # a look that waits for the device raises, and fails
         torch.cuda.set_sync_debug_mode("default")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
@@ -15,14 +11,8 @@ from ablationlab.analysis.dataset import Arm
 
 
 @pytest.fixture(scope="module")
-def benchmark():
-    path = Path(__file__).parents[2] / "benchmarks" / "decisions.py"
-    spec = importlib.util.spec_from_file_location("decisions_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def benchmark(load_benchmark):
+    return load_benchmark("decisions")
 
 
 def test_every_row_is_a_study_and_says_what_is_in_play(benchmark):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,12 +101,8 @@ def test_a_gate_that_cannot_be_fair_is_refused(changes, says):
     assert says in str(caught.value)
 
 
-def test_only_a_gate_of_its_own_seeds_keeps_both_error_rates():
-    path = Path(__file__).parents[2] / "benchmarks" / "gate.py"
-    spec = importlib.util.spec_from_file_location("gate_benchmark", path)
-    gate = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = gate  # dataclasses look their module up there
-    spec.loader.exec_module(gate)
+def test_only_a_gate_of_its_own_seeds_keeps_both_error_rates(load_benchmark):
+    gate = load_benchmark("gate")
     world = gate.World(27, 27, 1.0, 0.5)
     rates = {name: gate.simulate(world, name, 4_000, np.random.default_rng(1)) for name in gate.DESIGNS}
     assert rates["compared"]["worse"] > 0.10

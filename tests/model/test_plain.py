@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -15,12 +12,8 @@ from .test_architectures import drawn, text
 
 
 @pytest.fixture(scope="module")
-def plain():
-    path = Path(__file__).parents[2] / "benchmarks" / "plain.py"
-    spec = importlib.util.spec_from_file_location("plain_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def plain(load_benchmark):
+    return load_benchmark("plain")
 
 
 @pytest.mark.parametrize("preset", ["char-mini", "llama-mini", "nanochat-mini"])

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
 from ablationlab.stats import paired_t_interval, sign_flip_test, simulation, wilcoxon_test
@@ -14,14 +10,8 @@ from .strategies import generator
 
 
 @pytest.fixture(scope="module")
-def coverage():
-    path = Path(__file__).parents[2] / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
+def coverage(load_benchmark):
+    return load_benchmark("coverage")
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])
