@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from ablationlab.stats import holm
+from ablationlab.stats import adjust
 from ablationlab.stats.results import Spending
 from ablationlab.stats.sequential import Looks, chance_of_showing
 
@@ -58,7 +58,8 @@ def simulated(looks: Looks, means: tuple[float, ...], simulations: int, rng: np.
             mean, sd = sample.mean(axis=1), sample.std(axis=1, ddof=1)
             error = sd / np.sqrt(n)
             p[look] = 2 * special.stdtr(n - 1, -np.abs(mean / error))
-            adjusted = holm([looks.p_value(tuple(p[: look + 1, variant])) for variant in range(k)]).adjusted
+            p_values = [looks.p_value(tuple(p[: look + 1, variant])) for variant in range(k)]
+            adjusted = adjust(p_values, method="holm").adjusted
             shown = np.array([value is not None and value <= ALPHA for value in adjusted])
             half = -special.stdtrit(n - 1, np.array([levels[look], wide[look]]) / 2)
             tied = np.abs(mean) + half[1] * error < MARGIN

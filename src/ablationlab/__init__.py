@@ -71,24 +71,4 @@ __all__ = [
     "variant",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "api": "analyze compare plan power",
-        "pipeline": "run",
-        "records.results": "Results",
-        "records.settings": "Study",
-        "report.notebook": "Frames load_results",
-        "model.parts": "BlockPart Head ResidualNorm PartCost PositionScheme option",
-        "model.rules": "OptimizerStep",
-        "model.weights": "Parameter linear",
-        "study.extend": "corpus metric optimizer part probe schedule task trainer variant",
-        "study.load": "load_study",
-        "tasks.suite": "Item Template",
-        "training.callbacks": "huggingface_callback lightning_callback",
-        "training.finished": "FinishedRun",
-        "training.own_run": "Run current_run",
-        "training.probes.snapshot": "Reading",
-        "training.export": "GPT load",
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -5,13 +5,13 @@ import pytest
 
 from ablationlab.core.errors import UnknownNameError
 from ablationlab.stats import (
+    bootstrap_interval,
     compare,
     crossed_bootstrap,
     expected_coverage,
     expected_false_positives,
     interval_caveats,
     item_pairs,
-    percentile_interval,
 )
 from ablationlab.stats.caveats import COVERAGE, FALSE_POSITIVES
 
@@ -101,7 +101,7 @@ def test_the_default_interval_covers_93_to_97_percent_at_five_normal_pairs():
 
 def test_the_measured_table_agrees_with_a_fresh_simulation():
     covered = [
-        percentile_interval(x, rng=generator()).excludes(0.0) is False
+        bootstrap_interval("percentile", x, rng=generator()).excludes(0.0) is False
         for x in generator(21).exponential(size=(1500, 5)) - 1
     ]
     assert np.mean(covered) == pytest.approx(COVERAGE["skewed"]["percentile"][5], abs=0.035)

@@ -11,12 +11,9 @@ from scipy import stats
 from ablationlab.core.errors import StatisticsError, UnknownNameError
 from ablationlab.stats import (
     all_intervals,
-    bca_interval,
     bootstrap_interval,
-    bootstrap_t_interval,
     paired_deltas,
     paired_t_interval,
-    percentile_interval,
 )
 from ablationlab.stats._bootstrap import every
 
@@ -52,7 +49,7 @@ def test_enumerated_resamples_are_all_n_to_the_n_draws(n):
 def test_exact_percentile_is_the_quantile_of_all_resampled_means():
     means = np.sort([np.mean(draw) for draw in itertools.product(DELTAS, repeat=5)])
     expected = means[int(np.ceil(0.025 * 5**5)) - 1], means[-int(np.ceil(0.025 * 5**5))]
-    interval = percentile_interval(DELTAS, rng=generator())
+    interval = bootstrap_interval("percentile", DELTAS, rng=generator())
     assert interval.exact
     assert ends(interval) == pytest.approx(expected)
 
@@ -64,12 +61,12 @@ def test_exact_bootstrap_t_is_the_quantile_of_all_resampled_t():
         t = np.sort(distance / np.where(flat, 0.0, draws.std(axis=1, ddof=1) / np.sqrt(5)))
     k, error = int(np.ceil(0.025 * 5**5)), DELTAS.std(ddof=1) / np.sqrt(5)
     expected = DELTAS.mean() - t[-k] * error, DELTAS.mean() - t[k - 1] * error
-    assert ends(bootstrap_t_interval(DELTAS, rng=generator())) == pytest.approx(expected)
+    assert ends(bootstrap_interval("bootstrap-t", DELTAS, rng=generator())) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs"),
-    [(percentile_interval, "percentile"), (bca_interval, "BCa")],
+    [("percentile", "percentile"), ("bca", "BCa")],
     ids=["percentile", "bca"],
 )
 @pytest.mark.parametrize("deltas", [DELTAS, MANY], ids=["exact", "random"])
@@ -77,7 +74,7 @@ def test_bootstrap_agrees_with_scipy(ours, theirs, deltas):
     expected = stats.bootstrap(
         (deltas,), np.mean, n_resamples=60_000, method=theirs, rng=generator(3)
     ).confidence_interval
-    interval = ours(deltas, resamples=60_000, rng=generator(4))
+    interval = bootstrap_interval(ours, deltas, resamples=60_000, rng=generator(4))
     # Both have Monte-Carlo error beyond n = 8; at n = 5 the distribution has steps of about this size.
     assert ends(interval) == pytest.approx(tuple(expected), abs=0.02)
 
@@ -90,9 +87,9 @@ def test_bootstrap_approaches_t_for_many_normal_deltas():
 
 
 def test_bca_and_bootstrap_t_lean_towards_the_long_tail():
-    symmetric = percentile_interval(MANY, rng=generator())
-    for method in (bca_interval, bootstrap_t_interval):
-        assert method(MANY, rng=generator()).high > symmetric.high
+    symmetric = bootstrap_interval("percentile", MANY, rng=generator())
+    for method in ("bca", "bootstrap-t"):
+        assert bootstrap_interval(method, MANY, rng=generator()).high > symmetric.high
 
 
 def test_paired_t_covers_95_percent_of_normal_samples_and_percentile_84():
@@ -100,7 +97,7 @@ def test_paired_t_covers_95_percent_of_normal_samples_and_percentile_84():
     covered = {"paired-t": 0, "percentile": 0}
     for deltas in x:
         covered["paired-t"] += paired_t_interval(deltas).excludes(0.0) is False
-        covered["percentile"] += percentile_interval(deltas, rng=generator()).excludes(0.0) is False
+        covered["percentile"] += bootstrap_interval("percentile", deltas, rng=generator()).excludes(0.0) is False
     assert covered["paired-t"] / 1500 == pytest.approx(0.95, abs=0.02)
     assert covered["percentile"] / 1500 == pytest.approx(0.835, abs=0.03)
 
@@ -112,8 +109,12 @@ def test_same_seed_same_interval(deltas):
 
 
 def test_random_resamples_follow_the_generator():
-    assert percentile_interval(MANY, rng=generator(1)) != percentile_interval(MANY, rng=generator(2))
-    assert percentile_interval(DELTAS, rng=generator(1)) == percentile_interval(DELTAS, rng=generator(2))
+    assert bootstrap_interval("percentile", MANY, rng=generator(1)) != bootstrap_interval(
+        "percentile", MANY, rng=generator(2)
+    )
+    assert bootstrap_interval("percentile", DELTAS, rng=generator(1)) == bootstrap_interval(
+        "percentile", DELTAS, rng=generator(2)
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2])
@@ -135,11 +136,11 @@ def test_constant_deltas_give_a_labelled_result_not_a_zero_width(value):
 
 
 def test_bootstrap_t_is_unbounded_at_three_pairs():
-    interval = bootstrap_t_interval(DELTAS[:3], rng=generator())
+    interval = bootstrap_interval("bootstrap-t", DELTAS[:3], rng=generator())
     assert interval.status == "unbounded"
     assert interval.low is interval.high is None
     # One third of the resamples of (0, 0, 0, 0, 1) hold zeros only.
-    assert bootstrap_t_interval([0.0, 0.0, 0.0, 0.0, 1.0], rng=generator()).status == "unbounded"
+    assert bootstrap_interval("bootstrap-t", [0.0, 0.0, 0.0, 0.0, 1.0], rng=generator()).status == "unbounded"
 
 
 @quick
@@ -201,7 +202,7 @@ def test_bad_arguments_are_named():
     with pytest.raises(StatisticsError, match=r"level must lie strictly between 0 and 1, got 95"):
         paired_t_interval(DELTAS, level=95)
     with pytest.raises(StatisticsError, match="resamples must be a whole number of at least 100, got 10"):
-        percentile_interval(DELTAS, resamples=10, rng=generator())
+        bootstrap_interval("percentile", DELTAS, resamples=10, rng=generator())
     with pytest.raises(StatisticsError, match=r"deltas\[2\] is nan"):
         paired_t_interval([1.0, 2.0, np.nan])
     with pytest.raises(UnknownNameError, match="did you mean 'percentile'"):

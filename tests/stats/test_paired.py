@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats import as_ratio, paired_deltas, ratio_of_geometric_means, summarize, wilcoxon_test
+from ablationlab.stats import as_ratio, paired_deltas, summarize, wilcoxon_test
 
 from .strategies import paired_samples, quick
 
@@ -96,15 +96,13 @@ def test_unusable_input_is_named(variant, reference, message):
         summarize(variant, reference)
 
 
-def test_ratio_of_geometric_means_is_the_exponential_of_the_mean_log_difference():
+def test_a_difference_of_logs_is_a_ratio_of_geometric_means():
     a, b = np.array([20.0, 22.0, 21.0]), np.array([22.0, 23.0, 21.5])
     expected = np.prod(a) ** (1 / 3) / np.prod(b) ** (1 / 3)
-    assert ratio_of_geometric_means(a, b).ratio == pytest.approx(expected)
+    assert as_ratio(float(paired_deltas(np.log(a), np.log(b)).mean())).ratio == pytest.approx(expected)
     assert as_ratio(0.0, -np.log(2), None).low == pytest.approx(0.5)
 
 
-def test_ratio_needs_positive_values_and_a_finite_result():
-    with pytest.raises(StatisticsError, match=r"reference\[1\] is 0.0"):
-        ratio_of_geometric_means([1.0, 2.0], [1.0, 0.0])
+def test_a_ratio_must_be_finite():
     with pytest.raises(StatisticsError, match="exp overflows"):
         as_ratio(1e4)

@@ -15,7 +15,7 @@ def test_a_task_above_chance_whose_control_is_told_apart_is_sensitive():
     result = sensitivity([0.5, 0.52], items=1000, chance=0.25, control=TOLD_APART)
     assert result.sensitive
     assert result.beats_chance
-    assert result.control_told_apart
+    assert result.control == "told-apart"
 
 
 def test_a_task_at_chance_never_counts_even_if_the_control_differs():

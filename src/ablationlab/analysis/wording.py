@@ -1213,7 +1213,6 @@ _FITS: Final[Mapping[str, str]] = {
     "ok": "",
     "grid-edge": "the best rate is at the edge of the sweep",
     "coarse-grid": "the neighbouring rates are more than a factor of two away",
-    "not-convex": "the losses about the best rate are not convex",
     "missing": "a loss is missing",
 }
 

@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from ablationlab.cli.app import main
 
 __all__ = ["main"]
-__getattr__ = lazy_exports(__name__, {"app": "main"})  # a rank of torchrun needs none of the verbs
+__getattr__ = lazy_exports(__name__)  # a rank of torchrun needs none of the verbs

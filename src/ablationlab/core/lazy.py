@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import ast
+import sys
+from collections.abc import Callable
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 
-def lazy_exports(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a package. *homes*: per module of it the names that come from there, separated by blanks."""
-    home_of = {name: module for module, names in homes.items() for name in names.split()}
+def lazy_exports(package: str) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a package: what it imports under ``if TYPE_CHECKING:`` is imported on first use."""
+
+    @cache
+    def home_of() -> dict[str, str]:
+        source = Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8")
+        blocks = [node for node in ast.parse(source).body if isinstance(node, ast.If)]
+        imports = [node for block in blocks for node in block.body if isinstance(node, ast.ImportFrom)]
+        return {alias.name: node.module or "" for node in imports for alias in node.names}
 
     def get(name: str) -> Any:
-        if name in home_of:
-            return getattr(import_module(f"{package}.{home_of[name]}"), name)
+        if not name.startswith("__") and name in home_of():
+            return getattr(import_module(home_of()[name]), name)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get

@@ -37,15 +37,4 @@ __all__ = [
     "validation_windows",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "batches": "DataOrderHash batch_offsets validation_windows",
-        "corpus": "TokenizedCorpus load_corpus",
-        "documents": "open_documents",
-        "overlap": "find_overlap",
-        "prepared": "open_prepared",
-        "sources": "SOURCES fetch",
-        "tokenizers": "TOKENIZERS Tokenizer",
-    },
-)
+__getattr__ = lazy_exports(__name__)

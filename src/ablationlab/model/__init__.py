@@ -30,11 +30,4 @@ __all__ = [
     "parameters",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "dropout": "Dropout",
-        "gpt": "ForwardPass",
-        "optimizers": "AdamW",
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -56,19 +56,4 @@ __all__ = [
     "Verdict",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "analysis": "Analysis Comparison ItemComparison",
-        "environment": "Environment",
-        "evaluation": "Evaluation Suite",
-        "metrics": "METRICS Metric",
-        "plan": "Corpus Declaration Plan PlannedRun",
-        "replication": "Replication",
-        "results": "Damage Results Run",
-        "run": "Checkpoint Result RunRecord",
-        "settings": "Criterion Hypothesis ModelConfig Study TrainingConfig",
-        "storage": "StoredValue Record ResultsFolder RunFolder",
-        "verdict": "Verdict",
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -16,14 +16,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Table", "draw_figures", "make_report", "write_page", "write_paper", "write_tables"]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "figures": "draw_figures",
-        "make": "make_report",
-        "page": "write_page",
-        "paper": "write_paper",
-        "table": "Table",
-        "tables": "write_tables",
-    },
-)
+__getattr__ = lazy_exports(__name__)

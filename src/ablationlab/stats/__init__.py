@@ -45,7 +45,7 @@ if TYPE_CHECKING:
         expected_false_positives,
         interval_caveats,
     )
-    from ablationlab.stats.comparison import as_ratio, compare, ratio_of_geometric_means, summarize
+    from ablationlab.stats.comparison import as_ratio, compare, summarize
     from ablationlab.stats.components import variance_components
     from ablationlab.stats.crossed import CrossedMeans, crossed_mean, crossed_means
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
@@ -53,12 +53,9 @@ if TYPE_CHECKING:
     from ablationlab.stats.families import FamilyInference, Gatekept, dunnett, family_inference, gatekeep
     from ablationlab.stats.intervals import (
         all_intervals,
-        bca_interval,
         bootstrap_interval,
-        bootstrap_t_interval,
         difference_of_means,
         paired_t_interval,
-        percentile_interval,
     )
     from ablationlab.stats.items import (
         Crossed,
@@ -70,13 +67,11 @@ if TYPE_CHECKING:
         sensitivity,
     )
     from ablationlab.stats.power import (
-        detectable_difference,
         detectable_effect,
         items_needed,
         paired_t_power,
         pairs_needed,
         plan,
-        power_curve,
         sd_interval,
         tost_pairs_needed,
         tost_power,
@@ -86,16 +81,13 @@ if TYPE_CHECKING:
         Adjusted,
         adjust,
         all_tests,
-        benjamini_hochberg,
-        bonferroni,
         bootstrap_test,
-        holm,
         paired_t_test,
         sign_flip_floor,
         sign_flip_test,
         wilcoxon_test,
     )
-    from ablationlab.stats.unpaired import compare_unpaired, welch_test
+    from ablationlab.stats.unpaired import compare_unpaired
 
 __all__ = [
     "Adjusted",
@@ -130,11 +122,7 @@ __all__ = [
     "all_intervals",
     "all_tests",
     "as_ratio",
-    "bca_interval",
-    "benjamini_hochberg",
-    "bonferroni",
     "bootstrap_interval",
-    "bootstrap_t_interval",
     "bootstrap_test",
     "cohens_d_z",
     "compare",
@@ -143,7 +131,6 @@ __all__ = [
     "crossed_bootstrap",
     "crossed_mean",
     "crossed_means",
-    "detectable_difference",
     "detectable_effect",
     "difference_of_means",
     "dunnett",
@@ -154,7 +141,6 @@ __all__ = [
     "family_inference",
     "gatekeep",
     "hedges_g_av",
-    "holm",
     "interval_caveats",
     "item_bootstrap",
     "item_pairs",
@@ -167,10 +153,7 @@ __all__ = [
     "paired_t_test",
     "paired_tost",
     "pairs_needed",
-    "percentile_interval",
     "plan",
-    "power_curve",
-    "ratio_of_geometric_means",
     "sd_interval",
     "sensitivity",
     "sign_flip_floor",
@@ -181,35 +164,7 @@ __all__ = [
     "tost_pairs_needed",
     "tost_power",
     "variance_components",
-    "welch_test",
     "wilcoxon_test",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "_common": "paired_deltas",
-        "caveats": "comparison_caveats expected_coverage expected_false_positives interval_caveats",
-        "comparison": "as_ratio compare ratio_of_geometric_means summarize",
-        "components": "variance_components",
-        "crossed": "CrossedMeans crossed_mean crossed_means",
-        "effects": "cohens_d_z hedges_g_av paired_tost",
-        "failures": "failure_bound paired_survival survival_curve",
-        "robustness": "exaggeration stragglers",
-        "families": "FamilyInference Gatekept dunnett family_inference gatekeep",
-        "intervals": """
-            all_intervals bca_interval bootstrap_interval bootstrap_t_interval
-            paired_t_interval percentile_interval difference_of_means
-        """,
-        "items": "Crossed ItemPairs crossed_bootstrap item_bootstrap item_pairs mcnemar_tests sensitivity",
-        "power": """
-            detectable_difference detectable_effect items_needed paired_t_power pairs_needed
-            plan power_curve sd_interval tost_pairs_needed tost_power
-        """,
-        "significance": """
-            Adjusted adjust all_tests benjamini_hochberg bonferroni bootstrap_test
-            holm paired_t_test sign_flip_floor sign_flip_test wilcoxon_test
-        """,
-        "unpaired": "compare_unpaired welch_test",
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -116,13 +116,6 @@ def logarithms(name: str, values: ArrayLike) -> FloatArray:
     return np.asarray(np.log(array), dtype=np.float64)
 
 
-def ratio_of_geometric_means(variant: ArrayLike, reference: ArrayLike) -> GeometricRatio:
-    """exp(mean(log variant - log reference)): a perplexity is tested on logs and shown as a ratio."""
-    a, b = pair("variant", variant, "reference", reference)
-    deltas = paired_deltas(logarithms("variant", a), logarithms("reference", b))
-    return as_ratio(canonical(deltas).estimate)
-
-
 def as_ratio(log_delta: float, low: float | None = None, high: float | None = None) -> GeometricRatio:
     """A difference of logs, and its interval, as a ratio."""
     with np.errstate(over="raise"):

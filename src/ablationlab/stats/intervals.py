@@ -43,27 +43,6 @@ def paired_t_interval(deltas: ArrayLike, *, level: float = 0.95) -> Interval:
     return _interval("paired-t", sample, level, sample.mean - half, sample.mean + half, exact=True)
 
 
-def percentile_interval(
-    deltas: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, rng: np.random.Generator
-) -> Interval:
-    """Quantiles of the bootstrap distribution of the mean; too short at small n."""
-    return bootstrap_interval("percentile", deltas, level=level, resamples=resamples, rng=rng)
-
-
-def bca_interval(
-    deltas: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, rng: np.random.Generator
-) -> Interval:
-    """Bias-corrected and accelerated bootstrap (Efron 1987); too short at small n as well."""
-    return bootstrap_interval("bca", deltas, level=level, resamples=resamples, rng=rng)
-
-
-def bootstrap_t_interval(
-    deltas: ArrayLike, *, level: float = 0.95, resamples: int = RESAMPLES, rng: np.random.Generator
-) -> Interval:
-    """Studentized bootstrap: covers well, often very wide, unbounded at n = 3."""
-    return bootstrap_interval("bootstrap-t", deltas, level=level, resamples=resamples, rng=rng)
-
-
 Bounds = Callable[[FloatArray, _bootstrap.Resamples, float], tuple[FloatArray, FloatArray]]
 BOOTSTRAPS: Final[Registry[Bounds]] = Registry("bootstrap interval")
 BOOTSTRAPS.add("percentile", _bootstrap.percentile_bounds)

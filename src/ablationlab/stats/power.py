@@ -119,11 +119,6 @@ def plan(
     )
 
 
-def power_curve(effect: float, pairs: Sequence[int], *, alpha: float = 0.05) -> tuple[float, ...]:
-    """Power of the paired t-test at each number of pairs."""
-    return tuple(paired_t_power(effect, n, alpha=alpha) for n in pairs)
-
-
 def items_needed(difference: float, discordance: float, *, power: float = 0.8, alpha: float = 0.05) -> int:
     """Items for McNemar's test to see *difference* in accuracy of one pair of models (Connor 1987).
 
@@ -134,24 +129,6 @@ def items_needed(difference: float, discordance: float, *, power: float = 0.8, a
     z_alpha, z_power = _z(alpha, power)
     root = z_alpha * np.sqrt(q) + z_power * np.sqrt(q - difference**2)
     return int(np.ceil((root / difference) ** 2))
-
-
-def detectable_difference(items: int, discordance: float, *, power: float = 0.8, alpha: float = 0.05) -> float:
-    """Difference in accuracy that McNemar's test sees on that many items; the inverse of items_needed.
-
-    Raises where even the largest possible difference, equal to the discordance, would be missed.
-    """
-    items, q = count("items", items), _discordance(0.0, discordance)
-    z_alpha, z_power = _z(alpha, power)
-
-    def shortfall(difference: float) -> float:
-        spread = z_alpha * np.sqrt(q) + z_power * np.sqrt(max(q - difference**2, 0.0))
-        return float(difference * np.sqrt(items) - spread)
-
-    if shortfall(q) < 0:
-        raise StatisticsError(f"items={items} with discordance={discordance!r} detect no difference at power {power}")
-    root: float = optimize.brentq(shortfall, 0.0, q, xtol=1e-12)
-    return float(root)
 
 
 def _t_power(effect: float, n: int, alpha: float) -> float:

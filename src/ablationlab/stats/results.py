@@ -289,10 +289,6 @@ class Sensitivity(StatisticalResult):
     sensitive_tasks: tuple[str, ...] = ()
     tasks: int | None = None
 
-    @property
-    def control_told_apart(self) -> bool:
-        return self.control == "told-apart"
-
 
 @dataclass(frozen=True)
 class Gain(StatisticalResult):
@@ -382,7 +378,7 @@ class FittedMinimum(StatisticalResult):
     *doubt*: how far the losses may be off, since no curve through a few rates is the true one.
     """
 
-    status: Literal["ok", "grid-edge", "coarse-grid", "not-convex"]
+    status: Literal["ok", "grid-edge", "coarse-grid"]
     lr: float | None
     window: tuple[float, ...]
     values: tuple[float, ...]

@@ -192,21 +192,6 @@ def adjust(p_values: Sequence[float | None], *, method: str = "holm") -> Adjuste
     )
 
 
-def holm(p_values: Sequence[float | None]) -> Adjusted:
-    """Holm's step-down correction (Holm 1979)."""
-    return adjust(p_values, method="holm")
-
-
-def bonferroni(p_values: Sequence[float | None]) -> Adjusted:
-    """Each p times the size of the family."""
-    return adjust(p_values, method="bonferroni")
-
-
-def benjamini_hochberg(p_values: Sequence[float | None]) -> Adjusted:
-    """The false-discovery-rate step-up correction (Benjamini and Hochberg 1995)."""
-    return adjust(p_values, method="benjamini-hochberg")
-
-
 def _holm(sorted_p: FloatArray) -> FloatArray:
     return np.asarray(np.maximum.accumulate(sorted_p * np.arange(sorted_p.size, 0, -1)), dtype=np.float64)
 

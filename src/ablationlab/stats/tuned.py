@@ -12,9 +12,9 @@ minimum lies between the lowest mean and the lowest place above these lines, and
 farther of the two. A difference of two arms counts only beyond the doubts of both (`beyond_doubt`, `widened`, `sure_bounds`).
 Where the grid ends after one rate on one side, a parabola through three rates takes the cubic's place.
 
-There is no fit, and the status says so, where the best rate is at the edge of the grid, neighbours are more than a factor of
-two apart, or the three means about the lowest are not convex. docs/validation.md has the simulated levels of this, of the
-grid, of parabolas alone, and of a bootstrap that repeats the choice.
+There is no fit, and the status says so, where the best rate is at the edge of the grid, or neighbours are more than a factor
+of two apart. docs/validation.md has the simulated levels of this, of the grid, of parabolas alone, and of a bootstrap that
+repeats the choice.
 """
 
 from __future__ import annotations
@@ -54,9 +54,6 @@ def fitted_minimum(losses: Mapping[float, Sequence[float]]) -> FittedMinimum:
         return FittedMinimum("coarse-grid", None, window, ())
     x = np.log(np.array(window) / rates[left])
     y_WS = np.array([losses[rate] for rate in window], dtype=np.float64)
-    middle = at - first
-    if not _bend(x[middle - 1 : middle + 2], y_WS[middle - 1 : middle + 2]) > 1e-12 * np.abs(y_WS).max():
-        return FittedMinimum("not-convex", None, window, ())
     best = _lowest(_coefficients(x, y_WS).mean(axis=1), float(x[left - first + 1]))
     values = _through(x, y_WS, best)
     low = _least(np.log(np.array(rates)), np.array(means), at)
@@ -130,8 +127,3 @@ def _least(x: FloatArray, means: FloatArray, at: int) -> float:
             low = line(*inner, float(meet))
         least = min(least, low)
     return least
-
-
-def _bend(x: FloatArray, y_3S: FloatArray) -> float:
-    """The curvature of the mean parabola through three points."""
-    return float(_coefficients(x, y_3S).mean(axis=1)[2])

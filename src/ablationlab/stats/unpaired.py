@@ -66,11 +66,6 @@ def compare_unpaired(
     )
 
 
-def welch_test(variant: ArrayLike, reference: ArrayLike) -> PValue:
-    """Two-sided p of mean(variant) = mean(reference)."""
-    return _test(sample("variant", variant), sample("reference", reference))
-
-
 def _test(a: FloatArray, b: FloatArray) -> PValue:
     n = min(a.size, b.size)
     if problem := _problem(a, b):

@@ -35,14 +35,4 @@ __all__ = [
     "variants_of",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "ledger": "check_ledger",
-        "load": "load_study parse_study",
-        "places": "default_folder",
-        "plan": "make_plan open_plan plan_drift seal_plan",
-        "probes": "PROBES Probe",
-        "variants": "VARIANTS Variant variants_of",
-    },
-)
+__getattr__ = lazy_exports(__name__)

@@ -21,12 +21,4 @@ if TYPE_CHECKING:
 
 __all__ = ["GPT", "Member", "Progress", "Stack", "StackTrainer", "Stopped", "load"]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "export": "GPT load",
-        "loop": "StackTrainer",
-        "progress": "Progress Stopped",
-        "stack": "Member Stack",
-    },
-)
+__getattr__ = lazy_exports(__name__)

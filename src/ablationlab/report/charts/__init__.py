@@ -21,10 +21,4 @@ __all__ = [
     "power_figure",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "theme": "DARK_OF Figure colours config",
-        "validation": "power_figure",
-    },
-)
+__getattr__ = lazy_exports(__name__)

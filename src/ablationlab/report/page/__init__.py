@@ -22,10 +22,4 @@ __all__ = [
     "write_page",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "build": "page_html write_page",
-        "embed": "asset by_column render vega_bundle",
-    },
-)
+__getattr__ = lazy_exports(__name__)

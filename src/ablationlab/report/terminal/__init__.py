@@ -74,15 +74,4 @@ __all__ = [
     "verdict_view",
 ]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "analysis": "analysis_view evaluation_view items_view power_view replication_view run_probes_view verdict_view",
-        "browse": "diff_view find_run listing open_place run_view",
-        "catalog": "corpora_table library_view metrics_table presets_table probes_table variants_table",
-        "costing": "Money costing_view",
-        "power": "decision_view",
-        "study": "overlap_table own_trainer_summary plan_summary plan_tables precisions results_table shared_text "
-        "failures_view status_table time_needed",
-    },
-)
+__getattr__ = lazy_exports(__name__)
