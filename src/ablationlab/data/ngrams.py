@@ -34,7 +34,11 @@ class _Table:
 
     @classmethod
     def of(cls, keys: Ids) -> _Table:
-        return cls(*np.unique(keys, return_counts=True))
+        if keys.max(initial=0) >= 4 * len(keys):
+            return cls(*np.unique(keys, return_counts=True))
+        counts = np.bincount(keys)  # without sorting, where the table of all possible keys is small
+        present = np.flatnonzero(counts)
+        return cls(present, counts[present])
 
     def count(self, keys: Ids) -> Floats:
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
@@ -50,7 +54,8 @@ class NgramModels:
         self.vocabulary = vocabulary
         self._count(train[:cut])
         held_out = train[cut - 2 : cut + _HELD_OUT]
-        self.weights = [self._fit(held_out, order) for order in (1, 2, 3)]
+        terms = np.ascontiguousarray(self._terms(held_out[:-2], held_out[1:-1], held_out[2:]).T)
+        self.weights = [_fit(terms[: order + 1]) for order in (1, 2, 3)]
         self._count(train)
 
     @property
@@ -88,20 +93,21 @@ class NgramModels:
             columns.append(np.divide(self._whole[order].count(whole), seen, out=shorter, where=seen > 0))
         return np.stack(columns, axis=1)
 
-    def _fit(self, text: Ids, order: int) -> Floats:
-        weights = np.full(order + 1, 1.0 / (order + 1))
-        if len(text) < 3:
-            return weights
-        terms = self._terms(text[:-2], text[1:-1], text[2:])[:, : order + 1]
-        for _ in range(_ROUNDS):
-            share = terms * weights
-            weights = (share / share.sum(axis=1, keepdims=True)).mean(axis=0)
-        return np.asarray(np.maximum(weights, 1e-6) / np.maximum(weights, 1e-6).sum())
-
     def log_probabilities(self, before2: Ids, before1: Ids, target: Ids) -> Floats:
         """logp_RN of each prediction under each member."""
         terms = self._terms(before2, before1, target)
         return np.stack([np.log(terms[:, : len(w)] @ w) for w in self.weights])
+
+
+def _fit(terms: Floats) -> Floats:
+    """Weights of the rows by expectation-maximization: w ← w · mean over predictions of term / (w · terms)."""
+    orders, predictions = terms.shape
+    weights = np.full(orders, 1.0 / orders)
+    if not predictions:
+        return weights
+    for _ in range(_ROUNDS):
+        weights = weights * (terms @ (1.0 / (weights @ terms))) / predictions
+    return np.asarray(np.maximum(weights, 1e-6) / np.maximum(weights, 1e-6).sum())
 
 
 #: Tokens of the training text that are counted for `reference_losses`, and of the validation text that are predicted.

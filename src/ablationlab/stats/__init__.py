@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         expected_coverage,
         expected_false_positives,
         interval_caveats,
+        sign_flip_floor,
     )
     from ablationlab.stats.comparison import as_ratio, compare, summarize
     from ablationlab.stats.components import variance_components
@@ -83,7 +84,6 @@ if TYPE_CHECKING:
         all_tests,
         bootstrap_test,
         paired_t_test,
-        sign_flip_floor,
         sign_flip_test,
         wilcoxon_test,
     )

@@ -79,6 +79,11 @@ def expected_false_positives(test: str, n: int, *, distribution: str = "normal")
     return _interpolate(_tables("test", FALSE_POSITIVES, distribution)[test], n, 1 - LEVEL)
 
 
+def sign_flip_floor(n: int) -> float:
+    """2 / 2^n: the smallest p an exact two-sided sign-flip test of n nonzero deltas can give."""
+    return min(1.0, 2.0 ** (1 - count("n", n)))
+
+
 def comparison_caveats(
     sample: PairedSample,
     intervals: Mapping[str, Interval],

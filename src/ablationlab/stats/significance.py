@@ -116,11 +116,6 @@ TESTS.add("bootstrap", lambda deltas, resamples, rng: bootstrap_test(deltas, res
 TESTS.add("wilcoxon", lambda deltas, _resamples, _rng: wilcoxon_test(deltas))
 
 
-def sign_flip_floor(n: int) -> float:
-    """2 / 2^n: the smallest p an exact two-sided sign-flip test of n nonzero deltas can give."""
-    return min(1.0, 2.0 ** (1 - count("n", n)))
-
-
 def _sign_flip(values: FloatArray, resamples: int, rng: np.random.Generator) -> tuple[float, float, bool]:
     if values.size <= ENUMERATE_UP_TO:
         return *_enumerate_signs(values), True

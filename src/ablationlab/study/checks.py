@@ -476,14 +476,14 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _least_p(pairs: int) -> float:
     """Of a test by signs."""
-    from ablationlab.stats import sign_flip_floor  # it takes scipy, and most studies do not ask
+    from ablationlab.stats import sign_flip_floor  # it takes numpy, and most studies do not ask
 
     return sign_flip_floor(pairs)
 
 
 def study_warnings(study: Study) -> tuple[str, ...]:
     """What a study may do and should think about: said when it is planned."""
-    from ablationlab.stats import expected_false_positives, sign_flip_floor  # only when planning: it takes scipy
+    from ablationlab.stats import expected_false_positives, sign_flip_floor
 
     warnings = [*_short_of_seeds(study), *_warmups(study)]
     if len(study.variants) > 1 and not any(criterion.role == "primary" for criterion in study.criteria):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 EFFICIENCY = {"cpu": 0.55, "cuda": 0.30}
 # A step predicted to be shorter than this is timed instead of predicted.
 LONGEST_TIMED_STEP = 4.0
+# Seconds of products that are timed to see whether a step can be, which then says all; and where it cannot. Seconds of steps.
+_STEP_PREDICTED, _STUDY_PREDICTED, _STEPS_TIMED = 0.02, 0.25, 1.0
 START_SECONDS = 4.0
 # A training step is three times the arithmetic of a forward pass.
 FORWARD = 3
@@ -42,15 +44,15 @@ def estimate(plan: Plan, workers: int) -> Estimate:
     from ablationlab.model.device import prepare
 
     device = prepare(plan.execution, plan.study.execution.kernels)
-    rate = _matmul_rate(plan, device)
     first = plan.runs[0]
+    rate = _matmul_rate(plan, device, _STEP_PREDICTED)
     predicted = _step_flops(plan, first) / (rate * EFFICIENCY[device.type])
     if predicted <= LONGEST_TIMED_STEP:
         measured = _step_seconds(plan, device)
         factor = measured / predicted
         basis = f"from a training step timed here: {duration(measured)}"
     else:
-        factor = 1.0
+        factor, rate = 1.0, _matmul_rate(plan, device, _STUDY_PREDICTED)
         share = EFFICIENCY[device.type]
         speed = amount(rate, "FLOP/s")
         basis = f"from a matrix product timed here: {speed}, of which training reaches about {percent(share)}"
@@ -111,7 +113,7 @@ def _validation_steps(plan: Plan, run: PlannedRun) -> float:
 
 
 def _step_seconds(plan: Plan, device: torch.device) -> float:
-    """Best of three steps of the first stack, on random tokens."""
+    """Best of up to three steps of the first stack, on random tokens."""
     import numpy as np
 
     from ablationlab.model.device import compute_dtype
@@ -129,11 +131,14 @@ def _step_seconds(plan: Plan, device: torch.device) -> float:
         compute_dtype(plan.execution_of(runs[0]).precision),
     )
     stack.train_step(1, stack.offsets(1))
-    return min(_timed(lambda: stack.train_step(1, stack.offsets(1)), device) for _ in range(3))
+    seconds: list[float] = []
+    while len(seconds) < 3 and sum(seconds) < _STEPS_TIMED:
+        seconds.append(_timed(lambda: stack.train_step(1, stack.offsets(1)), device))
+    return min(seconds)
 
 
-def _matmul_rate(plan: Plan, device: torch.device) -> float:
-    """FLOP/s of one process at the sealed thread count, on the largest matrix of the model, best of several."""
+def _matmul_rate(plan: Plan, device: torch.device, seconds: float) -> float:
+    """FLOP/s of one process at the sealed thread count, on the largest matrix of the model, best of two and more."""
     import torch
 
     from ablationlab.model.device import compute_dtype
@@ -146,10 +151,11 @@ def _matmul_rate(plan: Plan, device: torch.device) -> float:
     inputs, outputs = largest.shape
     x = torch.ones(width, rows, inputs, device=device, dtype=compute_dtype(plan.execution.precision))
     w = torch.ones(width, inputs, outputs, device=device, dtype=x.dtype)
-    best, began = float("inf"), time.perf_counter()
-    while time.perf_counter() - began < 0.25:
-        best = min(best, _timed(lambda: torch.bmm(x, w), device))
-    return 2 * width * rows * inputs * outputs / best
+    began = time.perf_counter()
+    products = [_timed(lambda: torch.bmm(x, w), device) for _ in range(2)]  # the first starts the device
+    while time.perf_counter() - began < seconds:
+        products.append(_timed(lambda: torch.bmm(x, w), device))
+    return 2 * width * rows * inputs * outputs / min(products)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:
