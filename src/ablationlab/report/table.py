@@ -10,10 +10,10 @@ import dataclasses
 import io
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ablationlab.core.format import DASH, MINUS, NARROW, plain
 
@@ -42,8 +42,18 @@ class Cell:
     colour: str = ""  # of a dot before the text
 
     @classmethod
-    def of(cls, value: Value, text: str | None = None, *, note: str = "", tone: Tone = "", link: str = "") -> Cell:
-        """A cell; without a text, the value's own."""
+    def of(
+        cls,
+        value: Value,
+        text: str | Callable[[Any], str] | None = None,
+        *,
+        note: str = "",
+        tone: Tone = "",
+        link: str = "",
+    ) -> Cell:
+        """A cell with this text, or that which a function of `core.format` makes of the value; without one, its own."""
+        if callable(text):
+            text = text(value)
         shown = text if text is not None else DASH if value is None else str(value)
         return cls(value, shown, note=note, tone=tone, link=link)
 
@@ -90,6 +100,7 @@ class Column:
 
 
 Row = tuple[Cell, ...]
+Cells = Mapping[Column, Cell | Value]
 
 
 @dataclass(frozen=True)
@@ -112,13 +123,20 @@ class Table:
     note: str = ""
 
     @classmethod
+    def of(cls, key: str, title: str, rows: Iterable[Cells], note: str = "") -> Table:
+        """A table from rows by column, all with the same columns; what is no cell is shown as it is."""
+        made = list(rows)
+        columns = tuple(made[0]) if made else ()
+        return cls(key, title, columns, tuple(tuple(map(_cell, row.values())) for row in made), note)
+
+    @classmethod
     def simple(
         cls, title: str, heads: Sequence[str], rows: Iterable[Sequence[Value | Cell]], right: Iterable[str] = ()
     ) -> Table:
         """A table from plain values; the columns named in *right* are aligned to the right."""
         numbers = set(right)
         columns = tuple(Column(head, head, "right" if head in numbers else "left", name=True) for head in heads)
-        made = (tuple(cell if isinstance(cell, Cell) else Cell.of(cell) for cell in row) for row in rows)
+        made = (tuple(map(_cell, row)) for row in rows)
         return cls(re.sub(r"\W+", "-", title.lower()).strip("-"), title, columns, tuple(made))
 
     def without(self, *keys: str) -> Table:
@@ -304,6 +322,10 @@ _SELECTED = ("variant", "reference", "regime", "seed", "metric", "task", "label"
 #: A text of more characters than this, with spaces, is a sentence to a terminal, and may wrap.
 _SENTENCE = 24
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200b\u2028\u2029\ufeff]+")
+
+
+def _cell(value: Value | Cell) -> Cell:
+    return value if isinstance(value, Cell) else Cell.of(value)
 
 
 T = TypeVar("T")

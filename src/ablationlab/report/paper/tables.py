@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ablationlab.core.format import DASH, amount, count, difference, mean_sd, number, p_value, setting, with_unit
+from ablationlab.core.grouping import grouped
 from ablationlab.records.analysis import Comparison
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.paper.study import Decided, LastReading, StudyView
-from ablationlab.report.table import Cell, Column, Row, Table
+from ablationlab.report.paper.study import LastReading, StudyView
+from ablationlab.report.table import Cell, Cells, Column, Row, Table
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.report.tables.study import arm_table
 
@@ -72,136 +73,109 @@ def bootstrap_of(comparison: Comparison) -> str:
 def decision_table(studies: Sequence[StudyView], most: int) -> tuple[Table, list[Comparison], int]:
     """(a row per decision with what it rests on, the comparisons behind the rows, how many rows were left out)."""
     every = [(study, decided) for study in studies for decided in study.decided]
-    rows = [_decision(study, decided) for study, decided in every[:most]]
-    metrics = {decided.primary.metric for _, decided in every if decided.primary is not None}
-    columns = (
-        Column("study", "Study", printed=len(studies) > 1),
-        Column("regime", "Regime", printed=any(len(study.regimes) > 1 for study in studies)),
-        Column("variant", "Variant"),
-        Column("metric", "Metric", printed=len(metrics) > 1),
-        Column("n", "Pairs", "right"),
-        Column("delta", "Difference", "right"),
-        Column("interval", "Deciding interval", "right"),
-        Column("bootstrap", "95 % bootstrap", "right"),
-        Column("d_z", "Effect size", "right"),
-        Column("p", "Adjusted p", "right"),
-        Column("decision", "Verdict"),
-    )
+    several = any(len(study.regimes) > 1 for study in studies)
+    metrics = len({decided.primary.metric for _, decided in every if decided.primary is not None}) > 1
+    rows: list[Cells] = []
+    for study, decided in every[:most]:
+        verdict = decided.verdict
+        metric, n, delta, interval, bootstrap, d_z, p = _numbers(decided.primary)
+        word = str(verdict.decision).replace("-", " ").replace("trade off", "trade-off")
+        word += "*" if decided.exploratory and study.registered else ""
+        rows.append(
+            {
+                Column("study", "Study", printed=len(studies) > 1): Cell.name(study.label),
+                Column("regime", "Regime", printed=several): Cell.name(verdict.regime),
+                Column("variant", "Variant"): Cell.name(verdict.variant),
+                Column("metric", "Metric", printed=metrics): metric,
+                Column("n", "Pairs", "right"): n,
+                Column("delta", "Difference", "right"): delta,
+                Column("interval", "Deciding interval", "right"): interval,
+                Column("bootstrap", "95 % bootstrap", "right"): bootstrap,
+                Column("d_z", "Effect size", "right"): d_z,
+                Column("p", "Adjusted p", "right"): p,
+                Column("decision", "Verdict"): Cell.of(verdict.decision, word),
+            }
+        )
     comparisons = [decided.primary for _, decided in every[:most] if decided.primary is not None]
-    return Table("verdicts", "", columns, tuple(rows)), comparisons, max(0, len(every) - most)
+    return Table.of("verdicts", "", rows), comparisons, max(0, len(every) - most)
 
 
-def _decision(study: StudyView, decided: Decided) -> Row:
-    comparison, verdict = decided.primary, decided.verdict
-    word = str(verdict.decision).replace("-", " ").replace("trade off", "trade-off") + (
-        "*" if decided.exploratory and study.registered else ""
-    )
-    start = (Cell.name(study.label), Cell.name(verdict.regime), Cell.name(verdict.variant))
+def _numbers(comparison: Comparison | None) -> Row:
+    """What a decision rests on: metric, pairs, difference, both intervals, effect size and p; nothing is known without it."""
     if comparison is None:
-        return (*start, *(Cell.of(None) for _ in range(7)), Cell.of(verdict.decision, word))
+        return (Cell.of(None),) * 7
     shown, d_z = difference_of(comparison), comparison.effects.get("d_z") or comparison.effects.get("g")
+    size = None if d_z is None else d_z.estimate
     return (
-        *start,
-        Cell.of(comparison.metric, metric_name(comparison.metric)),
-        Cell.of(comparison.n, count(comparison.n)),
+        Cell.of(comparison.metric, metric_name),
+        Cell.of(comparison.n, count),
         Cell.of(comparison.delta, shown.text),
         Cell.of(None, shown.interval),
         Cell.of(None, bootstrap_of(comparison)),
-        Cell.of(None if d_z is None else d_z.estimate, number(None if d_z is None else d_z.estimate, 2, sign=True)),
-        Cell.of(comparison.p_adjusted, p_value(comparison.p_adjusted)),
-        Cell.of(verdict.decision, word),
+        Cell.of(size, number(size, 2, sign=True)),
+        Cell.of(comparison.p_adjusted, p_value),
     )
 
 
 def arms_table(studies: Sequence[StudyView]) -> Table:
     """The arms, each once: what it changes, and its parameters or the studies that have it."""
     one = len(studies) == 1
-    found: dict[tuple[str, str], list[StudyView]] = {}
-    for study in studies:
-        for variant in study.results.variants:
-            found.setdefault((variant, study.changes(variant)), []).append(study)
+    arms = grouped(((name, study.changes(name)), study) for study in studies for name in study.results.variants)
+    trained = all(study.trained is not None for study in studies)
+    formulas = trained and all(study.trained.variants[study.baseline].formula for study in studies if study.trained)
+    front = formulas and all("E_tok" in changes for _, changes in arms)
     rows = []
-    for (variant, changes), within in found.items():
+    for (variant, changes), within in arms.items():
         first = within[0]
         parameters = first.first_run(variant).budget.parameters if first.trained is not None else None
         rows.append(
-            (
-                Cell.name(variant),
-                Cell.of(changes, changes or "none"),
-                Cell.of(parameters, DASH if parameters is None else count(parameters)),
-                Cell.of(len(within), "all" if len(within) == len(studies) else count(len(within))),
-            )
+            {
+                Column("arm", "Arm"): Cell.name(variant),
+                Column("changes", "Input to block 1" if front else "What it changes"): Cell.of(
+                    changes, changes or "none"
+                ),
+                Column("parameters", "Parameters", "right", printed=one and trained): Cell.of(parameters, count),
+                Column("studies", "Studies", "right", printed=not one): Cell.of(
+                    len(within), "all" if len(within) == len(studies) else count(len(within))
+                ),
+            }
         )
-    heads = ("Input to block 1", "What it changes")
-    trained = all(study.trained is not None for study in studies)
-    formulas = trained and all(study.trained.variants[study.baseline].formula for study in studies if study.trained)
-    columns = (
-        Column("arm", "Arm"),
-        Column("changes", heads[0] if formulas and all("E_tok" in str(row[1].value) for row in rows) else heads[1]),
-        Column("parameters", "Parameters", "right", printed=one and trained),
-        Column("studies", "Studies", "right", printed=not one),
-    )
-    return Table("arms", "", columns, tuple(rows))
+    return Table.of("arms", "", rows)
 
 
 def study_table(studies: Sequence[StudyView]) -> Table:
-    """The studies of a programme: size, budget, text, seeds and runs."""
-    rows = []
+    """The studies of a programme: size, budget, text, seeds and runs; layers, width and context of the baseline."""
+    rows: list[Cells] = []
     for study in studies:
         plan = study.trained
-        budget = None if plan is None else plan.runs[0].budget
         tokens = [] if plan is None else sorted({run.budget.tokens for run in plan.runs})
-        runs = len(study.results.runs) or None
+        model, training = (None, None) if plan is None else (study.model, study.training)
+        span = " to ".join(amount(value) for value in dict.fromkeys((tokens[0], tokens[-1]))) if tokens else DASH
+        warmup = None if training is None else training.warmup
         rows.append(
-            (
-                Cell.name(study.label),
-                Cell.of(
-                    None if budget is None else budget.parameters, DASH if budget is None else amount(budget.parameters)
+            {
+                Column("study", "Study"): Cell.name(study.label),
+                Column("parameters", "Parameters", "right"): Cell.of(
+                    None if plan is None else plan.runs[0].budget.parameters, amount
                 ),
-                Cell.of(
-                    None,
-                    DASH
-                    if not tokens
-                    else " to ".join(amount(value) for value in dict.fromkeys((tokens[0], tokens[-1]))),
+                Column("tokens", "Tokens per run", "right"): Cell.of(None, span),
+                Column("text", "Text"): Cell.of(
+                    None, DASH if plan is None else "a mixture" if study.mixture else study.corpus
                 ),
-                Cell.of(None, DASH if plan is None else study.corpus if not study.mixture else "a mixture"),
-                *_shape(study),
-                Cell(len(study.changed), ", ".join(study.changed), code=True),
-                Cell.of(len(study.regimes), count(len(study.regimes))),
-                Cell.of(len(study.analysis.seeds), count(len(study.analysis.seeds))),
-                Cell.of(runs, DASH if runs is None else count(runs)),
-            )
+                Column("layers", "Layers", "right"): Cell.of(None if model is None else model.layers, count),
+                Column("width", "Width", "right"): Cell.of(None if model is None else model.width, count),
+                Column("context", "Context", "right"): Cell.of(None if model is None else model.context, count),
+                Column("lr", "Rate", "right"): Cell.of(None if training is None else training.lr, setting),
+                Column("warmup", "Warmup", "right"): Cell.of(
+                    warmup, DASH if training is not None and training.schedule == "constant" else count(warmup)
+                ),
+                Column("variants", "Variants"): Cell(len(study.changed), ", ".join(study.changed), code=True),
+                Column("regimes", "Regimes", "right"): Cell.of(len(study.regimes), count),
+                Column("seeds", "Seeds", "right"): Cell.of(len(study.analysis.seeds), count),
+                Column("runs", "Runs", "right"): Cell.of(len(study.results.runs) or None, count),
+            }
         )
-    columns = (
-        Column("study", "Study"),
-        Column("parameters", "Parameters", "right"),
-        Column("tokens", "Tokens per run", "right"),
-        Column("text", "Text"),
-        Column("layers", "Layers", "right"),
-        Column("width", "Width", "right"),
-        Column("context", "Context", "right"),
-        Column("lr", "Rate", "right"),
-        Column("warmup", "Warmup", "right"),
-        Column("variants", "Variants"),
-        Column("regimes", "Regimes", "right"),
-        Column("seeds", "Seeds", "right"),
-        Column("runs", "Runs", "right"),
-    )
-    return Table("studies", "", columns, tuple(rows))
-
-
-def _shape(study: StudyView) -> tuple[Cell, ...]:
-    """Layers, width and context of the baseline; learning rate and steps of warmup."""
-    if study.trained is None:
-        return tuple(Cell.of(None) for _ in range(5))
-    model, training = study.model, study.training
-    return (
-        Cell.of(model.layers, count(model.layers)),
-        Cell.of(model.width, count(model.width)),
-        Cell.of(model.context, count(model.context)),
-        Cell.of(training.lr, setting(training.lr)),
-        Cell.of(training.warmup, count(training.warmup) if training.schedule != "constant" else DASH),
-    )
+    return Table.of("studies", "", rows)
 
 
 def probe_table(readings: Sequence[LastReading], arms: Sequence[str]) -> Table:

@@ -10,7 +10,7 @@ from ablationlab.core.format import amount, difference, level, mean_sd, percent
 from ablationlab.records.analysis import Analysis, Comparison, StabilityAnalysis
 from ablationlab.records.verdict import Decision, VariantVerdict, Verdict
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.table import Cell, Column, Row, Table, Tone
+from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
 from ablationlab.report.tables.comparisons import difference_of
 from ablationlab.report.tables.study import DECISIONS
 
@@ -46,12 +46,19 @@ def ablation_table(
     else:
         left_out = {}
     first = primary[0]
+    unit, stability = printed_unit(first.unit), analysis.stability
     accuracy, speed = _chosen(analysis, ACCURACIES), _chosen(analysis, SPEEDS)
     accuracy = None if accuracy == first.metric else accuracy
     decided = {} if verdict is None else {(judged.regime, judged.variant): judged for judged in verdict.verdicts}
-    rows: list[Row] = []
     registered = {comparison.regime for comparison in primary if comparison.label == "registered"}
     regimes = dict.fromkeys(comparison.regime for comparison in primary)
+    unstable = Column(
+        "unstable",
+        "Unstable runs" if spikes_known(analysis) else "Diverged runs",
+        "right",
+        printed=stability is not None and any(arm.runs for arm in stability.arms),
+    )
+    rows: list[Cells] = []
     for regime in sorted(regimes, key=lambda name: name not in registered):
         here = [comparison for comparison in primary if comparison.regime == regime]
         # Where pairs are missing, the baseline's mean is that of the contrast with the most of them.
@@ -59,47 +66,35 @@ def ablation_table(
         for comparison in (None, *here):
             arm = analysis.baseline if comparison is None else comparison.variant
             judged = decided.get((regime, arm))
-            rows.append(
-                (
-                    Cell.name(arm, colour=(colours or {}).get(arm, "")),
-                    Cell.name(regime),
-                    *(_baseline_cells(widest) if comparison is None else _variant_cells(comparison, judged)),
-                    _accuracy(analysis, accuracy, regime, arm),
-                    _speed(analysis, speed, regime, arm),
-                    _failures(analysis.stability, regime, arm),
-                    Cell.of("baseline") if comparison is None else _decision(judged),
-                )
+            mean, sd, n, delta, low, high, at = (
+                _baseline_cells(widest) if comparison is None else _variant_cells(comparison, judged)
             )
-    unit = printed_unit(first.unit)
-    stability = analysis.stability
-    columns = (
-        Column("variant", "Variant"),
-        Column("regime", "Regime", printed=len({row[1].text for row in rows}) > 1, below=True),
-        Column("mean", name_of(first).capitalize() + (f" ({unit})" if unit else ""), "right"),
-        Column("sd", printed=False),
-        Column("n", printed=False),
-        Column("delta", "Δ", "right"),
-        Column("low", "Interval", "right"),
-        Column("high", printed=False),
-        Column("level", printed=False),
-        Column("accuracy", "Accuracy", "right", printed=accuracy is not None),
-        Column("speed", "Training speed (tokens/s)", "right", printed=speed is not None),
-        Column(
-            "unstable",
-            "Unstable runs" if spikes_known(analysis) else "Diverged runs",
-            "right",
-            printed=stability is not None and any(arm.runs for arm in stability.arms),
-        ),
-        Column("verdict", "Verdict", printed=bool(decided)),
-    )
-    return Table(
-        "ablation",
-        f"Every arm against {analysis.baseline}.",
-        columns,
-        tuple(rows),
-        note=_note(analysis, primary, accuracy)
-        + (f" Not registered, and not shown here: {', '.join(left_out)}." if left_out else ""),
-    )
+            rows.append(
+                {
+                    Column("variant", "Variant"): Cell.name(arm, colour=(colours or {}).get(arm, "")),
+                    Column("regime", "Regime", printed=len(regimes) > 1, below=True): Cell.name(regime),
+                    Column("mean", name_of(first).capitalize() + (f" ({unit})" if unit else ""), "right"): mean,
+                    Column("sd", printed=False): sd,
+                    Column("n", printed=False): n,
+                    Column("delta", "Δ", "right"): delta,
+                    Column("low", "Interval", "right"): low,
+                    Column("high", printed=False): high,
+                    Column("level", printed=False): at,
+                    Column("accuracy", "Accuracy", "right", printed=accuracy is not None): _accuracy(
+                        analysis, accuracy, regime, arm
+                    ),
+                    Column("speed", "Training speed (tokens/s)", "right", printed=speed is not None): _speed(
+                        analysis, speed, regime, arm
+                    ),
+                    unstable: _failures(stability, regime, arm),
+                    Column("verdict", "Verdict", printed=bool(decided)): "baseline"
+                    if comparison is None
+                    else _decision(judged),
+                }
+            )
+    note = _note(analysis, primary, accuracy)
+    note += f" Not registered, and not shown here: {', '.join(left_out)}." if left_out else ""
+    return Table.of("ablation", f"Every arm against {analysis.baseline}.", rows, note)
 
 
 def _primary(analysis: Analysis) -> list[Comparison]:

@@ -20,7 +20,7 @@ from ablationlab.core.format import (
 )
 from ablationlab.records.analysis import Analysis, Comparison, ItemComparison, ItemContrast
 from ablationlab.report.naming import printed_unit
-from ablationlab.report.table import Cell, Column, Row, Table, Tone
+from ablationlab.report.table import Cell, Cells, Column, Row, Table, Tone
 from ablationlab.stats.results import Caveat, Interval
 
 #: What each medium prints; CSV holds all columns.
@@ -198,61 +198,47 @@ def split(analysis: Analysis) -> tuple[list[Comparison], list[Comparison]]:
 
 def pair_table(analysis: Analysis) -> Table:
     """The two values of every seed and their difference, for every comparison."""
-    rows = tuple(
-        (
-            Cell.name(comparison.id),
-            Cell.of(pair.seed),
-            Cell.of(pair.reference, number(pair.reference, 5)),
-            Cell.of(pair.variant, number(pair.variant, 5)),
-            Cell.of(pair.delta, number(pair.delta, sign=True)),
-        )
+    rows = [
+        {
+            Column("comparison", "Comparison"): Cell.name(comparison.id),
+            Column("seed", "Seed", "right"): Cell.of(pair.seed),
+            Column("reference", "Reference", "right"): Cell.of(pair.reference, number(pair.reference, 5)),
+            Column("variant", "Variant", "right"): Cell.of(pair.variant, number(pair.variant, 5)),
+            Column("delta", "Difference", "right"): Cell.of(pair.delta, number(pair.delta, sign=True)),
+        }
         for comparison in analysis.comparisons
         for pair in comparison.pairs
-    )
-    columns = (
-        Column("comparison", "Comparison"),
-        Column("seed", "Seed", "right"),
-        Column("reference", "Reference", "right"),
-        Column("variant", "Variant", "right"),
-        Column("delta", "Difference", "right"),
-    )
-    return Table("pairs", "Every pair; the difference is on the tested scale.", columns, rows)
+    ]
+    return Table.of("pairs", "Every pair; the difference is on the tested scale.", rows)
 
 
 def method_table(analysis: Analysis) -> Table:
     """Every interval and test of every comparison, the deciding ones marked."""
-    rows: list[Row] = []
+
+    def row(comparison: Comparison, kind: str, name: str, low: Cell, high: Cell, p: Cell, note: str) -> Cells:
+        decides = name == (comparison.interval if kind == "interval" else comparison.test)
+        return {
+            Column("comparison", "Comparison"): Cell.name(comparison.id),
+            Column("kind", "Kind"): kind,
+            Column("method", "Method"): name,
+            Column("low", "Low", "right"): low,
+            Column("high", "High", "right"): high,
+            Column("p", "p", "right", spare=True): p,
+            Column("decides", "Decides"): Cell.of(decides, "yes" if decides else ""),
+            Column("note", "Note"): note,
+        }
+
+    rows, nothing = [], Cell.of(None)
     for comparison in analysis.comparisons:
         for name, interval in comparison.intervals.items():
             shown = difference(interval.estimate, interval.low, interval.high)
-            bounds = (Cell.of(interval.low, shown.low), Cell.of(interval.high, shown.high))
-            rows.append(
-                (
-                    *(Cell.name(comparison.id), Cell.of("interval"), Cell.of(name), *bounds, Cell.of(None)),
-                    Cell.of(name == comparison.interval, "yes" if name == comparison.interval else ""),
-                    Cell.of(no_number(interval.status, interval.n, interval.method)),
-                )
-            )
+            low, high = Cell.of(interval.low, shown.low), Cell.of(interval.high, shown.high)
+            note = no_number(interval.status, interval.n, interval.method)
+            rows.append(row(comparison, "interval", name, low, high, nothing, note))
         for name, test in comparison.tests.items():
-            rows.append(
-                (
-                    *(Cell.name(comparison.id), Cell.of("test"), Cell.of(name), Cell.of(None), Cell.of(None)),
-                    Cell.of(test.p, p_value(test.p)),
-                    Cell.of(name == comparison.test, "yes" if name == comparison.test else ""),
-                    Cell.of(no_number(test.status, test.n, test.test)),
-                )
-            )
-    columns = (
-        Column("comparison", "Comparison"),
-        Column("kind", "Kind"),
-        Column("method", "Method"),
-        Column("low", "Low", "right"),
-        Column("high", "High", "right"),
-        Column("p", "p", "right", spare=True),
-        Column("decides", "Decides"),
-        Column("note", "Note"),
-    )
-    return Table("methods", "Every interval and every test; those that decide are marked.", columns, tuple(rows))
+            note = no_number(test.status, test.n, test.test)
+            rows.append(row(comparison, "test", name, nothing, nothing, Cell.of(test.p, p_value), note))
+    return Table.of("methods", "Every interval and every test; those that decide are marked.", rows)
 
 
 def item_title(items: ItemContrast, regimes: int) -> str:
@@ -273,7 +259,7 @@ def item_table(items: ItemComparison, title: str = "") -> Table:
         rows.append(
             (
                 Cell.of(task.task, task.task, note=task.metric),
-                Cell.of(task.items, count(task.items)),
+                Cell.of(task.items, count),
                 Cell.of(task.reference_mean, number(task.reference_mean, 4)),
                 Cell.of(task.variant_mean, number(task.variant_mean, 4)),
                 Cell.of(task.delta, number(task.delta, sign=True)),
@@ -281,21 +267,21 @@ def item_table(items: ItemComparison, title: str = "") -> Table:
                 Cell.of(None, _bounds(task.seed_interval)),
                 Cell.of(None, _bounds(task.crossed.interval if task.crossed else None)),
                 Cell.of(None, " ".join(p_value(test.p) for test in task.mcnemar.values()) or DASH),
-                Cell.of(task.p, p_value(task.p)),
-                Cell.of(task.p_adjusted, p_value(task.p_adjusted)),
+                Cell.of(task.p, p_value),
+                Cell.of(task.p_adjusted, p_value),
                 Cell.of(", ".join(dict.fromkeys(caveat.code for caveat in task.caveats))),
             )
         )
     total = sum(task.items for task in items.tasks)
+    nothing = Cell.of(None, "")
     rows.append(
         (
-            *(Cell.of("macro average"), Cell.of(total, count(total)), Cell.of(None, ""), Cell.of(None, "")),
+            *(Cell.of("macro average"), Cell.of(total, count), nothing, nothing),
             Cell.of(items.macro_delta, number(items.macro_delta, sign=True)),
             Cell.of(None, _over_items(items.macro_item_intervals)),
             Cell.of(None, _bounds(items.macro_seed_interval)),
             Cell.of(None, _bounds(items.macro_crossed.interval if items.macro_crossed else None)),
-            *(Cell.of(None, ""), Cell.of(items.macro_p, p_value(items.macro_p)), Cell.of(None, "")),
-            Cell.of(""),
+            *(nothing, Cell.of(items.macro_p, p_value), nothing, Cell.of("")),
         )
     )
     heads = ["items", items.reference, items.variant, "delta", "over items", "over seeds (t)", "crossed"]
@@ -310,40 +296,31 @@ def text_table(analysis: Analysis) -> Table | None:
     """Validation loss over seeds and text: the interval, and the share of its variance that seeds and documents make."""
     if analysis.evaluation is None or not analysis.evaluation.texts:
         return None
-    rows: list[Row] = []
+    rows = []
     for contrast in analysis.evaluation.texts:
         crossed = contrast.crossed
         parts = (crossed.seed_variance, crossed.item_variance, crossed.rest_variance)
         total = sum(part for part in parts if part is not None)
-        shares = [part / total if part is not None and total > 0 else None for part in parts]
+        seeds, text, both = (part / total if part is not None and total > 0 else None for part in parts)
         rows.append(
-            (
-                Cell(contrast.variant, f"{contrast.variant} − {contrast.reference}", code=True),
-                Cell.of(contrast.reference),
-                Cell.name(contrast.regime),
-                Cell.of(crossed.seeds, count(crossed.seeds)),
-                Cell.of(crossed.items, count(crossed.items), note=contrast.kind),
-                Cell.of(crossed.interval.estimate, number(crossed.interval.estimate, sign=True)),
-                Cell.of(None, _bounds(crossed.interval)),
-                Cell.of(crossed.p, p_value(crossed.p)),
-                *(Cell.of(share, percent(share)) for share in shares),
-            )
+            {
+                Column("variant", "Contrast"): Cell.contrast(contrast.variant, contrast.reference),
+                Column("reference", printed=False): Cell.of(contrast.reference),
+                Column("regime", "Regime"): Cell.name(contrast.regime),
+                Column("seeds", "Seeds", "right"): Cell.of(crossed.seeds, count),
+                Column("documents", "Text", "right"): Cell.of(crossed.items, count, note=contrast.kind),
+                Column("difference", "Difference", "right"): Cell.of(
+                    crossed.interval.estimate, number(crossed.interval.estimate, sign=True)
+                ),
+                Column("interval", "Interval", "right"): Cell.of(None, _bounds(crossed.interval)),
+                Column("p", "p", "right", spare=True): Cell.of(crossed.p, p_value),
+                Column("from_seeds", "From seeds", "right"): Cell.of(seeds, percent),
+                Column("from_text", "From text", "right"): Cell.of(text, percent),
+                Column("from_both", "From both", "right"): Cell.of(both, percent),
+            }
         )
-    columns = (
-        Column("variant", "Contrast"),
-        Column("reference", printed=False),
-        Column("regime", "Regime"),
-        Column("seeds", "Seeds", "right"),
-        Column("documents", "Text", "right"),
-        Column("difference", "Difference", "right"),
-        Column("interval", "Interval", "right"),
-        Column("p", "p", "right", spare=True),
-        Column("from_seeds", "From seeds", "right"),
-        Column("from_text", "From text", "right"),
-        Column("from_both", "From both", "right"),
-    )
     title = "Validation loss on other seeds and other text like this (seeds × documents), and what makes its variance."
-    return Table("text", title, columns, tuple(rows))
+    return Table.of("text", title, rows)
 
 
 def _bounds(interval: Interval | None) -> str:

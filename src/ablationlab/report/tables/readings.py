@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ablationlab.core.format import DASH, difference, level, number, part, percent
 from ablationlab.records.analysis import CurveReading, ReadingGap, Readings
-from ablationlab.report.table import Cell, Column, Table
+from ablationlab.report.table import Cell, Cells, Column, Table
 
 _NAMES = {
     "tokens": "loss at equal tokens",
@@ -24,52 +24,41 @@ _GAPS = {
 
 def reading_table(readings: Readings, regimes: int) -> Table:
     """A row per variant, regime and reading."""
-    columns = (
-        Column("variant", "Variant"),
-        Column("regime", "Regime", printed=regimes > 1),
-        Column("reading", "Reading"),
-        Column("n", "n", "right"),
-        Column("estimate", "Estimate", "right"),
-        Column("low", "Interval", "right", below=True),
-        Column("high", printed=False),
-        Column("share", "Read at"),
-        Column("reached", "Reaches the baseline's final loss"),
-        Column("note", "Note", printed=any(reading.n < reading.planned for reading in readings.readings)),
-    )
-    return Table(
-        "readings",
-        "The same curves at another budget (exploratory)",
-        columns,
-        tuple(_row(reading) for reading in readings.readings if reading.gap is None),
-        note=_left_out(readings),
-    )
+    notes = any(reading.n < reading.planned for reading in readings.readings)
+    rows = []
+    for reading in readings.readings:
+        if reading.gap is not None:
+            continue
+        estimate, interval = _estimate(reading)
+        share = DASH
+        if reading.variant_share is not None:
+            share = f"{percent(reading.variant_share)} of its run, {percent(reading.baseline_share)} of the baseline's"
+        reached = DASH if reading.reached is None else f"{part(reading.reached, reading.n)} seeds"
+        if reading.reached == 0:
+            reached = f"not reached ({reached})"
+        row: Cells = {
+            Column("variant", "Variant"): Cell.name(reading.variant),
+            Column("regime", "Regime", printed=regimes > 1): Cell.name(reading.regime),
+            Column("reading", "Reading"): Cell.of(reading.kind, _NAMES[reading.kind]),
+            Column("n", "n", "right"): reading.n,
+            Column("estimate", "Estimate", "right"): Cell.of(reading.estimate, estimate),
+            Column("low", "Interval", "right", below=True): Cell.of(reading.low, interval),
+            Column("high", printed=False): reading.high,
+            Column("share", "Read at"): Cell.of(reading.variant_share, share),
+            Column("reached", "Reaches the baseline's final loss"): Cell.of(reading.reached, reached),
+            Column("note", "Note", printed=notes): _note(reading),
+        }
+        rows.append(row)
+    return Table.of("readings", "The same curves at another budget (exploratory)", rows, _left_out(readings))
 
 
-def _row(reading: CurveReading) -> tuple[Cell, ...]:
+def _estimate(reading: CurveReading) -> tuple[str, str]:
+    """The estimate and its interval: a difference of losses, or a factor of tokens."""
     if reading.kind == "efficiency":
         estimate = DASH if reading.estimate is None else f"×{number(reading.estimate)}"
-        interval = DASH if reading.low is None else f"[{number(reading.low)}, {number(reading.high)}]"
-    else:
-        shown = difference(reading.estimate, reading.low, reading.high)
-        estimate, interval = shown.delta, shown.interval
-    share = DASH
-    if reading.variant_share is not None:
-        share = f"{percent(reading.variant_share)} of its run, {percent(reading.baseline_share)} of the baseline's"
-    reached = DASH if reading.reached is None else f"{part(reading.reached, reading.n)} seeds"
-    if reading.reached == 0:
-        reached = f"not reached ({reached})"
-    return (
-        Cell.name(reading.variant),
-        Cell.name(reading.regime),
-        Cell.of(reading.kind, _NAMES[reading.kind]),
-        Cell.of(reading.n),
-        Cell.of(reading.estimate, estimate),
-        Cell.of(reading.low, interval),
-        Cell.of(reading.high),
-        Cell.of(reading.variant_share, share),
-        Cell.of(reading.reached, reached),
-        Cell.of(_note(reading)),
-    )
+        return estimate, DASH if reading.low is None else f"[{number(reading.low)}, {number(reading.high)}]"
+    shown = difference(reading.estimate, reading.low, reading.high)
+    return shown.delta, shown.interval
 
 
 def _note(reading: CurveReading) -> str:

@@ -9,7 +9,7 @@ from ablationlab.core.format import DASH, count, percent
 from ablationlab.records.evaluation import SuiteTask, TaskResult
 from ablationlab.records.results import Results, Run
 from ablationlab.records.settings import DEFAULT_REGIME
-from ablationlab.report.table import Cell, Column, Table
+from ablationlab.report.table import Cell, Cells, Column, Table
 
 
 def task_label(task: TaskResult | SuiteTask) -> str:
@@ -35,58 +35,53 @@ def task_table(results: Results) -> Table:
             if result.accuracy is not None:
                 by_task.setdefault(task_label(result), {}).setdefault((arm, run.id), []).append(result)
     arms = list(dict.fromkeys(arm for runs in by_task.values() for arm, _ in runs))
-    rows = []
+    results_of = [result for runs in by_task.values() for of_run in runs.values() for result in of_run]
+    meanings = any(task.meaning for task in suite.values())
+    cuts = any(result.truncated for result in results_of)
+    halves = any(result.weights == "half" for result in results_of)
+    models = " / ".join(next((task.ngrams for task in suite.values() if task.ngrams), {})) or "n-grams"
+    rows: list[Cells] = []
     for label, runs in by_task.items():
         every = [result for of_run in runs.values() for result in of_run]
         final = {cell: [result for result in of_run if result.weights == "final"] for cell, of_run in runs.items()}
         asked, first = suite.get(label), every[0]
         spreads = [pstdev(_accuracies(of_run)) for of_run in final.values() if len(of_run) > 1]
-        cut = max(result.truncated for result in every)
+        spread = fmean(spreads) if spreads else None
         chance = first.chance if asked is None else asked.chance
-        half = [result for result in every if result.weights == "half"]
-        means = [
-            _mean([result for (arm, _), of_run in final.items() if arm == name for result in of_run]) for name in arms
-        ]
+        half = _mean([result for result in every if result.weights == "half"])
+        means = {
+            name: _mean([result for (arm, _), of_run in final.items() if arm == name for result in of_run])
+            for name in arms
+        }
         senses = sensitive.get(label)
         ngrams = {} if asked is None else asked.ngrams
         rows.append(
-            (
-                Cell.of(label),
-                Cell.of(senses, "not sensitive at this scale" if senses is False else "", tone="warn"),
-                Cell.of("" if asked is None else asked.meaning),
-                *(Cell.of(first.items, count(first.items)), Cell.of(cut, count(cut))),
-                Cell.of(chance, percent(chance, 1)),
-                Cell.of(None, " / ".join(percent(value, 1) for value in ngrams.values()) or DASH),
-                Cell.of(max(len(of_run) for of_run in final.values())),
-                Cell.of(fmean(spreads) if spreads else None, percent(fmean(spreads) if spreads else None, 1)),
-                *(Cell.of(mean, percent(mean, 1)) for mean in means),
-                Cell.of(_mean(half), percent(_mean(half), 1)),
-                Cell.name(first.task_hash[:10]),
-            )
+            {
+                Column("task", "Task"): label,
+                Column("sensitive", below=True): Cell.of(
+                    senses, "not sensitive at this scale" if senses is False else "", tone="warn"
+                ),
+                Column("meaning", below=True, printed=meanings): "" if asked is None else asked.meaning,
+                Column("items", "Items", "right"): Cell.of(first.items, count),
+                Column("cut", "Cut", "right", printed=cuts): Cell.of(max(result.truncated for result in every), count),
+                Column("chance", "Chance", "right"): Cell.of(chance, percent(chance, 1)),
+                Column("ngrams", models, "right"): Cell.of(
+                    None, " / ".join(percent(value, 1) for value in ngrams.values()) or DASH
+                ),
+                Column("templates", "Templates", "right"): max(len(of_run) for of_run in final.values()),
+                Column("spread", "Spread", "right"): Cell.of(spread, percent(spread, 1)),
+                **{
+                    Column(f"{arm}_accuracy", arm, "right", name=True): Cell.of(mean, percent(mean, 1))
+                    for arm, mean in means.items()
+                },
+                Column("half", "Half the steps", "right", printed=halves): Cell.of(half, percent(half, 1)),
+                Column("hash", "Hash"): Cell.name(first.task_hash[:10]),
+            }
         )
-    results_of = [result for runs in by_task.values() for of_run in runs.values() for result in of_run]
-    columns = (
-        Column("task", "Task"),
-        Column("sensitive", below=True),
-        Column("meaning", below=True, printed=any(task.meaning for task in suite.values())),
-        Column("items", "Items", "right"),
-        Column("cut", "Cut", "right", printed=any(result.truncated for result in results_of)),
-        Column("chance", "Chance", "right"),
-        Column(
-            "ngrams",
-            " / ".join(next((task.ngrams for task in suite.values() if task.ngrams), {})) or "n-grams",
-            "right",
-        ),
-        Column("templates", "Templates", "right"),
-        Column("spread", "Spread", "right"),
-        *(Column(f"{arm}_accuracy", arm, "right", name=True) for arm in arms),
-        Column("half", "Half the steps", "right", printed=any(result.weights == "half" for result in results_of)),
-        Column("hash", "Hash"),
-    )
     title = (
         "Accuracy by task, mean over seeds and prompt templates. Spread: SD between the templates of one run, averaged."
     )
-    return Table("tasks", title, columns, tuple(rows))
+    return Table.of("tasks", title, rows)
 
 
 def _accuracies(results: Sequence[TaskResult]) -> list[float]:
