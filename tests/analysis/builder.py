@@ -136,7 +136,7 @@ def swept_runs(made: Study, ordinary: list[PlannedRun]) -> list[PlannedRun]:
     there = {(run.variant, run.lr, run.seed) for run in ordinary if run.regime == "default"}
     for name in made.variants:
         for seed in made.sweep_seeds():
-            for lr in made.sweep.lr if made.sweep else ():
+            for lr in made.sweep.rates(name) if made.sweep else ():
                 if (name, lr, seed) not in there:
                     like = cells[name, made.seeds[0]]
                     changes = {"id": f"{name}-lr{lr:g}-s{seed}", "role": "sweep", "seed": seed, "slot": len(found)}

@@ -12,7 +12,7 @@ from ablationlab.analysis import analyze, read_results
 from ablationlab.analysis.verdict import decide
 from ablationlab.analysis.wording import instability, sweep_notes, verdict_words
 from ablationlab.core.errors import MismatchError
-from ablationlab.records.analysis import Analysis
+from ablationlab.records.analysis import Absence, Analysis
 from ablationlab.records.run import Divergence, RunRecord
 from ablationlab.records.storage import ResultsFolder
 
@@ -361,3 +361,19 @@ def test_without_a_fit_tuned_arms_are_compared_at_the_chosen_grid_rates(tmp_path
     assert any("at the chosen grid rates" in note for note in sweep_notes(analysis.sweep))
     tuned = [verdict for verdict in decide(analysis).verdicts if verdict.regime == "tuned"]
     assert {(verdict.decision, verdict.checks[0].reason) for verdict in tuned} == {("no-verdict", "grid-rates")}
+
+
+def test_a_variant_with_rates_of_its_own_is_fitted_on_them_and_left_out_of_what_needs_one_grid(tmp_path):
+    own = [4e-3 * 2 ** (step / 2) for step in range(-2, 3)]
+    one_grid = analysis_of(tmp_path / "a", shifted, sweep=FINE)
+    two_grids = analysis_of(tmp_path / "b", shifted, sweep=FINE | {"variant_lr": {"layernorm": own}})
+    common, apart = one_grid.sweep, two_grids.sweep
+    minima = [{tuned.variant: tuned.minimum for tuned in sweep.minima} for sweep in (common, apart)]
+    assert minima[0]["none"] == minima[1]["none"]
+    assert sorted({point.lr for point in apart.points if point.variant == "layernorm"}) == pytest.approx(own)
+    fitted = minima[1]["layernorm"]
+    assert fitted.lr == pytest.approx(4e-3 * 2 ** (1 / 3), rel=1e-2)  # the parabola's own optimum
+    assert fitted.doubt < minima[0]["layernorm"].doubt / 2  # steps half as wide
+    over = [find(analysis, "lr_sensitivity/sweep/layernorm:none") for analysis in (one_grid, two_grids)]
+    assert [len(comparison.pairs) for comparison in over] == [7, 0]
+    assert {missing.reason for missing in over[1].missing} == {Absence.OWN_RATES}

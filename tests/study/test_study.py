@@ -185,6 +185,24 @@ BAD = [
     ({"sweep": {"lr": [1e-3, 1e-3]}}, "sweep.lr", ["given more than once: 0.001"]),
     ({"sweep": {"lr": [1e-3]}}, "sweep.lr", ["a sweep needs more than one rate (got 0.001)", "two rates or more"]),
     ({"sweep": {"lr": [1e-3, 0.0]}}, "sweep.lr[1]", ["got 0", "above 0"]),
+    (
+        {"sweep": {"lr": [1e-3, 1e-2], "variant_lr": {"layernrm": [1e-3, 1e-2]}}},
+        "sweep.variant_lr",
+        ["unknown variant", "layernorm"],
+    ),
+    (
+        {"sweep": {"lr": [1e-3, 1e-2], "variant_lr": {"layernorm": [1e-3, 1e-2, 1e-1]}}},
+        "sweep.variant_lr.layernorm",
+        ["with the same effort", "got 3", "2"],
+    ),
+    (
+        {
+            "sweep": {"lr": [1e-3, 1e-2], "variant_lr": {"layernorm": [1e-2, 1e-1]}},
+            "criteria": [{"metric": "lr_sensitivity", "regime": "sweep"}],
+        },
+        "criteria[0].regime",
+        ["over the same rates", "sweep.variant_lr"],
+    ),
     ({"sweep": {"lr": [1e-3, -1.0]}}, "sweep.lr[1]", ["got -1", "above 0"]),
     ({"sweep": {"selection_seeds": [9]}}, "sweep.lr", ["is missing"]),
     (

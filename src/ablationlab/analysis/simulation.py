@@ -209,12 +209,12 @@ def _tuned(
     A loss is curvature (log rate - log best)^2 plus noise; a variant's best rate lies anywhere within a step of the middle.
     """
     assert study.sweep is not None
-    rates = np.array(sorted(study.sweep.lr))
-    step = np.log(rates[1] / rates[0])
     choosing = len(study.sweep.selection_seeds)
     seeds = choosing + len(study.judging_seeds())
     fits = {}
     for variant in study.variants:
+        rates = np.array(study.sweep.rates(variant))
+        step = np.log(rates[1] / rates[0])
         best = np.log(rates[len(rates) // 2]) + step * rng.uniform(-0.5, 0.5)
         noise = rng.normal(0.0, world.sds["validation_loss"] / np.sqrt(2), (len(rates), seeds))
         bowl = curvature * (np.log(rates) - best) ** 2

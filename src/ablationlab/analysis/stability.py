@@ -334,8 +334,8 @@ def usable_rates(sweep: SweepAnalysis | None, variants: Sequence[str]) -> tuple[
         unstable = {curve.lr: curve.unstable for curve in sweep.curves if curve.variant == variant and curve.n}
         row: list[float] = []
         longest: list[float] = []
-        for rate in sorted(sweep.rates):
-            row = [*row, rate] if unstable.get(rate) == 0 else []
+        for rate in sorted(unstable):
+            row = [*row, rate] if unstable[rate] == 0 else []
             longest = max(longest, row, key=len)
         low, high = (longest[0], longest[-1]) if longest else (None, None)
         usable.append(UsableRates(variant=variant, low=low, high=high, rates=len(longest)))

@@ -65,10 +65,6 @@ class _Grid:
         return None if planned is None else self.done.get(planned.id)
 
     @property
-    def rates(self) -> tuple[float, ...]:
-        return tuple(sorted(self.sweep.lr))
-
-    @property
     def seeds(self) -> tuple[int, ...]:
         return self.study.sweep_seeds()
 
@@ -88,7 +84,7 @@ def swept(
     points = _points(grid)
     by_cell = {(point.variant, point.lr, point.seed): point for point in points}
     sensitivities = [
-        _sensitivity(variant, seed, [by_cell[variant, lr, seed] for lr in grid.rates])
+        _sensitivity(variant, seed, [by_cell[variant, lr, seed] for lr in study.sweep.rates(variant)])
         for variant in study.variants
         for seed in grid.seeds
     ]
@@ -101,14 +97,14 @@ def swept(
         tuned_at = "fitted-minima" if base is not None and base.status == "ok" else "grid-rates"
     part = SweepAnalysis(
         metric=METRIC,
-        rates=grid.rates,
+        rates=study.sweep.all_rates(),
         selection_seeds=study.sweep.selection_seeds,
         seeds=study.judging_seeds(),
         points=tuple(points),
         curves=tuple(
             _curve(variant, lr, [by_cell[variant, lr, seed] for seed in grid.seeds])
             for variant in study.variants
-            for lr in grid.rates
+            for lr in study.sweep.rates(variant)
         ),
         sensitivities=tuple(sensitivities),
         summaries=tuple(_summary(name, [s for s in sensitivities if s.variant == name]) for name in study.variants),
@@ -119,7 +115,7 @@ def swept(
     )
     return Swept(
         part=part,
-        values=_over_the_sweep(sensitivities, points)
+        values=_over_the_sweep(grid, sensitivities, points)
         | _tuned_values(grid, rates, names)
         | (_fitted_values(grid, minima) if tuned_at == "fitted-minima" else {}),
         doubts={
@@ -134,7 +130,10 @@ def swept(
 
 def _points(grid: _Grid) -> list[SweepPoint]:
     return [
-        _point(grid, variant, lr, seed) for variant in grid.study.variants for lr in grid.rates for seed in grid.seeds
+        _point(grid, variant, lr, seed)
+        for variant in grid.study.variants
+        for lr in grid.sweep.rates(variant)
+        for seed in grid.seeds
     ]
 
 
@@ -143,7 +142,8 @@ def _point(grid: _Grid, variant: str, lr: float, seed: int) -> SweepPoint:
     run = grid.done.get(planned.id)
     stable = stability_of(planned, run, grid.study.stability)
     # The loss before the first update is the same at every rate: any of them can tell it.
-    starts = [other.initial_loss for rate in grid.rates if (other := grid.run(variant, rate, seed)) is not None]
+    runs = [grid.run(variant, rate, seed) for rate in grid.sweep.rates(variant)]
+    starts = [other.initial_loss for other in runs if other is not None]
     initial = next((loss for loss in starts if loss is not None), None)
     loss = value_of(run, METRIC)
     diverged = isinstance(loss, Absent) and loss.reason == Absence.DIVERGED
@@ -205,7 +205,7 @@ def _summary(variant: str, sensitivities: Sequence[RateSensitivity]) -> RateSens
 
 def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], variant: str) -> ChosenRate:
     chosen_on, judged_on = grid.sweep.selection_seeds, grid.study.judging_seeds()
-    losses = {lr: [points[variant, lr, seed].counted for seed in chosen_on] for lr in grid.rates}
+    losses = {lr: [points[variant, lr, seed].counted for seed in chosen_on] for lr in grid.sweep.rates(variant)}
     counted = {lr: [loss for loss in seed_losses if loss is not None] for lr, seed_losses in losses.items()}
     missing = tuple(lr for lr, seed_losses in counted.items() if len(seed_losses) < len(chosen_on))
     if missing:
@@ -224,7 +224,7 @@ def _best(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], vari
 def _minimum(grid: _Grid, points: Mapping[tuple[str, float, int], SweepPoint], variant: str) -> FittedMinimum | None:
     """The fit over the judging seeds, as they count; None where one of them has no loss at some rate."""
     losses: dict[float, list[float]] = {}
-    for lr in grid.rates:
+    for lr in grid.sweep.rates(variant):
         counted = [points[variant, lr, seed].counted for seed in grid.study.judging_seeds()]
         losses[lr] = [loss for loss in counted if loss is not None]
         if len(losses[lr]) < len(counted):
@@ -243,7 +243,8 @@ def _fitted_values(grid: _Grid, minima: Mapping[str, FittedMinimum | None]) -> V
     return values
 
 
-def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:
+def _over_the_sweep(grid: _Grid, sensitivities: Sequence[RateSensitivity], points: Sequence[SweepPoint]) -> Values:
+    """What is measured over all rates; absent for a variant with rates of its own, whose range differs."""
     values: Values = {}
     pick: dict[str, Callable[[RateSensitivity], float | None]] = {
         "lr_sensitivity": lambda s: s.sensitivity,
@@ -251,8 +252,11 @@ def _over_the_sweep(sensitivities: Sequence[RateSensitivity], points: Sequence[S
     }
     for name, get in pick.items():
         for s in sensitivities:
-            value = get(s)
             cell = values.setdefault(Arm(name, None, SWEEP, s.variant), {})
+            if s.variant in grid.sweep.variant_lr:
+                cell[s.seed] = absent(Absence.OWN_RATES)
+                continue
+            value = get(s)
             cell[s.seed] = value if value is not None else _absent(points, s)
     return values
 

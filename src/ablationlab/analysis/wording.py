@@ -115,6 +115,7 @@ _ABSENCES: Final[Mapping[Absence, str]] = {
     Absence.TASKS_INCOMPLETE: "only {scored} of {tasks} tasks have a value",
     Absence.RATES_MISSING: "no loss at {rates:settings}",
     Absence.NO_BEST_RATE: "the sweep does not enclose its best rate",
+    Absence.OWN_RATES: "it was trained at rates of its own",
     Absence.RUN_MISSING: "a run is missing",
 }
 

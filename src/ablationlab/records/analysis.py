@@ -68,6 +68,7 @@ class Absence(StrEnum):
     TASKS_INCOMPLETE = "tasks-incomplete"
     RATES_MISSING = "rates-missing"
     NO_BEST_RATE = "no-best-rate"
+    OWN_RATES = "own-rates"
     RUN_MISSING = "run-missing"
 
 

@@ -909,17 +909,27 @@ NoiseStream = Literal["init", "data", "dropout"]
 
 
 class Sweep(Frozen):
-    """Learning rates that every variant is trained at, in the default regime, on every seed of the sweep.
+    """Learning rates that the variants are trained at, in the default regime, on every seed of the sweep.
 
     ``selection_seeds`` choose each variant's best rate; it is judged on ``seeds`` (the study's, unless given).
     """
 
     lr: Annotated[tuple[Positive, ...], Field(min_length=1), Distinct]
-    """Learning rates. Every variant is trained at each of them."""
+    """Learning rates. Every variant is trained at each of them, unless it has rates of its own."""
+    variant_lr: dict[str, Annotated[tuple[Positive, ...], Field(min_length=1), Distinct]] = Field(default_factory=dict)
+    """Rates of single variants instead of `lr`, as many as `lr` has: for an optimizer whose best rate lies elsewhere."""
     selection_seeds: Seeds = ()
     """Seeds that choose each variant's best rate."""
     seeds: SomeSeeds | None = None
     """Seeds on which variants are judged at their best rate. Without them, the study's."""
+
+    def rates(self, variant: str) -> tuple[float, ...]:
+        """The rates of one variant, in ascending order."""
+        return tuple(sorted(self.variant_lr.get(variant, self.lr)))
+
+    def all_rates(self) -> tuple[float, ...]:
+        """Every rate that some variant may be trained at, in ascending order."""
+        return tuple(sorted({*self.lr, *(lr for rates in self.variant_lr.values() for lr in rates)}))
 
 
 class Noise(Frozen):

@@ -603,6 +603,18 @@ def _sweep_problems(data: Mapping[str, Any]) -> Iterator[Problem]:
     table = _table(data, "sweep")
     if len(_list(table, "lr")) == 1:
         yield Problem("sweep.lr", "a sweep needs more than one rate", str(table["lr"][0]), "two rates or more")
+    own_rates = _table(table, "variant_lr")
+    variants = [name for name in _list(data, "variants") if isinstance(name, str)]
+    for name, rates in own_rates.items():
+        if name not in variants:
+            yield Problem.unknown("sweep.variant_lr", "variant", name, variants)
+        elif isinstance(rates, list) and len(rates) != len(_list(table, "lr")):
+            text = "every variant is tuned with the same effort: give it as many rates as sweep.lr has"
+            yield Problem(f"sweep.variant_lr.{name}", text, str(len(rates)), str(len(_list(table, "lr"))))
+    for key, criterion in _entries(data, "criteria") if own_rates else ():
+        if criterion.get("regime") == SWEEP:
+            text = "compares variants over the same rates, and sweep.variant_lr gives some their own"
+            yield Problem(f"{key}.regime", text, repr(SWEEP))
     own, chosen = "seeds" in table, _seeds(table, "selection_seeds")
     left = [seed for seed in _seeds(table if own else data, "seeds") if seed not in chosen]
     if chosen and len(left) == 1:

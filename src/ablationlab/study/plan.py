@@ -355,7 +355,7 @@ def _sweep_cells(study: Study, maker: _CellMaker, planned: Collection[str]) -> l
         maker.cell(DEFAULT_REGIME, seed, name, lr)
         for name in study.variants
         for seed in study.sweep_seeds()
-        for lr in (study.sweep.lr if study.sweep is not None else ())
+        for lr in (study.sweep.rates(name) if study.sweep is not None else ())
     ]
     return [cell for cell in cells if cell.id not in planned]
 
@@ -607,9 +607,12 @@ def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Cor
 def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str, Declaration]) -> None:
     """Every variant against the baseline of its regime, seed and rate: nothing may differ that was not declared."""
     base_of = {study.pair_of(run): run for run in runs if run.variant == study.baseline}
+    any_rate = {(run.regime, run.seed_triple): run for run in base_of.values()}
     checked: set[tuple[str, int, int]] = set()  # seeds of an arm share its recipe
     for run in runs:
-        base = base_of[study.pair_of(run)]
+        base = base_of.get(study.pair_of(run))
+        if base is None:  # a rate that only the variant has
+            base = _at_rate(any_rate[run.regime, run.seed_triple], run.lr)
         key = (run.variant, id(run.recipe), id(base.recipe))
         if key in checked:
             continue
@@ -619,6 +622,12 @@ def _check_arms(study: Study, runs: Sequence[PlannedRun], declared: Mapping[str,
             raise PlanError(f"variant {run.variant!r} changes nothing in regime {run.regime!r}: it equals the baseline")
         both = [declared[run.variant], declared[study.baseline]]
         refuse(run.id, base.id, setting_mismatches(run, base, both))
+
+
+def _at_rate(run: PlannedRun, lr: float) -> PlannedRun:
+    assert run.recipe is not None  # no sweep without a loop of ours
+    recipe = run.recipe.model_copy(update={"training": run.training.changed(lr=lr)})
+    return run.model_copy(update={"recipe": recipe})
 
 
 def _check_schedules(cells: Cells) -> None:

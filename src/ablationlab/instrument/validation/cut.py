@@ -152,6 +152,10 @@ def doses(dataset: Dataset, study: Study, folder: Path) -> tuple[float, list[Dos
         return base, []
     if not sweep.selection_seeds:
         raise StatisticsError(f"{folder}: the sweep has no selection_seeds, which calibrate the injected effects")
+    if study.sweep is not None and study.sweep.variant_lr:
+        raise StatisticsError(
+            f"{folder}: injected effects need one grid for all variants, and the sweep has variant_lr"
+        )
     if base not in sweep.rates:
         raise StatisticsError(
             f"{folder}: the study's own rate {setting(base)} must be one of the sweep's, to be compared with"

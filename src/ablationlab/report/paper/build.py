@@ -281,7 +281,7 @@ class Context:
         assert study.plan is not None
         sweep = study.plan.study.sweep
         assert sweep is not None
-        return [self.words.value(format.setting(rate), sweep, "lr", rate) for rate in sweep.lr]
+        return [self.words.value(format.setting(rate), sweep, "lr", rate) for rate in sweep.all_rates()]
 
     def settings_said(self, study: StudyView, settings: Sequence[str]) -> list[Markup]:
         return [self.marks(self.words.said(setting, study.plan)) for setting in settings]

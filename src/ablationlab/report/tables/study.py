@@ -433,11 +433,13 @@ def sweep_table(sweep: SweepAnalysis, variants: Sequence[str]) -> Table:
     for lr in sweep.rates:
         cells = {Column("lr", "Learning rate", "right"): Cell.of(lr, setting)}
         for variant in variants:
-            curve = curves[variant, lr]
+            column, curve = Column(variant, variant, "right", name=True), curves.get((variant, lr))
+            if curve is None:  # the variant has rates of its own
+                cells[column] = Cell.of(None, DASH)
+                continue
             marks = [f"{curve.diverged} diverged"] if curve.diverged else []
             marks += [f"{curve.unstable} unstable"] if curve.unstable > curve.diverged else []
-            text = mean_sd(curve.mean, curve.sd)
-            cells[Column(variant, variant, "right", name=True)] = Cell.of(curve.mean, text, note=", ".join(marks))
+            cells[column] = Cell.of(curve.mean, mean_sd(curve.mean, curve.sd), note=", ".join(marks))
         rows.append(cells)
     seeds = len(sweep.selection_seeds) + len(sweep.seeds)
     return Table.of("sweep", f"Sweep: {metric_name(sweep.metric)}, {seeds} seeds", rows)
