@@ -22,7 +22,9 @@ from ablationlab.model.kernels.dropout import Drop
 from ablationlab.model.kernels.gelu import BiasGelu
 from ablationlab.model.kernels.norm import AddNorm, Norm
 from ablationlab.model.kernels.rotation import Turn
-from ablationlab.model.optimizers import AdamW, Columns, clock, gradient_norm_R
+from ablationlab.model.optimizers import AdamW, Columns, FusedMuon, RowLayout, RuleOptimizer, clock, gradient_norm_R
+from ablationlab.model.parameters import Parameter
+from ablationlab.model.rules import OPTIMIZERS, Matrix
 from ablationlab.records.settings import ModelConfig, TrainingConfig
 
 HALF = torch.bfloat16
@@ -242,6 +244,45 @@ def test_adamw(clip, groups):
     torch.testing.assert_close(m, optimizer.m_RP, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(v, optimizer.v_RP, rtol=1e-5, atol=1e-9)
     assert torch.equal(ours[2], start[2])
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("clip", [1.0, "off"])
+def test_muon(clip, precision):
+    """Two layers of matrices, one of them three side by side, with a rate of their own, behind padding; then the rest."""
+    torch.manual_seed(9)
+    training = TrainingConfig(steps=9, optimizer="muon", weight_decay=0.1, clip=clip, precision=precision)
+    qkv, down = Parameter("qkv", (8, 24), sections=(8, 8, 8)), Parameter("down", (24, 8))
+    starts = (0, 192, 384 + 64, 640)  # 64 columns of padding in front of the third
+    matrices = [
+        matrix
+        for place, parameter in zip(starts, (qkv, down, qkv, down), strict=True)
+        for matrix in Matrix.all_of(parameter, place)
+    ]
+    columns = Columns(832, 0.5, 0.2), Columns(100, 2.0, 0.1), Columns(30, 1.0, 0.0)
+    row = RowLayout(columns, lambda flat: {}, tuple(matrices), 832)
+    start = torch.randn(3, 962)
+    start[:, 384:448] = 0.0
+    plain, ours = start.clone(), start.clone()
+    rule = OPTIMIZERS["muon"]
+    assert rule is not None
+    twin, optimizer = RuleOptimizer(training, rule, plain, row), FusedMuon(training, rule, ours, row)
+    lr, alive = torch.tensor([1e-2, 1e-3, 1e-2]), torch.tensor([True, True, True])
+    for step in range(1, 5):
+        gradient = torch.randn(3, 962) * 10.0 ** (step - 3)
+        gradient[:, 384:448] = 0.0
+        if step == 3:
+            gradient[2], alive[2] = math.nan, False
+            before = [values[2].clone() for values in (ours, *optimizer.state.values())]
+        norm, now = gradient_norm_R(gradient), torch.tensor(clock(training, step))
+        for weights, side in ((plain, twin), (ours, optimizer)):
+            assert all(value.isnan().all() for value in side.update(weights, gradient, norm, lr, now, alive))
+    assert all(map(torch.equal, before, (values[2] for values in (ours, *optimizer.state.values()))))
+    for name, value in twin.state.items():
+        torch.testing.assert_close(optimizer.state[name], value, rtol=1e-5, atol=1e-6)
+    # Both make the same products; in bf16 what enters them may be rounded the other way.
+    torch.testing.assert_close(ours, plain, rtol=0, atol=1e-6 if precision == "fp32" else 5e-4)
+    assert float((plain - start)[:, :832].abs().amax()) > 0.01
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, HALF])

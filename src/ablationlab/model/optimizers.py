@@ -205,11 +205,79 @@ class RuleOptimizer:
         return v.sum(dim=1), v.amax(dim=1)
 
 
+class FusedMuon(RuleOptimizer):
+    """The rule "muon" of a GPU: the same formula with its element-wise passes fused, so that only what a matrix product reads
+    or writes is moved in between."""
+
+    def __init__(self, training: TrainingConfig, rule: UpdateRule, weights_RP: Tensor, row: RowLayout) -> None:
+        super().__init__(training, rule, weights_RP, row)
+        self._scales_2P = _scales(row.columns, weights_RP.device)
+        sizes_P = torch.zeros(1, weights_RP.shape[1])
+        for matrix in row.matrices:
+            matrix.of(sizes_P).fill_(matrix.update_size)
+        rate_C, decay_C = self._scales_2P[:, : row.rest]
+        sizes_C = sizes_P[0, : row.rest].to(weights_RP.device)
+        self._matrix_scales_2C = torch.stack([rate_C * decay_C, rate_C * sizes_C])
+
+    def update(
+        self,
+        weights_RP: Tensor,
+        gradient_RP: Tensor,
+        norm_R: Tensor,
+        lr_R: Tensor,
+        clock_4: Tensor,
+        alive_R: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        """As `RuleOptimizer.update`."""
+        from ablationlab.model.kernels.adamw import update_
+        from ablationlab.model.kernels.muon import momentum_, move_
+        from ablationlab.model.orthogonal import orthogonalized
+
+        training, (m_RP, v_RP), weights = self.training, (self.state["m"], self.state["v"]), weights_RP.detach()
+        clip = None if training.clip == "off" else training.clip
+        bf16 = training.precision == "bf16"
+        if self.row.rest:
+            ahead_RC = momentum_(
+                gradient_RP,
+                m_RP,
+                self.row.rest,
+                norm_R,
+                alive_R,
+                momentum=training.momentum,
+                clip=clip,
+                dtype=torch.bfloat16 if bf16 else torch.float32,
+            )
+            views = [matrix.of(ahead_RC) for matrix in self.row.matrices]
+            for view, direction in zip(views, orthogonalized(views, bf16=bf16), strict=True):
+                view.copy_(direction)
+            move_(weights, ahead_RC, lr_R, alive_R, self._matrix_scales_2C)
+        if self.row.rest < weights.shape[1]:
+            update_(
+                weights,
+                gradient_RP,
+                m_RP,
+                v_RP,
+                0,
+                norm_R,
+                lr_R,
+                clock_4,
+                alive_R,
+                betas=training.betas,
+                eps=training.eps,
+                weight_decay=training.weight_decay,
+                clip=clip,
+                scales_2P=self._scales_2P,
+                first=self.row.rest,
+            )
+        return torch.full_like(lr_R, math.nan), torch.full_like(lr_R, math.nan)
+
+
 def start_optimizer(training: TrainingConfig, weights_RP: Tensor, row: RowLayout) -> AdamW | RuleOptimizer:
     """The optimizer that the settings name, before the first step."""
     rule = OPTIMIZERS[training.optimizer]
     if rule is not None:
-        return RuleOptimizer(training, rule, weights_RP, row)
+        kind = FusedMuon if training.optimizer == "muon" and fused(weights_RP) else RuleOptimizer
+        return kind(training, rule, weights_RP, row)
     if weights_RP.is_cuda and not fused(weights_RP):  # without a kernel, and a graph cannot wait for the host
         return RuleOptimizer(training, UpdateRule(("m", "v"), adamw), weights_RP, row)
     return AdamW.start(training, weights_RP, row.columns)

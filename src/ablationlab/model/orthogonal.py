@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -14,15 +14,13 @@ A, B, C = 3.4445, -4.7750, 2.0315
 EPS = 1e-7
 
 
-def orthogonalized(
-    matrices: Sequence[Tensor], *, bf16: bool, size: Callable[[int, int], float] = lambda *_: 1.0
-) -> list[Tensor]:
-    """size(A, B) · U p(Σ) Vᵀ of every A x B matrix UΣVᵀ in the last two axes, A ≤ B, p being five iterations of the
-    polynomial. The first axis is the same of all.
+def orthogonalized(matrices: Sequence[Tensor], *, bf16: bool) -> list[Tensor]:
+    """U p(Σ) Vᵀ of every matrix UΣVᵀ in the last two axes, p being five iterations of the polynomial. The first axis is the
+    same of all.
 
         X = M / ‖M‖;  five times:  G = XXᵀ,  X = aX + (bG + cG²)X
 
-    Matrices of one shape, lying on their long side, are one batch. Products are in bf16 if asked for, else in fp32.
+    Matrices of one shape, lying on their long side, are one batch. Products and results are in bf16 if asked for, else in fp32.
     """
     lying = [matrix if matrix.shape[-2] <= matrix.shape[-1] else matrix.mT for matrix in matrices]
     found: dict[int, Tensor] = {}
@@ -36,8 +34,7 @@ def orthogonalized(
         for _ in range(ITERATIONS):
             g = torch.bmm(x, x.mT)
             x = torch.baddbmm(x, torch.baddbmm(g, g, g, beta=B, alpha=C), x, beta=A)
-        # In fp32 and scaled all at once; what is left is to put each where it belongs.
-        x = (x.float() * size(*shape)).view(len(batches[0]), -1, *shape)
+        x = x.view(len(batches[0]), -1, *shape)
         for place, batch in zip(members, torch.split(x, [batch.shape[1] for batch in batches], dim=1), strict=True):
             whole = batch.reshape(lying[place].shape)
             found[place] = whole if matrices[place].shape[-2:] == shape else whole.mT

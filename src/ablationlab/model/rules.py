@@ -152,6 +152,12 @@ class Matrix:
             for width, end in zip(widths, accumulate(widths), strict=True)
         )
 
+    @property
+    def update_size(self) -> float:
+        """What Muon multiplies an orthogonal update with, so that it has the size of AdamW's."""
+        first, end = self.columns
+        return 0.2 * math.sqrt(max(self.shape[-2], end - first))
+
     def of(self, flat_RP: Tensor) -> Tensor:
         """A view of it, for every run."""
         first, end = self.columns
@@ -254,10 +260,9 @@ def muon(step: OptimizerStep) -> Tensor:
     found = orthogonalized(
         [matrix.of(ahead) for matrix in step.matrices],
         bf16=step.training.precision == "bf16",
-        size=lambda _, longer: 0.2 * math.sqrt(longer),
     )
     for matrix, direction in zip(step.matrices, found, strict=True):
-        matrix.of(ahead).copy_(direction)
+        matrix.of(ahead).copy_(direction).mul_(matrix.update_size)
     return torch.cat([_moved(ours, ours.lr, ahead), adamw(step.columns(slice(step.rest, None)))], dim=1)
 
 

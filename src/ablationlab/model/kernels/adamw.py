@@ -14,7 +14,7 @@ BLOCK, TILES = 1024, 8
 
 @triton.jit
 def _adamw(
-    w_ptr, g_ptr, m_ptr, v_ptr, norm_ptr, lr_ptr, clock_ptr, alive_ptr, parts_ptr, scales_ptr, columns, decaying,
+    w_ptr, g_ptr, m_ptr, v_ptr, norm_ptr, lr_ptr, clock_ptr, alive_ptr, parts_ptr, scales_ptr, first, columns, decaying,
     rest1, beta2, rest2, eps, weight_decay, clip,
     CLIP: tl.constexpr, SCALED: tl.constexpr, TILES: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
@@ -29,7 +29,7 @@ def _adamw(
     total = tl.zeros((BLOCK,), dtype=tl.float32)
     top = tl.zeros((BLOCK,), dtype=tl.float32)
     for tile in range(TILES):
-        column = (tl.program_id(0) * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
+        column = first + (tl.program_id(0) * TILES + tile) * BLOCK + tl.arange(0, BLOCK)
         mask = column < columns
         at = run * columns + column
         w = tl.load(w_ptr + at, mask=mask, other=0.0)
@@ -60,19 +60,20 @@ def _adamw(
 def update_(
     weights_RP: Tensor, gradient_RP: Tensor, m_RP: Tensor, v_RP: Tensor, decaying: int, norm_R: Tensor, lr_R: Tensor,
     clock_4: Tensor, alive_R: Tensor, *, betas: tuple[float, float], eps: float, weight_decay: float,
-    clip: float | None, scales_2P: Tensor | None = None,
+    clip: float | None, scales_2P: Tensor | None = None, first: int = 0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Move the living runs in place; the gradient is left as it is. Returns the sum and the maximum of v, per run.
 
     *scales_2P* are the factor of the rate and the decay of every column, where the first *decaying* ones do not say it all.
+    Columns before *first* are left alone.
     """
     runs, columns = weights_RP.shape
-    programs = triton.cdiv(columns, BLOCK * TILES)
+    programs = triton.cdiv(columns - first, BLOCK * TILES)
     parts = torch.empty(runs, programs, 2, device=weights_RP.device)
     launch(
         _adamw, (programs, runs),
         weights_RP, gradient_RP, m_RP, v_RP, norm_R, lr_R, clock_4, alive_R.view(torch.uint8), parts,
-        weights_RP if scales_2P is None else scales_2P, columns, decaying,
+        weights_RP if scales_2P is None else scales_2P, first, columns, decaying,
         1 - betas[0], betas[1], 1 - betas[1], eps, weight_decay, clip or 0.0,
         CLIP=clip is not None, SCALED=scales_2P is not None, TILES=TILES, BLOCK=BLOCK,
     )  # fmt: skip

@@ -15,6 +15,8 @@ from torch import Tensor
 from ablationlab.model.kernels.launch import launch
 
 BLOCK = 8192  # of the vocabulary at once
+# Of a row that is read twice: the fewer rows a GPU works on at once, the more of them are still in its L2 the second time.
+WARPS = 32
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -54,20 +56,25 @@ def _cross_entropy_row(
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets_ptr + row)
     start = logits_ptr + row * stride
-    top = -float("inf")
-    total = 0.0
+    # Every lane keeps a maximum and a sum of its own, so that lanes wait for each other once a row, not once a block. The
+    # maximum starts at a finite number: masked columns are -inf, and -inf - -inf is NaN.
+    tops = tl.full((BLOCK,), -1e38, dtype=tl.float32)
+    totals = tl.zeros((BLOCK,), dtype=tl.float32)
     for first in range(0, vocabulary, BLOCK):
         column = first + tl.arange(0, BLOCK)
-        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
-        higher = tl.maximum(top, tl.max(z, axis=0))
-        total = total * tl.exp(top - higher) + tl.sum(tl.exp(z - higher), axis=0)
-        top = higher
+        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf"), eviction_policy="evict_last")
+        above = z.to(tl.float32) - tops
+        e = tl.exp(-tl.abs(above))
+        totals = tl.where(above > 0, totals * e + 1.0, totals + e)
+        tops = tl.where(above > 0, z.to(tl.float32), tops)
+    top = tl.max(tops, axis=0)
     chosen = tl.load(start + target).to(tl.float32)
-    lse = top + tl.log(total)
+    lse = top + tl.log(tl.sum(totals * tl.exp(tops - top), axis=0))
     tl.store(nll_ptr + row, lse - chosen)
     for first in range(0, stride, BLOCK):
         column = first + tl.arange(0, BLOCK)
-        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf")).to(tl.float32)
+        z = tl.load(start + column, mask=column < vocabulary, other=float("-inf"), eviction_policy="evict_first")
+        z = z.to(tl.float32)
         if PLAIN:
             gradient = (tl.exp(z - lse) - tl.where(column == target, 1.0, 0.0)) * scale
         else:
@@ -96,6 +103,7 @@ def nll_and_gradient_(
     else:
         launch(
             _cross_entropy_row, (rows,),
-            logits_NV, targets_N, nll, vocabulary, padded, scale, z_loss, smoothing, BLOCK=BLOCK, num_warps=8, **how,
+            logits_NV, targets_N, nll, vocabulary, padded, scale, z_loss, smoothing, BLOCK=BLOCK,
+            num_warps=WARPS, **how,
         )  # fmt: skip
     return nll
