@@ -285,8 +285,8 @@ class _CudnnAttention(torch.autograd.Function):
 
 
 def _side_by_side(*parts_BTHC: Tensor) -> Tensor:
-    """(B, T, 3, H, C) as the linear layer has them. One concatenation of long rows moves 16 bytes at a time; three copies into
-    slices did not, and ran at a third of an H200's bandwidth."""
+    """(B, T, 3, H, C) as the linear layer has them. One concatenation of long rows moves 16 bytes at a time; three
+    copies into slices did not, and ran at a third of an H200's bandwidth."""
     B, T, heads, size = parts_BTHC[0].shape
     rows = torch.cat([part.reshape(B * T, heads * size) for part in parts_BTHC], dim=1)
     return rows.view(B, T, len(parts_BTHC), heads, size)
@@ -358,7 +358,9 @@ class _HeadLoss(torch.autograd.Function):
         vocabulary = head.shape[1]
         padded = F.pad(head, (0, 0, 0, -vocabulary % LOGITS_ALIGNMENT))
         most = max(1, LOGITS_PER_PIECE // (runs * padded.shape[1]))
-        piece = ceil(rows / ceil(rows / most))  # equal pieces: a short last one would cost a whole product with the head
+        piece = ceil(
+            rows / ceil(rows / most)
+        )  # equal pieces: a short last one would cost a whole product with the head
         dy, dhead = torch.empty_like(y), None
         nll = torch.empty(runs, rows, device=y.device)
         for start in range(0, rows, piece):

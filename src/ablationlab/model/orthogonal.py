@@ -20,7 +20,8 @@ def orthogonalized(matrices: Sequence[Tensor], *, bf16: bool) -> list[Tensor]:
 
         X = M / ‖M‖;  five times:  G = XXᵀ,  X = aX + (bG + cG²)X
 
-    Matrices of one shape, lying on their long side, are one batch. Products and results are in bf16 if asked for, else in fp32.
+    Matrices of one shape, lying on their long side, are one batch. Products and results are in bf16 if asked for, else
+    in fp32.
     """
     lying = [matrix if matrix.shape[-2] <= matrix.shape[-1] else matrix.mT for matrix in matrices]
     found: dict[int, Tensor] = {}

@@ -1,6 +1,6 @@
 """Muon's element-wise halves, one pass each over the matrices of a stack: before Newton-Schulz and behind it.
 
-    m = μm + (1-μ)g;  ahead = μm + (1-μ)g          θ = θ(1 - η decay) - η size NS(ahead)
+m = μm + (1-μ)g;  ahead = μm + (1-μ)g          θ = θ(1 - η decay) - η size NS(ahead)
 """
 
 from __future__ import annotations
