@@ -99,8 +99,8 @@ def _campaigns(here: Path, size: float, seed: int) -> dict[str, Callable[[], Fou
         return limits.interrupted_scoring(calm, study, room("scoring"), times(20), seed)
 
     def cluster(executor: str) -> Found:
-        study, planned, _, _ = whole()
-        return clusters.campaign(executor, planned, study, times(3 if executor == "ray" else 2), seed)
+        here = room(executor)
+        return clusters.campaign(executor, write_study(here), here, times(4 if executor == "ray" else 2), seed)
 
     return {
         "kills": lambda: kills.campaign(room("kills"), times(20), seed),

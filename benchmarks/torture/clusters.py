@@ -1,4 +1,4 @@
-"""Ray and torchrun: a worker, a node, the driver or a rank is killed at a random moment, then the same command continues."""
+"""Ray and torchrun: a worker, a node, the driver or a rank is killed in mid-training, then the same command continues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from ablationlab.training.executors.ray_cluster import OBJECT_STORE_BYTES, QUIET
 
 from .study import BUGS, differing, fingerprint
 
@@ -77,54 +81,95 @@ class Fresh:
         return self.process.returncode, text
 
 
-#: What is killed, by a part of its command line; the driver is the command itself.
+#: What is killed, by a part of its command line. The driver is the command itself; a node is one of a cluster of two.
 VICTIMS = {
-    "ray": {"worker": "ray::", "node": "raylet/raylet", "driver": ""},
+    "ray": {"worker": "ray::train_stack", "node": None, "head": "raylet/raylet", "driver": ""},
     "torchrun": {"rank": "ablationlab.training.executors.torchrun", "driver": ""},
 }
+#: Enough that a kill falls into training, however long starting takes.
+STEPS, CHECKPOINT = 1500, 100
 
 
-def campaign(executor: str, planned: Path, study: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
+def campaign(executor: str, study: Path, here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
     draw, counts, failures = random.Random(seed), Counts(), list[str]()
     ddp = ["--nproc", "2", "--set", "execution.parallel=ddp"]
     more = ddp if executor == "torchrun" else ["--workers", "2"]
+    longer = ["--set", f"training.steps={STEPS}", "--set", f"execution.checkpoint_every={CHECKPOINT}"]
 
-    def words(folder: Path) -> list[str | Path]:
-        return ["run", study, "--out", folder, "--device", "cpu", "--executor", executor, "--no-report", *more]
+    def words(folder: Path, *, local: bool = False) -> list[str | Path]:
+        how = ["--workers", "2"] if local else ["--executor", executor, *more]
+        return ["run", study, "--out", folder, "--device", "cpu", "--no-report", *longer, *how]
 
-    calm = planned.parent / f"{executor}-calm"
-    began = time.monotonic()
-    code, text = Fresh(*words(calm)).end()
-    length = time.monotonic() - began
+    # Ray's weights are those of the local executor; ranks add up their gradients in another order.
+    calm = here / "calm"
+    code, text = Fresh(*words(calm, local=executor == "ray")).end()
     if code != 0:
         return counts, [f"{executor}, undisturbed: exit {code}: {text[-500:]}"]
     expected = _weights(calm)
+    total = STEPS * len(list((calm / "runs").iterdir()))
     for number in range(count):
-        folder = planned.parent / f"{executor}-{number}"
+        folder = here / f"attacked-{number}"
         victim = list(VICTIMS[executor])[number % len(VICTIMS[executor])]
-        running = Fresh(*words(folder))
-        moment = draw.uniform(0.3, 0.8) * length
-        time.sleep(moment)
-        pids = [running.process.pid] if victim == "driver" else running.victims(VICTIMS[executor][victim])
-        with contextlib.suppress(ProcessLookupError):
-            if pids:
-                os.kill(draw.choice(pids), signal.SIGKILL)
-        code, text = running.end()
+        moment = round(draw.uniform(0.02, 0.8) * total)
+        with two_nodes() if victim == "node" else contextlib.nullcontext() as nodes:
+            address = [] if nodes is None else ["--address", nodes.address]
+            running = Fresh(*words(folder), *address)
+            while _steps(folder) < moment and running.process.poll() is None:
+                time.sleep(0.05)
+            hit = _kill(running, victim, VICTIMS[executor][victim], nodes, draw)
+            code, text = running.end()
         bug = any(word in text for word in BUGS) or "hung" in text
         again, said = Fresh(*words(folder)).end()
-        if again != 0:
-            again, said = Fresh(*words(folder)).end()
         different = differing(_weights(folder), expected)
-        counts[f"kills ({victim})"] += bool(pids)
+        counts[f"kills ({victim})"] += hit
+        counts[f"went on by itself ({victim})"] += hit and code == 0
         counts["ended in identical weights"] += again == 0 and not different
-        if bug or again != 0 or different:
+        if not hit or bug or again != 0 or different:
             failures.append(
-                f"{executor} {victim} at {moment:.1f} s: exit {code}, then {again}, {different[:3]}: {text[-400:]} "
-                f"{said[-300:]}"
+                f"{executor} {victim} at step {moment} of {total}: killed {hit}, exit {code}, then {again}, {different[:3]}: "
+                f"{text[-400:]} {said[-300:]}"
             )
         else:
             shutil.rmtree(folder)
     return counts, failures
+
+
+def _kill(running: Fresh, victim: str, part: str | None, nodes: Any, draw: random.Random) -> bool:
+    """Kill one *victim* of a command that is still training; whether there was one."""
+    if running.process.poll() is not None:
+        return False
+    if part is None:
+        nodes.remove_node(next(iter(nodes.worker_nodes)), allow_graceful=False)
+        return True
+    pids = [running.process.pid] if victim == "driver" else running.victims(part, seconds=5)
+    if not pids:
+        return False
+    try:
+        os.kill(draw.choice(pids), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def two_nodes() -> Iterator[Any]:
+    """A Ray cluster of two nodes on this machine, with one core each; the second can be taken away."""
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
+    from ray.cluster_utils import Cluster
+
+    size = {"num_cpus": 1, "object_store_memory": OBJECT_STORE_BYTES}
+    cluster = Cluster(initialize_head=True, head_node_args={**size, "include_dashboard": False})
+    try:
+        cluster.add_node(**size)
+        yield cluster
+    finally:
+        cluster.shutdown()
+
+
+def _steps(folder: Path) -> int:
+    """The steps that all runs have written down."""
+    return sum(path.read_bytes().count(b"\n") for path in (folder / "runs").glob("*/metrics.jsonl"))
 
 
 def _weights(folder: Path) -> dict[str, str]:

@@ -115,14 +115,6 @@ DAMAGES: tuple[Damage, ...] = (
 
 def words(verb: str, folder: Path, study: Path, out: Path) -> list[str | Path]:
     """The verb on this folder."""
-    export: list[str | Path] = [
-        "export",
-        next((folder / "runs").glob(RUN)),
-        "--to",
-        "safetensors",
-        "--out",
-        out / "exported",
-    ]
     given: dict[str, list[str | Path]] = {
         "verify": ["verify", folder],
         "analyze": ["analyze", folder],
@@ -130,7 +122,7 @@ def words(verb: str, folder: Path, study: Path, out: Path) -> list[str | Path]:
         "report": ["report", folder, "--only", "tables", "--out", out],
         "run": ["run", study, "--out", folder, "--device", "cpu", "--workers", "1", "--no-report"],
         "evaluate": ["evaluate", folder, "--device", "cpu", "--workers", "1"],
-        "export": export,
+        "export": ["export", next((folder / "runs").glob(RUN)), out / "exported"],
     }
     return given[verb]
 
@@ -151,8 +143,16 @@ def attempt(verb: str, folder: Path, study: Path, out: Path) -> Ended:
 
 
 def campaign(results: Path, study: Path, here: Path, count: int, seed: int) -> tuple[Counts, list[str]]:
-    """*count* of all (file, damage, verb), drawn at random; those that must notice something first."""
+    """*count* of all (file, damage, verb), drawn at random. Every verb first reads the sound folder, so that a verb which
+    refuses that does not count as one that notices damage."""
     draw, counts, failures = random.Random(seed), Counts(), list[str]()
+    for verb in VERBS:
+        folder = Path(shutil.copytree(results, here / "sound"))
+        ended = attempt(verb, folder, study, here / "out")
+        if ended.code != 0:
+            failures.append(f"{verb} of a sound folder: exit {ended.code}: {ended.text[-500:]}")
+        shutil.rmtree(folder)
+        shutil.rmtree(here / "out", ignore_errors=True)
     cases = list(product(KINDS, DAMAGES, VERBS))
     draw.shuffle(cases)
     for pattern, damage, verb in cases[:count]:

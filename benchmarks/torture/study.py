@@ -143,7 +143,7 @@ class Command:
 def _main(words: list[str]) -> int:
     import traceback
 
-    from ablationlab.cli.app import main
+    from ablationlab.cli import main
 
     try:
         main(words)

@@ -1,6 +1,6 @@
 """``python -m ablationlab`` is the command line."""
 
-from ablationlab.cli.app import main
+from ablationlab.cli import main
 
 if __name__ == "__main__":
     main()

@@ -256,6 +256,14 @@ def test_what_cannot_be_a_record_is_named_and_never_waited_for(tmp_path, make):
         read_json(path)
 
 
+@pytest.mark.parametrize("make", [device, os.mkfifo, Path.mkdir])
+def test_what_cannot_be_hashed_is_named_and_never_waited_for(tmp_path, make):
+    path = tmp_path / "weights.safetensors"
+    make(path)
+    with pytest.raises(RecordError, match=f"{path} is not a regular file"):
+        sha256_file(path)
+
+
 def test_a_record_beyond_any_size_is_named_without_reading_it(tmp_path):
     path = tmp_path / "record.json"
     with path.open("wb") as file:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -33,6 +35,16 @@ def test_items_that_were_changed_after_they_were_written_are_refused_and_named(t
     assert write_task(task, tmp_path) == folder
     (folder / "items.jsonl").write_text(content)
     with pytest.raises(RecordError, match=r"items\.jsonl is not what the runs are asked"):
+        write_task(task, tmp_path)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir])
+def test_items_that_are_no_file_are_named_and_never_waited_for(tmp_path, make):
+    task = made("spelling")
+    items = write_task(task, tmp_path) / "items.jsonl"
+    items.unlink()
+    make(items)
+    with pytest.raises(RecordError, match=f"{items} is not a regular file"):
         write_task(task, tmp_path)
 
 

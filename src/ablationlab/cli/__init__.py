@@ -3,12 +3,14 @@
 Heavy imports happen inside the verbs that need them, so `--help` is fast.
 """
 
-from typing import TYPE_CHECKING
-
-from ablationlab.core.lazy import lazy_exports
-
-if TYPE_CHECKING:
-    from ablationlab.cli.app import main
+from ablationlab.cli.stopping import stops_with_a_message
 
 __all__ = ["main"]
-__getattr__ = lazy_exports(__name__)  # a rank of torchrun needs none of the verbs
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command `ablationlab`, from its first import on."""
+    with stops_with_a_message():
+        from ablationlab.cli.app import main as run_verb
+
+        run_verb(arguments)

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import io
 import os
-import signal
 import sys
-import threading
-from types import FrameType
 
 from cyclopts import UNSET, App, CycloptsError, Parameter, ValidationError
 from rich.console import Console
 
 from ablationlab import __version__
 from ablationlab.cli import analysis, browse, data, instrument, report, study
-from ablationlab.cli.common import FAILED, INTERRUPTED, OK, TERMINATED, USAGE
+from ablationlab.cli.common import FAILED, OK, USAGE
 from ablationlab.core.errors import AblationLabError, RunFailure
 
 
@@ -34,15 +31,14 @@ app = App(
         "Add --debug to any command to see a traceback instead of the short message."
     ),
     help_format="plaintext",
-    suppress_keyboard_interrupt=False,  # `main` handles it
+    suppress_keyboard_interrupt=False,  # `stopping.py` handles it
 )
 for group in (study, browse, data, analysis, report, instrument):
     group.register(app)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Entry point: exit codes are 0 done, 1 runs failed, 2 a mistake in the input, 130 stopped by the user, 143 by
-    SIGTERM."""
+    """Exit codes are 0 done, 1 runs failed, 2 a mistake in the input; 130 and 143 if it is stopped (`stopping.py`)."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in tokens
     tokens = [token for token in tokens if token != "--debug"]  # noqa: S105
@@ -52,9 +48,6 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(output, io.TextIOWrapper):
             output.reconfigure(errors="replace")  # a sign that the terminal lacks is no reason to fail
     console = Console(stderr=True, soft_wrap=True)
-    here = threading.current_thread() is threading.main_thread()
-    # Training has a handler of its own, which stops at a step.
-    before = signal.signal(signal.SIGTERM, _terminate) if here else None
     try:
         sys.exit(app(tokens, exit_on_error=False, print_error=False, result_action="return_value") or OK)
     except CycloptsError as error:
@@ -67,9 +60,6 @@ def main(arguments: list[str] | None = None) -> None:
             raise
         console.print(f"error: {error}", markup=False, highlight=False)
         sys.exit(FAILED if isinstance(error, RunFailure) else USAGE)
-    except KeyboardInterrupt as stop:
-        console.print("Terminated." if isinstance(stop, _Terminated) else "Interrupted.", markup=False)
-        sys.exit(TERMINATED if isinstance(stop, _Terminated) else INTERRUPTED)
     except BrokenPipeError:
         sys.exit(OK)
     except Exception as error:
@@ -89,24 +79,10 @@ def main(arguments: list[str] | None = None) -> None:
             )
         console.print(f"error: {what}\n{why}", markup=False, highlight=False)
         sys.exit(FAILED)
-    finally:
-        if here:
-            signal.signal(signal.SIGTERM, before)
 
 
 #: What Python, torch and the system say where memory ends, here or in a worker.
 _NO_MEMORY = ("MemoryError", "not enough memory", "out of memory", "can't start new thread", "Cannot allocate memory")
-
-
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM: unwinds as Ctrl-C does, so that what is open is closed and workers end."""
-
-
-def _terminate(number: int, frame: FrameType | None) -> None:
-    signal.signal(
-        signal.SIGTERM, signal.SIG_IGN
-    )  # `timeout` and schedulers send it twice; what is open is still closed
-    raise _Terminated
 
 
 def _help_of(error: CycloptsError) -> str:

@@ -36,7 +36,7 @@ def add(app: App, verb: Callable[..., int], name: str | None = None) -> None:
 
 
 #: Exit codes.
-OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
+OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 # ---- options ------------------------------------------------------------------------------------------------------------
 

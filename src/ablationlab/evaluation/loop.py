@@ -32,7 +32,7 @@ from ablationlab.records.results import read_runs
 from ablationlab.records.run import Divergence, Result
 from ablationlab.records.seal import close_evaluation
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import Lock, ResultsFolder
+from ablationlab.records.storage import Lock, ResultsFolder, read_regular
 from ablationlab.study.plan import stackable
 from ablationlab.tasks import TaskRequest
 
@@ -229,7 +229,7 @@ def _lengths(runs: Sequence[PlannedRun]) -> list[int]:
 
 def _bytes(results: ResultsFolder, run: PlannedRun) -> bytes:
     path = evaluation_path(results.run(run.id))
-    return path.read_bytes() if path.exists() else b""
+    return read_regular(path) if path.exists() else b""
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -111,8 +110,6 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a file, in hex; `ABSENT` where there is none."""
     try:
         found = path.stat()
-        if not stat.S_ISREG(found.st_mode):  # a pipe or a device would never end
-            raise RecordError(f"{path} is not a regular file")
         stamp = (found.st_size, found.st_mtime_ns, found.st_ino)
         if path not in _digests or _digests[path][0] != stamp:
             _digests[path] = (stamp, sha256_file(path))

@@ -147,7 +147,7 @@ def sweep(folder: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_regular(path, most=None) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -251,22 +251,30 @@ def _json(path: Path, content: bytes) -> Any:
         raise RecordError(f"{path} cannot be read as JSON: {error}") from error
 
 
+def _descriptor(path: Path) -> int:
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # without waiting for the writer of a pipe
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise RecordError(f"{path} is not a regular file")
+    return handle
+
+
 @contextmanager
-def open_regular(path: Path) -> Iterator[BinaryIO]:
-    """A file to read that is one; a device or a pipe, which would never end, is refused, and so is one beyond any record."""
-    # Without waiting for the writer of a pipe.
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise RecordError(f"{path} is not a regular file")
-        if found.st_size > LARGEST_RECORD:
-            raise RecordError(f"{path} has {found.st_size:,} bytes; no record has more than {LARGEST_RECORD:,}")
+def open_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> Iterator[BinaryIO]:
+    """A file to read that is one; a device or a pipe, which would never end, is refused, and so is one beyond any record.
+
+    Weights may have any size: *most* is None.
+    """
+    with os.fdopen(_descriptor(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if most is not None and size > most:
+            raise RecordError(f"{path} has {size:,} bytes; no record has more than {most:,}")
         yield file
 
 
-def read_regular(path: Path) -> bytes:
+def read_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> bytes:
     """The bytes of a file, by the same rules."""
-    with open_regular(path) as file:
+    with open_regular(path, most=most) as file:
         return file.read()
 
 

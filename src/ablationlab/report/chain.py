@@ -15,7 +15,7 @@ from ablationlab.records.evaluation import Suite, suite_path
 from ablationlab.records.plan import Deposit, Plan
 from ablationlab.records.results import Results, Run
 from ablationlab.records.seal import file_hash
-from ablationlab.records.storage import ResultsFolder, inside
+from ablationlab.records.storage import ResultsFolder, inside, read_regular
 from ablationlab.records.verdict import Verdict
 
 #: Of the files that name what they were made from.
@@ -179,7 +179,7 @@ def _alike(ours: Any, theirs: Any) -> bool:
 def _naming(path: Path, name: str, hashes: tuple[str, ...]) -> Link:
     """A file for readers, which must name the analysis and the verdict that it shows."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(path).decode(errors="replace")
     except FileNotFoundError:
         return Link(name, "absent", "")
     except OSError as error:

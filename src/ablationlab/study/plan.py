@@ -43,7 +43,7 @@ from ablationlab.records.plan import (
     without_paths,
 )
 from ablationlab.records.settings import DEFAULT_REGIME, ModelConfig, Study, TrainingConfig, divisors_of, steps_of
-from ablationlab.records.storage import ResultsFolder, content_hash, replace
+from ablationlab.records.storage import ResultsFolder, content_hash, read_regular, replace
 from ablationlab.study.code import keep_code
 from ablationlab.study.differences import listed, study_differences
 from ablationlab.study.ledger import refuse, setting_mismatches
@@ -690,7 +690,7 @@ def keep_places(study: Study, results: ResultsFolder) -> None:
     """Write down where the texts and the code of a study lie, for verbs that are given its results folder."""
     _, places = without_paths(study)
     path, data = results.path / PLACES, (json.dumps(places, indent=1) + "\n").encode()
-    if places and (not path.exists() or path.read_bytes() != data):
+    if places and (not path.exists() or read_regular(path) != data):
         replace(path, data)
 
 

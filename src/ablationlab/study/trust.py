@@ -15,7 +15,7 @@ from pathlib import Path
 from ablationlab.core.errors import CodeError, StorageError
 from ablationlab.data.sources import cache_folder
 from ablationlab.records.settings import Study
-from ablationlab.records.storage import content_hash, replace, sha256_file
+from ablationlab.records.storage import content_hash, read_regular, replace, sha256_file
 
 #: Hashes that this process may run, should the user's folder not be writable.
 _trusted: set[str] = set()
@@ -51,7 +51,7 @@ def _task_files(path: Path) -> list[Path]:
         if here in files or not here.is_file():
             continue
         files[here] = None
-        text = here.read_text(encoding="utf-8", errors="replace")
+        text = read_regular(here).decode(errors="replace")
         if "!function" in text:
             files |= dict.fromkeys(sorted(here.parent.glob("*.py")))
         waiting += [here.parent / name.strip("'\"") for name in _INCLUDED.findall(text)]

@@ -27,7 +27,7 @@ from ablationlab.core.errors import DataError, RecordError
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.data.sources import OFFLINE_VARIABLE
 from ablationlab.records.evaluation import Source
-from ablationlab.records.storage import content_hash, new_folder, replace, write_bytes
+from ablationlab.records.storage import content_hash, new_folder, read_regular, replace, write_bytes
 from ablationlab.tasks import benchmarks, suite
 from ablationlab.tasks.request import STOCK, TaskRequest, check_file, expand, full_manager, is_file
 from ablationlab.tasks.suite import BuiltTask
@@ -162,7 +162,7 @@ def write_task(task: BuiltTask, root: Path) -> Path:
     definition = json.dumps(_definition(task, Path(target.name)), indent=1, ensure_ascii=False) + "\n"  # JSON is YAML
     if target.exists():
         for name, data in content.items():
-            if not (target / name).exists() or (target / name).read_bytes() != data:
+            if not (target / name).exists() or read_regular(target / name) != data:
                 raise RecordError(
                     f"{target / name} is not what the runs are asked: it was changed after it was written. Remove {target}; "
                     "it is written again"

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from ablationlab.records.evaluation import Source, TaskResult
 from ablationlab.records.plan import Plan
-from ablationlab.records.storage import ResultsFolder
+from ablationlab.records.storage import ResultsFolder, read_regular
 from ablationlab.tasks.request import STOCK, STOCK_TEMPLATE
 
 #: Means over tasks; of the zero-shot ones, but for the names that end in ``_fewshot``.
@@ -105,7 +105,7 @@ def planned_tasks(plan: Plan, scored: Iterable[TaskResult]) -> PlannedTasks:
 def _seen(items: Path) -> set[str]:
     """The characters of a task's items; of a damaged file none."""
     try:
-        rows = [json.loads(line) for line in items.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in read_regular(items).decode().splitlines()]
         return {character for row in rows for text in (row["text"], *row["choices"]) for character in text}
     except (ValueError, KeyError, TypeError):
         return set()

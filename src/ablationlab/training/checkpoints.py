@@ -20,7 +20,16 @@ from torch import Tensor
 
 from ablationlab.core.errors import RecordError
 from ablationlab.records.run import METRICS_HEADER, Checkpoint, StepLine
-from ablationlab.records.storage import RunFolder, new_folder, sha256_file, storage_errors, sync_folder, write_bytes
+from ablationlab.records.storage import (
+    RunFolder,
+    new_folder,
+    open_regular,
+    read_regular,
+    sha256_file,
+    storage_errors,
+    sync_folder,
+    write_bytes,
+)
 
 WEIGHTS, OPTIMIZER, RECORD = "weights.safetensors", "optimizer.safetensors", "checkpoint.json"
 # What torch.distributed.checkpoint writes, one file a rank: each tensor's part, and its place in the header.
@@ -130,7 +139,7 @@ def _check_files(folder: Path, record: Checkpoint) -> None:
 def verified(path: Path, record: Checkpoint) -> dict[str, Tensor]:
     """The tensors of a file whose checksum the record holds."""
     try:
-        data = path.read_bytes()
+        data = read_regular(path, most=None)
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}") from error
     if hashlib.sha256(data).hexdigest() != record.files.get(path.name):
@@ -244,7 +253,7 @@ class AppendLog:
 def pinned_part(path: Path, size: int, sha256: str, step: int) -> bytes:
     """The bytes of *path* that belong to a checkpoint; `RecordError` if they are not what it pinned."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(size)
     except OSError as error:
         raise RecordError(f"{path} cannot be read: {error.strerror}") from error

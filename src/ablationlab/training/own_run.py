@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ablationlab.core.errors import AblationLabError, RecordError
-from ablationlab.records.storage import replace
+from ablationlab.records.storage import read_json, read_regular, replace
 from ablationlab.training.progress import Stopped
 
 FOLDER_VARIABLE = "ABLATIONLAB_RUN"
@@ -227,8 +227,8 @@ class TrainerRun:
         path = self.folder / f"{STATE}.json"
         if not stateful or not path.exists():
             return 0
-        saved = json.loads(path.read_bytes())
-        blob = (self.folder / saved["tensors"]).read_bytes()
+        saved = read_json(path)
+        blob = read_regular(self.folder / saved["tensors"], most=None)
         if hashlib.sha256(blob).hexdigest() != saved["sha256"]:
             raise RecordError(
                 f"{path} and its tensors do not belong together; move the run's folder away and run again"
@@ -250,7 +250,7 @@ def _other(folder: Path) -> str:
     """Of the two files of tensors, the one that state.json does not name."""
     path = folder / f"{STATE}.json"
     names = [f"{STATE}-{number}.safetensors" for number in (0, 1)]
-    return names[1] if path.exists() and json.loads(path.read_bytes())["tensors"] == names[0] else names[0]
+    return names[1] if path.exists() and read_json(path)["tensors"] == names[0] else names[0]
 
 
 #: Its name in ``import ablationlab as lab``.
@@ -372,7 +372,7 @@ def parsed_lines(path: Path, data: bytes, first: int = 1) -> list[dict[str, Any]
 def reported_lines(folder: Path) -> list[dict[str, Any]]:
     """Everything that a run's trainer reported; none if nothing."""
     path = folder / REPORTED
-    return parsed_lines(path, path.read_bytes()) if path.exists() else []
+    return parsed_lines(path, read_regular(path)) if path.exists() else []
 
 
 def step_lines(lines: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -30,7 +30,16 @@ from ablationlab.records.plan import Plan, PlannedRun
 from ablationlab.records.run import METRICS_HEADER, Divergence, Result, RunRecord, Start, Timing, TrainerFailure
 from ablationlab.records.seal import seal_run
 from ablationlab.records.settings import Trainer, file_name
-from ablationlab.records.storage import Lock, ResultsFolder, RunFolder, make_folder, replace, sha256_file
+from ablationlab.records.storage import (
+    Lock,
+    ResultsFolder,
+    RunFolder,
+    make_folder,
+    open_regular,
+    read_json,
+    replace,
+    sha256_file,
+)
 from ablationlab.study.trainers import TRAINERS, command_line, nearest_key, passed_settings
 from ablationlab.training.own_run import (
     FOLDER_VARIABLE,
@@ -141,7 +150,7 @@ def _ensure_record(
 def _begin(plan: Plan, folder: RunFolder, environment: Environment, drift: tuple[str, ...]) -> tuple[Start, ...]:
     """Every start of this run, the one that begins now included."""
     path = folder.path / STARTS
-    earlier = [Start.model_validate(start) for start in json.loads(path.read_bytes())] if path.exists() else []
+    earlier = [Start.model_validate(start) for start in read_json(path)] if path.exists() else []
     now = Start(
         step=_last_step(step_lines(reported_lines(folder.path))),
         versions=environment.versions,
@@ -369,7 +378,7 @@ def _tail(path: Path) -> bytes:
     """The whole lines at the end of a file that is being written."""
     if not path.exists():
         return b""
-    with path.open("rb") as file:
+    with open_regular(path, most=None) as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - _TAIL_BYTES))
         data = file.read()

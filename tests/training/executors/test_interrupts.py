@@ -52,7 +52,8 @@ def test_giving_up_is_said():
         "@cli.app.command\n"
         "def hang():\n"
         "    raise KeyboardInterrupt\n"
-        "cli.main(['hang'])\n"
+        "from ablationlab.cli import main\n"
+        "main(['hang'])\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.strip()) == (130, "Interrupted.")

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ablationlab.core.errors import AblationLabError, PlanError
+from ablationlab.core.errors import AblationLabError, PlanError, RunFailure
 from ablationlab.core.processes import usable_cores
 from ablationlab.data.corpus import TokenizedCorpus, load_corpus
 from ablationlab.records.environment import Environment, current, drift
@@ -77,9 +77,15 @@ def execute(job: Job, address: str | None, workers: int | None, listen: Listener
     job = replace(job, folder=job.folder.resolve())
     check_layout(job)
     with cluster(job, address, workers) as ray, Interrupts() as interrupts:
-        check_resources(ray, job.plan)
-        inspect(ray, job)
-        return _Schedule(ray, job, workers, listen, announcing(interrupts, listen)).run()
+        try:
+            check_resources(ray, job.plan)
+            inspect(ray, job)
+            return _Schedule(ray, job, workers, listen, announcing(interrupts, listen)).run()
+        except ray.exceptions.RayError as error:  # of a task, `_Schedule` handles it
+            raise RunFailure(
+                f"the Ray cluster is lost: its head node died or cannot be reached ({first_line(error)}). Checkpoints are "
+                "kept; run the same command again to continue"
+            ) from error
 
 
 class _Schedule:
