@@ -82,7 +82,7 @@ class Fresh:
 
 
 #: What is killed, by a part of its command line. The driver is the command itself; a node is one of a cluster of two.
-VICTIMS = {
+VICTIMS: dict[str, dict[str, str | None]] = {
     "ray": {"worker": "ray::train_stack", "node": None, "head": "raylet/raylet", "driver": ""},
     "torchrun": {"rank": "ablationlab.training.executors.torchrun", "driver": ""},
 }

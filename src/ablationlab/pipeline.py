@@ -552,6 +552,7 @@ def seal(
     from ablationlab.study.plan import check_texts, keep_places, open_plan, seal_plan
 
     if not results.plan.exists():
+        results.check_unplanned()
         made, corpus = resolve(study, device, workers, listen, calibrations)
         return seal_plan(made, results), corpus
     plan = open_plan(results, study)

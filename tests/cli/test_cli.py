@@ -531,14 +531,6 @@ def test_the_status_of_a_shipped_study_names_its_folder(cli, study):
     assert f"results/{load_study(study).name}: not planned yet" in flat(output)
 
 
-WAITING = """
-import time
-import ablationlab.cli.app as cli
-cli.app.command(lambda: (print("ready", flush=True), time.sleep(60)), name="wait")
-cli.main(["wait"])
-"""
-
-
 @pytest.mark.parametrize(
     "error",
     [
@@ -556,36 +548,3 @@ def test_memory_that_ends_outside_training_is_no_bug(cli, monkeypatch, error):
     assert code == 1
     assert "has no memory left" in printed
     assert "looks like a bug" not in printed
-
-
-def test_sigterm_outside_training_says_so_and_exits_with_143():
-    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=-1, stderr=-1, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        process.terminate()
-        assert (process.wait(timeout=60), process.stderr.read()) == (143, "Terminated.\n")
-
-
-CLOSING = """
-import sys, time
-import ablationlab.cli.app as cli
-def wait():
-    try:
-        print("ready", flush=True)
-        time.sleep(60)
-    finally:
-        print("closing", flush=True)
-        sys.stdin.readline()
-        print("closed", flush=True)
-cli.app.command(wait)
-cli.main(["wait"])
-"""
-
-
-def test_a_second_sigterm_does_not_interrupt_the_first():
-    with subprocess.Popen([sys.executable, "-c", CLOSING], stdin=-1, stdout=-1, stderr=-1, text=True) as process:
-        assert process.stdout.readline() == "ready\n"
-        process.terminate()
-        assert process.stdout.readline() == "closing\n"
-        process.terminate()
-        assert process.communicate("\n", timeout=60) == ("closed\n", "Terminated.\n")
-    assert process.returncode == 143

@@ -41,7 +41,9 @@ finally:
 """
 
 
-def start(python: str, folder: Path, name: str, at: int, times: str, *words: object) -> subprocess.CompletedProcess[str]:
+def start(
+    python: str, folder: Path, name: str, at: int, times: str, *words: object
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [python, "-c", COMMAND, name, str(at), times, *map(str, words)],
         cwd=folder,
@@ -134,3 +136,46 @@ def test_a_job_in_the_background_goes_on_ignoring_ctrl_c(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+WAITING = """
+import time
+import ablationlab.cli.app as cli
+from ablationlab.cli import main
+cli.app.command(lambda: (print("ready", flush=True), time.sleep(60)), name="wait")
+main(["wait"])
+"""
+
+
+def test_sigterm_outside_training_says_so_and_exits_with_143():
+    with subprocess.Popen([sys.executable, "-c", WAITING], stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert (process.wait(timeout=60), process.stderr.read()) == (143, "Terminated.\n")
+
+
+CLOSING = """
+import sys, time
+import ablationlab.cli.app as cli
+from ablationlab.cli import main
+def wait():
+    try:
+        print("ready", flush=True)
+        time.sleep(60)
+    finally:
+        print("closing", flush=True)
+        sys.stdin.readline()
+        print("closed", flush=True)
+cli.app.command(wait)
+main(["wait"])
+"""
+
+
+def test_a_second_sigterm_does_not_interrupt_the_first():
+    with subprocess.Popen([sys.executable, "-c", CLOSING], stdin=-1, stdout=-1, stderr=-1, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.terminate()
+        assert process.stdout.readline() == "closing\n"
+        process.terminate()
+        assert process.communicate("\n", timeout=60) == ("closed\n", "Terminated.\n")
+    assert process.returncode == 143

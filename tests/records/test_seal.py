@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from ablationlab.records.results import Results
 from ablationlab.records.seal import AlteredError, RunSeal, close_evaluation, seal_evaluation
 from ablationlab.records.storage import ResultsFolder
 from ablationlab.records.verdict import Verdict
+from ablationlab.report.chain import chain
 from ablationlab.report.make import make_report, with_analysis
 from analysis.builder import build, outcome, seal_again, study
 from analysis.scores import Put, evaluate
@@ -166,8 +168,40 @@ def test_an_edited_verdict_is_made_again_for_the_report(folder):
 
 def test_without_its_plan_a_study_is_not_reported(folder):
     (folder / "plan.lock").unlink()
-    with pytest.raises(RecordError, match=r"has the analysis of a study's records, but not its plan\.lock"):
+    with pytest.raises(RecordError, match=r"plan\.lock is missing; the runs of this study are judged by it"):
         make_report(folder, say=lambda text: None)
+
+
+def deep(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+def loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(deep, "nested too deeply"), (loop, "Too many levels of symbolic links"), (os.mkfifo, "is not a regular file")],
+)
+def test_a_plan_that_cannot_be_read_is_named_with_the_reason(folder, make, words):
+    (folder / "plan.lock").unlink()
+    make(folder / "plan.lock")
+    with pytest.raises(RecordError, match=rf"plan\.lock .*{words}"):
+        make_report(folder, say=lambda text: None)
+    with pytest.raises(RecordError, match=rf"plan\.lock .*{words}"):
+        chain(folder)
+
+
+@pytest.mark.parametrize("verb", ["status", "plan", "run"])
+def test_a_folder_that_lost_its_plan_gets_no_other_one(cli, trained, tmp_path, verb):
+    """A plan that is made after the runs could be made to fit them."""
+    out = Path(shutil.copytree(trained.results, tmp_path / "results"))
+    (out / "plan.lock").unlink()
+    code, _, errors = cli(verb, trained.study, "--out", out)
+    assert code == 2
+    assert f"{out / 'plan.lock'} cannot be found, and there are runs in {out / 'runs'}" in errors
+    assert not (out / "plan.lock").exists()
 
 
 @pytest.mark.parametrize("field", ["study_hash", "criteria_hash"])

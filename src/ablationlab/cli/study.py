@@ -353,6 +353,7 @@ def status(study: StudyFile, *, out: Out = None, set_: Set = None) -> int:
         study = sealed_in
     resolved, results = open_study(study, out, set_ or ())
     if not results.plan.exists():
+        results.check_unplanned()
         _show_calibration(printer, resolved, results)
         printer.text(f"{results.path}: not planned yet. Start with: {_again(study, out, set_)}")
         return 0

@@ -85,7 +85,7 @@ class Reader:
         try:
             if sealed is not None:
                 self.check(path, sealed)
-            if not path.exists():
+            if not os.path.lexists(path):  # a link in a loop is there, and damaged
                 return None
             return reader(path) if self.cache is None else self._cached(self.cache, path, reader, beside)
         except (RecordError, OSError, ValueError) as error:
@@ -324,9 +324,11 @@ class Results:
                 raise RecordError(f"{path}: neither a plan nor an analysis can be read\n{listed}")
             raise RecordError(f"{path} is not a results folder: it has neither plan.lock nor analysis.json")
         if plan is None and results.analysis is not None and results.analysis.source == "records":
+            damage = reader.damage.get(folder.plan.name)
+            state = "is missing" if damage is None else damage.text
             raise RecordError(
-                f"{path} has the analysis of a study's records, but not its {folder.plan.name}, by which they are judged. "
-                "Restore it, or name the results folder that has it"
+                f"{folder.plan} {state}; the runs of this study are judged by it. Restore it, or name the results folder "
+                "that has it"
             )
         return results
 

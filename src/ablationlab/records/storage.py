@@ -20,8 +20,9 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -260,7 +261,7 @@ def _descriptor(path: Path) -> int:
 
 
 @contextmanager
-def open_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> Iterator[BinaryIO]:
+def open_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> Iterator[BufferedReader]:
     """A file to read that is one; a device or a pipe, which would never end, is refused, and so is one beyond any record.
 
     Weights may have any size: *most* is None.
@@ -379,6 +380,14 @@ class ResultsFolder:
 
     def run(self, run_id: str) -> RunFolder:
         return RunFolder(inside(self.runs, run_id))
+
+    def check_unplanned(self) -> None:
+        """Refuse a folder that lost its plan: its runs are judged by the one they were trained under, not by a later one."""
+        if os.path.lexists(self.plan) or any(self.runs.glob("*/run.json")):
+            raise RecordError(
+                f"{self.plan} cannot be found, and there are runs in {self.runs} that were trained under it. Restore it, or "
+                "use another --out"
+            )
 
     def stack_lock(self, stack: int) -> Path:
         return self.locks / f"stack-{stack:04d}"
