@@ -1,9 +1,10 @@
 """Error rates and power of the whole decision: simulated studies, decided by the program's own rules.
 
-    PYTHONPATH=src python benchmarks/decisions.py --jobs 16               # the tables of docs/validation.md
-    PYTHONPATH=src python benchmarks/decisions.py --studies 200 --jobs 2  # a quick look
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 14 --studies 2000 --out FILE  # the tables of docs/validation.md
+    PYTHONPATH=src python benchmarks/decisions.py --jobs 2 --studies 200               # a quick look
 
-The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own.
+The same tables for any number of jobs: studies are drawn in chunks, each from a stream of its own. Rows that take long are
+drawn a quarter as often; column *studies* says how often.
 
 A study here has two variants, a primary metric, a secondary, two guards and a stress regime, as the shipped ones do. Its
 values are drawn (analysis/simulation.py); tests, families, gate, stability and rules are those that decide on real runs.
@@ -29,6 +30,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import Pool
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -54,7 +56,9 @@ from ablationlab.study.load import parse_study
 
 FloatArray = NDArray[np.float64]
 EFFECT = 0.01
-CHUNK = 100
+CHUNK = 50
+#: Beside the two of every study, for rows with more of them: any will do, for values are drawn.
+MORE_VARIANTS = ("sqrt-d", "center-only", "token-init-1")
 METRICS = ("validation_loss", "next_token_accuracy", "token_ece", "token_brier")
 BY_LOSS = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY)
 ADOPTED = (Decision.ADOPT, Decision.ADOPT_PROVISIONALLY, Decision.ADOPT_IN_REGIME, Decision.TRADE_OFF)
@@ -153,6 +157,12 @@ class Scenario:
     curvature: float | None = None
     guard: float = 0.0
     unpaired: bool = False
+    spreads: Mapping[str, float] = field(default_factory=dict)
+    drawn: float = 1.0  # share of the studies that were asked for
+    at_margin: bool = True  # also in the table of true effects
+
+    def chunks(self, studies: int) -> int:
+        return max(1, round(self.drawn * studies / CHUNK))
 
     def study(self) -> Study:
         return study(self.seeds, self.primary, **self.changes)
@@ -162,7 +172,7 @@ class Scenario:
         better = 1.0 if self.primary == "macro_accuracy" else -1.0
         sds = dict.fromkeys({*METRICS, self.primary}, self.noise * EFFECT)
         effects = {self.primary: multiple * better * EFFECT, "token_ece": self.guard * EFFECT}
-        return World(sds, effects, self.unstable, self.tasks, self.curvature)
+        return World(sds, effects, self.unstable, self.tasks, self.curvature, self.spreads)
 
     def datasets(self, multiple: float, studies: int, rng: np.random.Generator) -> Iterator[Dataset]:
         for dataset in datasets(self.study(), self.world(multiple), studies, rng):
@@ -183,7 +193,15 @@ def scenarios() -> Iterator[Scenario]:
     names = ["stress", *(f"stress-{number}" for number in range(2, 9))]
     regimes = {"regimes": {name: {"training": {"lr": 1e-2 * (1 + place)}} for place, name in enumerate(names)}}
     eight = dict.fromkeys(names, half["stress"])
-    yield Scenario("20 seeds, SD 0.6, half break in each of 8 regimes", 20, unstable=eight, changes=regimes)
+    name = "20 seeds, SD 0.6, half break in each of 8 regimes"
+    yield Scenario(name, 20, unstable=eight, changes=regimes, drawn=0.25, at_margin=False)
+    arms = {"variants": ["none", "layernorm", "rmsnorm", *MORE_VARIANTS]}
+    for seeds in (3, 5, 10):
+        for spread in (2.0, 4.0):
+            name = f"{seeds} seeds, SD 1, {len(arms['variants']) - 1} variants, the baseline's runs {spread:g} times as noisy"
+            yield Scenario(name, seeds, 1.0, changes=arms, spreads={"none": spread}, at_margin=False)
+    name = f"5 seeds, SD 1, {len(arms['variants']) - 1} variants, one of them four times as noisy"
+    yield Scenario(name, 5, 1.0, changes=arms, spreads={"layernorm": 4.0}, at_margin=False)
     for gain in (0.5, 2.0):
         tasks = SimulatedTasks(6, gain, 1.2)
         name = f"10 seeds, SD 0.6, half break, accuracy over 6 tasks that gain {gain:g} points"
@@ -191,8 +209,8 @@ def scenarios() -> Iterator[Scenario]:
     for spending in ("obrien-fleming", "pocock"):
         changes = {"design": {"looks": [5, 8, 12, 20], "spending": spending}}
         name = f"looks at 5, 8, 12, 20 seeds ({spending})"
-        yield Scenario(f"{name}, SD 0.6", 20, changes=changes)
-        yield Scenario(f"{name}, SD 1.5, half break", 20, 1.5, unstable=half, changes=changes)
+        yield Scenario(f"{name}, SD 0.6", 20, changes=changes, drawn=0.25)
+        yield Scenario(f"{name}, SD 1.5, half break", 20, 1.5, unstable=half, changes=changes, drawn=0.25)
     tuned = {"metric": "validation_loss", "role": "primary", "smallest_effect": EFFECT, "regime": "tuned"}
     for factor in (2, 4):
         sweep = {"lr": [1e-3 * factor**k for k in range(-2, 3)], "selection_seeds": [201, 202, 203]}
@@ -205,7 +223,8 @@ def scenarios() -> Iterator[Scenario]:
         for baseline, variant, whose in ((1, 1, "runs"), (1, 0, "baseline's runs"), (0, 1, "variants' runs")):
             chances = Instabilities(baseline * share, variant * share, diverge=True)
             name = f"{seeds} seeds, SD 1.5, {100 * share:.0f} % of the {whose} diverge"
-            yield Scenario(name, seeds, 1.5, unstable={"default": chances, "stress": chances})
+            unstable, drawn = {"default": chances, "stress": chances}, 0.25 if seeds > 20 else 1.0
+            yield Scenario(name, seeds, 1.5, unstable=unstable, drawn=drawn, at_margin=False)
 
 
 def chunk_rates(job: tuple[Scenario, float, int, int]) -> tuple[Counter[str], Counter[str]]:
@@ -261,7 +280,8 @@ def tables(
         yield ("the loss does not differ",), NULL, [Row(scenario, 0.0, (scenario.name,)) for scenario in chosen]
     if only != "null":
         signs = ((1.0, "better"), (-1.0, "worse"))
-        rows = [Row(scenario, sign, (scenario.name, text)) for scenario in chosen for sign, text in signs]
+        shown = [scenario for scenario in chosen if scenario.at_margin]
+        rows = [Row(scenario, sign, (scenario.name, text)) for scenario in shown for sign, text in signs]
         yield ("one smallest effect", ""), MARGIN, rows
 
 
@@ -281,23 +301,36 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", choices=("null", "power"))
     parser.add_argument("--rows", default="", help="only rows whose name matches this regular expression")
+    parser.add_argument("--out", type=Path, help="also write the tables to this file")
     given = parser.parse_args()
     chosen = [scenario for scenario in scenarios() if re.search(given.rows, scenario.name)]
-    chunks = -(-given.studies // CHUNK)
     asked = list(tables(chosen, given.only))
     jobs = [
-        (row.scenario, row.multiple, number, CHUNK) for *_, rows in asked for row in rows for number in range(chunks)
+        (row.scenario, row.multiple, number, CHUNK)
+        for *_, rows in asked
+        for row in rows
+        for number in range(row.scenario.chunks(given.studies))
     ]
     begin = perf_counter()
+    if given.out is not None:
+        given.out.write_text("", encoding="utf-8")
+
+    def write(text: str) -> None:
+        print(text, flush=True)
+        if given.out is not None:
+            with given.out.open("a", encoding="utf-8") as out:
+                out.write(f"{text}\n")
+
     with Pool(given.jobs) as pool:
         # All chunks in one queue, so that no process waits for the end of a row; results come in order.
         results = pool.imap(chunk_rates, jobs)
         for labels, columns, rows in asked:
-            heads = [*labels, *columns, "seeds"]
-            print(f"\n{line(heads)}\n{'|---' * len(heads)}|", flush=True)
+            heads = [*labels, *columns, "seeds", "studies"]
+            write(f"\n{line(heads)}\n{'|---' * len(heads)}|")
             for row in rows:
                 now: Counter[str] = Counter()
                 before: Counter[str] = Counter()
+                chunks = row.scenario.chunks(given.studies)
                 for _ in range(chunks):
                     ours, old = next(results)
                     now += ours
@@ -307,7 +340,7 @@ def main() -> None:
                     share((before if head.endswith("before") else now)[event], studies)
                     for head, event in columns.items()
                 ]
-                print(line([*row.labels, *cells, f"{now['seeds'] / studies:.1f}"]), flush=True)
+                write(line([*row.labels, *cells, f"{now['seeds'] / studies:.1f}", f"{studies:,}"]))
                 print(f"{perf_counter() - begin:.0f} s: {', '.join(row.labels)}", file=sys.stderr, flush=True)
 
 

@@ -44,7 +44,7 @@ def test_planned_alphas_are_those_of_the_families():
 @pytest.mark.parametrize("correction", ["holm", "bonferroni"])
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_a_planned_level_is_where_the_analysis_begins_to_reject(correction, size):
-    levels, passed = planned_levels([2] * size, correction=correction, alpha=0.05, pairs=8)
+    levels, passed = planned_levels([2] * size, correction=correction, alpha=0.05)
     rng = np.random.default_rng(0)
 
     def decided(first, second):
@@ -131,3 +131,13 @@ def test_the_seeds_on_average_are_printed_for_studies_with_looks():
         column.title for view in decision_view(made, found) if hasattr(view, "columns") for column in view.columns
     ]
     assert any("seeds on average" in str(header) for header in headers)
+
+
+def test_an_arm_may_be_noisier_than_the_others():
+    world = World({"validation_loss": 0.05}, spreads={"none": 4.0})
+    runs = {"none": [], "layernorm": []}
+    for dataset in datasets(study(), world, 200, np.random.default_rng(3)):
+        for arm, values in dataset.values.items():
+            runs[arm.variant] += values.values()
+    assert np.std(runs["none"]) / np.std(runs["layernorm"]) == pytest.approx(4.0, rel=0.1)
+    assert np.std(runs["layernorm"]) == pytest.approx(0.05 / np.sqrt(2), rel=0.1)

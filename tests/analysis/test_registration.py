@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ablationlab.analysis import analyze, read_results
+from ablationlab.analysis import analyze, read_results, wording
 from ablationlab.core.errors import StudyError
 from ablationlab.records.settings import SPIKE_SCORE
 from ablationlab.study.checks import study_warnings
@@ -56,6 +56,7 @@ PRIMARY = {"metric": "validation_loss", "role": "primary", "smallest_effect": 0.
         ),
         ([PRIMARY | {"test": "wilcoxon"}], "paired-t, or 6 seeds or more"),
         ([PRIMARY | {"alpha": 0.6}], "criteria[0].alpha: is too large to show anything"),
+        ([PRIMARY | {"correction": "dunnett"}], "criteria[0].correction: pools the spreads of all variants"),
         (
             [PRIMARY, {"metric": "next_token_accuracy", "role": "secondary", "alpha": 0.1}],
             "criteria[1].alpha: criteria[0] has alpha 0.05; primary and secondary ones are corrected together, at one alpha",
@@ -102,3 +103,14 @@ def test_doubtful_criteria_are_named_before_the_runs(changes, says):
 
 def test_an_ordinary_study_has_no_warning():
     assert study_warnings(study()) == ()
+
+
+def test_a_sealed_plan_that_registered_dunnett_is_read_and_lists_holm_as_a_deviation(tmp_path):
+    made = study()
+    sealed = tuple(criterion.model_copy(update={"correction": "dunnett"}) for criterion in made.criteria)
+    build(tmp_path, made.model_copy(update={"criteria": sealed}))
+    analysis = analyze(read_results(tmp_path))
+    told = next(deviation for deviation in analysis.deviations if deviation.code == "other-correction")
+    assert told.details == {"registered": "dunnett", "applied": "holm"}
+    assert "Holm's correction decides" in wording.deviation(told)
+    assert {(c.correction, c.label) for c in analysis.comparisons if c.role == "primary"} == {("holm", "registered")}

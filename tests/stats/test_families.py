@@ -4,18 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 
-from ablationlab.core.errors import StatisticsError
 from ablationlab.stats import adjust, family_inference, gatekeep, paired_t_interval
 from ablationlab.stats.families import (
     deciding_interval,
-    dunnett,
-    dunnett_critical,
-    dunnett_p,
     gate_graph,
     graph_test,
-    pooled_error,
 )
 from ablationlab.stats.significance import one_test
 
@@ -33,7 +27,7 @@ def members(deltas, test="paired-t"):
     seed=st.integers(0, 10_000),
     n=st.integers(4, 8),
     m=st.integers(1, 5),
-    correction=st.sampled_from(["holm", "bonferroni", "benjamini-hochberg", "none", "dunnett"]),
+    correction=st.sampled_from(["holm", "bonferroni", "benjamini-hochberg", "none"]),
     test=st.sampled_from(["paired-t", "sign-flip", "wilcoxon"]),
 )
 def test_no_interval_contradicts_its_adjusted_p(seed, n, m, correction, test):
@@ -66,34 +60,6 @@ def test_the_sign_flip_interval_ends_at_means_of_subsets():
         assert min(abs(end - mean) for mean in means) < 1e-9
     few = deciding_interval(deltas[:4], test="sign-flip", alpha=0.05, rejected=False, rng=RNG)
     assert (few.status, few.low) == ("unbounded", None)
-
-
-def test_dunnett_agrees_with_the_tables_and_with_the_multivariate_t():
-    # Dunnett 1964, two-sided 5 %.
-    for m, freedom, critical in ((2, 5, 3.03), (2, 10, 2.57), (2, 20, 2.38), (3, 20, 2.54)):
-        assert dunnett_critical(m, freedom, 0.05) == pytest.approx(critical, abs=0.005)
-    cov = np.full((3, 3), 0.5) + 0.5 * np.eye(3)
-    inside = stats.multivariate_t.cdf(np.full(3, 2.2), shape=cov, df=12, lower_limit=np.full(3, -2.2), random_state=1)
-    assert dunnett_p(2.2, 3, 12) == pytest.approx(1 - inside, abs=2e-4)
-
-
-def test_dunnett_pools_the_residuals_of_the_two_way_table():
-    rng = np.random.default_rng(2)
-    y = rng.normal(size=(4, 6)) + 5 * rng.normal(size=6)  # the baseline first, then three variants
-    residuals = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()
-    expected = np.sqrt(2 / 6 * (residuals**2).sum() / (5 * 3))
-    assert pooled_error(y[1:] - y[0]) == pytest.approx(expected)
-    one = dunnett([y[1] - y[0]])
-    assert one.members[0].p_adjusted == pytest.approx(stats.ttest_rel(y[1], y[0]).pvalue)
-
-
-def test_dunnett_needs_the_same_seeds_and_some_noise():
-    with pytest.raises(StatisticsError, match="same seeds"):
-        dunnett([[1.0, 2.0, 3.0], [1.0, 2.0]])
-    assert dunnett([[1.0, 1.0, 1.0], [2.0, 2.0, 2.0]]).members[0].p_adjusted is None
-    assert dunnett([[1.0, 2.0], [2.0, 3.0]]).members[0].p_adjusted is None
-    family = dunnett([[1.0, 1.2, 0.9], None, [2.0, 2.1, 2.2]])
-    assert [member.rejected for member in family.members] == [True, None, True]
 
 
 def test_a_graph_that_passes_everything_to_the_other_primaries_is_holm():

@@ -11,9 +11,8 @@ import statsmodels.formula.api as smf
 from scipy import optimize, stats
 from statsmodels.stats.anova import anova_lm
 
-from ablationlab.stats import compare_unpaired, crossed_bootstrap, crossed_mean, dunnett, gatekeep, item_pairs
+from ablationlab.stats import compare_unpaired, crossed_bootstrap, crossed_mean, gatekeep, item_pairs
 from ablationlab.stats.failures import exact_upper_bound
-from ablationlab.stats.families import dunnett_p, pooled_error
 
 
 def graph(chains, onward):
@@ -118,28 +117,6 @@ def test_the_failure_bound_is_where_the_largest_p_of_all_tables_crosses_alpha(b,
     for pairs in range(n, n + 7):
         assert largest_p(b, c, pairs, bound + 2e-4) <= 0.025
     assert max(largest_p(b, c, pairs, bound - 2e-4) for pairs in range(n, n + 7)) > 0.025
-
-
-@pytest.mark.parametrize("m", [1, 2, 4])
-def test_dunnett_p_values_are_scipys(m):
-    rng = np.random.default_rng(m)
-    control, samples = rng.normal(size=8), [rng.normal(0.8, 1, 8) for _ in range(m)]
-    theirs = stats.dunnett(*samples, control=control, random_state=rng)
-    for t, p in zip(theirs.statistic, theirs.pvalue, strict=True):
-        assert dunnett_p(abs(t), m, 7 * (m + 1)) == pytest.approx(p, abs=2e-4)  # scipy integrates at random
-
-
-def test_dunnett_pools_as_the_least_squares_fit_of_arms_and_seeds_does():
-    rng = np.random.default_rng(5)
-    y = rng.normal(size=(4, 6)) + rng.normal(0, 3, 6)  # three variants and a baseline over six seeds
-    rows = [{"y": y[arm, seed], "arm": arm, "seed": seed} for arm in range(4) for seed in range(6)]
-    fit = smf.ols("y ~ C(arm) + C(seed)", pd.DataFrame(rows)).fit()
-    deltas = y[1:] - y[0]
-    assert pooled_error(deltas) == pytest.approx(np.sqrt(2 / 6 * fit.mse_resid))
-    found = dunnett(list(deltas), alpha=0.05)
-    for arm in (1, 2, 3):
-        assert found.members[arm - 1].p == pytest.approx(fit.pvalues[f"C(arm)[T.{arm}]"])
-        assert found.members[arm - 1].interval.estimate == pytest.approx(fit.params[f"C(arm)[T.{arm}]"])
 
 
 @pytest.mark.parametrize("seed", range(4))

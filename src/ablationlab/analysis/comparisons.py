@@ -54,8 +54,6 @@ from ablationlab.stats.tuned import beyond_doubt, sure_bounds, widened
 
 RESAMPLES: Final = 10_000
 EXPLORATORY: Final = "exploratory"
-#: Of the standard deviations of differences that Dunnett's test may pool.
-LARGEST_RATIO: Final = 4.0
 _CORRECTIONS: Final[Mapping[Role | None, str]] = {
     "secondary": "gatekeeping",
     "guard": "none",
@@ -109,12 +107,18 @@ class PlannedComparison:
             return EXPLORATORY
         if self.role != "primary":
             return self.role
-        place = f"/{self.regime}" if self.criterion.correction == "dunnett" else ""  # pooled over one regime's arms
-        return f"primary/{self.criterion.correction}{place}"
+        return f"primary/{self.correction}"
 
     @property
     def correction(self) -> str:
-        return self.criterion.correction if self.role == "primary" else _CORRECTIONS[self.role]
+        if self.role != "primary":
+            return _CORRECTIONS[self.role]
+        return "holm" if self.corrected_otherwise else self.criterion.correction
+
+    @property
+    def corrected_otherwise(self) -> bool:
+        """Whether an older plan registered Dunnett's correction, which no analysis applies: Holm's replaces it."""
+        return self.role == "primary" and self.criterion.correction == "dunnett"
 
     @property
     def arms(self) -> tuple[Arm, Arm]:
@@ -229,6 +233,8 @@ def _recorded(
 ) -> Comparison:
     """The comparison before its family is corrected; *numbers* may name another test and interval than the criterion's."""
     criterion = planned.criterion
+    if planned.corrected_otherwise:
+        caveats = [*caveats, Caveat(CaveatCode.OTHER_CORRECTION, details={"registered": criterion.correction})]
     numbers = {"interval": criterion.interval, "test": criterion.test} | numbers
     tests = numbers.get("tests")
     make = Comparison.model_construct if dataset.brief else Comparison
@@ -421,10 +427,7 @@ def _brief_numbers(
         "pairs": tuple(
             Pair.model_construct(seed=seed, variant=a, reference=b, delta=delta)
             for (seed, a, b), delta in zip(pairs, deltas, strict=True)
-            if with_pairs
-            or criterion.correction == "dunnett"
-            or criterion.test != "paired-t"
-            or len(pairs) < MINIMUM_PAIRS
+            if with_pairs or criterion.test != "paired-t" or len(pairs) < MINIMUM_PAIRS
         ),
         **({"delta_sd": stdev(deltas)} if looked_at and len(deltas) > 1 else {}),
         "intervals": {criterion.interval: interval},
@@ -477,7 +480,7 @@ def corrected(
     methods: dict[str, str] = {}
     families = []
     for name, family in members.items():
-        method = methods[name] = _applied(family)
+        method = methods[name] = family[0].correction
         if method != "gatekeeping":
             decided |= _decided(family, method, chains)
         elif not chains:  # no primary comparison keeps a gate
@@ -514,24 +517,12 @@ def chains_of(comparisons: Sequence[Q], order: Mapping[str, int]) -> dict[str, l
     return chains
 
 
-def _applied(family: Sequence[Comparison]) -> str:
-    """The correction of a family: the registered one, but Holm for Dunnett where the arms do not have the same seeds, or
-    spread too differently to share one variance.
-    """
-    method = family[0].correction
-    tested = [comparison for comparison in family if comparison.p is not None]
-    seeds = {tuple(pair.seed for pair in comparison.pairs) for comparison in tested}
-    spreads = [stdev(deltas) for c in tested if len(deltas := [pair.delta for pair in c.pairs]) > 1]
-    unlike = max(spreads, default=0.0) > LARGEST_RATIO * min(spreads, default=0.0)
-    return "holm" if method == "dunnett" and (len(seeds) > 1 or unlike) else method
-
-
 def _decided(
     family: Sequence[Comparison], method: str, chains: Mapping[str, Sequence[Comparison]]
 ) -> dict[str, FamilyMember]:
     """What came of a family and, if it is a primary one, of the secondaries behind it."""
     alpha, behind = family[0].alpha, [chains.get(comparison.id, ()) for comparison in family]
-    gates = method if method in ("holm", "bonferroni", "dunnett") else "holm"
+    gates = method if method in ("holm", "bonferroni") else "holm"
     members = [_member(comparison) for comparison in family]
     rng = stream(0, "analysis", family[0].family)
     kept = gatekeep(members, [[_member(c) for c in chain] for chain in behind], alpha=alpha, correction=gates, rng=rng)
@@ -618,7 +609,7 @@ def _other(outcome: Outcome) -> Outcome:
 def _judged(comparison: Comparison, member: FamilyMember, tested: int, correction: str, intervals: bool) -> Comparison:
     gated = comparison.role == "secondary" and member.level == 0 and comparison.p is not None
     interval = member.interval
-    if interval is not None and interval.method != "dunnett" and comparison.test not in T_TESTS:
+    if interval is not None and comparison.test not in T_TESTS:
         interval = _interval(comparison, member.level) if intervals else None
     elif interval is not None:
         interval = widened(interval, comparison.doubt, comparison.delta)

@@ -227,6 +227,8 @@ def _deviations(
     if evaluated and evaluated.otherwise and any(evaluation.tasks for evaluation in evaluated.runs.values()):
         scored = list(evaluated.otherwise)
         deviations.append(_deviation(DeviationCode.SCORED_OTHERWISE, "evaluation", scored=scored))
+    if any(criterion.role == "primary" and criterion.correction == "dunnett" for criterion in study.criteria):
+        deviations.append(_deviation(DeviationCode.OTHER_CORRECTION, "criteria", registered="dunnett", applied="holm"))
     if not study.criteria:
         deviations.append(_deviation(DeviationCode.NO_CRITERIA, "criteria"))
     return deviations

@@ -109,6 +109,8 @@ class TableOptions:
         options = cls(**given)
         if not 0 < options.alpha < 0.5:
             raise StatisticsError(f"--alpha {options.alpha}: must lie between 0 and 0.5")
+        if options.correction == "dunnett":
+            raise StatisticsError("--correction dunnett: must be holm, bonferroni, benjamini-hochberg or none")
         for flag, value in (("--smallest-effect", options.smallest_effect), ("--margin", options.margin)):
             if value is not None and not 0 < value < math.inf:
                 raise StatisticsError(f"{flag} {value}: must be above 0")

@@ -142,7 +142,7 @@ def power_plans(
     notes = [] if asked else ["The study registers no criteria, so there is no effect to plan for: add [[criteria]]."]
     if pilot is not None:
         notes += _about_pilot(study, pilot)
-    alphas = _alphas(asked, len(study.seeds))
+    alphas = _alphas(asked)
     rows = [_row(planned, alphas[planned.id], study, pilot, sd, discordance) for planned in asked]
     notes += _about_rows(rows)
     n = len(study.seeds)
@@ -177,7 +177,7 @@ def _arms(study: Study) -> Iterable[Arm]:
         yield Arm(criterion.metric, None, criterion.regime, study.baseline)
 
 
-def _alphas(asked: Sequence[PlannedComparison], pairs: int) -> dict[str, float]:
+def _alphas(asked: Sequence[PlannedComparison]) -> dict[str, float]:
     """What the p of each registered comparison must reach if no other is true, by the families of the analysis.
 
     A secondary's primary is taken as shown. Guards cost no alpha.
@@ -195,9 +195,7 @@ def _alphas(asked: Sequence[PlannedComparison], pairs: int) -> dict[str, float]:
             if chains:
                 continue  # each stands behind its primary
             correction = "holm"
-        levels, passed = planned_levels(
-            [len(chain) for chain in behind], correction=correction, alpha=alpha, pairs=pairs
-        )
+        levels, passed = planned_levels([len(chain) for chain in behind], correction=correction, alpha=alpha)
         alphas |= {planned.id: level for planned, level in zip(family, levels, strict=True)}
         for chain, shares in zip(behind, passed, strict=True):
             alphas |= {planned.id: share for planned, share in zip(chain, shares, strict=True)}

@@ -59,7 +59,7 @@ class World:
 
     An effect holds for every variant, in every regime; a metric without an SD is not drawn. *tasks*: behind metrics that are
     means over tasks; without them every task counts. *curvature*: of the loss in log rate, for arms that a sweep tunes;
-    without it their losses are drawn as all others are.
+    without it their losses are drawn as all others are. *spreads*: by variant, how many times as noisy its runs are.
     """
 
     sds: Mapping[str, float]
@@ -67,6 +67,11 @@ class World:
     unstable: Mapping[str, Instabilities] = field(default_factory=dict)
     tasks: SimulatedTasks | None = None
     curvature: float | None = None
+    spreads: Mapping[str, float] = field(default_factory=dict)
+
+    def sd_of_runs(self, metric: str, variant: str) -> float:
+        """The SD of single runs: the difference of two arms of spread 1 has the metric's."""
+        return self.sds[metric] / float(np.sqrt(2)) * self.spreads.get(variant, 1.0)
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,9 @@ def datasets(study: Study, world: World, studies: int, rng: np.random.Generator)
     asked = list(dict.fromkeys(asked))
     arms = {
         Arm(metric, None, regime, variant): rng.normal(
-            _mean(study, world, metric, variant), world.sds[metric] / np.sqrt(2), (studies, len(_seeds(study, regime)))
+            _mean(study, world, metric, variant),
+            world.sd_of_runs(metric, variant),
+            (studies, len(_seeds(study, regime))),
         )
         for metric, regime in asked
         for variant in study.variants
@@ -216,7 +223,7 @@ def _tuned(
         rates = np.array(study.sweep.rates(variant))
         step = np.log(rates[1] / rates[0])
         best = np.log(rates[len(rates) // 2]) + step * rng.uniform(-0.5, 0.5)
-        noise = rng.normal(0.0, world.sds["validation_loss"] / np.sqrt(2), (len(rates), seeds))
+        noise = rng.normal(0.0, world.sd_of_runs("validation_loss", variant), (len(rates), seeds))
         bowl = curvature * (np.log(rates) - best) ** 2
         losses = _mean(study, world, "validation_loss", variant) + bowl[:, None] + noise
         judging = losses[:, choosing:]

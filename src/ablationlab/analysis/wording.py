@@ -213,6 +213,7 @@ _CAVEATS: Final[Mapping[CaveatCode, str]] = {
     CaveatCode.REFUSED_FOR_DIVERGENCE: (
         "Not compared, by the registered rule for diverged runs: {runs}. That they diverged counts under stability."
     ),
+    CaveatCode.OTHER_CORRECTION: "Corrected by Holm's method, not by the registered {registered}: see the deviations.",
     CaveatCode.CANNOT_EXCLUDE_ZERO: (
         "{pairs} cannot exclude a gain of 0, however they fall; it takes 5 to do so with fair coverage."
     ),
@@ -345,6 +346,11 @@ _DEVIATIONS: Final[Mapping[DeviationCode, str]] = {
         "Added on {date}, after the plan was sealed: {variants:list} ({reason}). They are exploratory."
     ),
     DeviationCode.CONTINUED: "Continued on {date} to planned look {look} although the study had stopped ({reason}).",
+    DeviationCode.OTHER_CORRECTION: (
+        "The plan registers the correction {registered}, which is no longer applied: it pools the spreads of the variants, "
+        "and few seeds cannot show that these are alike. Holm's correction decides. It keeps the registered alpha whatever "
+        "the spreads and shows less where they are alike."
+    ),
     DeviationCode.NO_CRITERIA: "The study registers no criteria: every comparison and verdict is exploratory.",
 }
 
@@ -506,7 +512,6 @@ def adjusted(comparison: Comparison) -> str:
 CORRECTIONS: Final[Mapping[str, str]] = {
     "holm": "Holm",
     "bonferroni": "Bonferroni",
-    "dunnett": "Dunnett",
     "benjamini-hochberg": "Benjamini-Hochberg",
     "gatekeeping": "gatekeeping",
 }

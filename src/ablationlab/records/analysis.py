@@ -107,6 +107,7 @@ class DeviationCode(StrEnum):
     NOT_SCORED = "tasks-not-scored"
     SCORED_OTHERWISE = "scored-otherwise"
     NO_CRITERIA = "no-criteria"
+    OTHER_CORRECTION = "other-correction"  # than the registered one, which is no longer offered
     NOT_A_LOOK = "not-a-look"
     EXTENDED = "extended"
     ADDED_VARIANTS = "added-variants"

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from ablationlab.stats.crossed import CrossedMeans, crossed_mean, crossed_means
     from ablationlab.stats.effects import cohens_d_z, hedges_g_av, paired_tost
     from ablationlab.stats.failures import failure_bound, paired_survival, survival_curve
-    from ablationlab.stats.families import FamilyInference, Gatekept, dunnett, family_inference, gatekeep
+    from ablationlab.stats.families import FamilyInference, Gatekept, family_inference, gatekeep
     from ablationlab.stats.intervals import (
         all_intervals,
         bootstrap_interval,
@@ -133,7 +133,6 @@ __all__ = [
     "crossed_means",
     "detectable_effect",
     "difference_of_means",
-    "dunnett",
     "exaggeration",
     "expected_coverage",
     "expected_false_positives",

@@ -1,10 +1,9 @@
-"""Families of tests: adjusted p-values with the intervals that go with them, gatekeeping, Dunnett's test for paired designs.
+"""Families of tests: adjusted p-values with the intervals that go with them, and gatekeeping.
 
 Every member of a family gets an adjusted p, the level it was tested at, and an interval that holds 0 exactly when the
 member is not rejected, so that no interval contradicts the p beside it.
 
     Bonferroni, Holm   level 1 - alpha / m; where only a later step of Holm's rejects, the level of that step
-    Dunnett            mean +- c s sqrt(2 / n), its own simultaneous intervals
     Benjamini-Hochberg level 1 - R alpha / m with R of m rejected (false coverage rate; Benjamini and Yekutieli 2005)
     gatekeeping        a secondary is tested, and its interval drawn, at the level that its primary passed on
 
@@ -15,27 +14,21 @@ after the other in registered order; the last secondary passes what it has to th
 have the full alpha. To pass all of it to both, as "secondaries at full alpha after any primary rejection" would, makes up
 to twice alpha of false claims.
 
-**Dunnett.** m variants against one baseline, seeds as blocks: y = arm + seed + noise, noise of one variance. With the
-residual variance s^2 of the (n - 1) m degrees of freedom that the two-way table leaves, t_k = mean_k / (s sqrt(2 / n))
-are multivariate t with correlation 1/2. At five seeds pooling buys much: the critical value for two variants is 2.7
-instead of Bonferroni's 3.5. It asks that all arms vary alike about their seed; docs/validation.md has its level where
-they do not.
+No correction here pools the spreads of variants, as Dunnett's does: few seeds cannot show that spreads are alike, and where
+the baseline is the noisy arm pooling makes 7 to 32 % false claims (docs/validation.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import optimize, special
 
 from ablationlab.core.errors import StatisticsError
-from ablationlab.stats._common import MINIMUM_PAIRS, FloatArray, canonical, count, fraction, sample
-from ablationlab.stats._noncentral import legendre, scale_density
+from ablationlab.stats._common import FloatArray, canonical, fraction, sample
 from ablationlab.stats.intervals import RESAMPLES, paired_t_interval
 from ablationlab.stats.results import FamilyMember, Interval, StatisticalResult
 from ablationlab.stats.significance import adjust, one_test
@@ -77,13 +70,8 @@ def family_inference(
     resamples: int = RESAMPLES,
     rng: np.random.Generator,
 ) -> FamilyInference:
-    """Adjusted p-values and deciding intervals of one family, by a correction of `adjust`, "none" or "dunnett".
-
-    For "dunnett" the members are one metric's variants against one baseline, and place i of every member is the same seed.
-    """
+    """Adjusted p-values and deciding intervals of one family, by a correction of `adjust` or "none"."""
     alpha = fraction("alpha", alpha)
-    if correction == "dunnett":
-        return dunnett([deltas for deltas, _ in members], alpha=alpha)
     p_values = [p for _, p in members]
     tested = sum(p is not None for p in p_values)
     adjusted = p_values if correction == "none" else list(adjust(p_values, method=correction).adjusted)
@@ -198,7 +186,7 @@ def gatekeep(
 ) -> Gatekept:
     """Primaries at full alpha; secondaries[k], in registered order, only after primary k is rejected.
 
-    correction: "holm" (the graph), "bonferroni" (the graph with onward = 0) or "dunnett". Without secondaries "holm" is Holm.
+    correction: "holm" (the graph) or "bonferroni" (the graph with onward = 0). Without secondaries "holm" is Holm.
     """
     alpha = fraction("alpha", alpha)
     if len(primaries) != len(secondaries):
@@ -208,11 +196,9 @@ def gatekeep(
             primaries, correction=correction, alpha=alpha, test=test, resamples=resamples, rng=rng
         )
         return Gatekept(alpha, family.members, tuple(() for _ in primaries))
-    if correction == "dunnett":
-        return _gatekeep_dunnett(primaries, secondaries, alpha, test, resamples, rng)
     share = {"holm": onward, "bonferroni": 0.0}.get(correction)
     if share is None:
-        raise StatisticsError(f"correction must be holm, bonferroni or dunnett with secondaries, got {correction!r}")
+        raise StatisticsError(f"correction must be holm or bonferroni with secondaries, got {correction!r}")
     members = [*primaries, *(member for chain in secondaries for member in chain)]
     weights, passes = gate_graph([p is not None for _, p in primaries], [len(chain) for chain in secondaries], share)
     adjusted, levels = graph_test([p for _, p in members], weights, passes, alpha)
@@ -292,141 +278,13 @@ def _without(at: int, w: FloatArray, g: FloatArray) -> tuple[FloatArray, FloatAr
     return w, new
 
 
-def planned_levels(
-    chains: Sequence[int], *, correction: str, alpha: float, pairs: int
-) -> tuple[list[float], list[list[float]]]:
+def planned_levels(chains: Sequence[int], *, correction: str, alpha: float) -> tuple[list[float], list[list[float]]]:
     """The p that each primary, and each secondary behind it, must reach if nothing else in the family is true.
 
     *chains*: how many secondaries stand behind each primary. A secondary's primary, and those before it, count as shown.
     """
     m, alpha = len(chains), fraction("alpha", alpha)
-    if correction == "dunnett":
-        freedom = max(pairs - 1, 1) * m
-        level = float(2 * special.stdtr(freedom, -dunnett_critical(m, freedom, alpha)))
-        passed = [passed_by_dunnett(m, freedom, alpha)] * m
-    else:
-        level = alpha if correction == "none" else alpha / m
-        weights, passes = gate_graph([True] * m, chains, 0.0 if correction == "bonferroni" else ONWARD)
-        passed = [float(alpha * weights[k] * passes[k, m:].sum()) for k in range(m)]
+    level = alpha if correction == "none" else alpha / m
+    weights, passes = gate_graph([True] * m, chains, 0.0 if correction == "bonferroni" else ONWARD)
+    passed = [float(alpha * weights[k] * passes[k, m:].sum()) for k in range(m)]
     return [level] * m, [[share] * size for share, size in zip(passed, chains, strict=True)]
-
-
-# --- Dunnett --------------------------------------------------------------------------------------------------
-
-
-def dunnett(deltas: Sequence[ArrayLike | None], *, alpha: float = 0.05) -> FamilyInference:
-    """Pooled Dunnett test of m variants against one baseline; place i of every sample is the same seed.
-
-    A variant without pairs does not count. The p that belongs to a member before the correction is that of its pooled t.
-    """
-    alpha = fraction("alpha", alpha)
-    present = [place for place, values in enumerate(deltas) if values is not None]
-    samples = [sample("deltas", values) for values in deltas if values is not None]
-    lengths = {values.size for values in samples}
-    if len(lengths) > 1:
-        raise StatisticsError(f"every variant must be paired on the same seeds for Dunnett's test, got {lengths} pairs")
-    members = [FamilyMember(None, None, alpha, None, None)] * len(deltas)
-    if samples and samples[0].size >= MINIMUM_PAIRS:
-        d_VS = np.stack(samples)
-        m, n = d_VS.shape
-        error, freedom = pooled_error(d_VS), (n - 1) * m
-        if error > 0:
-            critical = dunnett_critical(m, freedom, alpha)
-            for place, mean in zip(present, d_VS.mean(axis=1), strict=True):
-                t = float(mean / error)
-                p_adjusted = dunnett_p(abs(t), m, freedom)
-                rejected = abs(t) >= critical
-                # The quadrature and the root agree to ten digits; the decision is the interval's.
-                p_adjusted = min(p_adjusted, alpha) if rejected else max(p_adjusted, float(np.nextafter(alpha, 1)))
-                half = critical * error
-                interval = Interval(
-                    "dunnett", 1 - alpha, float(mean), float(mean - half), float(mean + half), n, exact=True
-                )
-                p = float(2 * special.stdtr(freedom, -abs(t)))
-                members[place] = FamilyMember(p, p_adjusted, alpha, rejected, interval)
-    return FamilyInference("dunnett", alpha, tuple(members))
-
-
-def pooled_error(d_VS: FloatArray) -> float:
-    """s sqrt(2 / n), s^2 the residual variance of the two-way table of m variants and their baseline over n seeds."""
-    m, n = d_VS.shape
-    # The seed's own level leaves the residuals, so the baseline may be put at 0.
-    y = np.vstack([np.zeros(n), d_VS])
-    residuals = y - y.mean(axis=0) - y.mean(axis=1, keepdims=True) + y.mean()
-    return float(np.sqrt(2 / n * (residuals**2).sum() / ((n - 1) * m)))
-
-
-def dunnett_p(t: float, m: int, freedom: int) -> float:
-    """P(max_k |T_k| >= t) for m t statistics of correlation 1/2 that share their error.
-
-    Given the error u and the baseline's part z, they are independent: [Phi(sqrt(2) t u + z) - Phi(z - sqrt(2) t u)]^m,
-    averaged over z ~ N(0, 1) and u = sqrt(chi2_f / f).
-    """
-    m, freedom = count("m", m), count("freedom", freedom)
-    if m == 1:
-        return float(2 * special.stdtr(freedom, -abs(t)))
-    z, z_weight, u, u_weight = _nodes(freedom)
-    reach = np.sqrt(2) * t * u[:, None]
-    inside = (special.ndtr(z + reach) - special.ndtr(z - reach)) ** m
-    return float(np.clip(1 - u_weight @ inside @ z_weight, 0.0, 1.0))
-
-
-@lru_cache(maxsize=64)
-def _nodes(freedom: int) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    node, weight = legendre()
-    z = 8.5 * node
-    z_weight = 8.5 * weight * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-    low, high = (float(np.sqrt(special.chdtri(freedom, tail) / freedom)) for tail in (1 - 1e-15, 1e-15))
-    u = low + (high - low) * (node + 1) / 2
-    return z, z_weight, u, np.asarray(weight * scale_density(u, freedom) * (high - low) / 2)
-
-
-@lru_cache(maxsize=256)
-def dunnett_critical(m: int, freedom: int, alpha: float) -> float:
-    """The t at which `dunnett_p` is alpha."""
-    high = float(special.stdtrit(freedom, 1 - alpha / (2 * m))) + 1e-6  # Bonferroni's lies beyond
-    low = float(special.stdtrit(freedom, 1 - alpha / 2)) - 1e-6
-    root: float = optimize.brentq(lambda t: dunnett_p(t, m, freedom) - alpha, low, high, xtol=1e-10)
-    return float(root)
-
-
-def _gatekeep_dunnett(
-    primaries: Sequence[Member],
-    secondaries: Sequence[Sequence[Member]],
-    alpha: float,
-    test: str,
-    resamples: int,
-    rng: np.random.Generator,
-) -> Gatekept:
-    family = dunnett([deltas for deltas, _ in primaries], alpha=alpha)
-    tested = [member for member in family.members if member.p_adjusted is not None]
-    if not tested:
-        return Gatekept(alpha, family.members, tuple(tuple(_untested(p) for _, p in chain) for chain in secondaries))
-    n = next(sample("deltas", deltas).size for deltas, _ in primaries if deltas is not None)
-    level = passed_by_dunnett(len(tested), (n - 1) * len(tested), alpha)
-    chains = []
-    for primary, chain in zip(family.members, secondaries, strict=True):
-        reached, decided = primary.p_adjusted, []
-        for deltas, p in chain:
-            if reached is None or reached > alpha or p is None:
-                decided.append(_untested(p))
-                reached = None
-                continue
-            reached = min(1.0, max(reached, p * alpha / level))
-            decided.append(_member(deltas, p, reached, level, alpha, test, resamples, rng))
-        chains.append(tuple(decided))
-    return Gatekept(alpha, family.members, tuple(chains))
-
-
-def _untested(p: float | None) -> FamilyMember:
-    return FamilyMember(p, None if p is None else 1.0, 0.0, None if p is None else False, None)
-
-
-def passed_by_dunnett(m: int, freedom: int, alpha: float) -> float:
-    """The level that each rejected variant may spend on its secondaries.
-
-    With T of the primaries true, they are falsely rejected with probability e(T); e(T) + (m - T) level <= alpha for every T.
-    """
-    critical = dunnett_critical(m, freedom, alpha)
-    spent = [dunnett_p(critical, true, freedom) if true else 0.0 for true in range(m)]
-    return min((alpha - e) / (m - true) for true, e in enumerate(spent))

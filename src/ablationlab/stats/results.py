@@ -155,6 +155,7 @@ class CaveatCode(StrEnum):
     NOT_POSITIVE = "not-positive"
     SURVIVORS_ONLY = "survivors-only"
     REFUSED_FOR_DIVERGENCE = "refused-for-divergence"
+    OTHER_CORRECTION = "other-correction"
     # Of single items.
     AT_CHANCE = "at-chance"
     LEFT_OUT = "left-out"

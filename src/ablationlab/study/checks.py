@@ -457,6 +457,9 @@ def _impossible_criteria(data: Mapping[str, Any]) -> Iterator[Problem]:
             text = f"with {pairs} seeds p is never below {least:g}, so it cannot reach {alpha:g}"
             needed = next(n for n in range(pairs, 10_000) if _least_p(n) <= alpha)
             yield Problem(f"{key}.test", text, repr(test), f"paired-t, or {needed} seeds or more")
+        if criterion.get("correction") == "dunnett":
+            text = "pools the spreads of all variants, and few seeds cannot show that these are equal; use holm"
+            yield Problem(f"{key}.correction", text, "'dunnett'", "holm, bonferroni, benjamini-hochberg, none")
         role, metric = criterion.get("role"), str(criterion.get("metric"))
         if role in ("primary", "secondary"):
             levels.append((key, alpha))

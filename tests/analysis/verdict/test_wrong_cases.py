@@ -312,14 +312,32 @@ def test_fragility_leaves_out_the_seeds_that_diverged_too():
     assert {other.seed for other in found.fragility.changes} == {1, 2, 3, 4, 5, 6, 7}
 
 
-def test_dunnett_that_cannot_pool_is_called_holm():
-    criterion = LOSS.model_copy(update={"correction": "dunnett"})
+def primaries_of(analysis):
+    return [comparison for comparison in analysis.comparisons if comparison.role == "primary"]
+
+
+def test_a_registered_dunnett_is_judged_by_holm_and_says_so():
     base = arms(0.05)
     three = {"validation_loss": {**base, "rmsnorm": [value + 0.01 for value in base["layernorm"]]}}
-    assert {c.correction for c in study(three, (criterion,)).comparisons if c.role == "primary"} == {"dunnett"}
-    endings = {"none": "." * 10, "layernorm": "." * 10, "rmsnorm": "m" + "." * 9}
-    lacking = study(three, (criterion,), endings=endings)
-    assert {c.correction for c in lacking.comparisons if c.role == "primary"} == {"holm"}
+    registered = primaries_of(study(three, (LOSS.model_copy(update={"correction": "dunnett"}),)))
+    by_holm = primaries_of(study(three, (LOSS,)))
+    assert [(c.correction, c.family, c.p_adjusted, c.outcome) for c in registered] == [
+        (c.correction, c.family, c.p_adjusted, c.outcome) for c in by_holm
+    ]
+    assert {c.correction for c in registered} == {"holm"}
+    assert [caveat.details for c in registered for caveat in c.caveats if caveat.code == "other-correction"] == [
+        {"registered": "dunnett"}
+    ] * 2
+    assert not any(caveat.code == "other-correction" for c in by_holm for caveat in c.caveats)
+
+
+@pytest.mark.parametrize("ended", ["..d", "..dddddd"])
+def test_a_registered_dunnett_with_an_arm_of_two_pairs_is_analyzed(ended):
+    base = arms(0.05, n=len(ended))
+    three = {"validation_loss": {**base, "rmsnorm": base["layernorm"]}}
+    endings = {"none": "." * len(ended), "layernorm": "." * len(ended), "rmsnorm": ended}
+    made = study(three, (LOSS.model_copy(update={"correction": "dunnett"}),), endings=endings)
+    assert [(c.n, c.p_adjusted is None) for c in primaries_of(made)] == [(len(ended), False), (2, True)]
 
 
 def test_a_registered_guard_that_no_run_has_a_value_of_is_not_kept():
