@@ -83,6 +83,15 @@ Set = Annotated[
         help="Override any setting of the study, as key=value in TOML: --set training.steps=100 --set 'seeds=[1,2]'.",
     ),
 ]
+AcceptDrift = Annotated[
+    bool,
+    Parameter(
+        name="--accept-drift",
+        group=SAFETY,
+        negative="",
+        help="Continue although libraries, code or processor changed since sealing; recorded.",
+    ),
+]
 TrustCode = Annotated[
     bool,
     Parameter(

@@ -11,8 +11,8 @@ from cyclopts import App, Parameter
 
 from ablationlab.cli.common import (
     INTERRUPTED,
-    SAFETY,
     TRAINING,
+    AcceptDrift,
     Device,
     Out,
     Positive,
@@ -213,14 +213,7 @@ def run(
             group=TRAINING, help="Processes per run under --executor torchrun. Default: one per GPU of this machine."
         ),
     ] = None,
-    accept_drift: Annotated[
-        bool,
-        Parameter(
-            group=SAFETY,
-            negative="",
-            help="Continue although libraries, code or processor changed since sealing; recorded.",
-        ),
-    ] = False,
+    accept_drift: AcceptDrift = False,
     trust_code: TrustCode = False,
     report: Report = True,
 ) -> int:
@@ -266,14 +259,7 @@ def extend(
     reason: Annotated[str, Parameter(help="Why; kept with the date in amendments/.")] = "",
     device: Device = "auto",
     workers: Workers = None,
-    accept_drift: Annotated[
-        bool,
-        Parameter(
-            group=SAFETY,
-            negative="",
-            help="Continue although libraries, code or processor changed since sealing; recorded.",
-        ),
-    ] = False,
+    accept_drift: AcceptDrift = False,
     trust_code: TrustCode = False,
     report: Report = True,
 ) -> int:

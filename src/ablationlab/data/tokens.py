@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ablationlab.core.format import count
+
 Ids = NDArray[np.int64]
 #: (start, stop): tokens from start up to stop.
 Span = tuple[int, int]
@@ -51,7 +53,7 @@ class Tokens:
         """tokens[start : start + length] for each start, as int64 rows."""
         starts = np.asarray(starts, dtype=np.int64)
         if len(starts) and (starts.min() < 0 or starts.max() + length > len(self)):
-            raise IndexError(f"a window of {length} tokens reaches past the end of {len(self):,} tokens")
+            raise IndexError(f"a window of {length} tokens reaches past the end of {count(len(self))} tokens")
         out = np.empty((len(starts), length), dtype=np.int64)
         firsts = np.searchsorted(self._ends, starts, side="right")
         for row, (start, piece) in enumerate(zip(starts.tolist(), firsts.tolist(), strict=True)):

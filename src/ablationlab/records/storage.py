@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ablationlab.core.errors import RecordError, StorageError
+from ablationlab.core.format import count
 
 SCHEMA_VERSION = 4
 TEMPORARY = ".tmp-"
@@ -269,7 +270,7 @@ def open_regular(path: Path, *, most: int | None = LARGEST_RECORD) -> Iterator[B
     with os.fdopen(_descriptor(path), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if most is not None and size > most:
-            raise RecordError(f"{path} has {size:,} bytes; no record has more than {most:,}")
+            raise RecordError(f"{path} has {count(size)} bytes; no record has more than {count(most)}")
         yield file
 
 

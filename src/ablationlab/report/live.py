@@ -59,7 +59,7 @@ class Live:
             "pairs": interim_rows(results),
             "pairs_note": interim_note(results),
             "runs": [_row(run, hues) for run in listed],
-            "listed": "" if len(listed) == len(results.runs) else _LISTED.format(len(listed), len(results.runs)),
+            "listed": _listed_words(len(listed), len(results.runs)),
             "variants": list(results.variants),
             "colours": hues,
             "dark": dict(DARK_OF),
@@ -118,7 +118,13 @@ def _warnings_of(run: Run, threshold: float) -> list[dict[str, str]]:
 
 #: Rows of the table of runs; those that have not ended well come first.
 MOST_ROWS = 500
-_LISTED = "{:,} of {:,} runs are listed: those that are trained, stopped, diverged or damaged, then others."
+
+
+def _listed_words(listed: int, runs: int) -> str:
+    if listed == runs:
+        return ""
+    kinds = "those that are trained, stopped, diverged or damaged, then others"
+    return f"{count(listed)} of {count(runs)} runs are listed: {kinds}."
 
 
 def _listed(results: Results) -> list[Run]:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from ablationlab.core.code import place_of, written
 from ablationlab.core.errors import PlanError
+from ablationlab.core.format import count
 from ablationlab.core.grouping import grouped
 from ablationlab.core.problems import problems_of
 from ablationlab.core.processes import usable_cores
@@ -134,8 +135,8 @@ def _check_size(study: Study) -> None:
     runs = len(study.variants) * arms + regimes * len(study.evaluation.gate_seeds)
     if runs > MOST_RUNS:
         raise PlanError(
-            f"{len(study.variants):,} variants x {seeds:,} seeds, with every regime, rate and gate seed, make about "
-            f"{runs:,} runs; a study may have {MOST_RUNS:,}. Divide it into several"
+            f"{count(len(study.variants))} variants x {count(seeds)} seeds, with every regime, rate and gate seed, make "
+            f"about {count(runs)} runs; a study may have {count(MOST_RUNS)}. Divide it into several"
         )
 
 
@@ -415,9 +416,9 @@ class _CellMaker:
             tokens, step = steps_of(model, training) * training.batch * model.context, trained.batch * ours.context
             if tokens % step:
                 raise PlanError(
-                    f"variant {name!r}: {tokens:,} tokens, which every arm of regime {regime!r} trains on, are not a whole "
-                    f"number of its steps of {trained.batch} x {ours.context} tokens. Set training.tokens to a multiple "
-                    f"of {lcm(step, training.batch * model.context):,}"
+                    f"variant {name!r}: {count(tokens)} tokens, which every arm of regime {regime!r} trains on, are not a "
+                    f"whole number of its steps of {trained.batch} x {ours.context} tokens. Set training.tokens to a "
+                    f"multiple of {count(lcm(step, training.batch * model.context))}"
                 )
             trained = trained.changed(steps=tokens // step, tokens=None)
         return ours, trained
@@ -599,8 +600,9 @@ def _check_texts_compare(study: Study, corpus: Corpus, corpora: Mapping[str, Cor
     for name in others:
         if texts[name].sha256 == base.sha256 and texts[name].validation_bytes != base.validation_bytes:
             raise PlanError(
-                f"variant {name!r}: {texts[name].validation_bytes:,} bytes are held out, {base.validation_bytes:,} of the "
-                "baseline: bits per byte of other text do not compare. Prepare both corpora from the same documents"
+                f"variant {name!r}: {count(texts[name].validation_bytes)} bytes are held out, "
+                f"{count(base.validation_bytes)} of the baseline: bits per byte of other text do not compare. Prepare "
+                "both corpora from the same documents"
             )
 
 
@@ -670,9 +672,9 @@ def _check_flops(study: Study, cells: Cells) -> None:
             ) from error
         if abs(counted - declared) > FLOPS_TOLERANCE * declared:
             raise PlanError(
-                f"variant {cell.variant!r}: its parts declare {declared:,} matrix-product FLOPs per token, but {counted:,} "
-                f"are counted. Mend `cost` (or `flops` of a head) in {', '.join(code.name for code in study.use)}; "
-                "`ablationlab check` shows which part it is"
+                f"variant {cell.variant!r}: its parts declare {count(declared)} matrix-product FLOPs per token, but "
+                f"{count(counted)} are counted. Mend `cost` (or `flops` of a head) in "
+                f"{', '.join(code.name for code in study.use)}; `ablationlab check` shows which part it is"
             )
 
 

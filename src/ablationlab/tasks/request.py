@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ablationlab.core.errors import AblationLabError, DataError, PlanError, UnknownNameError
+from ablationlab.core.format import count
 from ablationlab.data.corpus import TokenizedCorpus
 from ablationlab.records.plan import PlannedTask
 from ablationlab.records.settings import EvaluationConfig
@@ -79,8 +80,9 @@ def _unknown(name: str) -> UnknownNameError:
     ours, theirs = [*suite.KINDS, *benchmarks.CATALOGUE], _harness_index()
     allowed = [SUITE_GROUP, BENCHMARK_GROUP, *ours, *(task for task in theirs if task not in ours)]
     known = (
-        f"{SUITE_GROUP} ({', '.join(suite.KINDS)}), {BENCHMARK_GROUP} ({', '.join(benchmarks.CATALOGUE)}), {len(theirs):,} "
-        "tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them), or the path of a YAML file"
+        f"{SUITE_GROUP} ({', '.join(suite.KINDS)}), {BENCHMARK_GROUP} ({', '.join(benchmarks.CATALOGUE)}), "
+        f"{count(len(theirs))} tasks, tags and groups of lm-evaluation-harness (`lm-eval ls tasks` lists them), or the "
+        "path of a YAML file"
     )
     if name.startswith(STOCK):
         allowed = [f"{STOCK}{task}" for task in theirs]

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
 import numpy as np
 
 from ablationlab.core.format import count
@@ -30,8 +31,6 @@ from ablationlab.report.charts.theme import (
 from ablationlab.report.naming import axis
 
 if TYPE_CHECKING:
-    import altair as alt
-
     from ablationlab.records.results import Results, Run
     from ablationlab.records.table_curves import TableRun
 
@@ -112,8 +111,6 @@ def round_to(value: float, significant: int = 5) -> float:
 def _curve(
     results: Results, runs: Sequence[Run | TableRun], regime: str, column: str, *, log: bool = False
 ) -> Figure | None:
-    import altair as alt
-
     grid = _grid(results, runs, column)
     data = _points(runs, column, grid, log)
     if not data:
@@ -227,8 +224,6 @@ def _lines(
     zero: bool = False,
     levels: Sequence[Mapping[str, Any]] = (),
 ) -> Any:
-    import altair as alt
-
     x = alt.X("step:Q", title="training step").scale(nice=False)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     under = alt.selection_point(name="under", fields=["run"], on="pointerover", clear="pointerout", empty=False)
@@ -247,7 +242,7 @@ def _lines(
         x=x,
         y=y,
         detail=alt.Detail("run:N"),
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("variant:N"), alt.Tooltip("seed:N")],
+        tooltip=["run:N", "variant:N", "seed:N"],
     )
     zoom = alt.selection_interval(name="zoom", bind="scales", zoom="wheel![event.shiftKey]")
     layers: list[Any] = [band, single, mean, meet.add_params(under, zoom)]

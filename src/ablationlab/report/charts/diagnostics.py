@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ablationlab.records.probes import ProbeChart
 from ablationlab.report.charts.curves import round_to
 from ablationlab.report.charts.theme import (
@@ -108,8 +110,6 @@ def _rows(view: ProbeChart, readings: list[ProbeValue], regime: str) -> list[dic
 
 
 def _steps(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
     x = alt.X("step:Q", title="training step").scale(nice=False)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
@@ -118,8 +118,6 @@ def _steps(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str
 
 def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
     """Per group and variant: the range of a distribution, its middle half and its median, each a mean over seeds."""
-    import altair as alt
-
     levels = sorted({row["at"] for row in data if row["at"] is not None})
     named = {"low": levels[0], "high": levels[-1]}
     named |= {name: min(levels, key=lambda known: abs(known - at)) for name, at in _MIDDLE.items()}
@@ -140,7 +138,7 @@ def _spread(results: Results, kept: Tables, view: ProbeChart, data: list[dict[st
         mark = base.mark_rule(strokeWidth=width)
         return mark.encode(x=x, xOffset=offset, y=y, y2=alt.Y2(f"{high}:Q"), color=colour)
 
-    tips = [alt.Tooltip("variant:N"), alt.Tooltip("group:N")]
+    tips = ["variant:N", "group:N"]
     tips += [alt.Tooltip(f"{name}:Q", title=f"quantile {at:g}", format=".4g") for name, at in named.items()]
     median = base.mark_tick(thickness=2.5, size=11, orient="horizontal").encode(
         x=x, xOffset=offset, y=alt.Y("median:Q", title=view.axis, scale=scale), color=colour, tooltip=tips
@@ -153,8 +151,6 @@ _MIDDLE = {"lower": 0.25, "median": 0.5, "upper": 0.75}
 
 
 def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[str, Any]]) -> Any:
-    import altair as alt
-
     scale = alt.Scale(type="log") if view.log else alt.Scale(zero=False)
     y = alt.Y("y:Q", title=view.axis, scale=scale)
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
@@ -179,7 +175,7 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
                 y=y,
                 color=colour,
                 shape=shape,
-                tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
+                tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")],
             ),
         )
     if view.over == "groups":
@@ -190,12 +186,12 @@ def _snapshot(results: Results, kept: Tables, view: ProbeChart, data: list[dict[
             y=y,
             color=colour,
             shape=shape,
-            tooltip=[alt.Tooltip("run:N"), alt.Tooltip("group:N"), alt.Tooltip("y:Q", format=".4g")],
+            tooltip=["run:N", "group:N", alt.Tooltip("y:Q", format=".4g")],
         )
     return base.mark_tick(thickness=1.2, opacity=0.35, size=24, orient="horizontal").encode(
         x=alt.X("variant:N", title=None, sort=names).axis(labelAngle=0),
         xOffset=alt.XOffset("seed:N"),
         y=y,
         color=variant_colour(results, legend=False),
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
+        tooltip=["run:N", alt.Tooltip("at:Q", title="values"), alt.Tooltip("y:Q", format=".4g")],
     )

@@ -7,6 +7,8 @@ from math import isnan
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ablationlab.core.format import count
 from ablationlab.report.charts.curves import main_runs, round_to
 from ablationlab.report.charts.theme import (
@@ -79,8 +81,6 @@ def reference_rows(results: Results, regime: str) -> list[dict[str, Any]]:
 
 def tasks(results: Results) -> tuple[Figure, ...]:
     """Accuracy of every run by task."""
-    import altair as alt
-
     made = []
     for regime in results.regimes:
         data = task_rows(results, regime)
@@ -101,14 +101,14 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 .encode(
                     x=alt.X("accuracy:Q"),
                     y=y,
-                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
+                    tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")],
                 ),
                 other.transform_filter("datum.level != 'chance'")
                 .mark_tick(thickness=1.4, size=18, color=RULE[0], strokeDash=[2, 2])
                 .encode(
                     x=alt.X("accuracy:Q"),
                     y=y,
-                    tooltip=[alt.Tooltip("task:N"), alt.Tooltip("level:N"), alt.Tooltip("accuracy:Q", format=".1f")],
+                    tooltip=["task:N", "level:N", alt.Tooltip("accuracy:Q", format=".1f")],
                 ),
             ]
         layers.append(
@@ -119,8 +119,8 @@ def tasks(results: Results) -> tuple[Figure, ...]:
                 color=variant_colour(results),
                 shape=variant_shape(results, legend=True),
                 tooltip=[
-                    alt.Tooltip("run:N"),
-                    alt.Tooltip("task:N"),
+                    "run:N",
+                    "task:N",
                     alt.Tooltip("accuracy:Q", title="accuracy, %", format=".1f"),
                     alt.Tooltip("templates:Q", title="templates averaged"),
                 ],
@@ -209,8 +209,6 @@ def _binned(
     data: list[dict[str, Any]],
     limit: int | None,
 ) -> Figure:
-    import altair as alt
-
     kept = Tables()
     base = alt.Chart(kept(data)).transform_filter(f"{BY_VARIANT} && {BY_SEED}")
     x = alt.X("x:Q", title=x_title).scale(nice=False)
@@ -238,8 +236,6 @@ def _binned(
 
 def reliability(results: Results) -> tuple[Figure, ...]:
     """Reliability diagram of the next-token predictions: accuracy against confidence."""
-    import altair as alt
-
     made = []
     for regime in results.regimes:
         data: list[dict[str, Any]] = []
@@ -281,7 +277,7 @@ def reliability(results: Results) -> tuple[Figure, ...]:
                 color=colour,
                 shape=variant_shape(results, legend=True),
                 tooltip=[
-                    alt.Tooltip("run:N"),
+                    "run:N",
                     alt.Tooltip("confidence:Q", format=".3f"),
                     alt.Tooltip("accuracy:Q", format=".3f"),
                     alt.Tooltip("count:Q", title="tokens", format=","),
@@ -309,8 +305,6 @@ def reliability(results: Results) -> tuple[Figure, ...]:
 
 def temperature(results: Results) -> tuple[Figure, ...]:
     """Loss against softmax temperature."""
-    import altair as alt
-
     made = []
     for regime in results.regimes:
         data, best = [], []
@@ -348,7 +342,7 @@ def temperature(results: Results) -> tuple[Figure, ...]:
                     x=x,
                     y=alt.value(alt.ExprRef("height - 8")),
                     color=colour,
-                    tooltip=[alt.Tooltip("run:N"), alt.Tooltip("t:Q", title="best temperature", format=".3f")],
+                    tooltip=["run:N", alt.Tooltip("t:Q", title="best temperature", format=".3f")],
                 )
             )
         made.append(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ablationlab.core.format import level, setting
 from ablationlab.records.analysis import MACRO
 from ablationlab.records.metrics import metric_name
@@ -62,8 +64,6 @@ def _bounds(comparison: Comparison) -> tuple[float | None, float | None]:
 
 
 def _difference(results: Results, group: list[Comparison]) -> Figure:
-    import altair as alt
-
     kept = Tables()
     first = group[0]
     unit = "difference of logarithms" if first.transform == "log" else printed_unit(first.unit)
@@ -134,7 +134,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
                 y=y,
                 color=colour,
                 tooltip=[
-                    alt.Tooltip("contrast:N"),
+                    "contrast:N",
                     alt.Tooltip("level:N", title="equivalence interval"),
                     alt.Tooltip("low:Q", title="from", format="+.5g"),
                     alt.Tooltip("high:Q", title="to", format="+.5g"),
@@ -148,8 +148,8 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
             color=colour,
             shape=variant_shape(results),
             tooltip=[
-                alt.Tooltip("contrast:N"),
-                alt.Tooltip("seed:N"),
+                "contrast:N",
+                "seed:N",
                 alt.Tooltip("delta:Q", title=f"difference{f', {unit}' if unit else ''}", format="+.5g"),
                 alt.Tooltip("value:Q", title="variant", format=".5g"),
                 alt.Tooltip("reference_value:Q", title="reference", format=".5g"),
@@ -160,7 +160,7 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
             y=y,
             color=colour,
             tooltip=[
-                alt.Tooltip("contrast:N"),
+                "contrast:N",
                 alt.Tooltip("delta:Q", title="mean difference", format="+.5g"),
                 alt.Tooltip("low:Q", title="interval from", format="+.5g"),
                 alt.Tooltip("high:Q", title="to", format="+.5g"),
@@ -205,8 +205,6 @@ def _difference(results: Results, group: list[Comparison]) -> Figure:
 
 def slopes(results: Results) -> tuple[Figure, ...]:
     """The values behind the primary differences: one line per seed, from arm to arm."""
-    import altair as alt
-
     made = []
     for regime in results.regimes:
         kept = Tables()
@@ -230,7 +228,7 @@ def slopes(results: Results) -> tuple[Figure, ...]:
             y=y,
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("seed:N"), alt.Tooltip("value:Q", format=".5g")],
+            tooltip=["variant:N", "seed:N", alt.Tooltip("value:Q", format=".5g")],
         )
         made.append(
             figure(

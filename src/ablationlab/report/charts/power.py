@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ablationlab.core.format import setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
 
 def power(results: Results) -> tuple[Figure, ...]:
     """Detectable effect at 80 % power against seeds, from the observed SD of the deltas, beside what was observed."""
-    import altair as alt
-
     analysis = results.analysis
     if analysis is None or not analysis.power:
         return ()
@@ -99,11 +99,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 color=colour,
                 detail=detail,
                 strokeDash=alt.condition("datum.reference == shown_baseline", alt.value([1, 0]), alt.value([2, 3])),
-                tooltip=[
-                    alt.Tooltip("contrast:N"),
-                    alt.Tooltip("seeds:Q"),
-                    alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g"),
-                ],
+                tooltip=["contrast:N", "seeds:Q", alt.Tooltip("effect:Q", title="detectable at 80 %", format=".4g")],
             ),
             alt.Chart(kept(observed))
             .transform_filter(BY_CONTRAST)
@@ -113,11 +109,7 @@ def power(results: Results) -> tuple[Figure, ...]:
                 y=y,
                 color=colour,
                 shape=variant_shape(results, legend=True),
-                tooltip=[
-                    alt.Tooltip("contrast:N"),
-                    alt.Tooltip("n:Q"),
-                    alt.Tooltip("effect:Q", title="observed difference", format=".4g"),
-                ],
+                tooltip=["contrast:N", "n:Q", alt.Tooltip("effect:Q", title="observed difference", format=".4g")],
             ),
         ]
         made.append(

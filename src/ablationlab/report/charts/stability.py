@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ablationlab.analysis.wording import instability
 from ablationlab.core.format import p_clause, setting
 from ablationlab.records.settings import TUNED
@@ -49,8 +51,6 @@ _SIGNS = {"steady": "blank", **{end: "a dot" if mark == "·" else mark for end, 
 
 def spikes(results: Results) -> tuple[Figure, ...]:
     """The spike score of every run, by variant, beside the threshold."""
-    import altair as alt
-
     kept = Tables()
     analysis = results.analysis
     stability = analysis.stability if analysis is not None else None
@@ -91,9 +91,9 @@ def spikes(results: Results) -> tuple[Figure, ...]:
             color=variant_colour(results, legend=False),
             shape=variant_shape(results),
             tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("regime:N"),
-                alt.Tooltip("seed:N"),
+                "run:N",
+                "regime:N",
+                "seed:N",
                 alt.Tooltip("score:Q", format=".3g"),
                 alt.Tooltip("step:Q", title="at step"),
                 alt.Tooltip("why:N", title="reading"),
@@ -126,8 +126,6 @@ def calm(results: Results) -> bool:
 
 def ends(results: Results) -> tuple[Figure, ...]:
     """How every run ended: one cell per run."""
-    import altair as alt
-
     kept = Tables()
     data = _ended(results)
     if not data or calm(results):
@@ -151,7 +149,7 @@ def ends(results: Results) -> tuple[Figure, ...]:
             scale=alt.Scale(domain=seen, range=[ENDS[end] for end in seen]),
             legend=alt.Legend(title=None, orient="top"),
         ),
-        tooltip=[alt.Tooltip("run:N"), alt.Tooltip("end:N"), alt.Tooltip("why:N", title="reading")],
+        tooltip=["run:N", "end:N", alt.Tooltip("why:N", title="reading")],
     )
     layers: list[Any] = [cells]
     if not many:
@@ -189,8 +187,6 @@ def survival(results: Results) -> tuple[Figure, ...]:
 
 
 def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
-    import altair as alt
-
     kept, rows = Tables(), []
     for arm in arms:
         left = [(0, 1.0, arm.runs), *((at.step, at.survival, at.at_risk - at.failed) for at in arm.steps)]
@@ -214,7 +210,7 @@ def _survival(results: Results, arms: list[ArmSurvival]) -> Figure:
             y=alt.Y("share:Q", title="runs that have not diverged").scale(domain=[0, 1]).axis(format="%"),
             color=variant_colour(results, lines=True),
             strokeDash=variant_dash(results),
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("step:Q"), alt.Tooltip("runs:N", title="left")],
+            tooltip=["variant:N", "step:Q", alt.Tooltip("runs:N", title="left")],
         )
     )
     shown = "; ".join(f"{arm.variant} {p_clause(arm.p)}" for arm in arms if arm.p is not None)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
+from ablationlab.analysis.wording import instability
 from ablationlab.core.format import setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.theme import (
@@ -40,15 +43,18 @@ def _row(part: StoredValue) -> dict[str, Any]:
 
 def sweep_curves(results: Results) -> tuple[Figure, ...]:
     """Final loss against learning rate, with the interval over seeds and the seeds themselves."""
-    import altair as alt
-
     kept = Tables()
-    sweep = _sweep(results)
+    analysis, sweep = results.analysis, _sweep(results)
     data = [] if sweep is None else [_row(curve) for curve in sweep.curves if curve.mean is not None]
-    if sweep is None or not data:
+    if analysis is None or sweep is None or not data:
         return ()
     seeds = [
-        {**_row(point), "seed": str(point.seed), "end": "diverged" if point.state == "diverged" else "finished"}
+        {
+            **_row(point),
+            "seed": str(point.seed),
+            "end": "diverged" if point.state == "diverged" else "finished",
+            "why": instability(analysis, point),
+        }
         for point in sweep.points
         if point.counted is not None
     ]
@@ -71,10 +77,10 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
                 "end:N", scale=alt.Scale(domain=["finished", "diverged"], range=["circle", "cross"]), legend=None
             ),
             tooltip=[
-                alt.Tooltip("run:N"),
-                alt.Tooltip("variant:N"),
+                "run:N",
+                "variant:N",
                 alt.Tooltip("lr:Q", title="learning rate", format=".3g"),
-                alt.Tooltip("seed:N"),
+                "seed:N",
                 alt.Tooltip("counted:Q", title=metric_name(metric), format=".4g"),
                 alt.Tooltip("why:N", title="reading"),
             ],
@@ -102,8 +108,6 @@ def sweep_curves(results: Results) -> tuple[Figure, ...]:
 
 def sensitivity(results: Results) -> tuple[Figure, ...]:
     """Learning-rate sensitivity (Wortsman et al. 2023): expected excess of the final loss over the best one."""
-    import altair as alt
-
     kept = Tables()
     sweep = _sweep(results)
     if sweep is None:
@@ -125,8 +129,8 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             color=colour,
             shape=variant_shape(results),
             tooltip=[
-                alt.Tooltip("variant:N"),
-                alt.Tooltip("seed:N"),
+                "variant:N",
+                "seed:N",
                 alt.Tooltip("sensitivity:Q", format=".4g"),
                 alt.Tooltip("best_lr:Q", title="best rate", format=".3g"),
             ],
@@ -135,7 +139,7 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
             x=x,
             y=y,
             color=colour,
-            tooltip=[alt.Tooltip("variant:N"), alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
+            tooltip=["variant:N", alt.Tooltip("mean:Q", format=".4g"), alt.Tooltip("n:Q", title="seeds")],
         ),
     )
     return (
@@ -157,8 +161,6 @@ def sensitivity(results: Results) -> tuple[Figure, ...]:
 
 def divergence_map(results: Results) -> tuple[Figure, ...]:
     """Variant by learning rate: how many of the seeds' runs were unstable."""
-    import altair as alt
-
     kept = Tables()
     cells: dict[tuple[str, float], dict[str, Any]] = {}
     sweep = _sweep(results)
@@ -190,11 +192,11 @@ def divergence_map(results: Results) -> tuple[Figure, ...]:
                 legend=alt.Legend(title="share of runs unstable", format=".0%", orient="top"),
             ),
             tooltip=[
-                alt.Tooltip("variant:N"),
+                "variant:N",
                 alt.Tooltip("rate:N", title="learning rate"),
                 alt.Tooltip("n:Q", title="runs"),
-                alt.Tooltip("unstable:Q"),
-                alt.Tooltip("diverged:Q"),
+                "unstable:Q",
+                "diverged:Q",
             ],
         ),
         base.mark_text(fontSize=12, fontWeight=600).encode(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import altair as alt
+
 from ablationlab.core.format import fixed, level, number, setting
 from ablationlab.records.metrics import metric_name
 from ablationlab.report.charts.stability import calm
@@ -66,8 +68,6 @@ def plane_rows(results: Results) -> list[dict[str, Any]]:
 
 def tradeoff(results: Results) -> tuple[Figure, ...]:
     """Gain in stability (x) against cost in the primary metric (y, positive is worse)."""
-    import altair as alt
-
     kept = Tables()
     data = plane_rows(results)
     if not data or calm(results):
@@ -117,15 +117,15 @@ def tradeoff(results: Results) -> tuple[Figure, ...]:
             # Points that coincide show as rings within rings.
             size=alt.Size("place:O", legend=None).scale(range=[90, 90 + 160 * max(1, min(len(data) - 1, 4))]),
             tooltip=[
-                alt.Tooltip("variant:N"),
-                alt.Tooltip("regime:N"),
+                "variant:N",
+                "regime:N",
                 alt.Tooltip("gain:Q", title="stability gain, points", format="+.1f"),
                 alt.Tooltip("gain_low:Q", title="  from", format="+.1f"),
                 alt.Tooltip("gain_high:Q", title="  to", format="+.1f"),
                 alt.Tooltip("cost:Q", title=f"cost, {unit or metric}", format="+.4g"),
                 alt.Tooltip("cost_low:Q", title="  from", format="+.4g"),
                 alt.Tooltip("cost_high:Q", title="  to", format="+.4g"),
-                alt.Tooltip("decision:N"),
+                "decision:N",
             ],
         ),
     ]
@@ -195,8 +195,6 @@ def label_places(rows: list[dict[str, Any]]) -> list[tuple[str, int, int]]:
 
 def _corner(kept: Tables, text: str, x: int, align: Any, baseline: Any) -> Any:
     """Words in a corner of the plane, placed in pixels of the view."""
-    import altair as alt
-
     at_x = alt.value(alt.ExprRef("width - 8")) if x else alt.value(8)
     at_y = alt.value(8) if baseline == "top" else alt.value(alt.ExprRef("height - 8"))
     mark = alt.Chart(kept([{"text": text}])).mark_text(

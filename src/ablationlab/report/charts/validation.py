@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import altair as alt
+
 from ablationlab.core.format import setting
 from ablationlab.instrument.validation.records import Validation
 from ablationlab.report.charts.theme import HUES, INK, QUIET, RULE, Figure, Tables
@@ -10,8 +12,6 @@ from ablationlab.stats import paired_t_power
 
 def power_figure(validation: Validation) -> Figure | None:
     """Planned power of paired t against the size of the effect; on it, the rates that were detected. None without doses."""
-    import altair as alt
-
     if not validation.doses:
         return None
     kept = Tables()
